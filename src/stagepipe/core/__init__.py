@@ -1,0 +1,34 @@
+"""Words that every layer shares: errors, units, ids, targets, the context of a stage. Imports nothing of stagepipe."""
+
+from stagepipe.core.context import SKIP, Context, context, current, empty, seed_of
+from stagepipe.core.errors import (
+    ArenaFullError,
+    ConfigError,
+    Problem,
+    RunError,
+    StagepipeError,
+    TransportError,
+    UsageError,
+)
+from stagepipe.core.ids import Cursor, Key, Skip, cursor_from_plain, cursor_to_plain
+
+__all__ = [
+    "SKIP",
+    "ArenaFullError",
+    "ConfigError",
+    "Context",
+    "Cursor",
+    "Key",
+    "Problem",
+    "RunError",
+    "Skip",
+    "StagepipeError",
+    "TransportError",
+    "UsageError",
+    "context",
+    "current",
+    "cursor_from_plain",
+    "cursor_to_plain",
+    "empty",
+    "seed_of",
+]

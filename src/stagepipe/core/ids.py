@@ -1,0 +1,59 @@
+"""The names that travel: keys, generations and cursors. Pure values, used in every process.
+
+The protocol that they serve is executable in the project's model of order and seek; the words are the same there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Key = tuple[int, ...]
+"""(item number, part, part of part ...): what an item is called within its stretch. Its order is the output's order."""
+
+
+class Skip(NamedTuple):
+    """An error skip that belongs to a group that is partly out: it must be imposed when the group is made again."""
+
+    stage: str
+    key: Key
+
+
+class Cursor(NamedTuple):
+    """What an order point needs to make all that comes next, and what those before it need to feed it.
+
+    >>> Cursor().item
+    0
+    """
+
+    upstream: Cursor | None = None
+    item: int = 0
+    last: Key | None = None
+    emitted: int = 0
+    skips: frozenset[Skip] = frozenset()
+
+
+def cursor_to_plain(cursor: Cursor | None) -> list[object] | None:
+    """A cursor as lists, numbers and strings, for a control message or a state dict.
+
+    >>> cursor_from_plain(cursor_to_plain(Cursor(None, 3, (3, 1)))) == Cursor(None, 3, (3, 1))
+    True
+    """
+    if cursor is None:
+        return None
+    skips = sorted([s.stage, list(s.key)] for s in cursor.skips)
+    last = None if cursor.last is None else list(cursor.last)
+    return [cursor_to_plain(cursor.upstream), cursor.item, last, cursor.emitted, skips]
+
+
+def cursor_from_plain(plain: object) -> Cursor | None:
+    """The cursor of which `cursor_to_plain` made lists."""
+    if plain is None:
+        return None
+    upstream, item, last, emitted, skips = plain  # type: ignore[misc]
+    return Cursor(
+        cursor_from_plain(upstream),
+        int(item),
+        None if last is None else tuple(last),
+        int(emitted),
+        frozenset(Skip(stage, tuple(key)) for stage, key in skips),
+    )
