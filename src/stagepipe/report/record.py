@@ -18,7 +18,8 @@ class StageRecord:
 
     `wall_ns` is the sum over the stage's workers, from their start to the end of the run; starting, busy, starved
     (waiting for input) and blocked (waiting for the next stage) are parts of it; the rest is overhead. A fused stage
-    shares its process: its `fused_into` names the process's first stage, its `wall_ns` is its busy time, its waits are 0.
+    shares its process: its `fused_into` names the process's first stage, its `wall_ns` is its busy time, its waits
+    are 0.
     """
 
     name: str
@@ -100,6 +101,7 @@ class RunRecord:
     dead_letters: tuple[Mapping[str, Any], ...] = ()
     restarts: tuple[Mapping[str, Any], ...] = ()
     order_points: tuple[str, ...] = field(default_factory=tuple)  # stages that can have only one worker
+    window: int = 0  # items that may be in flight at once; 0: not known
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,34 @@
 """Time: one clock for all processes of a machine, histograms of durations, the shared board of counters."""
 
+from stagepipe.timing.board import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    Board,
+    Layout,
+    Region,
+    StageRegion,
+    StageWord,
+    State,
+    Word,
+    make_board,
+)
 from stagepipe.timing.histogram import STEPS, WORDS, Histogram, step_of
+from stagepipe.timing.recorder import Recorder
 
-__all__ = ["STEPS", "WORDS", "Histogram", "step_of"]
+__all__ = [
+    "RECEIVE_PHASES",
+    "SEND_PHASES",
+    "STEPS",
+    "WORDS",
+    "Board",
+    "Histogram",
+    "Layout",
+    "Recorder",
+    "Region",
+    "StageRegion",
+    "StageWord",
+    "State",
+    "Word",
+    "make_board",
+    "step_of",
+]

@@ -1,0 +1,41 @@
+"""What machine this is: processors and memory, as the cgroup and the affinity mask allow them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from stagepipe.plan.make import Machine
+
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def this_machine() -> Machine:
+    """The processors and the memory that this process may use."""
+    memory = psutil.virtual_memory().total
+    for name in _CGROUP_LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            memory = min(memory, int(Path(name).read_text()))
+    return Machine(len(os.sched_getaffinity(0)), memory)
+
+
+def host() -> dict[str, Any]:
+    """The report's `host`: processors, memory in bytes, kernel, Python and the versions of what matters."""
+    machine = this_machine()
+    versions = {}
+    for package in ("stagepipe", "numpy", "torch", "pyzmq", "msgspec"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "cpus": machine.cpus,
+        "memory_bytes": machine.memory_bytes,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }

@@ -1,0 +1,103 @@
+"""What will run: processes, hops and stretches, as frozen values. The output of this layer and the input of `engine`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from stagepipe.config import BatchSpec, Target
+from stagepipe.plan.curves import Curves
+
+
+class Role(Enum):
+    """What a process does with items."""
+
+    SOURCE = "source"
+    STAGE = "stage"
+    ORDER_POINT = "order point"
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage (or the source) inside a process."""
+
+    name: str
+    target: Target
+    field: str | Mapping[str, str] | None = None
+    as_: str | None = None
+    batch: BatchSpec | None = None
+    mutable: bool = False
+    reseed: bool = True
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """A stage with all that is fused behind it, and how many workers run it.
+
+    `reads` and `feeds` are the stretches of its input and of its output; they differ at an order point.
+    """
+
+    role: Role
+    stages: tuple[StagePlan, ...]
+    workers: int
+    reads: int
+    feeds: int
+    threads: int | None = None
+    cpus: tuple[int, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of its first stage."""
+        return self.stages[0].name
+
+
+@dataclass(frozen=True)
+class HopPlan:
+    """From one process to the next, known by their names. `large_in_pipe`: items of any size go through the pipe."""
+
+    source: str
+    target: str
+    mode: str
+    threshold_bytes: int
+    reason: str
+    packets: int
+    large_in_pipe: bool = False
+
+
+@dataclass(frozen=True)
+class StretchPlan:
+    """What lies between two order points: at most `window` items of its feeder are under way in it.
+
+    `roomy_window` applies while they take little memory (`window: auto`), so that small items amortise wake-ups.
+    """
+
+    window: int
+    roomy_window: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, before anything is started. `processes` are in the order of the chain; the sink is the caller's process."""
+
+    name: str
+    processes: tuple[ProcessPlan, ...]
+    hops: tuple[HopPlan, ...]
+    stretches: tuple[StretchPlan, ...]
+    memory_bytes: int
+    seed: int
+    any_order: bool
+    curves: Curves
+    cpus: int
+    config_dir: Path | None = None
+    sink: Target | None = None
+    limit: int | None = None
+    config_sha256: str = ""
+
+
+SINK = "sink"
+"""The name of the last hop's target."""
+SOURCE = "source"
+"""The name of the source, as a stage."""

@@ -1,0 +1,15 @@
+"""The stages that come with stagepipe, and the adapter that puts anybody's function on one field of an item.
+
+`Batch` and `Shuffle` are order points (see `Grouping`); `Unbatch` and `Filter` are ordinary stages. Nothing here imports
+torch unless a value is already one of its tensors.
+"""
+
+from stagepipe.stages.batch import Batch
+from stagepipe.stages.field import FieldAdapter
+from stagepipe.stages.filter import Filter
+from stagepipe.stages.grouping import Grouping
+from stagepipe.stages.reseed import own_generators
+from stagepipe.stages.shuffle import Shuffle
+from stagepipe.stages.unbatch import Unbatch
+
+__all__ = ["Batch", "FieldAdapter", "Filter", "Grouping", "Shuffle", "Unbatch", "own_generators"]

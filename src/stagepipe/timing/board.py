@@ -1,0 +1,226 @@
+"""The board: one shared page of counters for all processes of a run. Every word has one writer, so there is no lock.
+
+Layout, in 8-byte words: the run's own words, then a region for each process: its words (`Word`), then for each of its
+stages the words of `StageWord`, a histogram of run times and the slowest items, then the histograms of its sending and
+of its receiving side. Progress words carry the generation in which they were written; one of an older generation is not
+read. Words are stored through a cast memoryview, which is a single aligned store (`struct.pack_into` writes zeros first).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stagepipe.timing.histogram import WORDS, Histogram
+
+GENERATION = 0
+"""Run word: the generation in force. The supervisor writes it."""
+_RUN_WORDS = 8
+_STRETCH_WORDS = 8  # of 8 bytes: a cache line for each stretch's pair of writers would be two; they are rarely written
+_CONSUMED, _AWAITED = 0, 4
+_COUNT_BITS = 40
+SLOWEST = 5
+SEND_PHASES = ("encode_ns", "copy_ns", "send_ns", "send_wait_ns")
+RECEIVE_PHASES = ("queue_ns", "receive_ns", "decode_ns", "cost_ns")
+
+
+class Word(IntEnum):
+    """The words of a process. Durations in ns."""
+
+    STARTED_NS = 0
+    READY_NS = 1
+    STARVED_NS = 2
+    BLOCKED_NS = 3
+    CPU_NS = 4
+    LIVE_BYTES = 5
+    PEAK_BYTES = 6
+    PIPE = 7
+    SHARED_MEMORY = 8
+    MIXED = 9
+    INLINE_BYTES = 10
+    COPIED_BYTES = 11
+    ZERO_COPY_BYTES = 12
+    COPIED_OUT = 13
+    ITEMS_IN = 14
+    TOTAL = 15  # 1 + the number of items of an epoch, once known
+    EPOCH_END_NS = 16
+    EPOCH = 17
+    AT_ITEM = 18  # 1 + the item number that is worked on
+    AT_STAGE = 19
+    STATE = 20
+    STOPPED_NS = 21
+    LAST = 31
+
+
+class State(IntEnum):
+    """What a process is doing."""
+
+    STARTING = 0
+    STARVED = 1
+    BUSY = 2
+    BLOCKED = 3
+    STOPPED = 4
+
+
+class StageWord(IntEnum):
+    """The words of a stage in a process."""
+
+    ITEMS = 0
+    SKIPPED = 1
+    ERRORS = 2
+    BUSY_NS = 3
+    LAST = 7
+
+
+_STAGE = int(StageWord.LAST) + 1 + WORDS + 3 * SLOWEST
+_HEAD = int(Word.LAST) + 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many stretches there are, and how many stages each process holds."""
+
+    stretches: int
+    stages: tuple[int, ...]
+
+    def offset(self, process: int) -> int:
+        """The first word of a process's region."""
+        return _RUN_WORDS + _STRETCH_WORDS * self.stretches + sum(map(_region, self.stages[:process]))
+
+    @property
+    def words(self) -> int:
+        """The words of the whole board."""
+        return self.offset(len(self.stages))
+
+
+def _region(stages: int) -> int:
+    return _HEAD + stages * _STAGE + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS
+
+
+class Board:
+    """The board as one process sees it."""
+
+    def __init__(self, fd: int, layout: Layout) -> None:
+        """Map the memfd `fd` that `make_board` made."""
+        self.layout = layout
+        self._map = mmap.mmap(fd, layout.words * 8)
+        self.words = memoryview(self._map).cast("Q")
+        self.array: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64)
+        self._live = np.array([layout.offset(p) + Word.LIVE_BYTES for p in range(len(layout.stages))])
+
+    @property
+    def generation(self) -> int:
+        """The generation in force."""
+        return self.words[GENERATION]
+
+    @generation.setter
+    def generation(self, value: int) -> None:
+        self.words[GENERATION] = value
+
+    def live_bytes(self) -> int:
+        """Shared memory in use in all arenas."""
+        return int(self.array[self._live].sum())
+
+    def consumed(self, stretch: int, generation: int) -> int | None:
+        """How many items of a stretch its order point has consumed; None if it has not entered this generation."""
+        return self._progress(stretch, _CONSUMED, generation)
+
+    def publish_consumed(self, stretch: int, generation: int, count: int) -> None:
+        """Only the order point at the stretch's end calls this."""
+        self.words[self._stretch(stretch) + _CONSUMED] = generation << _COUNT_BITS | count
+
+    def awaited(self, stretch: int, generation: int) -> int | None:
+        """The count at which the feeder of a stretch wants to be woken; None while it does not wait."""
+        return self._progress(stretch, _AWAITED, generation)
+
+    def publish_awaited(self, stretch: int, generation: int, count: int | None) -> None:
+        """Only the feeder of the stretch calls this; None: it does not wait any more."""
+        self.words[self._stretch(stretch) + _AWAITED] = 0 if count is None else generation << _COUNT_BITS | count
+
+    def _stretch(self, stretch: int) -> int:
+        return _RUN_WORDS + _STRETCH_WORDS * stretch
+
+    def _progress(self, stretch: int, word: int, generation: int) -> int | None:
+        value = self.words[self._stretch(stretch) + word]
+        return value & ((1 << _COUNT_BITS) - 1) if value >> _COUNT_BITS == generation else None
+
+    def region(self, process: int) -> Region:
+        """A process's part."""
+        return Region(self, process)
+
+
+class Region:
+    """A process's part of the board, to write (its process) or to read (anybody)."""
+
+    def __init__(self, board: Board, process: int) -> None:
+        """See `Board.region`."""
+        self._base = board.layout.offset(process)
+        self._words, self._array = board.words, board.array
+        self.stages = board.layout.stages[process]
+
+    def __getitem__(self, word: Word) -> int:
+        """A word of the process."""
+        return self._words[self._base + word]
+
+    def __setitem__(self, word: Word, value: int) -> None:
+        """Write a word; only the owner does."""
+        self._words[self._base + word] = value
+
+    def stage(self, number: int) -> StageRegion:
+        """The part of the process's stage `number`."""
+        return StageRegion(self._array, self._words, self._base + _HEAD + number * _STAGE)
+
+    @property
+    def sending(self) -> NDArray[np.uint64]:
+        """The words of the histograms of SEND_PHASES."""
+        at = self._base + _HEAD + self.stages * _STAGE
+        return self._array[at : at + len(SEND_PHASES) * WORDS]
+
+    @property
+    def receiving(self) -> NDArray[np.uint64]:
+        """The words of the histograms of RECEIVE_PHASES."""
+        at = self._base + _HEAD + self.stages * _STAGE + len(SEND_PHASES) * WORDS
+        return self._array[at : at + len(RECEIVE_PHASES) * WORDS]
+
+    def phases(self) -> dict[str, Histogram]:
+        """All histograms of both sides by the name of their phase."""
+        names = SEND_PHASES + RECEIVE_PHASES
+        rows = np.concatenate((self.sending, self.receiving)).reshape(len(names), WORDS)
+        return {name: Histogram.from_words(row) for name, row in zip(names, rows, strict=True)}
+
+
+class StageRegion:
+    """A stage's part of its process's region."""
+
+    def __init__(self, array: NDArray[np.uint64], words: memoryview, base: int) -> None:
+        """See `Region.stage`."""
+        self._words, self._base = words, base
+        at = base + StageWord.LAST + 1
+        self.run = array[at : at + WORDS]
+        self.slow = array[at + WORDS : at + WORDS + 3 * SLOWEST].reshape(SLOWEST, 3)
+
+    def __getitem__(self, word: StageWord) -> int:
+        """A word of the stage."""
+        return self._words[self._base + word]
+
+    def __setitem__(self, word: StageWord, value: int) -> None:
+        """Write a word; only the owner does."""
+        self._words[self._base + word] = value
+
+    def note_slow(self, item: int, run_ns: int, queue_ns: int) -> None:
+        """Keep an item if it is among the slowest; columns of `slow`: run ns, queue ns, 1 + item number."""
+        at = int(self.slow[:, 0].argmin())
+        if run_ns > int(self.slow[at, 0]):
+            self.slow[at] = (run_ns, queue_ns, item + 1)
+
+
+def make_board(layout: Layout) -> int:
+    """A memfd for a board, all zeros."""
+    fd = os.memfd_create("stagepipe-board", os.MFD_CLOEXEC)
+    os.ftruncate(fd, layout.words * 8)
+    return fd
