@@ -1,4 +1,4 @@
-"""Every key that a config may hold, as pydantic models: what is validated and what the JSON Schema is drawn from. Pure."""
+"""Every key that a config may hold, as pydantic models; the JSON Schema is drawn from them. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TargetModel(_Model):
     """What runs: an import path and its arguments."""
 
     uses: fields.Uses = Field(
-        description="Import path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name beside this file."
+        description="Path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name beside this file."
     )
     arguments: dict[Any, Any] = Field(
         alias="with",

@@ -128,6 +128,14 @@ def child(node: Node, key: Any) -> Node | None:
     return None
 
 
+def find(node: Node, path: tuple[Any, ...]) -> Node | None:
+    """The value that `path` leads to, or None."""
+    found: Node | None = node
+    for step in path:
+        found = None if found is None else child(found, step)
+    return found
+
+
 def place_of(node: Node, path: tuple[Any, ...], *, key: bool = False) -> Place:
     """The place of what `path` leads to (of its key, if asked), or of the innermost that exists on the way."""
     place = node.place

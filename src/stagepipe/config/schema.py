@@ -19,10 +19,14 @@ def schema() -> dict[str, Any]:
     made = PipelineModel.model_json_schema(by_alias=True)
     for model in (made, *made["$defs"].values()):
         model["properties"] = {key: _or_reference(value) for key, value in model["properties"].items()}
+    # A file that extends another may leave to it what every whole config has.
+    made["anyOf"] = [{"required": made.pop("required")}, {"required": ["extends"]}]
+    made["$defs"]["StageModel"]["required"] = ["name"]
+    made["$defs"]["TargetModel"].pop("required")
     return {"$schema": DIALECT, "title": "stagepipe pipeline", **{k: v for k, v in made.items() if k != "title"}}
 
 
 def _or_reference(value: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value[key] for key in ("description", "default") if key in value}
+    kept: dict[str, Any] = {key: value[key] for key in ("description", "default") if key in value}
     rest = {key: inner for key, inner in value.items() if key not in {*kept, "title"}}
     return {**kept, **rest} if rest == {"type": "string"} else {**kept, "anyOf": [rest, _REFERENCE]}

@@ -37,8 +37,8 @@ def seed_of(seed: int, epoch: int, stage: str, key: Key) -> int:
     >>> seed_of(17, 0, "augment", (3,)) == seed_of(17, 0, "augment", (3,))
     True
     """
-    packed = struct.pack(f"<qqq{len(key)}q", seed, epoch, len(key), *key)
-    return int.from_bytes(hashlib.blake2b(packed, digest_size=8, person=stage.encode()[:16]).digest(), "little")
+    packed = struct.pack(f"<qq{len(key)}q", seed, epoch, *key) + stage.encode()
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
 
 @dataclass

@@ -11,6 +11,9 @@ from stagepipe.report.record import HopRecord, RunRecord
 _DEARER = 1.1
 """A forced mode is worth changing when the other is predicted to be cheaper by more than the calibration's noise."""
 
+_WHOLE = 10
+"""Times as much from which a decimal says nothing."""
+
 _GAIN = 0.95
 """Fusing must be expected to save at least a twentieth, as it takes a process away."""
 
@@ -101,20 +104,23 @@ def _other_mode(hop: HopRecord) -> Advice | None:
     times = predicted[hop.mode] / predicted[other]
     if times < _DEARER:
         return None
-    words = f"Let it go by {other}: by this machine's calibration {hop.mode} costs {times:.1f} times as much."
+    digits = 1 if times < _WHOLE else 0
+    words = f"Let it go by {other}: by this machine's calibration {hop.mode} costs {times:.{digits}f} times as much."
     return Advice(f"stages.{hop.target}.transport={other}", words.replace("_", " "))
 
 
 def _fuse(hop: HopRecord, load: Load | None, record: RunRecord, loads: tuple[Load, ...]) -> Advice | None:
     """Both ends in one process, where that process would then need less time than the slower one does now.
 
-    The fused stage loses its own workers, so what it does is added to the workers of the stage before it.
+    The fused stage loses its own workers, so what its functions and its other hops cost is added to the workers of
+    the stage before it; the hop between them and its own loop fall away.
     """
     before = next((x for x in loads if any(m.name == hop.source for m in x.members)), None)
     after = next((x for x in loads if x.members and x.name == hop.target), None)
     if before is None or after is None or hop.target in record.order_points:
         return None
-    together_ns = before.work_ns + after.work_ns - before.side_ns(hop) - after.side_ns(hop)
+    others_ns = after.hops_ns - after.side_ns(hop)
+    together_ns = before.work_ns - before.side_ns(hop) + after.run_ns + others_ns
     now_ns = load.work_ns / load.workers if load is not None else record.wall_ns
     if together_ns / before.workers > _GAIN * now_ns:
         return None

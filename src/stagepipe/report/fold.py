@@ -14,9 +14,6 @@ from rich.text import Text
 _GAP = 2
 """Blanks between two columns."""
 
-_EDGES = 2
-"""Blanks that the box leaves at its left and right."""
-
 _LONGEST_NAME = 0.4
 """Share of the width that the first column takes at most; a longer name ends in an ellipsis."""
 
@@ -47,7 +44,9 @@ class Fold:
         yield Text(self.title, style="bold")
         first, *rest = self.columns
         name_width = min(first.width, max(int(options.max_width * _LONGEST_NAME), 8))
-        for group in _groups(rest, options.max_width - name_width - _EDGES):
+        for at, group in enumerate(_groups(rest, options.max_width - name_width)):
+            if at:
+                yield Text()
             yield _table(first, name_width, group, ascii_only=options.ascii_only)
 
 
@@ -68,7 +67,7 @@ def _groups(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
 def _table(first: Column, name_width: int, group: Sequence[Column], *, ascii_only: bool) -> Table:
     # The box draws a rule under the headings and one blank between columns; without UTF-8 there is no rule.
     gap = _GAP if ascii_only else _GAP - 1
-    table = Table(box=None if ascii_only else SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False)
+    table = Table(box=None if ascii_only else SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first.heading, no_wrap=True, overflow="ellipsis", min_width=name_width, max_width=name_width)
     for column in group:
         justify: JustifyMethod = "left" if column.left else "right"

@@ -103,7 +103,6 @@ def _process(head: StageRecord, record: RunRecord) -> Load:
     active_ns = max(head.wall_ns - max(head.starting_ns, 0), busy_ns + starved_ns + blocked_ns)
     overhead_ns = active_ns - busy_ns - starved_ns - blocked_ns
     idle_ns = _after_end_ns(head, record, overhead_ns - sum(side.spent_ns for side in sides))
-    active_ns -= idle_ns
     return Load(
         name=head.name,
         members=members,
@@ -119,7 +118,7 @@ def _process(head: StageRecord, record: RunRecord) -> Load:
 
 
 def _after_end_ns(head: StageRecord, record: RunRecord, unexplained_ns: int) -> int:
-    """A source that has ended is idle: overhead that no hop explains is no work, as far as the run went on after it."""
+    """A source that has ended works no more: overhead that no hop explains is idle, as far as the run outlived it."""
     if head is not record.stages[0] or not 0 < record.source_end_ns < record.wall_ns:
         return 0
     return max(min(record.wall_ns - record.source_end_ns, unexplained_ns), 0)

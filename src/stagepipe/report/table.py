@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -32,6 +32,9 @@ _WAYS = (("call", "local"), ("pipe", "pipe"), ("memory", "shared_memory"), ("bot
 _ROWS = 5
 """Dead letters, restarts and slow items that are shown; the JSON has them all."""
 
+_WHOLE = 100
+"""Samples per second from which a decimal says nothing."""
+
 _STATUS = {"finished": "green", "failed": "red", "interrupted": "yellow"}
 
 
@@ -58,11 +61,17 @@ class _View:
             yield Text()
             yield Fold("Stages", _stage_columns(report.stages, ascii_only=ascii_only))
             yield _legend(ascii_only=ascii_only)
+            troubled = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
+            if troubled:
+                yield Text()
+                yield Fold("Trouble", _trouble_columns(troubled))
         if report.hops:
             labels = [_label(hop, ascii_only=ascii_only) for hop in report.hops]
             yield Text()
             yield Fold("Hops", _hop_columns(report.hops, labels))
             yield from _reasons(report.hops, labels)
+            yield Text()
+            yield Fold("Phases of a message, p50", _phase_columns(report.hops, labels))
         yield from _events(report)
         yield Text()
         yield _verdict(report)
@@ -91,45 +100,136 @@ def _run_facts(run: Run) -> Iterator[str]:
         yield f"{run.samples_out:,} samples"
     if run.items_skipped:
         yield f"{run.items_skipped:,} skipped"
-    yield f"{run.items_per_s:,.4g}/s" if run.items_per_s < 1000 else f"{run.items_per_s:,.0f}/s"  # noqa: PLR2004
+    yield f"{run.items_per_s:,.{0 if run.items_per_s >= _WHOLE else 1}f} samples/s"
     yield f"{format_ns(run.wall_ns)} in all"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"
 
 
 def _stage_columns(stages: Sequence[Stage], *, ascii_only: bool) -> list[Column]:
+    memory = [s.pss_bytes or s.rss_bytes for s in stages]
     return [
-        Column("stage", [f"  {s.name}" if s.fused_into else s.name for s in stages], left=True),
-        Column("workers", [f"{s.workers:,}" if not s.fused_into else "fused" for s in stages]),
-        Column("items", [f"{s.items:,}" for s in stages]),
+        Column("stage", [f"+ {s.name}" if s.fused_into else s.name for s in stages]),
+        Column("workers", ["fused" if s.fused_into else f"{s.workers:,}" for s in stages]),
         Column("time", [_bar(s, ascii_only=ascii_only) for s in stages], left=True),
         *(Column(name, [_share(s, name) for s in stages]) for name, *_ in _SHARES),
+        Column("items", [f"{s.items:,}" for s in stages]),
         Column("run p50", [_time(s.run_ns, "p50") for s in stages]),
         Column("p99", [_time(s.run_ns, "p99") for s in stages]),
         Column("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
-        Column("memory", [format_bytes(s.pss_bytes or s.rss_bytes) if s.pss_bytes or s.rss_bytes else "" for s in stages]),
-        *_where_any("errors", stages, lambda s: s.errors),
-        *_where_any("skipped", stages, lambda s: s.skipped),
-        *_where_any("retries", stages, lambda s: s.retries),
-        *_where_any("crashes", stages, lambda s: s.crashes),
+        Column("memory", [format_bytes(size) if size else "" for size in memory]),
+    ]
+
+
+def _trouble_columns(stages: Sequence[Stage]) -> list[Column]:
+    counts = ("errors", "skipped", "retries", "crashes")
+    return [
+        Column("stage", [stage.name for stage in stages]),
+        *(c for name in counts for c in _where_any(name, [getattr(s, name) for s in stages])),
     ]
 
 
 def _hop_columns(hops: Sequence[Hop], labels: Sequence[str]) -> list[Column]:
-    phases = ((phase, phase.removesuffix("_ns").replace("send_wait", "wait")) for phase in PHASES)
+    sizes = [hop.bytes.inline + hop.bytes.copied + hop.bytes.zero_copy for hop in hops]
     return [
-        Column("hop", labels, left=True),
+        Column("hop", labels),
         Column("mode", [hop.transport.mode.replace("_", " ") for hop in hops], left=True),
-        *(c for heading, way in _WAYS for c in _where_any(heading, hops, lambda h, way=way: getattr(h.messages, way))),
-        Column("bytes", [_size(hop.bytes.inline + hop.bytes.copied + hop.bytes.zero_copy) for hop in hops]),
+        *(c for name, way in _WAYS for c in _where_any(name, [getattr(hop.messages, way) for hop in hops])),
+        Column("bytes", [format_bytes(size) if size else "" for size in sizes]),
         Column("cost p50", [_time(hop.cost_ns, "p50") for hop in hops]),
         Column("p99", [_time(hop.cost_ns, "p99") for hop in hops]),
         Column("saved", [format_ns(hop.saved_ns) if hop.saved_ns else "" for hop in hops]),
-        *(Column(heading, [_time(getattr(hop.phases, phase), "p50") for hop in hops]) for phase, heading in phases),
     ]
 
 
-def _where_any[T](heading: str, rows: Sequence[T], count: Callable[[T], int]) -> Iterator[Column]:
+def _phase_columns(hops: Sequence[Hop], labels: Sequence[str]) -> list[Column]:
+    """The phases that any hop has, in the order in which an item passes them."""
+    columns = [Column("hop", labels)]
+    for phase in PHASES:
+        cells = [_time(getattr(hop.phases, phase), "p50") for hop in hops]
+        if any(cells):
+            columns.append(Column(phase.removesuffix("_ns").replace("_", " "), cells))
+    return columns
+
+
+def _where_any(heading: str, counts: Sequence[int]) -> Iterator[Column]:
     """A column of counts, if any of them is not zero."""
-    if any(count(row) for row in rows):
-        yield Column(heading, [f"{count(row):,}" if count(row) else "" for row in rows])
+    if any(counts):
+        yield Column(heading, [f"{count:,}" if count else "" for count in counts])
+
+
+def _time(values: Percentiles, name: str) -> str:
+    """One number of a distribution; nothing where nothing was measured."""
+    return format_ns(getattr(values, name)) if values.max else ""
+
+
+def _share(stage: Stage, name: str) -> str:
+    """A share in percent; a fused stage has none of its own."""
+    return "" if stage.fused_into else f"{getattr(stage, name) * 100:.0f} %"
+
+
+def _bar(stage: Stage, *, ascii_only: bool) -> Text:
+    """The shares as a bar: each gets the characters between its rounded ends, so that they fill it exactly."""
+    bar = Text()
+    if stage.fused_into:
+        return bar
+    before = 0.0
+    for name, colour, character, plain in _SHARES:
+        after = before + getattr(stage, name)
+        bar.append((plain if ascii_only else character) * (round(after * _BAR) - round(before * _BAR)), style=colour)
+        before = after
+    return bar
+
+
+def _legend(*, ascii_only: bool) -> Text:
+    legend = Text("  ")
+    for name, colour, character, plain in _SHARES:
+        legend.append(plain if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
+    return legend
+
+
+def _label(hop: Hop, *, ascii_only: bool) -> str:
+    return f"{hop.source} {'->' if ascii_only else '→'} {hop.target}"
+
+
+def _reasons(hops: Sequence[Hop], labels: Sequence[str]) -> Iterator[RenderableType]:
+    """Why each hop goes as it does: beneath the table, as a reason is a sentence."""
+    for hop, label in zip(hops, labels, strict=True):
+        if hop.transport.reason:
+            yield Padding(
+                Text.assemble((label, "bold"), f"  {hop.transport.reason}", style="dim"), (0, 0, 0, 2), expand=False
+            )
+
+
+def _events(report: Report) -> Iterator[RenderableType]:
+    """What went wrong or took long, a few of each."""
+    yield from _some("Restarts", [f"{r.stage} worker {r.worker}: {r.cause}, item {r.item}" for r in report.restarts])
+    letters = [f"item {d.item} at {d.stage} after {d.attempts:,} attempts: {d.error}" for d in report.dead_letters]
+    yield from _some("Dead letters", letters)
+    slow = [
+        f"item {s.item} at {s.stage}: {format_ns(s.run_ns)}, {format_ns(s.queue_ns)} in the queue"
+        for s in report.slowest
+    ]
+    yield from _some("Slowest items", slow)
+
+
+def _some(title: str, lines: Sequence[str]) -> Iterator[RenderableType]:
+    if not lines:
+        return
+    more = f" ({_ROWS} of {len(lines):,})" if len(lines) > _ROWS else ""
+    yield Text()
+    yield Text(f"{title}{more}", style="bold")
+    for line in lines[:_ROWS]:
+        yield Padding(Text((line.splitlines() or [""])[0]), (0, 0, 0, 2), expand=False)
+
+
+def _verdict(report: Report) -> Panel:
+    verdict = report.verdict
+    lines = [Text(verdict.sentence, style="bold")]
+    if verdict.advice:
+        lines.append(Text(verdict.advice))
+    if verdict.fix:
+        lines.append(Text.assemble("try: ", (verdict.fix, "bold green")))
+    return Panel(
+        Group(*lines), title=f"Verdict (confidence {verdict.confidence:.0%})", title_align="left", border_style="cyan"
+    )

@@ -40,6 +40,9 @@ _NO_ROOM = 0.2
 _WORTH_SAYING = 0.05
 """Share of waiting that is worth a word in the evidence."""
 
+_SUREST = 0.95
+"""The highest confidence: one run on one machine proves nothing."""
+
 _NONE_YET = "There is no edit to give yet: run it on more items."
 
 
@@ -111,9 +114,7 @@ def _busiest(case: _Case) -> Verdict:
     confidence = _confidence(case)
     if name == CONSUMER:
         sentence = f"The consumer is the limit: it works {use}."
-        advice = (
-            "There is no edit to give: the pipeline keeps up. Stop tuning here, or make the consumer faster."
-        )
+        advice = "There is no edit to give: the pipeline keeps up. Stop tuning here, or make the consumer faster."
         return Verdict(CONSUMER, "consumer", confidence, sentence, advice=advice)
     if name == case.record.stages[0].name:
         return _verdict(name, "source", confidence, f"The source is the limit: it works {use}.", for_source(case.top))
@@ -146,7 +147,7 @@ def _full_machine(case: _Case) -> Verdict:
     """All CPUs are in use: what costs most CPU time is the limit, be it a stage or a hop."""
     record, used = case.record, cpus_used(case.record)
     full = f"The machine is full: {used:.1f} of {_count(record.cpus, 'CPU')} in use"
-    confidence = round(0.6 + 0.35 * _ramp(used / record.cpus, _FULL, 1.0), 2)
+    confidence = round(0.6 + (_SUREST - 0.6) * _ramp(used / record.cpus, _FULL, 1.0), 2)
     hop = max(record.hops, key=lambda h: h.cost.sum_ns, default=None)
     if hop is not None and hop.cost.sum_ns > max(load.cpu_ns - load.hops_ns for load in case.loads):
         sentence = f"{full}, and the hop {_label(hop)} takes most: {_price(hop)}."
@@ -178,7 +179,7 @@ def _confidence(case: _Case) -> float:
     starved = case.after.starved if case.after else 0.0
     witness = _ramp(max(blocked, starved), 0.0, 0.3)
     amount = _ramp(max(stage.items for stage in case.record.stages), 0, 100)
-    return round(use * (0.5 + 0.3 * lead + 0.2 * witness) * (0.6 + 0.4 * amount), 2)
+    return round(_SUREST * use * (0.5 + 0.3 * lead + 0.2 * witness) * (0.6 + 0.4 * amount), 2)
 
 
 def _ramp(value: float, low: float, high: float) -> float:

@@ -1,7 +1,7 @@
 """The stages that come with stagepipe, and the adapter that puts anybody's function on one field of an item.
 
-`Batch` and `Shuffle` are order points (see `Grouping`); `Unbatch` and `Filter` are ordinary stages. Nothing here imports
-torch unless a value is already one of its tensors.
+`Batch` and `Shuffle` are order points (see `Grouping`); `Unbatch` and `Filter` are ordinary stages. Nothing here
+imports torch before a value asks for it.
 """
 
 from stagepipe.stages.batch import Batch

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Final
 
-from stagepipe.stages.column import Column, column_for
+from stagepipe.stages.column import column_for
 from stagepipe.stages.grouping import checked_size
+from stagepipe.stages.leaf import Column
 
 
 class Batch:
@@ -40,7 +41,9 @@ class Batch:
     def __init__(self, size: int, *, drop_last: bool = False) -> None:
         self.size: Final = checked_size(size, "Batch")
         self.drop_last: Final = drop_last
-        self.clear()
+        self._root: Column | None = None
+        self._rows = 0
+        self._samples = 0
 
     def add(self, value: Any, samples: int) -> bool:
         """Copy one item into its row; True when the batch is full. An item that raises here leaves no trace."""
@@ -65,6 +68,6 @@ class Batch:
 
     def clear(self) -> None:
         """Forget the batch begun."""
-        self._root: Column | None = None
+        self._root = None
         self._rows = 0
         self._samples = 0

@@ -41,7 +41,8 @@ class MappingColumn:
         """Put each key's value into its column."""
         check_kind(self.path, value, "mapping")
         if value.keys() != self.columns.keys():
-            raise differs(self.path, f"the keys {list(value)}", str(list(self.columns)), "give every item the same keys")
+            seen, first = f"the keys {list(value)}", str(list(self.columns))
+            raise differs(self.path, seen, first, "give every item the same keys")
         for key, column in self.columns.items():
             column.put(row, value[key])
 

@@ -7,8 +7,8 @@ The three kinds convert into each other:
   `(H, W, C)` gives a view `(C, H, W)`, and a uint8 array `(H, W)` one of `(1, H, W)`, as `to_image` does.
 - `pil`: from a uint8 image array or image tensor.
 
-An image array (tensor) has three axes, the last (first) of which is 1, 3 or 4 long, and a dtype of images: uint8, uint16,
-or floating. Other arrays and tensors keep their axes. `bytes` become a 1-D uint8 array or tensor over the same memory.
+An image array (tensor) has three axes, the last (first) of which is 1, 3 or 4 long, and a dtype of images: uint8,
+uint16, or floating. Other arrays and tensors keep their axes. `bytes` become a 1-D uint8 array or tensor.
 Nothing is copied except out of PIL images and from a GPU.
 """
 
@@ -93,8 +93,10 @@ def _channels_first(tensor: Any) -> Any:
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """A tensor over the array's memory. What a stage receives is read-only, and torch warns of that; stagepipe reports
-    a write there by itself, so the warning says nothing new."""
+    """A tensor over the array's memory, without torch's warning that a stage's input is read-only.
+
+    stagepipe reports a write there by itself, so the warning says nothing new.
+    """
     import torch
 
     with warnings.catch_warnings():
@@ -110,19 +112,16 @@ def _tensor(array: np.ndarray) -> Any:
 def _as_pil(value: Any) -> Any:
     if is_pil(value):
         return value
-    if is_tensor(value):
-        array = value[None] if value.ndim == _IMAGE_AXES - 1 else value
-        channel_axis, array = 0, array
-    elif isinstance(value, np.ndarray):
-        channel_axis, array = -1, value[..., None] if value.ndim == _IMAGE_AXES - 1 else value
-    else:
+    if not is_tensor(value) and not isinstance(value, np.ndarray):
         raise _no_form(value)
-    if not _is_image(array, channel_axis) or not str(array.dtype).endswith("uint8"):
+    array = _as_numpy(value)
+    is_grey = array.ndim == _IMAGE_AXES - 1
+    if array.dtype != np.uint8 or not (is_grey or _is_image(array, -1)):
         raise _no_form(value)
-    return _pil_of(_as_numpy(array))
+    return _pil_of(array if is_grey or array.shape[-1] > 1 else array[..., 0])
 
 
 def _pil_of(image: np.ndarray) -> Any:
     from PIL import Image
 
-    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    return Image.fromarray(image)

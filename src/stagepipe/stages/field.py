@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
-from functools import partial
 from types import GeneratorType
 from typing import Any
 
 from stagepipe.core import SKIP
+from stagepipe.core.targets import is_generator
 from stagepipe.stages.convert import As
-from stagepipe.stages.place import Place, place_for
+from stagepipe.stages.place import Arguments, Place, place_for
 from stagepipe.stages.untouched import refuse_untouched
 
 
@@ -48,16 +47,13 @@ class FieldAdapter:
     @property
     def is_generator(self) -> bool:
         """Whether a call gives many items: the function is a generator function (a batch's results are a list)."""
-        call = self.function.func if isinstance(self.function, partial) else self.function
-        is_one = inspect.isgeneratorfunction(call) or inspect.isgeneratorfunction(getattr(type(call), "__call__", None))
-        return is_one and not self.batched
+        return not self.batched and is_generator(self.function)
 
     def __call__(self, item: Any) -> Any:
         """The new item; an iterator of them from a generator; a list of them for a list."""
         if self.batched:
             return self._batch(item)
-        positional, named = self._place.take(item)
-        self._look({**dict(zip(self._place.names, positional, strict=True)), **named})
+        positional, named = self._taken(item)
         result = self.function(*positional, **named)
         return self._each(item, result) if isinstance(result, GeneratorType) else self._put(item, result)
 
@@ -69,18 +65,21 @@ class FieldAdapter:
             yield self._put(item, result)
 
     def _batch(self, items: list[Any]) -> list[Any]:
-        taken = [self._place.take(item) for item in items]
+        taken = [self._taken(item) for item in items]
         positional = [list(values) for values in zip(*(p for p, _ in taken), strict=True)]
         named = {name: [n[name] for _, n in taken] for name in taken[0][1]} if taken else {}
         results = _rows(self.function(*positional, **named), len(items), self.label)
         return [self._put(item, result) for item, result in zip(items, results, strict=True)]
 
-    def _look(self, values: Mapping[str, Any]) -> None:
-        """Once, at the first item: whether a torchvision transform has anything to work on."""
+    def _taken(self, item: Any) -> Arguments:
+        """The arguments; at the first item, also whether a torchvision transform has anything to work on in them."""
+        positional, named = self._place.take(item)
         if self._is_first:
-            whole = next(iter(values.values()), None) if not self._place.names[0] else None
-            refuse_untouched(self.function, whole if isinstance(whole, Mapping) else values)
+            given = named or dict(zip(self._place.names, positional, strict=True))
+            whole = positional[0] if positional else None
+            refuse_untouched(self.function, whole if isinstance(whole, Mapping) else given)
             self._is_first = False
+        return positional, named
 
 
 def _rows(results: Any, count: int, label: str) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 NUMBERS = (bool, int, float)
-"""Python numbers that a batch makes an array of; exact types, as a subclass (an enum, say) means more than its number."""
+"""Python numbers that a batch makes an array of: these very types, as an enum, say, means more than its number."""
 
 
 def is_tensor(value: Any) -> bool:
@@ -49,7 +49,7 @@ def rebuilt(cls: type, names: list[str], values: list[Any]) -> Any:
 
     What a class checks or derives for one sample in `__post_init__` need not hold for a batch or for a row of it.
     """
-    new = object.__new__(cls)
+    new: Any = object.__new__(cls)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(new, name, value)  # also where the class is frozen or has slots
     return new

@@ -1,7 +1,7 @@
 """A batch's leaves while it is filled: one column for each array, tensor, number or object of the structure.
 
-`put(row, value)` checks a value against the first item's and copies it in; `take(rows)` gives the result away. Putting a
-row twice is safe: what an item that failed half way left behind is overwritten by the next.
+`put(row, value)` checks a value against the first item's and copies it in; `take(rows)` gives the result away.
+Putting a row twice is safe: what an item that failed half way left behind is overwritten by the next.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ObjectColumn:
 
 
 class TextColumn(ObjectColumn):
-    """Arrays of text or bytes: their width is in the dtype and differs from item to item, so they are stacked at the end."""
+    """Arrays of text or bytes, stacked at the end: their width is in the dtype and differs from item to item."""
 
     kind = "text array"
 

@@ -15,7 +15,7 @@ class Place(Protocol):
     """Takes a function's arguments out of an item and puts its result into a copy."""
 
     names: tuple[str, ...]
-    """What the arguments given by position are called; of a whole item, the empty string."""
+    """What the arguments given by position are called in errors."""
 
     def take(self, item: Any) -> Arguments:
         """The arguments, converted."""
@@ -40,14 +40,14 @@ def place_for(field: str | Mapping[str, str] | None, as_: As | None) -> Place:
 def field_of(item: Any, name: str) -> Any:
     """`item[name]`; TypeError if the item is no dict, KeyError with the fields it has."""
     if not isinstance(item, Mapping):
-        raise TypeError(f"`field: {name}` wants a dict item, and this one is a {type(item).__name__}; leave `field` out")
+        raise TypeError(f"`field: {name}` wants a dict item, this one is a {type(item).__name__}; leave `field` out")
     if name not in item:
         raise KeyError(f"the item has no field `{name}`; it has {', '.join(f'`{key}`' for key in item)}")
     return item[name]
 
 
 def _convert_each(values: Mapping[str, Any], as_: As | None) -> dict[str, Any]:
-    """Convert what has a form of that kind: beside an image there may be a label. NotConvertibleError if nothing has."""
+    """Convert what has a form of that kind (beside an image there may be a label); an error only if nothing has."""
     if as_ is None:
         return dict(values)
     converted, refused = dict(values), []
@@ -64,7 +64,7 @@ def _convert_each(values: Mapping[str, Any], as_: As | None) -> dict[str, Any]:
 class WholeItem:
     """The item as it is, or with its fields converted."""
 
-    names = ("",)
+    names: tuple[str, ...] = ("item",)
 
     def __init__(self, as_: As | None) -> None:
         self.as_ = as_
@@ -85,7 +85,8 @@ class OneField:
     """One field, by position."""
 
     def __init__(self, field: str, as_: As | None) -> None:
-        self.names, self.as_ = (field,), as_
+        self.names: tuple[str, ...] = (field,)
+        self.as_ = as_
 
     def take(self, item: Any) -> Arguments:
         """The field's value."""
@@ -100,7 +101,7 @@ class OneField:
 class MappedFields:
     """Fields by the names of the function's arguments."""
 
-    names = ()
+    names: tuple[str, ...] = ()
 
     def __init__(self, fields: Mapping[str, str], as_: As | None) -> None:
         self.fields, self.as_ = dict(fields), as_

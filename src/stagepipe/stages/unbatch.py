@@ -16,8 +16,8 @@ Row = Callable[[int], Any]
 class Unbatch:
     """Yield one item for each entry along the first axis of all arrays, tensors and lists of a batch.
 
-    The batch is a dict, tuple, list or dataclass of such columns, or one column. Dicts, tuples and dataclasses inside it
-    are structure too; a list inside it is a column, an entry a row. Rows of arrays and tensors are views, not copies.
+    The batch is a dict, tuple, list or dataclass of such columns, or one column. Dicts, tuples and dataclasses inside
+    are structure too; a list inside is a column, an entry a row. Rows of arrays and tensors are views, not copies.
 
     >>> list(Unbatch()({"x": np.array([1, 2]), "name": ["a", "b"]}))
     [{'x': np.int64(1), 'name': 'a'}, {'x': np.int64(2), 'name': 'b'}]
@@ -41,7 +41,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _opened(item: Any) -> Any:
-    """The item; a list of columns is structure at the top, and its rows are lists: see `_Row`."""
+    """The item; a list of columns is structure at the top, and its rows are lists."""
     return _Columns(item) if isinstance(item, list) and item and all(map(_is_column, item)) else item
 
 

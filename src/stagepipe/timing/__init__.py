@@ -3,6 +3,7 @@
 from stagepipe.timing.board import (
     RECEIVE_PHASES,
     SEND_PHASES,
+    STAGE_WORDS,
     Board,
     Layout,
     Region,
@@ -18,6 +19,7 @@ from stagepipe.timing.recorder import Recorder
 __all__ = [
     "RECEIVE_PHASES",
     "SEND_PHASES",
+    "STAGE_WORDS",
     "STEPS",
     "WORDS",
     "Board",

@@ -51,7 +51,7 @@ class Word(IntEnum):
     EPOCH_END_NS = 16
     EPOCH = 17
     AT_ITEM = 18  # 1 + the item number that is worked on
-    AT_STAGE = 19
+    SENT = 19  # items that the source has sent, all epochs together
     STATE = 20
     STOPPED_NS = 21
     LAST = 31
@@ -77,7 +77,7 @@ class StageWord(IntEnum):
     LAST = 7
 
 
-_STAGE = int(StageWord.LAST) + 1 + WORDS + 3 * SLOWEST
+STAGE_WORDS = int(StageWord.LAST) + 1 + WORDS + 3 * SLOWEST
 _HEAD = int(Word.LAST) + 1
 
 
@@ -99,7 +99,7 @@ class Layout:
 
 
 def _region(stages: int) -> int:
-    return _HEAD + stages * _STAGE + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS
+    return _HEAD + stages * STAGE_WORDS + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS
 
 
 class Board:
@@ -173,18 +173,18 @@ class Region:
 
     def stage(self, number: int) -> StageRegion:
         """The part of the process's stage `number`."""
-        return StageRegion(self._array, self._words, self._base + _HEAD + number * _STAGE)
+        return StageRegion(self._array, self._words, self._base + _HEAD + number * STAGE_WORDS)
 
     @property
     def sending(self) -> NDArray[np.uint64]:
         """The words of the histograms of SEND_PHASES."""
-        at = self._base + _HEAD + self.stages * _STAGE
+        at = self._base + _HEAD + self.stages * STAGE_WORDS
         return self._array[at : at + len(SEND_PHASES) * WORDS]
 
     @property
     def receiving(self) -> NDArray[np.uint64]:
         """The words of the histograms of RECEIVE_PHASES."""
-        at = self._base + _HEAD + self.stages * _STAGE + len(SEND_PHASES) * WORDS
+        at = self._base + _HEAD + self.stages * STAGE_WORDS + len(SEND_PHASES) * WORDS
         return self._array[at : at + len(RECEIVE_PHASES) * WORDS]
 
     def phases(self) -> dict[str, Histogram]:

@@ -66,10 +66,18 @@ class Sender:
     """The writing side of a hop."""
 
     def __init__(
-        self, fd: int, memory: Memory, policy: Policy, bell: Bell, interrupted: Interrupted, recorder: Recorder
+        self,
+        fd: int,
+        memory: Memory,
+        policy: Policy,
+        bell: Bell,
+        interrupted: Interrupted,
+        recorder: Recorder,
+        tick: Callable[[], None] | None = None,
     ) -> None:
-        """`recorder` takes rows of (encode, copy, send, send_wait) in ns; `bell` ends a wait."""
+        """`recorder` takes rows of (encode, copy, send, send_wait) in ns; `bell` ends a wait; `tick` runs in waits."""
         self._fd, self._memory, self._policy, self._interrupted = fd, memory, policy, interrupted
+        self._tick = tick or memory.flush
         self._waiter = Waiter(fd, select.EPOLLOUT, bell)
         self._encoder = Encoder(memory)
         self._recorder = recorder
@@ -259,7 +267,7 @@ class Sender:
     def _write_waiting(self, packet: bytes | bytearray) -> int:
         begin = perf_counter_ns()
         while not self._interrupted():
-            self._memory.flush()
+            self._tick()
             self._waiter.wait(_TICK_S if self._memory.leased else _IDLE_S)
             now = perf_counter_ns()
             if isinstance(packet, bytearray):
@@ -350,6 +358,7 @@ class Receiver:
         bell: Bell,
         interrupted: Interrupted,
         recorder: Recorder,
+        tick: Callable[[], None] | None = None,
         *,
         readonly: bool = True,
         private: bool = False,
@@ -361,6 +370,7 @@ class Receiver:
         """
         self._fd, self._memory, self._interrupted, self._recorder = fd, memory, interrupted, recorder
         self._readonly, self._private = readonly, private
+        self._tick = tick or memory.flush
         self._waiter = Waiter(fd, select.EPOLLIN, bell)
         self._hand: Packet | None = None
         self._read_ns = 0
@@ -410,9 +420,9 @@ class Receiver:
 
     def _wait_and_read(self, data: bytearray, timeout_s: float | None) -> int:
         begin = perf_counter_ns()
-        self._memory.flush()
         try:
             while not self._interrupted():
+                self._tick()
                 wait_s = _TICK_S if self._memory.leased else _IDLE_S
                 if timeout_s is not None:
                     left = timeout_s - (perf_counter_ns() - begin) / 1e9
@@ -423,7 +433,7 @@ class Receiver:
                 try:
                     return os.readv(self._fd, (data,))
                 except BlockingIOError:
-                    self._memory.flush()
+                    continue
             return 0
         finally:
             self.starved_ns += perf_counter_ns() - begin

@@ -13,6 +13,7 @@ import struct
 import sys
 import weakref
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,20 +63,24 @@ class Memory:
         self._unsent: deque[bytes] = deque()
         self._live: dict[Token, weakref.ref[Lease]] = {}
         self.leased = 0
+        self.publish_live: Callable[[int], None] = _nobody
+        """Told how many bytes are live in one's own arena whenever that changes."""
 
     # ------------------------------------------------------------------ blocks of one's own
 
     def take(self, nbytes: int) -> int:
         """A block of one's own arena, not leased by anybody yet. ArenaFullError beyond the limit."""
-        arena = self._own()
+        allocator = self._own().allocator
         try:
-            if not arena.allocator.has_free(nbytes):
+            if not allocator.has_free(nbytes):
                 self.collect()
-            return arena.allocator.take(nbytes)
+            block = allocator.take(nbytes)
         except ArenaFullError:
             self.flush()
             self.collect()
-            return arena.allocator.take(nbytes)
+            block = allocator.take(nbytes)
+        self.publish_live(allocator.live)
+        return block
 
     def give(self, block: int) -> None:
         """A block of one's own that was taken and is not needed."""
@@ -96,14 +101,15 @@ class Memory:
             try:
                 data = os.read(fd, _READ)
             except BlockingIOError:
-                return
+                break
             for block, change, mark in _RECORD.iter_unpack(data):
                 if mark != _MARK:
                     message = "a record of a released block does not pass its check"
                     raise TransportError(message)
                 add(block, change)
             if len(data) < _READ:
-                return
+                break
+        self.publish_live(self.arena.allocator.live)
 
     def _own(self) -> Arena:
         if self.arena is None:
@@ -211,6 +217,10 @@ class Memory:
         except BrokenPipeError:
             return True  # the owner is gone, and its arena with it
         return True
+
+
+def _nobody(_: int) -> None:
+    """Nobody wants to know."""
 
 
 def _handed_over() -> int:

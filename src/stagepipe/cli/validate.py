@@ -1,0 +1,23 @@
+"""`stagepipe validate`: is this config right?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stagepipe.cli.problems import reported
+from stagepipe.config import load, outline
+
+
+@reported()
+def validate(
+    config: Annotated[Path, typer.Argument(help="The YAML file of a pipeline.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Such as stages.decode.workers=8 vars.size=128.")
+    ] = None,
+) -> None:
+    """Check a config: every mistake at once, each at its place. Imports no target."""
+    spec = load(config, overrides or [])
+    print(f"ok: {spec.name}: {outline(spec)}")

@@ -1,0 +1,30 @@
+"""Configs: YAML, mappings and OmegaConf objects -> a checked PipelineSpec, or all that is wrong, each at its place.
+
+Reading a config imports no target, writes nothing and changes nothing; `validate` and `run` both call `load`.
+
+reading     YAML 1.2 words, positions, bounds       static/     import paths followed through source files
+nodes       values that know where they stand       targets     `uses` and `with` against those
+merging     `extends`                               checks      keys that do not go together
+references  `${vars.x}`, `${env:X,default}`         later       what is not available yet
+overrides   `stages.decode.workers=8`               words       the right word for a wrong one
+models      every key (fields: every kind of value) validation  pydantic's findings in our words
+schema      the JSON Schema of the models           convert     models -> spec
+"""
+
+from stagepipe.config.loading import load
+from stagepipe.config.outline import outline
+from stagepipe.config.schema import schema
+from stagepipe.config.spec import BatchSpec, Mode, PipelineSpec, ReportSpec, StageSpec, Target, TransportSpec
+
+__all__ = [
+    "BatchSpec",
+    "Mode",
+    "PipelineSpec",
+    "ReportSpec",
+    "StageSpec",
+    "Target",
+    "TransportSpec",
+    "load",
+    "outline",
+    "schema",
+]

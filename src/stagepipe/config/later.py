@@ -1,0 +1,65 @@
+"""What the format knows but this version does not do yet. One table: a line is removed when its work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from stagepipe.config.nodes import Map, Node, Scalar, children
+from stagepipe.core import Problem
+
+
+def _given(value: Any) -> bool:
+    return value is not None
+
+
+def _true(value: Any) -> bool:
+    return value is True
+
+
+def _more_than_none(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _not_cpu(value: Any) -> bool:
+    return value not in {None, "cpu"} if isinstance(value, str | None) else False
+
+
+def _is(word: str) -> Callable[[Any], bool]:
+    return lambda value: value == word
+
+
+NOT_YET: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
+    ("engine", _is("ray"), "remove it: `local` is the engine"),
+    ("max_restarts", _given, "remove it: a crash ends the run"),
+    ("max_skipped", _given, "remove it: an error ends the run"),
+    ("report.html", _given, "write `report: {json: FILE}`"),
+    ("report.trace", _given, "write `report: {json: FILE}`"),
+    ("report.prometheus", _given, "write `report: {json: FILE}`"),
+    ("stages.*.workers", _is("auto"), "write a number"),
+    ("stages.*.device", _not_cpu, "remove it, and choose the device inside the stage"),
+    ("stages.*.stateful", _true, "remove it"),
+    ("stages.*.retries", _more_than_none, "remove it: an error ends the run"),
+    ("stages.*.timeout", _given, "remove it"),
+    ("stages.*.on_error", _is("skip"), "remove it, and return `stagepipe.SKIP` from the stage"),
+)
+"""Where, which values, and what to write today."""
+
+
+def not_yet(root: Map) -> Iterator[Problem]:
+    """The problems of a config that asks for what is not there yet."""
+    for path, asks, mend in NOT_YET:
+        for node in _at(root, path.split(".")):
+            if isinstance(node, Scalar) and asks(node.value):
+                word = path.rpartition(".")[2]
+                text = str(node.value).lower() if isinstance(node.value, bool) else node.value
+                yield node.place.problem(f"`{word}: {text}` is not available yet", mend)
+
+
+def _at(node: Node, path: list[str]) -> Iterator[Node]:
+    if not path:
+        yield node
+        return
+    for key, inner in children(node):
+        if path[0] in {"*", key}:
+            yield from _at(inner, path[1:])

@@ -1,0 +1,93 @@
+"""The way of a config from its source to a spec; in the process that was given it. Nothing of it has a side effect.
+
+read -> extends -> overrides -> references -> keys and values -> keys together -> targets -> spec
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stagepipe.config.checks import crosswise
+from stagepipe.config.convert import to_spec
+from stagepipe.config.later import not_yet
+from stagepipe.config.merging import extend, read_chain
+from stagepipe.config.models import PipelineModel
+from stagepipe.config.nodes import Map, check_size, from_plain
+from stagepipe.config.overrides import apply
+from stagepipe.config.references import Resolver
+from stagepipe.config.spec import PipelineSpec
+from stagepipe.config.targets import TargetCheck
+from stagepipe.config.validation import validate
+from stagepipe.core import ConfigError, Problem, UsageError
+
+
+def load(source: str | Path | Mapping[str, Any] | object, overrides: Sequence[str] = ()) -> PipelineSpec:
+    """The checked spec of a config: a path of a YAML file, a mapping, or an OmegaConf object.
+
+    `overrides` are laid over it: `["stages.decode.workers=8", "vars.size=128"]`.
+
+    >>> load({"name": "count", "source": {"uses": "itertools.repeat", "with": {"object": 1}}}, ["window=8"]).window
+    8
+
+    Raises ConfigError with all that is wrong at once, UsageError for a source of another kind. Imports no target.
+    """
+    root, path = _read(source)
+    problems: list[Problem] = []
+    root = apply(root, overrides, problems)
+    variables = root.get("vars")
+    resolver = Resolver(variables if isinstance(variables, Map) else None)
+    resolved = resolver.resolve(root)
+    if not isinstance(resolved, Map):  # pragma: no cover - a mapping stays one
+        raise ConfigError([root.place.problem("a config is a mapping")])
+    check_size(resolved)
+    config_dir = None if path is None else path.resolve().parent
+    model = _check(resolved, config_dir, problems, resolver.problems)
+    if problems or model is None:
+        raise ConfigError(_in_order(problems, "" if path is None else str(path)))
+    return to_spec(model, resolved, path)
+
+
+def _check(
+    root: Map, config_dir: Path | None, problems: list[Problem], bad_references: list[Problem]
+) -> PipelineModel | None:
+    found: list[Problem] = []
+    model = validate(root, found)
+    found += crosswise(root)
+    found += not_yet(root)
+    found += TargetCheck(config_dir).run(root)
+    # What a bad reference stands for is unknown: only the reference itself is worth a word.
+    bad_places = {(p.file, p.line, p.column) for p in bad_references}
+    problems += bad_references
+    problems += [p for p in found if (p.file, p.line, p.column) not in bad_places or not p.line]
+    return model
+
+
+def _in_order(problems: list[Problem], main: str) -> list[Problem]:
+    """Once each, in the order of the file; what is elsewhere comes after it."""
+    once = list(dict.fromkeys(problems))
+    return sorted(once, key=lambda p: (p.file != main, not p.line, p.file, p.line, p.column))
+
+
+def _read(source: object) -> tuple[Map, Path | None]:
+    if isinstance(source, str | os.PathLike):
+        path = Path(os.fspath(source))
+        return read_chain(path), path
+    omegaconf = sys.modules.get("omegaconf")
+    if omegaconf is not None and omegaconf.OmegaConf.is_config(source):
+        source = _from_omegaconf(omegaconf, source)
+    if not isinstance(source, Mapping):
+        raise UsageError(f"a config is a path, a mapping or an OmegaConf object, found {type(source).__name__}")
+    root = from_plain(source)
+    return extend(root, Path.cwd()) if isinstance(root, Map) else Map(), None
+
+
+def _from_omegaconf(omegaconf: Any, source: object) -> object:
+    """OmegaConf's own references put in where all of them are known to it; else they are left for ours."""
+    try:
+        return omegaconf.OmegaConf.to_container(source, resolve=True)
+    except omegaconf.errors.OmegaConfBaseException:
+        return omegaconf.OmegaConf.to_container(source, resolve=False)

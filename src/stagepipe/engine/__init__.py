@@ -1,0 +1,7 @@
+"""Engines: a Plan in, items and a Report out. `local` runs processes on this machine, `inline` calls in this one."""
+
+from stagepipe.engine.inline import InlineRun
+from stagepipe.engine.local import LocalRun
+from stagepipe.engine.pipeline import Pipeline
+
+__all__ = ["InlineRun", "LocalRun", "Pipeline"]

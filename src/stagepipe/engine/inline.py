@@ -1,0 +1,199 @@
+"""The inline engine: all stages in the calling process, in order, without transport.
+
+For pdb, for notebooks, for systems other than Linux, and as the oracle of the tests: what it yields is what every other
+engine must yield. It uses the workers' own stages, chains and order points' groupings; only the hops are calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from time import perf_counter_ns
+from typing import Any, Self
+
+from stagepipe.core import SKIP, Key, RunError, UsageError
+from stagepipe.plan import Plan, ProcessPlan, Role
+from stagepipe.report import Progress
+from stagepipe.runtime.chain import Box, Chain
+from stagepipe.runtime.reading import SourceReader
+from stagepipe.runtime.stage import Stage, StageError, key_text, private_region
+
+
+class _Yielded:
+    """The end of the chain: what is ready to be yielded, as (value, samples)."""
+
+    def __init__(self) -> None:
+        self.ready: deque[tuple[Any, int]] = deque()
+
+    def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        del key, meta
+        self.ready.append((box.pop(), samples))
+
+    def dropped(self, key: Key, samples: int, meta: bytes) -> None:
+        pass
+
+    def close(self, key: Key, count: int, meta: bytes) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def enter(self, epoch: int) -> None:
+        pass
+
+
+class _StageProcess(_Yielded):
+    """A stage process as a call. With `batch`, items are kept until there are enough."""
+
+    def __init__(self, stages: list[Stage], following: _Yielded) -> None:
+        super().__init__()
+        self._stages, self._chain, self._following = stages, Chain(stages, following), following
+        self._batch = stages[0].plan.batch if stages else None
+        self._kept: list[tuple[Key, Any, int]] = []
+
+    def enter(self, epoch: int) -> None:
+        self._kept.clear()
+        for stage in self._stages:
+            stage.enter(epoch)
+        self._following.enter(epoch)
+
+    def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        if self._batch is None:
+            self._chain.push(key, box, samples, meta)
+            return
+        self._kept.append((key, box.pop(), samples))
+        if len(self._kept) == self._batch.size:
+            self._run_batch()
+
+    def _run_batch(self) -> None:
+        kept, self._kept = self._kept, []
+        if kept:
+            self._chain.push_many([k for k, _, _ in kept], [v for _, v, _ in kept], [(n, b"") for _, _, n in kept])
+
+    def finish(self) -> None:
+        self._run_batch()
+        self._following.finish()
+
+
+class _OrderProcess(_Yielded):
+    """An order point as a call: what comes is in order already; only the numbering begins anew."""
+
+    def __init__(self, stages: list[Stage], following: _Yielded) -> None:
+        super().__init__()
+        self._stage, self._chain, self._following = stages[0], Chain(stages[1:], following), following
+        self._stages = stages
+        self._number = 0
+        self._begins: Key | None = None
+        self._last: Key | None = None
+
+    def enter(self, epoch: int) -> None:
+        self._number, self._begins, self._last = 0, None, None
+        self._stage.target.clear()
+        for stage in self._stages:
+            stage.enter(epoch)
+        self._following.enter(epoch)
+
+    def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        del meta
+        full = self._stage.timed(key, lambda: self._stage.target.add(box.pop(), samples))
+        self._last = key
+        if full:
+            self._give(self._stage.target.flush)
+
+    def _give(self, outputs_of: Any) -> None:
+        begins, self._begins = self._begins, self._last
+        key = (begins or (0,))[:1]
+        rng = self._stage.random(key[0], begins)
+        for value, samples in self._stage.timed(key, lambda: outputs_of(rng)):
+            self._chain.push((self._number,), [value], samples, b"")
+            self._number += 1
+
+    def finish(self) -> None:
+        self._give(self._stage.target.finish)
+        self._following.finish()
+
+
+class InlineRun:
+    """A run in this process, with the same face as a local one."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Build all stages."""
+        self.plan = plan
+        self._begun_ns = perf_counter_ns()
+        self._out = _Yielded()
+        self.items = self.samples = 0
+        following: _Yielded = self._out
+        for process in reversed(plan.processes[1:]):
+            stages = self._built(process)
+            kind = _OrderProcess if process.role is Role.ORDER_POINT else _StageProcess
+            following = kind(stages, following)
+        source, *fused = self._built(plan.processes[0])
+        self._source = source
+        self._first = _StageProcess(fused, following)
+        self._reader = SourceReader(source.target, plan.seed, plan.limit)
+
+    def _built(self, process: ProcessPlan) -> list[Stage]:
+        plan = self.plan
+        stages = []
+        for stage in process.stages:
+            try:
+                stages.append(Stage(stage, 0, plan.seed, plan.config_dir, private_region()))
+            except Exception as error:
+                message = f"stage {stage.name}: cannot be built: {type(error).__name__}: {error}"
+                raise RunError(message, stage=stage.name, worker=0) from error
+        return stages
+
+    def epoch(self, epoch: int, cursor: Any = None) -> Iterator[Any]:
+        """The items of an epoch, in order."""
+        if cursor is not None:
+            message = "an inline run begins every epoch at its start"
+            raise UsageError(message)
+        try:
+            yield from self._epoch(epoch)
+        except StageError as error:
+            message = f"stage {error.stage}, worker 0, item {key_text(error.key)}: {error}"
+            raise RunError(
+                message, stage=error.stage, worker=0, item=key_text(error.key), trace=error.trace
+            ) from error.cause
+
+    def _epoch(self, epoch: int) -> Iterator[Any]:
+        self._source.enter(epoch)
+        self._source.seed((0,))
+        self._first.enter(epoch)
+        self._reader.seek(epoch, 0)
+        at = 0
+        while True:
+            box: Box = []
+            self._source.seed((at,))
+            found = self._source.timed((at,), lambda box=box: self._reader.read(box))
+            if not found:
+                break
+            if box[0] is not SKIP:
+                self._first.item((at,), box, 1, b"")
+            at += 1
+            yield from self._ready()
+        self._first.finish()
+        yield from self._ready()
+
+    def _ready(self) -> Iterator[Any]:
+        while self._out.ready:
+            value, samples = self._out.ready.popleft()
+            self.items += 1
+            self.samples += samples
+            yield value
+
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        return Progress(
+            perf_counter_ns() - self._begun_ns, self.items, self._reader.total, self.items, self.samples, 0.0, (), ""
+        )
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def __enter__(self) -> Self:
+        """The run itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""

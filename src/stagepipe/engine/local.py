@@ -1,0 +1,85 @@
+"""The local engine: a plan's processes on this machine. A Plan in, items and a RunRecord out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Self
+
+from stagepipe.core import Cursor, RunError
+from stagepipe.engine.recording import Sampler, record_of
+from stagepipe.plan import Plan
+from stagepipe.report import Progress, RunRecord
+from stagepipe.runtime.consumer import Consumer
+from stagepipe.runtime.supervisor import Supervisor
+
+
+class LocalRun:
+    """A run. A context manager; iterate `epoch` as often as wanted."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start the workers."""
+        self.plan = plan
+        self._begun_ns = perf_counter_ns()
+        self._supervisor = Supervisor(plan)
+        self._consumer = Consumer(self._supervisor)
+        self._sampler = Sampler(self._supervisor)
+        self._status, self._error = "finished", None
+        self._record: RunRecord | None = None
+
+    _error: str | None
+
+    def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
+        """The items of an epoch, in order. Raises RunError when the run fails."""
+        try:
+            yield from self._consumer.epoch(epoch, cursor)
+        except RunError as error:
+            self._status, self._error = "failed", str(error)
+            raise
+        except KeyboardInterrupt:
+            self._status = "interrupted"
+            raise
+
+    def interrupted(self) -> None:
+        """The caller was interrupted while it worked on an item."""
+        self._status = "interrupted"
+
+    @property
+    def committed(self) -> Cursor:
+        """The cursor of the last delivered item."""
+        return self._consumer.committed
+
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        return self._sampler.progress(self._consumer, finished=self._record is not None)
+
+    def record(self) -> RunRecord:
+        """What was counted so far, or in the whole run once it is closed."""
+        if self._record is not None:
+            return self._record
+        self._consumer.flush()
+        return record_of(self._supervisor, self._consumer, self._sampler, self._status, self._error)
+
+    def close(self) -> None:
+        """End the workers and give everything back; the record stays."""
+        if self._record is not None:
+            return
+        try:
+            self._sampler.sample_memory()
+            self._consumer.close()
+            self._supervisor.stop()
+            self._record = self.record()
+        finally:
+            self._supervisor.close()
+
+    def __enter__(self) -> Self:
+        """The run itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close it; an exception of the caller's block is noted in the record."""
+        if kind is not None and self._status == "finished":
+            self._status = "interrupted" if issubclass(kind, KeyboardInterrupt | GeneratorExit) else "failed"
+            self._error = f"{kind.__name__}: {error}" if self._status == "failed" else None
+        self.close()

@@ -1,0 +1,180 @@
+"""The caller's side of the last hop: an order point whose outputs are the pipeline's. In the caller's process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from time import perf_counter_ns
+from typing import Any
+
+from stagepipe.core import Cursor, Key, RunError
+from stagepipe.core.units import format_bytes
+from stagepipe.runtime.gate import Meter
+from stagepipe.runtime.supervisor import Supervisor
+from stagepipe.timing import RECEIVE_PHASES, Recorder, Word
+from stagepipe.transport import Kind, Memory, Received, Receiver, Reorder
+
+_FLUSH_NS = 100_000_000
+_THIN = 512
+
+
+class Consumer:
+    """Delivers items in order. One epoch an iteration; a new one is a seek, also in the middle of an old one."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """Read the last hop of the supervisor's run."""
+        resources = supervisor.resources
+        self._supervisor, self._plan = supervisor, supervisor.plan
+        number = resources.sink_number
+        self._region = supervisor.board.region(number)
+        returns = {owner: ends[1] for owner, ends in resources.returns.items()}
+        self._memory = Memory(None, dict(resources.arenas), returns, writable=True)
+        self._rows = Recorder(self._region.receiving, len(RECEIVE_PHASES))
+        self._receiver = Receiver(
+            resources.pipes[-1].read_fd,
+            self._memory,
+            supervisor.bell,
+            self._interrupted,
+            self._rows,
+            self._tick,
+            readonly=False,
+        )
+        self._stretch = len(self._plan.stretches) - 1
+        self._meter = Meter(supervisor.board, self._stretch, resources.bells[self._stretch])
+        self._generation = 0
+        self._flushed_ns = 0
+        self._upstream: Cursor | None = None
+        self._item, self._last = 0, None
+        self.items = self.samples = self.skipped = 0
+        self.first_item_ns = 0
+        self.wait_ns = self.busy_ns = 0
+        self.delivered: list[tuple[int, int]] = []
+        self._every = 1
+        self.begun_ns = perf_counter_ns()
+
+    _last: Key | None
+
+    def _interrupted(self) -> bool:
+        return self._supervisor.failure is not None or self._supervisor.full is not None
+
+    def _tick(self) -> None:
+        self._memory.flush()
+        now = perf_counter_ns()
+        if now - self._flushed_ns > _FLUSH_NS:
+            self._flushed_ns = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring the counts to the board and the leases that are over to their owners."""
+        self._memory.flush()
+        self._rows.flush()
+        self._region[Word.STARVED_NS] = self._receiver.starved_ns
+        self._region[Word.COPIED_OUT] = self._receiver.copied_out
+
+    @property
+    def committed(self) -> Cursor:
+        """The cursor of the last delivered item: all that comes after it can be made again from it."""
+        return Cursor(self._upstream, self._item, self._last)
+
+    # ------------------------------------------------------------------ an epoch
+
+    def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
+        """The items of an epoch from `cursor` on."""
+        self._seek(epoch, cursor or Cursor())
+        while True:
+            begin = perf_counter_ns()
+            packet = self._receiver.receive(self._generation)
+            self.wait_ns += perf_counter_ns() - begin
+            if packet is None:
+                self._turn(epoch)
+                continue
+            if packet.kind == Kind.END:
+                self._end = packet.count
+            else:
+                if packet.meta:
+                    self._meta_of[packet.key[0]] = packet.meta
+                if packet.kind == Kind.TOMBSTONE:
+                    self.skipped += 1
+                self._reorder.add(packet)
+            del packet
+            yield from self._ready()
+            if self._end is not None and self._reorder.item >= self._end:
+                self.flush()
+                return
+
+    def _seek(self, epoch: int, cursor: Cursor) -> None:
+        self._upstream, self._item, self._last = cursor.upstream, cursor.item, cursor.last
+        self._generation = self._supervisor.seek(cursor, epoch)
+        self._reorder = Reorder(cursor.item, cursor.last, any_order=self._plan.any_order)
+        self._first = cursor.item
+        self._meta_of: dict[int, bytes] = {}
+        self._end: int | None = None
+        self._meter.publish(self._generation, cursor.item)
+
+    def _ready(self) -> Iterator[Any]:
+        closed = self._reorder.closed
+        for packet, item in self._reorder.ready():
+            if packet is None:
+                meta = self._meta_of.pop(item, b"")
+                self._upstream = pickle.loads(meta) if meta else None  # noqa: S301 - our own hop
+                self._item, self._last = item + 1, None
+                if self._any_deferred(closed):
+                    continue
+                self._publish()
+                continue
+            if packet.kind != Kind.ITEM:
+                self._item, self._last = item, packet.key
+                continue
+            box = [packet.value]
+            packet.value = None
+            self._item, self._last = item, packet.key
+            self._count(packet)
+            del packet
+            begin = perf_counter_ns()
+            yield box.pop()
+            self.busy_ns += perf_counter_ns() - begin
+            self._memory.flush_if_many()
+
+    def _any_deferred(self, closed: int) -> bool:
+        return self._plan.any_order and self._reorder.closed == closed
+
+    def _publish(self) -> None:
+        done = self._first + self._reorder.closed if self._plan.any_order else self._reorder.item
+        self._meter.publish(self._generation, done)
+
+    def _count(self, packet: Received) -> None:
+        now = perf_counter_ns() - self.begun_ns
+        if not self.items:
+            self.first_item_ns = now
+        self.items += 1
+        self.samples += packet.samples
+        if not self.items % self._every or self.items == 1:
+            self.delivered.append((now, self.samples))
+            if len(self.delivered) >= _THIN:
+                self.delivered = self.delivered[::2]
+                self._every *= 2
+
+    # ------------------------------------------------------------------ when a wait was cut off
+
+    def _turn(self, epoch: int) -> None:
+        supervisor = self._supervisor
+        if supervisor.failure is not None:
+            raise supervisor.failure
+        full = supervisor.full
+        if full is None:
+            return
+        if supervisor.halve_windows():
+            self._seek(epoch, self.committed)
+            return
+        raise RunError(
+            f"stage {full.stage}, worker {full.worker}, item {full.item or '?'}: {full.error}, and only one item is "
+            f"under way; raise `memory` (now {format_bytes(self._plan.memory_bytes)}), or let the stage give less at once",
+            stage=full.stage,
+            worker=full.worker,
+            item=full.item,
+        )
+
+    def close(self) -> None:
+        """Give back what can be given back."""
+        self.flush()
+        self._receiver.close()

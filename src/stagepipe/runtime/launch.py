@@ -1,0 +1,65 @@
+"""What a worker is given at its start: its part of the plan and its descriptors. Written by the supervisor to a memfd
+that only the worker inherits; this, and the hops, are the only places where pickle runs.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+
+from stagepipe.plan import HopPlan, ProcessPlan
+from stagepipe.timing import Layout
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that worker `worker` of process group `plan` needs. Descriptors are inherited under the same numbers."""
+
+    number: int  # of the process: its arena, its region of the board, its name on the control channel
+    worker: int
+    plan: ProcessPlan
+    outbound: HopPlan
+    in_fd: int | None
+    out_fd: int
+    arena_fds: Mapping[int, int]
+    return_fds: Mapping[int, int]
+    bell_fds: Mapping[int, int]  # of the stretches that it feeds or consumes
+    board_fd: int
+    layout: Layout
+    life_fd: int
+    address: str
+    memory_bytes: int
+    seed: int
+    any_order: bool
+    limit: int | None
+    config_dir: Path | None
+    sys_path: tuple[str, ...]
+
+    @property
+    def fds(self) -> list[int]:
+        """All descriptors to be inherited."""
+        own = [self.out_fd, self.board_fd, self.life_fd, *self.arena_fds.values(), *self.return_fds.values()]
+        own += self.bell_fds.values()
+        return own if self.in_fd is None else [self.in_fd, *own]
+
+
+def write_launch(launch: Launch) -> int:
+    """A memfd with `launch` in it. Functions of a script or a notebook cell go by value (cloudpickle)."""
+    data = cloudpickle.dumps((launch.sys_path, cloudpickle.dumps(launch, protocol=5)), protocol=5)
+    fd = os.memfd_create("stagepipe-launch", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def read_launch(fd: int) -> tuple[tuple[str, ...], bytes]:
+    """The import path to set, and the pickle to load once it is set."""
+    with os.fdopen(fd, "rb") as file:
+        sys_path, rest = pickle.load(file)  # noqa: S301 - our own parent's, over an inherited descriptor
+    return sys_path, rest

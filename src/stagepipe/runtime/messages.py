@@ -1,0 +1,57 @@
+"""What the supervisor and its workers say to each other on the control channel: typed, small, never pickled, no items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Seek(msgspec.Struct, tag="seek", frozen=True):
+    """Begin at a cursor under a new generation. Cursors and numbers by stretch, cursors as lists (`cursor_to_plain`)."""
+
+    generation: int
+    epoch: int
+    cursors: list[list[Any]]
+    windows: list[int]
+    roomy_windows: list[int]
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """End between two items."""
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """The worker has built its stages."""
+
+    process: int
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """A stage raised, or could not be built, or an item could not travel."""
+
+    process: int
+    stage: str
+    worker: int
+    item: str
+    error: str
+    trace: str
+
+
+class Full(msgspec.Struct, tag="full", frozen=True):
+    """An item did not fit the worker's arena."""
+
+    process: int
+    stage: str
+    worker: int
+    item: str
+    generation: int
+    error: str
+
+
+Command = Seek | Stop
+Event = Ready | Failed | Full
+
+encode = msgspec.msgpack.Encoder().encode
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_event = msgspec.msgpack.Decoder(Event).decode

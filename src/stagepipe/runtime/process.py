@@ -1,0 +1,105 @@
+"""One worker process as its supervisor holds it: start, death and its cause, the end by steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import stagepipe
+from stagepipe.runtime.launch import Launch, write_launch
+from stagepipe.runtime.resources import WorkerPlace
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class WorkerProcess:
+    """A worker that was started. Owns its pidfd, its life pipe and the memfd of its last words."""
+
+    def __init__(self, place: WorkerPlace, launch: Launch, life_write_fd: int) -> None:
+        """Start it. `life_write_fd` stays open in this process alone, as long as the worker is to live."""
+        self.place = place
+        self._life_fd = life_write_fd
+        self._crash_fd = os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC)
+        launch_fd = write_launch(launch)
+        try:
+            self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-m", "stagepipe.worker", str(launch_fd), str(self._crash_fd)],
+                pass_fds=sorted({launch_fd, self._crash_fd, *launch.fds}),
+                env=_environment(launch),
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+        finally:
+            os.close(launch_fd)
+        self.pid = self._popen.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.ready = False
+
+    @property
+    def name(self) -> str:
+        """`decode/1`."""
+        return f"{self.place.plan.name}/{self.place.worker}"
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended."""
+        return self._popen.poll()
+
+    def cause(self) -> str:
+        """Why it ended, in words."""
+        code = self._popen.poll()
+        if code is None:
+            return "is running"
+        if code >= 0:
+            return f"ended by itself with exit code {code}"
+        name = signal.Signals(-code).name
+        if -code == signal.SIGKILL:
+            return "was killed by SIGKILL: by somebody, or by the kernel because memory ran out"
+        if -code == signal.SIGSEGV:
+            return (
+                "was killed by SIGSEGV: a fault in native code, or a write into its read-only input "
+                "(if so, set `mutable: true` on the stage)"
+            )
+        return f"was killed by {name}"
+
+    def last_words(self) -> str:
+        """The Python stack that it left when a signal killed it, or nothing."""
+        size = os.fstat(self._crash_fd).st_size
+        return os.pread(self._crash_fd, min(size, 1 << 16), 0).decode(errors="replace").strip()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to the children that it forked."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it ended within the time."""
+        try:
+            self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give back its descriptors; it has ended. What it forked and left behind is ended too."""
+        self.signal(signal.SIGKILL)
+        for fd in (self.pidfd, self._life_fd, self._crash_fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def _environment(launch: Launch) -> Mapping[str, str]:
+    threads = str(launch.plan.threads or 1)
+    package_parent = str(Path(stagepipe.__file__).parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    path = package_parent if not inherited else f"{inherited}{os.pathsep}{package_parent}"
+    return {
+        **os.environ,
+        **dict.fromkeys(_THREAD_VARIABLES, threads),
+        "PYTHONPATH": path,
+        **launch.plan.env,
+    }

@@ -1,0 +1,91 @@
+"""What the supervisor makes before any worker starts: pipes, arenas, the board, bells. Nothing of it has a name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+
+from stagepipe.plan import Plan, ProcessPlan
+from stagepipe.timing import Board, Layout, make_board
+from stagepipe.transport import Bell, PipeEnds, make_arena, make_byte_pipe, make_pipe
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """A worker's number, its process plan, and which of its workers it is."""
+
+    number: int
+    group: int
+    worker: int
+    plan: ProcessPlan
+
+
+@dataclass
+class Resources:
+    """All descriptors of a run, each closed once, by `close`. Numbers are those of processes; the sink's is the last."""
+
+    plan: Plan
+    places: tuple[WorkerPlace, ...] = ()
+    pipes: list[PipeEnds] = field(default_factory=list)
+    arenas: dict[int, int] = field(default_factory=dict)
+    returns: dict[int, tuple[int, int]] = field(default_factory=dict)
+    bells: list[Bell] = field(default_factory=list)
+    board_fd: int = -1
+    layout: Layout = Layout(0, ())
+
+    def __post_init__(self) -> None:
+        """Make everything; on a failure what was made is closed."""
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> None:
+        plan = self.plan
+        places = [(group, worker) for group, process in enumerate(plan.processes) for worker in range(process.workers)]
+        self.places = tuple(
+            WorkerPlace(number, group, worker, plan.processes[group]) for number, (group, worker) in enumerate(places)
+        )
+        self.layout = Layout(len(plan.stretches), (*(len(place.plan.stages) for place in self.places), 0))
+        self.board_fd = make_board(self.layout)
+        self.pipes = [make_pipe(hop.packets) for hop in plan.hops]
+        for place in self.places:
+            self.arenas[place.number] = make_arena(plan.memory_bytes)
+            self.returns[place.number] = make_byte_pipe()
+        self.bells = [Bell() for _ in plan.stretches]
+
+    @property
+    def sink_number(self) -> int:
+        """The number of the caller's process."""
+        return len(self.places)
+
+    def board(self) -> Board:
+        """The board, mapped."""
+        return Board(self.board_fd, self.layout)
+
+    def arena_fds(self, place: WorkerPlace) -> dict[int, int]:
+        """The arenas that a worker may see: its own and those before it."""
+        return {p.number: self.arenas[p.number] for p in self.places if p.group < place.group or p == place}
+
+    def return_fds(self, place: WorkerPlace) -> dict[int, int]:
+        """The read end of its own records, the write ends of those before it."""
+        fds = {p.number: self.returns[p.number][1] for p in self.places if p.group < place.group}
+        return {**fds, place.number: self.returns[place.number][0]}
+
+    def bell_fds(self, place: WorkerPlace) -> dict[int, int]:
+        """The bells of the stretches that it feeds or consumes."""
+        return {stretch: self.bells[stretch].fd for stretch in {place.plan.reads, place.plan.feeds}}
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        for pipe in self.pipes:
+            pipe.close()
+        for bell in self.bells:
+            bell.close()
+        fds = [self.board_fd, *self.arenas.values(), *(fd for ends in self.returns.values() for fd in ends)]
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.pipes, self.bells, self.arenas, self.returns, self.board_fd = [], [], {}, {}, -1

@@ -1,0 +1,287 @@
+"""What a process does with items: feed a stretch (source), work on items (stage), restore order (order point).
+
+Each role has `enter` (a seek) and `step` (one item, or one wait). A step raises `TurnedError` when its work is void.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from stagepipe.core import Cursor, Key, cursor_from_plain
+from stagepipe.runtime.chain import Box, Chain
+from stagepipe.runtime.gate import Gate, Meter
+from stagepipe.runtime.messages import Seek
+from stagepipe.runtime.reading import open_source
+from stagepipe.runtime.stage import Stage
+from stagepipe.timing import Region, Word
+from stagepipe.transport import Kind, Received, Receiver, Reorder, Sender
+
+
+class TurnedError(Exception):
+    """The work in hand is void: there was a seek, or the end. Unwinds to the worker's loop."""
+
+
+class HopOut:
+    """A chain's results onto the hop."""
+
+    def __init__(self, sender: Sender) -> None:
+        """`generation` is set by the role that enters one."""
+        self._sender = sender
+        self.generation = 0
+
+    def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Send an item."""
+        if not self._sender.send(box, self.generation, key, samples, meta):
+            raise TurnedError
+
+    def dropped(self, key: Key, samples: int, meta: bytes) -> None:
+        """Send a tombstone."""
+        self._tell(Kind.TOMBSTONE, key, samples=samples, meta=meta)
+
+    def close(self, key: Key, count: int, meta: bytes) -> None:
+        """Say how many parts there were."""
+        self._tell(Kind.CLOSE, key, count=count, meta=meta)
+
+    def end(self, count: int) -> None:
+        """Say how many items the stretch has."""
+        self._tell(Kind.END, (0,), count=count)
+
+    def forward(self, packet: Received) -> None:
+        """Send on what is not an item."""
+        self._tell(Kind(packet.kind), packet.key, samples=packet.samples, count=packet.count, meta=packet.meta)
+
+    def _tell(self, kind: Kind, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b"") -> None:
+        if not self._sender.tell(kind, self.generation, key, samples=samples, count=count, meta=meta):
+            raise TurnedError
+
+
+class Surroundings(NamedTuple):
+    """What the worker lends its role. `wait` is a short wait that a seek or the end cuts off."""
+
+    region: Region
+    interrupted: Any
+    wait: Any
+    limit: int | None
+
+
+class SourceRole:
+    """Reads the source and feeds the first stretch."""
+
+    def __init__(self, source: Stage, chain: Chain, out: HopOut, gate: Gate, around: Surroundings) -> None:
+        """`source` holds the built source; `chain` what is fused behind it."""
+        self._stage, self._chain, self._out, self._gate, self._around = source, chain, out, gate, around
+        self._reader = open_source(source, around.limit)
+        self._at = 0
+        self._ended = True
+
+    def enter(self, seek: Seek) -> None:
+        """Begin at the source's place in the cursor."""
+        cursor = cursor_from_plain(seek.cursors[0]) or Cursor()
+        self._out.generation = seek.generation
+        self._at, self._ended = cursor.item, False
+        self._gate.enter(seek.generation, cursor.item, seek.windows[0], seek.roomy_windows[0])
+        region = self._around.region
+        region[Word.EPOCH], region[Word.ITEMS_IN] = seek.epoch, self._at
+        self._stage.seed((self._at,))
+        self._reader.seek(seek.epoch, self._at)
+        total = self._reader.total
+        region[Word.TOTAL] = 0 if total is None else total + 1
+
+    def step(self) -> None:
+        """Send one item, or the end."""
+        if self._ended:
+            self._around.wait()
+            return
+        if not self._gate.wait(self._at, self._around.interrupted):
+            raise TurnedError
+        box: Box = []
+        key = (self._at,)
+        self._stage.seed(key)
+        self._around.region[Word.AT_ITEM] = self._at + 1
+        if not self._stage.timed(key, lambda: self._reader.read(box)):
+            region = self._around.region
+            region[Word.TOTAL] = self._at + 1
+            region[Word.EPOCH_END_NS] = perf_counter_ns()
+            self._out.end(self._at)
+            self._ended = True
+            return
+        self._chain.push(key, box, 1, b"")
+        self._at += 1
+        region = self._around.region
+        region[Word.ITEMS_IN] = self._at
+        region[Word.SENT] += 1
+
+
+class StageRole:
+    """Works on one item at a time, or with `batch` on several."""
+
+    def __init__(self, stages: list[Stage], chain: Chain, out: HopOut, receiver: Receiver, around: Surroundings) -> None:
+        """`chain` runs all of `stages`."""
+        self._chain, self._out, self._receiver, self._around = chain, out, receiver, around
+        self._batch = stages[0].plan.batch
+        self._generation = 0
+
+    def enter(self, seek: Seek) -> None:
+        """Nothing is remembered from one item to the next."""
+        self._generation = self._out.generation = seek.generation
+
+    def step(self) -> None:
+        """One packet, or up to `batch.size` of them."""
+        packet = self._receiver.receive(self._generation)
+        if packet is None:
+            raise TurnedError
+        if packet.kind != Kind.ITEM:
+            self._out.forward(packet)
+        elif self._batch is None:
+            box, packet.value = [packet.value], None
+            self._around.region[Word.AT_ITEM] = packet.key[0] + 1
+            self._chain.push(packet.key, box, packet.samples, packet.meta)
+        else:
+            self._step_many(packet)
+
+    def _step_many(self, first: Received) -> None:
+        assert self._batch is not None
+        packets, deadline = [first], perf_counter_ns() + self._batch.max_wait_ns
+        while len(packets) < self._batch.size:
+            left_ns = deadline - perf_counter_ns()
+            packet = self._receiver.receive(self._generation, max(left_ns, 0) / 1e9)
+            if packet is None:
+                if self._around.interrupted():
+                    raise TurnedError
+                break
+            if packet.kind == Kind.ITEM:
+                packets.append(packet)
+            else:
+                self._out.forward(packet)
+        keys = [packet.key for packet in packets]
+        heads = [(packet.samples, packet.meta) for packet in packets]
+        values = [packet.value for packet in packets]
+        packets.clear()
+        first.value = None
+        del packet
+        self._around.region[Word.AT_ITEM] = keys[0][0] + 1
+        self._chain.push_many(keys, values, heads)
+
+
+class Output(NamedTuple):
+    """An order point's output that is not sent yet."""
+
+    number: int
+    box: Box
+    samples: int
+    meta: bytes
+
+
+class OrderRole:
+    """Batch and Shuffle: takes leaves in order, gives groups out, and feeds the next stretch."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        chain: Chain,
+        out: HopOut,
+        receiver: Receiver,
+        gate: Gate,
+        meter: Meter,
+        around: Surroundings,
+        *,
+        reads: int,
+        any_order: bool,
+    ) -> None:
+        """`stage` holds the grouping; `chain` what is fused behind it."""
+        self._stage, self._chain, self._out, self._receiver = stage, chain, out, receiver
+        self._gate, self._meter, self._around, self._reads, self._any = gate, meter, around, reads, any_order
+        self._grouping = stage.target
+        self._outputs: deque[Output] = deque()
+        self._generation = self._number = 0
+        self._end: int | None = None
+        self._finished = True
+        self._begin(Cursor(), 0)
+
+    def enter(self, seek: Seek) -> None:
+        """Begin at this order point's part of the cursor."""
+        cursor = cursor_from_plain(seek.cursors[self._reads]) or Cursor()
+        following = cursor_from_plain(seek.cursors[self._reads + 1]) or Cursor()
+        self._generation = self._out.generation = seek.generation
+        self._begin(cursor, following.item)
+        feeds = self._reads + 1
+        self._gate.enter(seek.generation, following.item, seek.windows[feeds], seek.roomy_windows[feeds])
+        self._meter.publish(seek.generation, cursor.item)
+
+    def _begin(self, cursor: Cursor, number: int) -> None:
+        self._grouping.clear()
+        self._outputs.clear()
+        self._reorder = Reorder(cursor.item, cursor.last, any_order=self._any)
+        self._first = cursor.item
+        self._place = self._group_begins = cursor._replace(emitted=0, skips=frozenset())
+        self._emitted, self._number = cursor.emitted, number
+        self._end, self._finished = None, False
+        self._meta_of: dict[int, bytes] = {}
+
+    def step(self) -> None:
+        """Send what is ready; else take one packet in."""
+        if self._outputs:
+            if not self._gate.wait(self._outputs[0].number, self._around.interrupted):
+                raise TurnedError
+            number, box, samples, meta = self._outputs.popleft()
+            self._chain.push((number,), box, samples, meta)
+            return
+        if self._end is not None and self._reorder.item >= self._end and not self._finished:
+            self._finish()
+            return
+        packet = self._receiver.receive(self._generation)
+        if packet is None:
+            raise TurnedError
+        if packet.kind == Kind.END:
+            self._end = packet.count
+            return
+        if packet.meta:
+            self._meta_of[packet.key[0]] = packet.meta
+        self._reorder.add(packet)
+        del packet
+        self._take_ready()
+
+    def _take_ready(self) -> None:
+        closed = self._reorder.closed
+        for packet, item in self._reorder.ready():
+            if packet is None:
+                meta = self._meta_of.pop(item, b"")
+                self._place = Cursor(pickle.loads(meta) if meta else None, item + 1)  # noqa: S301 - our own hop
+                continue
+            self._place = self._place._replace(item=item, last=packet.key)
+            if packet.kind == Kind.ITEM:
+                value, packet.value = packet.value, None
+                full = self._stage.timed(packet.key, lambda: self._grouping.add(value, packet.samples))
+                del value
+                if full:
+                    self._give(finished=False)
+        if self._reorder.closed != closed:
+            done = self._first + self._reorder.closed if self._any else self._reorder.item
+            self._meter.publish(self._generation, done)
+
+    def _give(self, *, finished: bool) -> None:
+        """The group is complete: its outputs, each with the cursor from which all after it can be made again."""
+        key = (self._group_begins.item,)
+        rng = self._stage.random(self._group_begins.item, self._group_begins.last)
+        outputs = self._stage.timed(key, lambda: (self._grouping.finish if finished else self._grouping.flush)(rng))
+        outputs.reverse()
+        count = len(outputs)
+        for at in range(count):
+            value, samples = outputs.pop()
+            here = self._place if at == count - 1 else self._group_begins._replace(emitted=at + 1)
+            if at >= self._emitted:
+                meta = pickle.dumps(here, protocol=5)
+                self._outputs.append(Output(self._number, [value], samples, meta))
+                self._number += 1
+            del value
+        self._group_begins, self._emitted = self._place, 0
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._give(finished=True)
+        while self._outputs:
+            self.step()
+        self._out.end(self._number)

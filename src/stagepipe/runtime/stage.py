@@ -1,0 +1,196 @@
+"""One stage inside a process: built once, called once an item, timed and seeded. In workers and inline."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter_ns
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+
+from stagepipe.core import ArenaFullError, Context, Key, current, seed_of
+from stagepipe.core.targets import build, require_callable
+from stagepipe.plan import StagePlan
+from stagepipe.runtime.seeding import seed_globals
+from stagepipe.stages import FieldAdapter, own_generators
+from stagepipe.timing import STAGE_WORDS, Recorder, StageRegion, StageWord
+
+
+class StageError(Exception):
+    """What a stage raised, with the stage and the item; the cause is the original."""
+
+    def __init__(self, stage: str, key: Key, cause: BaseException) -> None:
+        """`cause` keeps its traceback."""
+        self.stage, self.key, self.cause = stage, key, cause
+        super().__init__(f"{type(cause).__name__}: {cause}")
+
+    @property
+    def trace(self) -> str:
+        """The original traceback without the frames of this package at its top."""
+        frames = traceback.extract_tb(self.cause.__traceback__)
+        here = str(Path(__file__).parent)
+        kept = next((at for at, frame in enumerate(frames) if not frame.filename.startswith(here)), 0)
+        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames[kept:])]
+        return "".join(lines + traceback.format_exception_only(self.cause)).rstrip()
+
+
+def key_text(key: Key) -> str:
+    """`17`, or `17.3` for a part: an item in messages.
+
+    >>> key_text((17, 3))
+    '17.3'
+    """
+    return ".".join(map(str, key))
+
+
+class Stage:
+    """A stage that is built. `function` is what is called with an item (or with a list of them)."""
+
+    def __init__(self, plan: StagePlan, worker: int, seed: int, config_dir: Path | None, region: StageRegion) -> None:
+        """Build the target; what that raises is the caller's to report."""
+        self.plan, self.name, self._seed, self._region = plan, plan.name, seed, region
+        self.base_seed = seed
+        target = build(plan.target.uses, plan.target.arguments, config_dir)
+        self.reseed_own = own_generators(target) if plan.reseed else None
+        if plan.field is not None or plan.as_ is not None:
+            target = FieldAdapter(target, plan.field, plan.as_, plan.target.label)
+        self.target = target
+        self._context = Context(plan.name, worker, 0, (0,), seed)
+        self._epoch = 0
+        self._run = Recorder(region.run, 1)
+        self._items = self._skipped = self._busy_ns = 0
+        self.queue_ns: Callable[[], int] = int
+
+    def enter(self, epoch: int) -> None:
+        """An epoch (or a stretch of it) begins."""
+        self._epoch = self._context.epoch = epoch
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called."""
+        return require_callable(self.target, self.plan.target.uses)
+
+    @property
+    def busy_ns(self) -> int:
+        """How long it has run."""
+        return self._busy_ns
+
+    def seed(self, key: Key) -> None:
+        """Seed everything from (seed, epoch, stage, item), and say where we are."""
+        context = self._context
+        context.item = key
+        context.__dict__.pop("rng", None)
+        current.context = context
+        if self.plan.reseed:
+            seed = seed_of(self._seed, self._epoch, self.name, key)
+            seed_globals(seed)
+            if self.reseed_own is not None:
+                self.reseed_own(seed & 0xFFFFFFFF)
+
+    def call(self, key: Key, box: list[Any]) -> Any:
+        """Run it on the item in `box`, which is left empty, so that the input is let go when the function returns."""
+        try:
+            self.seed(key)
+            begin = perf_counter_ns()
+            result = self.target(box.pop())
+        except ArenaFullError:
+            raise
+        except Exception as error:
+            raise StageError(self.name, key, error) from error
+        if type(result) is not GeneratorType:
+            self._count(key, perf_counter_ns() - begin)
+        return result
+
+    def call_many(self, keys: list[Key], values: list[Any]) -> list[Any]:
+        """Run it on a list of items; as many results must come back."""
+        try:
+            self.seed(keys[0])
+            begin = perf_counter_ns()
+            results = self.target(values)
+            results = list(results)
+            if len(results) != len(keys):
+                message = (
+                    f"a stage with `batch` was called with {len(keys)} items and returned {len(results)}; it must "
+                    "return one result (or stagepipe.SKIP) for each"
+                )
+                raise ValueError(message)  # noqa: TRY301 - it is reported as the stage's own
+        except ArenaFullError:
+            raise
+        except Exception as error:
+            raise StageError(self.name, keys[0], error) from error
+        spent = perf_counter_ns() - begin
+        for key in keys:
+            self._count(key, spent // len(keys))
+        return results
+
+    def parts(self, key: Key, generator: Iterator[Any]) -> Iterator[list[Any]]:
+        """What a generator gives, each in a box of its own. Seeded anew before each part, by the part's key."""
+        rng = current.context.__dict__.get("rng") if current.context is not None else None
+        number = spent = 0
+        while True:
+            try:
+                if number:
+                    self.seed((*key, number))
+                    if rng is not None:
+                        self._context.__dict__["rng"] = rng
+                begin = perf_counter_ns()
+                box = [next(generator)]
+            except StopIteration:
+                self._count(key, spent + perf_counter_ns() - begin)
+                return
+            except ArenaFullError:
+                raise
+            except Exception as error:
+                raise StageError(self.name, (*key, number), error) from error
+            spent += perf_counter_ns() - begin
+            rng = self._context.__dict__.get("rng", rng)
+            yield box
+            number += 1
+
+    def timed(self, key: Key, function: Callable[[], Any]) -> Any:
+        """Run something that is not a call of the stage's function: an order point's work, a source's next item."""
+        try:
+            begin = perf_counter_ns()
+            return function()
+        except (ArenaFullError, StopIteration):
+            raise
+        except Exception as error:
+            raise StageError(self.name, key, error) from error
+        finally:
+            self._count(key, perf_counter_ns() - begin)
+
+    def _count(self, key: Key, spent_ns: int) -> None:
+        self._items += 1
+        self._busy_ns += spent_ns
+        self._run.add((spent_ns,))
+        if spent_ns > self._slow_floor:
+            self._region.note_slow(key[0], spent_ns, self.queue_ns())
+            self._slow_floor = int(self._region.slow[:, 0].min())
+
+    _slow_floor = 0
+
+    def skipped(self) -> None:
+        """It dropped an item."""
+        self._skipped += 1
+
+    def flush(self) -> None:
+        """Bring what was counted to the board."""
+        self._run.flush()
+        region = self._region
+        region[StageWord.ITEMS], region[StageWord.SKIPPED] = self._items, self._skipped
+        region[StageWord.BUSY_NS] = self._busy_ns
+
+    def random(self, item: int, last: Key | None) -> random.Random:
+        """A generator for an order point's own draws, of the group that begins behind leaf `last` of item `item`."""
+        key = (item, *(last or ()))
+        return random.Random(seed_of(self._seed, self._epoch, self.name, key))  # noqa: S311 - no secret
+
+
+def private_region() -> StageRegion:
+    """A stage's words that nobody else reads: for `--inline`."""
+    words = np.zeros(STAGE_WORDS, np.uint64)
+    return StageRegion(words, memoryview(words).cast("B").cast("Q"), 0)

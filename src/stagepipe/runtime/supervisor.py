@@ -1,0 +1,257 @@
+"""The supervisor: makes what a run needs, starts its workers, hears what they say, and ends them. In the caller's process.
+
+A thread of its own serves the control channel and sees deaths through pidfds, so that both go on while the caller is
+busy with an item. What it learns it leaves in `failure` and `full` and rings `bell`, which ends the consumer's wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections import deque
+from pathlib import Path
+from time import monotonic
+
+import zmq
+
+from stagepipe.core import Cursor, RunError, cursor_to_plain
+from stagepipe.plan import Plan
+from stagepipe.runtime.launch import Launch
+from stagepipe.runtime.messages import Command, Failed, Full, Ready, Seek, Stop, decode_event, encode
+from stagepipe.runtime.process import WorkerProcess
+from stagepipe.runtime.resources import Resources, WorkerPlace
+from stagepipe.transport import Bell
+
+_TICK_MS = 500
+_STOP_S = 5.0
+_TERM_S = 2.0
+_KILL_S = 5.0
+_GRACE_S = 0.2
+
+
+class Supervisor:
+    """A run's processes. A context manager: at its end nothing is left."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start all workers side by side; they are ready when `ready` says so."""
+        self.plan = plan
+        self.failure: RunError | None = None
+        self.full: Full | None = None
+        self.bell = Bell()
+        self.resources = Resources(plan)
+        self.board = self.resources.board()
+        self.workers: dict[int, WorkerProcess] = {}
+        self.windows = [stretch.window for stretch in plan.stretches]
+        self.roomy_windows = [stretch.roomy_window for stretch in plan.stretches]
+        self.generation = 0
+        self._stopping = False
+        self._outbox: deque[tuple[int, bytes]] = deque()
+        self._seek: Seek | None = None
+        self._wake = Bell()
+        self._folder = Path(tempfile.mkdtemp(prefix="stagepipe-"))
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._address = f"ipc://{self._folder / 'control'}"
+        self._lock = threading.Lock()
+        try:
+            self._socket.bind(self._address)
+            for place in self.resources.places:
+                self._start(place)
+        except BaseException:
+            self._end_workers()
+            self._release()
+            raise
+        self._thread = threading.Thread(target=self._serve, name="stagepipe-supervisor", daemon=True)
+        self._thread.start()
+
+    def _start(self, place: WorkerPlace) -> None:
+        resources, plan = self.resources, self.plan
+        life_read_fd, life_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        launch = Launch(
+            number=place.number,
+            worker=place.worker,
+            plan=place.plan,
+            outbound=plan.hops[place.group],
+            in_fd=resources.pipes[place.group - 1].read_fd if place.group else None,
+            out_fd=resources.pipes[place.group].write_fd,
+            arena_fds=resources.arena_fds(place),
+            return_fds=resources.return_fds(place),
+            bell_fds=resources.bell_fds(place),
+            board_fd=resources.board_fd,
+            layout=resources.layout,
+            life_fd=life_read_fd,
+            address=self._address,
+            memory_bytes=plan.memory_bytes,
+            seed=plan.seed,
+            any_order=plan.any_order,
+            limit=plan.limit,
+            config_dir=plan.config_dir,
+            sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+        )
+        try:
+            self.workers[place.number] = WorkerProcess(place, launch, life_write_fd)
+        finally:
+            os.close(life_read_fd)
+
+    # ------------------------------------------------------------------ what the consumer asks for
+
+    def seek(self, cursor: Cursor | None, epoch: int) -> int:
+        """Name `cursor` under a new generation, tell all, and return the generation. Waits for nobody."""
+        last = len(self.plan.stretches) - 1
+        cursors: list[Cursor] = []
+        at: Cursor | None = cursor
+        for _ in range(last + 1):
+            here = at or Cursor()
+            cursors.insert(0, here)
+            at = here.upstream
+        with self._lock:
+            self.generation += 1
+            self.full = None
+            plain = [cursor_to_plain(each) or [] for each in cursors]
+            self._seek = Seek(self.generation, epoch, plain, list(self.windows), list(self.roomy_windows))
+            self.board.generation = self.generation
+            for number, worker in self.workers.items():
+                if worker.ready:
+                    self._outbox.append((number, encode(self._seek)))
+        self._wake.ring()
+        return self.generation
+
+    def halve_windows(self) -> bool:
+        """Admit half as many items at a time; False if it is one already."""
+        if max(self.windows + self.roomy_windows) == 1:
+            return False
+        self.windows = [max(1, window // 2) for window in self.windows]
+        self.roomy_windows = list(self.windows)
+        return True
+
+    def starting(self) -> tuple[str, ...]:
+        """The stages of which a worker is not ready yet."""
+        names = [worker.place.plan.name for worker in self.workers.values() if not worker.ready]
+        return tuple(dict.fromkeys(names))
+
+    # ------------------------------------------------------------------ the thread
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._wake.fd, zmq.POLLIN)
+        by_pidfd = {worker.pidfd: worker for worker in self.workers.values()}
+        for pidfd in by_pidfd:
+            poller.register(pidfd, zmq.POLLIN)
+        waiting = set(self.workers)
+        while True:
+            ready = dict(poller.poll(_TICK_MS))
+            if self._wake.fd in ready:
+                self._wake.hush()
+            while self._socket.poll(0):
+                self._hear(*self._socket.recv_multipart())
+            for pidfd in ready.keys() & by_pidfd.keys():
+                poller.unregister(pidfd)
+                self._died(by_pidfd[pidfd])
+            self._send_outbox()
+            if waiting:
+                waiting = {number for number in waiting if not self.workers[number].ready}
+                if not waiting:
+                    # All are connected: the socket needs no name any more, and so leaves none behind.
+                    shutil.rmtree(self._folder, ignore_errors=True)
+            if self._stopping and not self._outbox:
+                return
+
+    def _hear(self, sender: bytes, data: bytes) -> None:
+        event = decode_event(data)
+        if isinstance(event, Ready):
+            with self._lock:
+                self.workers[event.process].ready = True
+                if self._seek is not None:
+                    self._outbox.append((event.process, encode(self._seek)))
+        elif isinstance(event, Failed):
+            self._fail(_error(event))
+        elif event.generation == self.generation:
+            self.full = event
+            self.bell.ring()
+        del sender
+
+    def _died(self, worker: WorkerProcess) -> None:
+        if self._stopping:
+            return
+        worker.wait(_GRACE_S)
+        while self._socket.poll(int(_GRACE_S * 1000)):  # what it said before it died comes first
+            self._hear(*self._socket.recv_multipart())
+        place = worker.place
+        message = f"stage {place.plan.name}, worker {place.worker} (pid {worker.pid}) {worker.cause()}"
+        self._fail(RunError(message, stage=place.plan.name, worker=place.worker, trace=worker.last_words()))
+
+    def _fail(self, error: RunError) -> None:
+        if self.failure is None:  # the first is the cause; the others are its consequences
+            self.failure = error
+        self.bell.ring()
+
+    def _send_outbox(self) -> None:
+        while self._outbox:
+            number, data = self._outbox.popleft()
+            with contextlib.suppress(zmq.Again):
+                self._socket.send_multipart((str(number).encode(), data), zmq.NOBLOCK)
+
+    # ------------------------------------------------------------------ the end
+
+    def stop(self) -> list[str]:
+        """End all workers: asked, then SIGTERM, then SIGKILL. Names those who did not go by themselves."""
+        if self._stopping:
+            return []
+        self._stopping = True
+        self._post(Stop())
+        late = self._end_workers()
+        self._thread.join(timeout=_KILL_S)
+        return late
+
+    def _post(self, command: Command) -> None:
+        data = encode(command)
+        self._outbox.extend((number, data) for number in self.workers)
+        self._wake.ring()
+
+    def _end_workers(self) -> list[str]:
+        late: list[str] = []
+        running = list(self.workers.values())
+        for number, seconds in ((None, _STOP_S), (signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
+            if number is not None:
+                late += [worker.name for worker in running if worker.name not in late]
+                for worker in running:
+                    worker.signal(number)
+            deadline = monotonic() + (0.0 if number is None and not self._stopping else seconds)
+            running = [worker for worker in running if not worker.wait(max(deadline - monotonic(), 0.0))]
+            if not running:
+                break
+        return late
+
+    def close(self) -> list[str]:
+        """End what still runs and give everything back."""
+        late = self.stop()
+        self._release()
+        return late
+
+    def _release(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+        self._socket.close()
+        self._context.term()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.resources.close()
+        self.bell.close()
+        self._wake.close()
+
+
+def _error(event: Failed) -> RunError:
+    item = f", item {event.item}" if event.item else ""
+    return RunError(
+        f"stage {event.stage}, worker {event.worker}{item}: {event.error}",
+        stage=event.stage,
+        worker=event.worker,
+        item=event.item,
+        trace=event.trace,
+    )

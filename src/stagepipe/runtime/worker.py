@@ -1,0 +1,318 @@
+"""The worker process: built from its launch, it obeys seeks and steps its role until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+from typing import Any, NoReturn
+
+import numpy as np
+
+from stagepipe.core import ArenaFullError, current
+from stagepipe.core.targets import add_import_path
+from stagepipe.plan import Role, StagePlan
+from stagepipe.runtime.chain import Chain
+from stagepipe.runtime.control import Control
+from stagepipe.runtime.gate import Gate, Meter
+from stagepipe.runtime.launch import Launch, read_launch
+from stagepipe.runtime.messages import Failed, Full, Ready
+from stagepipe.runtime.roles import HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
+from stagepipe.runtime.stage import Stage, StageError, key_text
+from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, State, Word
+from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
+
+_FLUSH_NS = 100_000_000
+_SWEEP_NS = 1_000_000_000
+_WAIT_S = 0.25
+_F_SETSIG = 10
+Roles = SourceRole | StageRole | OrderRole
+
+
+class Worker:
+    """One worker. Everything runs on the main thread, but for the control thread's ear."""
+
+    def __init__(self, launch: Launch, control: Control) -> None:
+        """Map what was inherited; the stages are built by `build`."""
+        self._launch, self._control = launch, control
+        self._board = Board(launch.board_fd, launch.layout)
+        self._region = self._board.region(launch.number)
+        self._region[Word.STARTED_NS] = perf_counter_ns()
+        arena = Arena(launch.number, launch.arena_fds[launch.number], launch.memory_bytes)
+        self._memory = Memory(arena, dict(launch.arena_fds), dict(launch.return_fds))
+        self._memory.publish_live = self._publish_live
+        self._send_rows = Recorder(self._region.sending, len(SEND_PHASES))
+        self._receive_rows = Recorder(self._region.receiving, len(RECEIVE_PHASES))
+        policy = Policy(
+            launch.outbound.threshold_bytes,
+            force_shared=launch.outbound.mode == "shared_memory",
+            large_in_pipe=launch.outbound.large_in_pipe,
+        )
+        self._sender = Sender(
+            launch.out_fd, self._memory, policy, control.bell, self.interrupted, self._send_rows, self._tick
+        )
+        self._receiver: Receiver | None = None
+        self._stages: list[Stage] = []
+        self._generation = 0
+        self._void_generation = 0
+        self._flushed_ns = self._swept_ns = self._idle_ns = 0
+        self._building = launch.plan.stages[0].name
+
+    # ------------------------------------------------------------------ waits
+
+    def interrupted(self) -> bool:
+        """Whether the work in hand is void: a seek, or the end."""
+        return self._control.stopping or self._board.generation != self._generation
+
+    def _tick(self) -> None:
+        """Run at every tick of every wait: what is idle time's business."""
+        self._memory.flush()
+        now = perf_counter_ns()
+        if now - self._flushed_ns > _FLUSH_NS:
+            self._flush(now)
+
+    def _wait(self) -> None:
+        """A short wait that a seek or the end cuts off, counted as waiting for input."""
+        begin = perf_counter_ns()
+        self._tick()
+        self._control.wait(_WAIT_S)
+        self._idle_ns += perf_counter_ns() - begin
+
+    # ------------------------------------------------------------------ building
+
+    def build(self) -> Roles:
+        """Build the stages and the role that runs them."""
+        launch = self._launch
+        plan = launch.plan
+        self._stages = [self._stage(number, stage) for number, stage in enumerate(plan.stages)]
+        _limit_late_threads(plan.threads or 1)
+        out = HopOut(self._sender)
+        around = Surroundings(self._region, self.interrupted, self._wait, launch.limit)
+        current.allocate = self._allocate
+        if plan.role is Role.SOURCE:
+            return SourceRole(self._stages[0], Chain(self._stages[1:], out), out, self._gate(plan.feeds), around)
+        assert launch.in_fd is not None
+        receiver = self._receiver = Receiver(
+            launch.in_fd,
+            self._memory,
+            self._control.bell,
+            self.interrupted,
+            self._receive_rows,
+            self._tick,
+            private=plan.stages[0].mutable,
+            readonly=not plan.stages[0].mutable,
+        )
+        for stage in self._stages:
+            stage.queue_ns = lambda: receiver.queue_ns
+        if plan.role is Role.STAGE:
+            return StageRole(self._stages, Chain(self._stages, out), out, receiver, around)
+        return OrderRole(
+            self._stages[0],
+            Chain(self._stages[1:], out),
+            out,
+            receiver,
+            self._gate(plan.feeds),
+            Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads])),
+            around,
+            reads=plan.reads,
+            any_order=launch.any_order,
+        )
+
+    def _stage(self, number: int, plan: StagePlan) -> Stage:
+        self._building = plan.name
+        launch = self._launch
+        stage = Stage(plan, launch.worker, launch.seed, launch.config_dir, self._region.stage(number))
+        if number or launch.plan.role is Role.STAGE:
+            _ = stage.function
+        return stage
+
+    def _gate(self, stretch: int) -> Gate:
+        bell = Bell(self._launch.bell_fds[stretch])
+        return Gate(self._board, stretch, bell, self._control.bell, self._launch.memory_bytes, self._tick)
+
+    def _allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """`stagepipe.empty` in this process."""
+        tensor = type(dtype).__module__ == "torch"
+        itemsize = dtype.itemsize if tensor else np.dtype(dtype).itemsize
+        nbytes = itemsize
+        for length in shape:
+            nbytes *= length
+        small = nbytes < min(self._launch.outbound.threshold_bytes, 1 << 16)
+        if small or self._launch.outbound.large_in_pipe or (not tensor and np.dtype(dtype).hasobject):
+            if not tensor:
+                return np.empty(shape, dtype)
+            import torch  # noqa: PLC0415
+
+            return torch.empty(shape, dtype=dtype)
+        lease = self._memory.loan(nbytes)
+        if not tensor:
+            return np.ndarray(shape, dtype, lease)
+        import torch  # noqa: PLC0415
+
+        return torch.frombuffer(lease, dtype=dtype).reshape(shape)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Until told to stop."""
+        try:
+            role = self.build()
+        except Exception as error:  # noqa: BLE001 - whatever a stage's module or class raises is the user's to see
+            self._report_build(error)
+            self._await_stop()
+            return
+        self._region[Word.READY_NS] = perf_counter_ns()
+        self._region[Word.STATE] = State.STARVED
+        self._control.send(Ready(self._launch.number))
+        while not self._control.stopping:
+            if not self._entered(role):
+                self._wait()
+                continue
+            try:
+                while True:
+                    role.step()
+                    now = perf_counter_ns()
+                    if now - self._flushed_ns > _FLUSH_NS:
+                        self._flush(now)
+            except TurnedError:
+                continue
+            except ArenaFullError as error:
+                self._report_full(error)
+                self._void_generation = self._generation  # nothing more until the seek that this asks for
+            except StageError as error:
+                self._report(error.stage, key_text(error.key), str(error), error.trace)
+                self._await_stop()
+            except Exception as error:  # noqa: BLE001 - the transport's own, or an item that cannot travel
+                self._report_item(error)
+                self._await_stop()
+
+    def _entered(self, role: Roles) -> bool:
+        """Enter the generation in force; False while its seek is not known yet."""
+        told = self._control.told
+        if told is not None and told.generation > self._generation:
+            self._generation = told.generation
+            for stage in self._stages:
+                stage.enter(told.epoch)
+            role.enter(told)
+        return self._void_generation < self._generation == self._board.generation
+
+    def _await_stop(self) -> None:
+        self._flush(perf_counter_ns())
+        while not self._control.stopping:
+            self._control.wait(_WAIT_S)
+
+    # ------------------------------------------------------------------ events
+
+    def _report(self, stage: str, item: str, error: str, trace: str) -> None:
+        self._control.send(Failed(self._launch.number, stage, self._launch.worker, item, error, trace))
+
+    def _report_build(self, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        self._report(self._building, "", f"cannot be built: {type(error).__name__}: {error}", trace)
+
+    def _report_item(self, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        at = self._region[Word.AT_ITEM]
+        stage = self._stages[-1].name
+        self._report(stage, str(at - 1) if at else "", f"{type(error).__name__}: {error}", trace)
+
+    def _report_full(self, error: ArenaFullError) -> None:
+        at = self._region[Word.AT_ITEM]
+        self._control.send(
+            Full(
+                self._launch.number,
+                self._stages[-1].name,
+                self._launch.worker,
+                str(at - 1) if at else "",
+                self._generation,
+                str(error),
+            )
+        )
+
+    # ------------------------------------------------------------------ counters
+
+    def _flush(self, now: int) -> None:
+        """Bring everything to the board."""
+        self._flushed_ns = now
+        self._send_rows.flush()
+        self._receive_rows.flush()
+        for stage in self._stages:
+            stage.flush()
+        region, counts, memory = self._region, self._sender.counts, self._memory
+        receiver = self._receiver
+        region[Word.STARVED_NS] = self._idle_ns + (receiver.starved_ns if receiver is not None else 0)
+        region[Word.BLOCKED_NS] = self._sender.blocked_ns
+        region[Word.CPU_NS] = process_time_ns()
+        region[Word.PIPE], region[Word.SHARED_MEMORY] = counts.pipe, counts.shared_memory
+        region[Word.MIXED], region[Word.INLINE_BYTES] = counts.mixed, counts.inline_bytes
+        region[Word.COPIED_BYTES], region[Word.ZERO_COPY_BYTES] = counts.copied_bytes, counts.zero_copy_bytes
+        if memory.arena is not None:
+            memory.collect()
+            region[Word.PEAK_BYTES] = memory.arena.allocator.peak
+            if now - self._swept_ns > _SWEEP_NS:
+                self._swept_ns = now
+                memory.arena.punch_idle()
+
+    def _publish_live(self, nbytes: int) -> None:
+        self._region[Word.LIVE_BYTES] = nbytes
+
+    def close(self) -> None:
+        """The last words on the board."""
+        self._flush(perf_counter_ns())
+        self._region[Word.STATE] = State.STOPPED
+        self._region[Word.STOPPED_NS] = perf_counter_ns()
+
+
+def _limit_late_threads(threads: int) -> None:
+    """For libraries that do not go by the environment. OpenCV starts as many threads as there are processors."""
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None:
+        cv2.setNumThreads(threads)
+
+
+def _die_with(life_fd: int) -> None:
+    """Be killed when the supervisor ends, however it ends: the kernel sends SIGKILL when the pipe's other end closes.
+
+    A stopped process dies as well; PR_SET_PDEATHSIG would fire when the thread that started us ends.
+    """
+    fcntl.fcntl(life_fd, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life_fd, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
+    with contextlib.suppress(BlockingIOError):
+        if os.read(life_fd, 1) == b"":  # closed before we could ask for the signal
+            os._exit(1)
+
+
+def main() -> NoReturn:
+    """The process's entry."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    sys_path, pickled = read_launch(int(sys.argv[1]))
+    sys.path[:] = sys_path
+    crash_fd = int(sys.argv[2])
+    faulthandler.enable(os.fdopen(crash_fd, "w"), all_threads=False)
+    launch: Launch = pickle.loads(pickled)  # noqa: S301 - our own parent's, over an inherited descriptor
+    _die_with(launch.life_fd)
+    if launch.config_dir is not None:
+        add_import_path(launch.config_dir)
+    plan = launch.plan
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
+    if plan.cpus is not None:
+        os.sched_setaffinity(0, plan.cpus)
+    threading.current_thread().name = f"{plan.name}/{launch.worker}"
+    control = Control(launch.address, launch.number)
+    worker = Worker(launch, control)
+    try:
+        worker.run()
+    finally:
+        worker.close()
+        control.close()
+    sys.exit(0)

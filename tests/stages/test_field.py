@@ -1,0 +1,238 @@
+"""`field` and `as`: functions of torchvision, albumentations and transformers as they stand, on items of real images."""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import GeneratorType
+from typing import Any
+
+import albumentations
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torchvision import transforms as old_transforms
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+from transformers import PreTrainedTokenizerFast
+
+import stagepipe
+from stagepipe.core.targets import build
+from stagepipe.stages import FieldAdapter, own_generators
+
+
+@pytest.fixture(scope="module")
+def photo() -> Image.Image:
+    """A photograph that scikit-learn ships, 640 x 427."""
+    spec = importlib.util.find_spec("sklearn")
+    assert spec is not None
+    assert spec.origin is not None
+    with Image.open(Path(spec.origin).parent / "datasets/images/china.jpg") as image:
+        return image.convert("RGB")
+
+
+@pytest.fixture
+def item(photo: Image.Image) -> dict[str, Any]:
+    """As a stage receives it: the array cannot be written."""
+    array = np.asarray(photo)
+    array.flags.writeable = False
+    return {"image": array, "label": 3}
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "bus": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def test_one_field_is_replaced_in_a_copy():
+    item = {"x": 2, "y": 3}
+    assert FieldAdapter(lambda x: x * 10, "x", None, "s")(item) == {"x": 20, "y": 3}
+    assert item == {"x": 2, "y": 3}
+
+
+def test_torchvision_on_a_field_as_tensor(item: dict[str, Any]):
+    compose = build(
+        "torchvision.transforms.v2.Compose",
+        {
+            "transforms": [
+                {"uses": "torchvision.transforms.v2.RandomResizedCrop", "with": {"size": 64}},
+                {"uses": "torchvision.transforms.v2.ToDtype", "with": {"dtype": torch.float32, "scale": True}},
+            ]
+        },
+    )
+    torch.manual_seed(1)
+    made = FieldAdapter(compose, "image", "tensor", "augment")(item)
+    torch.manual_seed(1)
+    expected = compose(v2.functional.to_image(item["image"].copy()))
+    assert torch.equal(made["image"], expected.as_subclass(torch.Tensor))
+    assert made["label"] == 3
+
+
+def test_torchvision_on_a_field_as_pil(item: dict[str, Any], photo: Image.Image):
+    made = FieldAdapter(v2.CenterCrop(100), "image", "pil", "crop")(item)["image"]
+    assert made.tobytes() == v2.CenterCrop(100)(photo).tobytes()
+
+
+def test_tv_tensors_survive(item: dict[str, Any]):
+    boxes = tv_tensors.BoundingBoxes([[0, 0, 10, 10]], format="XYXY", canvas_size=(427, 640))  # type: ignore[call-overload]
+    made = FieldAdapter(v2.RandomHorizontalFlip(1.0), None, "tensor", "flip")({**item, "boxes": boxes})
+    assert type(made["boxes"]) is tv_tensors.BoundingBoxes
+    assert made["boxes"].tolist() == [[630, 0, 640, 10]]
+    np.testing.assert_array_equal(made["image"].permute(1, 2, 0).numpy(), item["image"][:, ::-1])
+
+
+def test_albumentations_by_keyword(item: dict[str, Any]):
+    compose = albumentations.Compose([albumentations.CenterCrop(64, 48), albumentations.HorizontalFlip(p=1)])
+    made = FieldAdapter(compose, {"image": "image"}, None, "augment")(item)
+    np.testing.assert_array_equal(made["image"], compose(image=item["image"])["image"])
+    assert made["label"] == 3
+
+
+def test_albumentations_maps_arguments_to_fields_of_other_names(item: dict[str, Any]):
+    compose = albumentations.Compose([albumentations.HorizontalFlip(p=1)])
+    mask = np.arange(427 * 640, dtype=np.uint8).reshape(427, 640)
+    made = FieldAdapter(compose, {"image": "photo", "mask": "where"}, "numpy", "flip")(
+        {"photo": torch.from_numpy(item["image"].copy()).permute(2, 0, 1), "where": mask}
+    )
+    assert set(made) == {"photo", "where"}
+    np.testing.assert_array_equal(made["photo"], item["image"][:, ::-1])
+    np.testing.assert_array_equal(made["where"], mask[:, ::-1])
+
+
+def test_albumentations_own_generators_are_seeded(item: dict[str, Any]):
+    def draw(seed: int) -> np.ndarray:
+        compose = albumentations.Compose([albumentations.RandomCrop(32, 32), albumentations.HorizontalFlip()])
+        reseed = own_generators(compose)
+        assert reseed is not None
+        reseed(seed)
+        return FieldAdapter(compose, {"image": "image"}, None, "augment")(item)["image"]
+
+    np.testing.assert_array_equal(draw(2**63 + 1), draw(2**63 + 1))
+    assert any((draw(1) != draw(seed)).any() for seed in range(2, 6))
+
+
+def test_a_tokenizer_adds_its_fields(tokenizer: PreTrainedTokenizerFast):
+    made = FieldAdapter(tokenizer, {"text": "caption"}, None, "tokenize")({"caption": "a red bus"})
+    assert made["caption"] == "a red bus"
+    assert made["input_ids"] == [2, 1, 3]
+
+
+def test_a_tokenizer_on_a_list_of_items(tokenizer: PreTrainedTokenizerFast):
+    call = partial(type(tokenizer).__call__, self=tokenizer, padding=True, return_tensors="np")
+    made = FieldAdapter(call, {"text": "caption"}, None, "tokenize", batched=True)(
+        [{"caption": "a bus"}, {"caption": "a red bus"}]
+    )
+    assert [row["input_ids"].tolist() for row in made] == [[2, 3, 0], [2, 1, 3]]
+    assert [row["caption"] for row in made] == ["a bus", "a red bus"]
+
+
+def test_a_batch_of_items_on_one_field():
+    def double(xs: list[int]) -> list[int]:
+        assert xs == [1, 2]
+        return [2 * x for x in xs]
+
+    made = FieldAdapter(double, "x", None, "s", batched=True)([{"x": 1, "y": 0}, {"x": 2, "y": 5}])
+    assert made == [{"x": 2, "y": 0}, {"x": 4, "y": 5}]
+    assert FieldAdapter(double, "x", None, "s", batched=True).is_generator is False
+
+
+def test_a_batch_drops_items_and_may_come_back_as_a_tensor():
+    drop = FieldAdapter(lambda xs: [stagepipe.SKIP, xs[1]], "x", None, "s", batched=True)
+    assert drop([{"x": 1}, {"x": 2}]) == [stagepipe.SKIP, {"x": 2}]
+    stack = FieldAdapter(torch.stack, "x", "tensor", "s", batched=True)
+    assert stack([{"x": np.ones(2)}, {"x": np.zeros(2)}])[1]["x"].tolist() == [0, 0]
+
+
+def test_a_batch_with_too_few_results_is_refused():
+    with pytest.raises(ValueError, match="s: 1 results for a batch of 2 items"):
+        FieldAdapter(lambda xs: xs[:1], "x", None, "s", batched=True)([{"x": 1}, {"x": 2}])
+
+
+def test_skip_passes():
+    assert FieldAdapter(lambda _: stagepipe.SKIP, "x", None, "s")({"x": 1}) is stagepipe.SKIP
+
+
+def test_a_generator_stays_one():
+    def halves(x: int) -> Iterator[Any]:
+        yield x / 2
+        yield stagepipe.SKIP
+
+    for function in (halves, partial(halves), lambda x: halves(x)):
+        made = FieldAdapter(function, "x", None, "s")({"x": 1, "y": 2})
+        assert isinstance(made, GeneratorType)
+        assert list(made) == [{"x": 0.5, "y": 2}, stagepipe.SKIP]
+    assert FieldAdapter(halves, "x", None, "s").is_generator
+    assert FieldAdapter(partial(halves), "x", None, "s").is_generator
+    assert not FieldAdapter(abs, "x", None, "s").is_generator
+
+
+def test_one_mapped_argument_takes_any_result():
+    assert FieldAdapter(lambda a: a + 1, {"a": "x"}, None, "s")({"x": 1, "y": 2}) == {"x": 2, "y": 2}
+
+
+def test_two_mapped_arguments_want_a_mapping():
+    add = FieldAdapter(lambda a, b: a + b, {"a": "x", "b": "y"}, None, "s")
+    with pytest.raises(TypeError, match="int came back for the arguments a, b.*return a dict of fields"):
+        add({"x": 1, "y": 2})
+
+
+def test_beside_an_image_what_is_none_passes_as_it_is(item: dict[str, Any]):
+    def look(image: torch.Tensor, label: int) -> Mapping[str, Any]:
+        return {"image": tuple(image.shape), "label": label}
+
+    made = FieldAdapter(look, {"image": "image", "label": "label"}, "tensor", "s")(item)
+    assert made == {"image": (3, 427, 640), "label": 3}
+
+
+def test_a_whole_item_is_converted(item: dict[str, Any], photo: Image.Image):
+    assert FieldAdapter(lambda image: image.size, None, "pil", "s")(item["image"]) == photo.size
+    assert FieldAdapter(lambda i: i["image"].shape, None, "tensor", "s")(item) == (3, 427, 640)
+
+
+@pytest.mark.parametrize(
+    "field,as_,given,error,words",
+    [
+        ("img", None, {"image": 1, "label": 2}, KeyError, "no field `img`; it has `image`, `label`"),
+        ("image", None, (1, 2), TypeError, "`field: image` wants a dict item, this one is a tuple"),
+        ("image", "tensor", {"image": "cat.jpg"}, TypeError, "`image` is a str"),
+        (None, "tensor", {"a": "cat.jpg", "b": 1}, TypeError, "`a` is a str.*`b` is a int"),
+        ({"x": "a"}, "pil", {"a": 1}, TypeError, "`x` is a int"),
+    ],
+)
+def test_what_cannot_be_handed_over_is_named(field: Any, as_: Any, given: Any, error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        FieldAdapter(lambda x: x, field, as_, "s")(given)
+
+
+@pytest.mark.parametrize(
+    "transform,name",
+    [
+        (v2.RandomCrop(10), "RandomCrop"),
+        (v2.RandomHorizontalFlip(0.5), "RandomHorizontalFlip"),
+        (v2.Compose([v2.Compose([v2.Resize(10)]), v2.ToImage()]), "Resize"),
+        (v2.RandomApply([v2.ColorJitter()], p=0.1), "ColorJitter"),
+        (old_transforms.RandomHorizontalFlip(), "RandomHorizontalFlip"),
+    ],
+)
+def test_a_torchvision_transform_that_leaves_arrays_untouched_is_reported(
+    transform: Any, name: str, item: dict[str, Any]
+):
+    message = f"^{name} leaves the NumPy array `image` untouched: torchvision's transforms work on .*`as: tensor`"
+    for field in ("image", None):
+        with pytest.raises(TypeError, match=message):
+            FieldAdapter(transform, field, None, "s")(item)
+    with pytest.raises(TypeError, match=message):
+        FieldAdapter(transform, "image", None, "s", batched=True)([item])
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [v2.ToImage(), v2.Compose([v2.ToImage(), v2.Resize(10)]), old_transforms.ToTensor(), v2.Lambda(np.flipud)],
+)
+def test_a_torchvision_transform_that_takes_arrays_passes(transform: Any, item: dict[str, Any]):
+    writable = {"image": item["image"].copy()}
+    assert FieldAdapter(transform, "image", None, "s")(writable)["image"] is not writable["image"]
