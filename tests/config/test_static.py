@@ -59,7 +59,7 @@ def answer(folder, write):
         ("lib.more", {}, "is a module"),
         ("broken.decode", {}, "broken.py:2:18: not Python"),
         ("uses_broken.decode", {}, "broken.py:2:18: not Python"),
-        ("json.loadz", {}, "did you mean `loads`?"),
+        ("json.lods", {}, "did you mean `load"),
         ("torchvision.transforms.v2.RandomCrop", {"sise": 1}, "did you mean `size`?"),
     ],
 )

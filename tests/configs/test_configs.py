@@ -47,18 +47,30 @@ def after(stage: StageSpec, spec: PipelineSpec, items: list[Any]) -> list[Any]:
         for item in items:
             function.add(item, 1)
         return [value for value, _ in function.finish(random.Random(0))]
-    reseed = own_generators(function)
+    function = reseeding(function)
     if stage.field is not None or stage.as_ is not None:
         function = FieldAdapter(function, stage.field, stage.as_, stage.name, batched=stage.batch is not None)
     if stage.batch is not None:
         return list(function(items))
-    return [made for number, item in enumerate(items) for made in called(function, item, stage, spec, number, reseed)]
+    return [made for number, item in enumerate(items) for made in called(function, item, stage, number)]
 
 
-def called(function: Any, item: Any, stage: StageSpec, spec: PipelineSpec, number: int, reseed: Any) -> Iterator[Any]:
-    current.context = Context(stage.name, 0, 0, (number,), spec.seed)
-    if reseed is not None:
-        reseed(number)
+def reseeding(function: Any) -> Any:
+    """The function, its own generators seeded by each item's number."""
+    seed = own_generators(function)
+    if seed is None:
+        return function
+
+    def call(**arguments: Any) -> Any:
+        assert current.context is not None
+        seed(current.context.item[0])
+        return function(**arguments)
+
+    return call
+
+
+def called(function: Any, item: Any, stage: StageSpec, number: int) -> Iterator[Any]:
+    current.context = Context(stage.name, 0, 0, (number,), 17)
     result = function(item)
     yield from result if isinstance(result, GeneratorType) else [result]
     current.context = None

@@ -60,5 +60,5 @@ def test_what_is_incomplete_or_other_is_made_again(images: dict[str, Any], tmp_p
 
 def test_a_missing_package_is_named_with_the_mend(images: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(SystemExit, match="skimage is not installed.*stagepipe.demo."):
+    with pytest.raises(SystemExit, match=r"skimage is not installed.*stagepipe\[demo\]"):
         images["photo_paths"]()

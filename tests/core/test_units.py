@@ -22,8 +22,8 @@ def test_sizes(text, value):
         ("1h", 3600 * 10**9),
         (2, 2 * 10**9),
         (0.5, 5 * 10**8),
-    ]
-    + [("7us", 7000), ("7\N{MICRO SIGN}s", 7000), ("3 min", 180 * 10**9), ("9ns", 9)],
+        *(("7us", 7000), ("7\N{MICRO SIGN}s", 7000), ("3 min", 180 * 10**9), ("9ns", 9)),
+    ],
 )
 def test_durations(text, value):
     assert parse_duration_ns(text) == value

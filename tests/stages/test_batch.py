@@ -192,7 +192,7 @@ def test_clear_forgets_the_group_and_its_structure():
 def test_items_that_differ_are_refused_by_name(first: Any, second: Any, words: list[str]):
     batch = Batch(4)
     batch.add(first, 1)
-    with pytest.raises(ValueError, match="^Batch: ") as caught:
+    with pytest.raises(ValueError, match=r"^Batch: ") as caught:
         batch.add(second, 1)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 

@@ -20,5 +20,5 @@ def test_it_is_built_from_a_nested_target():
 
 
 def test_what_cannot_be_called_is_refused():
-    with pytest.raises(TypeError, match="where is 'my_ops.is_sharp'"):
+    with pytest.raises(TypeError, match=r"where is 'my_ops\.is_sharp'"):
         Filter(where="my_ops.is_sharp")  # type: ignore[arg-type]

@@ -66,11 +66,11 @@ def test_an_empty_batch_has_no_rows():
 
 
 def test_lengths_that_differ_are_named():
-    with pytest.raises(ValueError, match="`x` 2, `m.y` 3"):
+    with pytest.raises(ValueError, match=r"`x` 2, `m\.y` 3"):
         list(Unbatch()({"x": [1, 2], "m": {"y": np.zeros(3)}}))
 
 
 @pytest.mark.parametrize("value", ["name", 3, np.array(1), None], ids=repr)
 def test_a_field_without_rows_is_named(value: Any):
-    with pytest.raises(TypeError, match="`name` is a .* without rows"):
+    with pytest.raises(TypeError, match=r"`name` is a .* without rows"):
         list(Unbatch()({"x": [1, 2], "name": value}))

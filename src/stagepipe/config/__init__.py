@@ -11,10 +11,15 @@ models      every key (fields: every kind of value) validation  pydantic's findi
 schema      the JSON Schema of the models           convert     models -> spec
 """
 
-from stagepipe.config.loading import load
-from stagepipe.config.outline import outline
-from stagepipe.config.schema import schema
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from stagepipe.config.spec import BatchSpec, Mode, PipelineSpec, ReportSpec, StageSpec, Target, TransportSpec
+
+if TYPE_CHECKING:
+    from stagepipe.config.loading import load
+    from stagepipe.config.outline import outline
+    from stagepipe.config.schema import schema
 
 __all__ = [
     "BatchSpec",
@@ -28,3 +33,13 @@ __all__ = [
     "outline",
     "schema",
 ]
+
+_READERS = {"load": "loading", "outline": "outline", "schema": "schema"}
+
+
+def __getattr__(name: str) -> Any:
+    """The readers are loaded when they are asked for: workers need the spec's words, not pydantic and YAML."""
+    if name in _READERS:
+        return getattr(importlib.import_module(f"stagepipe.config.{_READERS[name]}"), name)
+    message = f"module 'stagepipe.config' has no attribute {name!r}"
+    raise AttributeError(message)

@@ -1,7 +1,8 @@
 """Engines: a Plan in, items and a Report out. `local` runs processes on this machine, `inline` calls in this one."""
 
+from stagepipe.engine.drain import drain
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.pipeline import Pipeline
 
-__all__ = ["InlineRun", "LocalRun", "Pipeline"]
+__all__ = ["InlineRun", "LocalRun", "Pipeline", "drain"]

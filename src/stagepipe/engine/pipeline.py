@@ -89,6 +89,11 @@ class Pipeline:
             yield item
             del item
 
+    @property
+    def started(self) -> bool:
+        """Whether anything has run."""
+        return self._run is not None
+
     def progress(self) -> Progress:
         """Where the run stands."""
         self.start()

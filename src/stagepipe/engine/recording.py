@@ -130,8 +130,8 @@ def _stages(
     places: tuple[WorkerPlace, ...], regions: dict[int, Region], sampler: Sampler, now: int
 ) -> tuple[StageRecord, ...]:
     records = []
-    for process in dict.fromkeys(place.plan for place in places):
-        numbers = [place.number for place in places if place.plan is process]
+    for group, process in enumerate(dict((place.group, place.plan) for place in places).values()):
+        numbers = [place.number for place in places if place.group == group]
         mine = [regions[number] for number in numbers]
         wall = sum(max((r[Word.STOPPED_NS] or now) - r[Word.STARTED_NS], 0) for r in mine if r[Word.STARTED_NS])
         starting = sum((r[Word.READY_NS] or now) - r[Word.STARTED_NS] for r in mine if r[Word.STARTED_NS])

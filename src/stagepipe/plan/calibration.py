@@ -16,7 +16,6 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
@@ -95,10 +94,10 @@ def measure() -> Curves:
                 costs[name, size].append(cost)
     for loop in loops.values():
         loop.close()
-    pipe = [int(median(costs["pipe", size])) for size in PIPE_SIZES]
+    pipe = [int(np.median(costs["pipe", size])) for size in PIPE_SIZES]
     slope = (pipe[-1] - pipe[-2]) / (PIPE_SIZES[-1] - PIPE_SIZES[-2])
     pipe += [int(pipe[-1] + slope * (size - PIPE_SIZES[-1])) for size in SIZES[len(PIPE_SIZES) :]]
-    shared = [int(median(costs["shared", size])) for size in SIZES]
+    shared = [int(np.median(costs["shared", size])) for size in SIZES]
     when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Curves(SIZES, tuple(pipe), tuple(shared), timing_ns_per_hop(), when)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
 import platform
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from stagepipe.plan.make import Machine
 
@@ -18,7 +15,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 def this_machine() -> Machine:
     """The processors and the memory that this process may use."""
-    memory = psutil.virtual_memory().total
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):
             memory = min(memory, int(Path(name).read_text()))
@@ -27,6 +24,8 @@ def this_machine() -> Machine:
 
 def host() -> dict[str, Any]:
     """The report's `host`: processors, memory in bytes, kernel, Python and the versions of what matters."""
+    import importlib.metadata  # noqa: PLC0415 - slow to import, and only the report asks
+
     machine = this_machine()
     versions = {}
     for package in ("stagepipe", "numpy", "torch", "pyzmq", "msgspec"):

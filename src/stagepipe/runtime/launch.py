@@ -39,6 +39,7 @@ class Launch:
     limit: int | None
     config_dir: Path | None
     sys_path: tuple[str, ...]
+    started_ns: int
 
     @property
     def fds(self) -> list[int]:

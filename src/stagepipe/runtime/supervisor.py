@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections import deque
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter_ns
 
 import zmq
 
@@ -49,7 +49,7 @@ class Supervisor:
         self.windows = [stretch.window for stretch in plan.stretches]
         self.roomy_windows = [stretch.roomy_window for stretch in plan.stretches]
         self.generation = 0
-        self._stopping = False
+        self._stopping = self._finishing = False
         self._outbox: deque[tuple[int, bytes]] = deque()
         self._seek: Seek | None = None
         self._wake = Bell()
@@ -93,6 +93,7 @@ class Supervisor:
             limit=plan.limit,
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            started_ns=perf_counter_ns(),
         )
         try:
             self.workers[place.number] = WorkerProcess(place, launch, life_write_fd)
@@ -160,7 +161,7 @@ class Supervisor:
                 if not waiting:
                     # All are connected: the socket needs no name any more, and so leaves none behind.
                     shutil.rmtree(self._folder, ignore_errors=True)
-            if self._stopping and not self._outbox:
+            if self._finishing:
                 return
 
     def _hear(self, sender: bytes, data: bytes) -> None:
@@ -207,6 +208,8 @@ class Supervisor:
         self._stopping = True
         self._post(Stop())
         late = self._end_workers()
+        self._finishing = True
+        self._wake.ring()
         self._thread.join(timeout=_KILL_S)
         return late
 

@@ -45,7 +45,7 @@ class Worker:
         self._launch, self._control = launch, control
         self._board = Board(launch.board_fd, launch.layout)
         self._region = self._board.region(launch.number)
-        self._region[Word.STARTED_NS] = perf_counter_ns()
+        self._region[Word.STARTED_NS] = launch.started_ns
         arena = Arena(launch.number, launch.arena_fds[launch.number], launch.memory_bytes)
         self._memory = Memory(arena, dict(launch.arena_fds), dict(launch.return_fds))
         self._memory.publish_live = self._publish_live
@@ -177,7 +177,7 @@ class Worker:
                 self._wait()
                 continue
             try:
-                while True:
+                while not self.interrupted():
                     role.step()
                     now = perf_counter_ns()
                     if now - self._flushed_ns > _FLUSH_NS:

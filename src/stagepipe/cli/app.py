@@ -1,0 +1,41 @@
+"""The `stagepipe` command: mounts the commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import stagepipe
+from stagepipe.cli.run import run
+from stagepipe.cli.schema import schema
+from stagepipe.cli.validate import validate
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Data preparation in stages, each in its own process, with every hop between them measured.",
+)
+app.command()(run)
+app.command()(validate)
+app.command()(schema)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(stagepipe.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point."""
+    app()

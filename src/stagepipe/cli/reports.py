@@ -1,0 +1,42 @@
+"""Reports on their way out: to files, and as a table on the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stagepipe.core import UsageError
+from stagepipe.report import Report, to_json
+
+
+def check_report_path(path: Path) -> Path:
+    """`path` if a report can be written there; asked before the run, which may take hours."""
+    if path.suffix == ".html":
+        message = f"--report {path}: HTML reports are not available yet; write FILE.json"
+        raise UsageError(message)
+    if path.suffix != ".json":
+        message = f"--report {path}: a report is a .json file; write --report {path.with_suffix('.json')}"
+        raise UsageError(message)
+    if path.is_dir():
+        message = f"--report {path}: that is a folder; name a file in it"
+        raise UsageError(message)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"--report {path}: {error}"
+        raise UsageError(message) from None
+    return path
+
+
+def write_reports(report: Report, paths: list[Path]) -> None:
+    """Write the report's JSON to each path."""
+    for path in paths:
+        path.write_bytes(to_json(report))
+
+
+def show(report: Report) -> None:
+    """Print the table and the verdict on stdout."""
+    from rich.console import Console  # noqa: PLC0415 - only for those who look
+
+    from stagepipe.report.table import render  # noqa: PLC0415 - imports rich
+
+    Console().print(render(report))

@@ -1,0 +1,41 @@
+"""`stagepipe run`: run a pipeline to its end and say where the time went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stagepipe.cli.problems import reported
+from stagepipe.cli.progress import ProgressDisplay
+from stagepipe.cli.reports import check_report_path, show, write_reports
+from stagepipe.engine import Pipeline, drain
+
+
+@reported()
+def run(
+    config: Annotated[Path, typer.Argument(help="The YAML file of a pipeline.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Such as stages.decode.workers=8 vars.size=128.")
+    ] = None,
+    *,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after so many items of the source.")] = None,
+    report: Annotated[list[Path] | None, typer.Option(help="Write the report to FILE.json; repeatable.")] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="Run all stages in this process: for pdb.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+) -> None:
+    """Run a pipeline. Exit status: 0 finished, 1 the run failed, 2 the config or the call is wrong, 130 interrupted."""
+    pipeline = Pipeline(config, overrides or [], inline=inline, limit=limit)
+    paths = [check_report_path(path) for path in report or []]
+    if pipeline.spec.report.json is not None:
+        paths.append(check_report_path(Path(pipeline.spec.report.json)))
+    try:
+        with ProgressDisplay(limit, quiet) as display, pipeline:
+            drain(pipeline, display.update)
+    finally:
+        if not inline and pipeline.started:
+            result = pipeline.report()
+            write_reports(result, paths)
+            if not quiet:
+                show(result)
