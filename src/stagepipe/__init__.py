@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from stagepipe.core import (
     SKIP,
+    VERSION,
     ConfigError,
     Context,
     RunError,
@@ -33,7 +34,7 @@ from stagepipe.core import (
 if TYPE_CHECKING:
     from stagepipe.engine import Pipeline
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "SKIP",
@@ -51,7 +52,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Pipeline":
-        from stagepipe.engine import Pipeline  # noqa: PLC0415 - not for workers
+        from stagepipe.engine import Pipeline
 
         return Pipeline
     message = f"module 'stagepipe' has no attribute {name!r}"

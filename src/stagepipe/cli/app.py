@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-import stagepipe
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
 from stagepipe.cli.validate import validate
+from stagepipe.core import VERSION
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,7 +25,7 @@ app.command()(schema)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(stagepipe.__version__)
+        print(VERSION)
         raise typer.Exit
 
 

@@ -35,8 +35,8 @@ def write_reports(report: Report, paths: list[Path]) -> None:
 
 def show(report: Report) -> None:
     """Print the table and the verdict on stdout."""
-    from rich.console import Console  # noqa: PLC0415 - only for those who look
+    from rich.console import Console
 
-    from stagepipe.report.table import render  # noqa: PLC0415 - imports rich
+    from stagepipe.report.table import render
 
     Console().print(render(report))

@@ -11,9 +11,11 @@ from stagepipe.core.errors import (
     UsageError,
 )
 from stagepipe.core.ids import Cursor, Key, Skip, cursor_from_plain, cursor_to_plain
+from stagepipe.core.version import VERSION
 
 __all__ = [
     "SKIP",
+    "VERSION",
     "ArenaFullError",
     "ConfigError",
     "Context",

@@ -96,7 +96,8 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = np.float32) -> 
     if current.allocate is not None:
         return current.allocate(dims, dtype)
     if type(dtype).__module__ == "torch":
-        import torch  # noqa: PLC0415 - only for those who ask for tensors
+        import torch
 
-        return torch.empty(dims, dtype=dtype)
+        tensor_dtype: Any = dtype
+        return torch.empty(dims, dtype=tensor_dtype)
     return np.empty(dims, dtype)

@@ -5,7 +5,7 @@ The protocol that they serve is executable in the project's model of order and s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Key = tuple[int, ...]
 """(item number, part, part of part ...): what an item is called within its stretch. Its order is the output's order."""
@@ -25,7 +25,7 @@ class Cursor(NamedTuple):
     0
     """
 
-    upstream: Cursor | None = None
+    upstream: Any = None  # a Cursor or None: a NamedTuple that names itself is beyond the type checker
     item: int = 0
     last: Key | None = None
     emitted: int = 0
@@ -40,16 +40,16 @@ def cursor_to_plain(cursor: Cursor | None) -> list[object] | None:
     """
     if cursor is None:
         return None
-    skips = sorted([s.stage, list(s.key)] for s in cursor.skips)
-    last = None if cursor.last is None else list(cursor.last)
-    return [cursor_to_plain(cursor.upstream), cursor.item, last, cursor.emitted, skips]
+    upstream, item, last, emitted, skips = cursor
+    plain_skips = sorted([stage, list(key)] for stage, key in skips)
+    return [cursor_to_plain(upstream), item, None if last is None else list(last), emitted, plain_skips]
 
 
-def cursor_from_plain(plain: object) -> Cursor | None:
+def cursor_from_plain(plain: Any) -> Cursor | None:
     """The cursor of which `cursor_to_plain` made lists."""
     if plain is None:
         return None
-    upstream, item, last, emitted, skips = plain  # type: ignore[misc]
+    upstream, item, last, emitted, skips = plain
     return Cursor(
         cursor_from_plain(upstream),
         int(item),

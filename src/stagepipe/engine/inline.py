@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Self
 
@@ -165,8 +166,7 @@ class InlineRun:
         while True:
             box: Box = []
             self._source.seed((at,))
-            found = self._source.timed((at,), lambda box=box: self._reader.read(box))
-            if not found:
+            if not self._source.timed((at,), partial(self._reader.read, box)):
                 break
             if box[0] is not SKIP:
                 self._first.item((at,), box, 1, b"")

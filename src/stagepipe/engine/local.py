@@ -25,10 +25,9 @@ class LocalRun:
         self._supervisor = Supervisor(plan)
         self._consumer = Consumer(self._supervisor)
         self._sampler = Sampler(self._supervisor)
-        self._status, self._error = "finished", None
+        self._status = "finished"
+        self._error: str | None = None
         self._record: RunRecord | None = None
-
-    _error: str | None
 
     def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
         """The items of an epoch, in order. Raises RunError when the run fails."""

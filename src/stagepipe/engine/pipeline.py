@@ -8,9 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import stagepipe
 from stagepipe.config import PipelineSpec, load
-from stagepipe.core import UsageError
+from stagepipe.core import VERSION, UsageError
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.local import LocalRun
 from stagepipe.plan import Plan, make_plan, this_machine
@@ -56,27 +55,29 @@ class Pipeline:
     @property
     def plan(self) -> Plan:
         """What will run. Measures this machine's cost curves if they are not cached."""
-        return make_plan(self.spec, this_machine(), load_curves(stagepipe.__version__), limit=self._limit)
+        return make_plan(self.spec, this_machine(), load_curves(VERSION), limit=self._limit)
 
     def start(self) -> Self:
         """Start the workers, if that has not been done. Iterating does it."""
+        self._started()
+        return self
+
+    def _started(self) -> LocalRun | InlineRun:
         if self._closed:
             message = "this pipeline is closed; make a new one"
             raise UsageError(message)
         if self._run is None:
             self._run = InlineRun(self.plan) if self._inline else LocalRun(self.plan)
             self._finalizer = weakref.finalize(self, self._run.close)
-        return self
+        return self._run
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch. An iterator of an earlier one ends its life here: going on with it raises UsageError."""
-        self.start()
+        run = self._started()
         self._epoch += 1
-        return self._iterate(self._epoch)
+        return self._iterate(run, self._epoch)
 
-    def _iterate(self, epoch: int) -> Iterator[Any]:
-        run = self._run
-        assert run is not None
+    def _iterate(self, run: LocalRun | InlineRun, epoch: int) -> Iterator[Any]:
         items = run.epoch(epoch)
         while True:
             if self._epoch != epoch:
@@ -96,9 +97,7 @@ class Pipeline:
 
     def progress(self) -> Progress:
         """Where the run stands."""
-        self.start()
-        assert self._run is not None
-        return self._run.progress()
+        return self._started().progress()
 
     def report(self) -> Report:
         """The report so far, or of the whole run once it is closed. An inline run has none."""

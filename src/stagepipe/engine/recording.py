@@ -130,7 +130,7 @@ def _stages(
     places: tuple[WorkerPlace, ...], regions: dict[int, Region], sampler: Sampler, now: int
 ) -> tuple[StageRecord, ...]:
     records = []
-    for group, process in enumerate(dict((place.group, place.plan) for place in places).values()):
+    for group, process in enumerate({place.group: place.plan for place in places}.values()):
         numbers = [place.number for place in places if place.group == group]
         mine = [regions[number] for number in numbers]
         wall = sum(max((r[Word.STOPPED_NS] or now) - r[Word.STARTED_NS], 0) for r in mine if r[Word.STARTED_NS])
@@ -166,7 +166,11 @@ def _hops(supervisor: Supervisor, regions: dict[int, Region], sink: Region) -> t
     records = []
     for group, process in enumerate(plan.processes):
         for before, after in zip(process.stages, process.stages[1:], strict=False):
-            count = sum(regions[p.number].stage(process.stages.index(after))[StageWord.ITEMS] for p in places if p.group == group)
+            count = sum(
+                regions[p.number].stage(process.stages.index(after))[StageWord.ITEMS]
+                for p in places
+                if p.group == group
+            )
             records.append(_fused(before.name, after.name, count))
         senders = [regions[place.number] for place in places if place.group == group]
         readers = [regions[place.number] for place in places if place.group == group + 1] or [sink]
@@ -200,7 +204,12 @@ def _hop(supervisor: Supervisor, hop: HopPlan, last: str, senders: list[Region],
     def total(word: Word) -> int:
         return sum(region[word] for region in senders)
 
-    messages = {"local": 0, "pipe": total(Word.PIPE), "shared_memory": total(Word.SHARED_MEMORY), "mixed": total(Word.MIXED)}
+    messages = {
+        "local": 0,
+        "pipe": total(Word.PIPE),
+        "shared_memory": total(Word.SHARED_MEMORY),
+        "mixed": total(Word.MIXED),
+    }
     nbytes = {
         "inline": total(Word.INLINE_BYTES),
         "copied": total(Word.COPIED_BYTES),
@@ -237,4 +246,3 @@ def _slowest(places: tuple[WorkerPlace, ...], regions: dict[int, Region]) -> tup
                     found.append(SlowItem(str(item - 1), stage.name, run_ns, queue_ns))
     found.sort(key=lambda slow: -slow.run_ns)
     return tuple(found[:_SLOWEST])
-

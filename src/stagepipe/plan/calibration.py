@@ -8,7 +8,7 @@ curves are kept in the user's cache folder under a key of cpu, kernel, Python an
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import hashlib
 import json
 import os
@@ -98,7 +98,7 @@ def measure() -> Curves:
     slope = (pipe[-1] - pipe[-2]) / (PIPE_SIZES[-1] - PIPE_SIZES[-2])
     pipe += [int(pipe[-1] + slope * (size - PIPE_SIZES[-1])) for size in SIZES[len(PIPE_SIZES) :]]
     shared = [int(np.median(costs["shared", size])) for size in SIZES]
-    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    when = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     return Curves(SIZES, tuple(pipe), tuple(shared), timing_ns_per_hop(), when)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Curves:
-    """Cost in ns of a message that carries one buffer of `sizes` bytes, both sides added; measured `when` (ISO date)."""
+    """Cost in ns of a message that carries one buffer of `sizes` bytes, both sides added; `when` is an ISO date."""
 
     sizes: tuple[int, ...]
     pipe_ns: tuple[int, ...]
@@ -57,7 +57,7 @@ class Curves:
         if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2 or sorted(rows[0]) != list(rows[0]):  # noqa: PLR2004
             message = "curves of different lengths"
             raise ValueError(message)
-        return cls(*rows, timing_ns_per_hop=int(plain["timing_ns_per_hop"]), when=str(plain["when"]))
+        return cls(rows[0], rows[1], rows[2], int(plain["timing_ns_per_hop"]), str(plain["when"]))
 
 
 def _interpolate(at: float, sizes: tuple[int, ...], costs: tuple[int, ...]) -> int:

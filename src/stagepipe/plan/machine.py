@@ -24,7 +24,7 @@ def this_machine() -> Machine:
 
 def host() -> dict[str, Any]:
     """The report's `host`: processors, memory in bytes, kernel, Python and the versions of what matters."""
-    import importlib.metadata  # noqa: PLC0415 - slow to import, and only the report asks
+    import importlib.metadata
 
     machine = this_machine()
     versions = {}

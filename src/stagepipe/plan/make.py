@@ -59,9 +59,7 @@ def _processes(spec: PipelineSpec) -> tuple[ProcessPlan, ...]:
     source = StagePlan(SOURCE, spec.source)
     groups: list[tuple[StageSpec | None, list[StagePlan]]] = [(None, [source])]
     for stage in spec.stages:
-        planned = StagePlan(
-            stage.name, stage.target, stage.field, stage.as_, stage.batch, stage.mutable, stage.reseed
-        )
+        planned = StagePlan(stage.name, stage.target, stage.field, stage.as_, stage.batch, stage.mutable, stage.reseed)
         if stage.fuse:
             groups[-1][1].append(planned)
         else:
@@ -90,9 +88,7 @@ def _hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpec, cu
     choice = negotiate(mode, spec.transport.threshold_bytes, workers, curves)
     name = SINK if target is None else target.name
     packets = spec.window or _ROOMY_WINDOW
-    return HopPlan(
-        source.name, name, choice.mode, choice.threshold_bytes, choice.reason, packets, choice.large_in_pipe
-    )
+    return HopPlan(source.name, name, choice.mode, choice.threshold_bytes, choice.reason, packets, choice.large_in_pipe)
 
 
 def _stretches(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tuple[StretchPlan, ...]:

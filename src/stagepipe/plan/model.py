@@ -1,4 +1,4 @@
-"""What will run: processes, hops and stretches, as frozen values. The output of this layer and the input of `engine`."""
+"""What will run: processes, hops and stretches, as frozen values: this layer's output, the engine's input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from stagepipe.config import BatchSpec, Target
 from stagepipe.plan.curves import Curves
@@ -26,7 +27,7 @@ class StagePlan:
     name: str
     target: Target
     field: str | Mapping[str, str] | None = None
-    as_: str | None = None
+    as_: Literal["numpy", "tensor", "pil"] | None = None
     batch: BatchSpec | None = None
     mutable: bool = False
     reseed: bool = True
@@ -80,7 +81,7 @@ class StretchPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, before anything is started. `processes` are in the order of the chain; the sink is the caller's process."""
+    """A run, before anything is started. `processes` are in the chain's order; the sink is the caller's process."""
 
     name: str
     processes: tuple[ProcessPlan, ...]

@@ -43,7 +43,7 @@ class Chain:
             result = stage.call(key, box)
             at += 1
             if type(result) is GeneratorType:
-                self._generate(stage, key, result, samples, meta, at)
+                self._generate(at, key, result, meta)
                 return
             if result is SKIP:
                 stage.skipped()
@@ -53,10 +53,9 @@ class Chain:
             del result
         self._out.item(key, box, samples, meta)
 
-    def _generate(
-        self, stage: Stage, key: Key, generator: GeneratorType[Any, Any, Any], samples: int, meta: bytes, at: int
-    ) -> None:
-        count = 0
+    def _generate(self, following: int, key: Key, generator: GeneratorType[Any, Any, Any], meta: bytes) -> None:
+        """The parts that the stage before number `following` gives."""
+        stage, count = self._stages[following - 1], 0
         try:
             for box in stage.parts(key, generator):
                 part = (*key, count)
@@ -65,7 +64,7 @@ class Chain:
                     stage.skipped()
                     self._out.dropped(part, 1, meta)
                 else:
-                    self.push(part, box, 1, meta, at)
+                    self.push(part, box, 1, meta, following)
         finally:
             generator.close()
         self._out.close(key, count, meta)

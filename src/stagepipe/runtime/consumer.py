@@ -44,15 +44,16 @@ class Consumer:
         self._generation = 0
         self._flushed_ns = 0
         self._upstream: Cursor | None = None
-        self._item, self._last = 0, None
+        self._item = 0
+        self._last: Key | None = None
+        self._end: int | None = None
+        self._meta_of: dict[int, bytes] = {}
         self.items = self.samples = self.skipped = 0
         self.first_item_ns = 0
         self.wait_ns = self.busy_ns = 0
         self.delivered: list[tuple[int, int]] = []
         self._every = 1
         self.begun_ns = perf_counter_ns()
-
-    _last: Key | None
 
     def _interrupted(self) -> bool:
         return self._supervisor.failure is not None or self._supervisor.full is not None
@@ -107,8 +108,8 @@ class Consumer:
         self._generation = self._supervisor.seek(cursor, epoch)
         self._reorder = Reorder(cursor.item, cursor.last, any_order=self._plan.any_order)
         self._first = cursor.item
-        self._meta_of: dict[int, bytes] = {}
-        self._end: int | None = None
+        self._meta_of = {}
+        self._end = None
         self._meter.publish(self._generation, cursor.item)
 
     def _ready(self) -> Iterator[Any]:
@@ -116,7 +117,7 @@ class Consumer:
         for packet, item in self._reorder.ready():
             if packet is None:
                 meta = self._meta_of.pop(item, b"")
-                self._upstream = pickle.loads(meta) if meta else None  # noqa: S301 - our own hop
+                self._upstream = pickle.loads(meta) if meta else None
                 self._item, self._last = item + 1, None
                 if self._any_deferred(closed):
                     continue
@@ -168,7 +169,7 @@ class Consumer:
             return
         raise RunError(
             f"stage {full.stage}, worker {full.worker}, item {full.item or '?'}: {full.error}, and only one item is "
-            f"under way; raise `memory` (now {format_bytes(self._plan.memory_bytes)}), or let the stage give less at once",
+            f"under way; raise `memory` (now {format_bytes(self._plan.memory_bytes)}), or let the stage give less",
             stage=full.stage,
             worker=full.worker,
             item=full.item,

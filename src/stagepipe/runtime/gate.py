@@ -20,11 +20,11 @@ class Gate:
     """The feeder's side. Counts are item numbers of the stretch; bytes are those of all arenas of the run."""
 
     def __init__(
-        self, board: Board, stretch: int, bell: Bell, control_bell: Bell, memory_bytes: int, tick: Callable[[], None]
+        self, board: Board, stretch: int, bells: tuple[Bell, Bell], memory_bytes: int, tick: Callable[[], None]
     ) -> None:
-        """`bell` is rung by the stretch's order point, `control_bell` by a seek or the end; `tick` runs at every wait."""
+        """`bells` end a wait: the stretch's order point rings one, a seek or the end the other; `tick` runs before."""
         self._board, self._stretch, self._memory_bytes, self._tick = board, stretch, memory_bytes, tick
-        self._waiter = Waiter(None, select.EPOLLIN, bell, control_bell)
+        self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
         self._start = self._window = self._roomy = self._consumed = self._live = self._grown = 0
 
@@ -36,9 +36,7 @@ class Gate:
 
     def admits(self, number: int) -> bool:
         """Whether item `number` may enter now. One may always enter an empty stretch."""
-        if number >= self._consumed + 1 and number - self._consumed >= self._grown:
-            self._look()
-        elif not number % _LOOK_EVERY:
+        if (number >= self._consumed + 1 and number - self._consumed >= self._grown) or not number % _LOOK_EVERY:
             self._look()
         under_way = number - self._consumed
         if under_way <= 0:
@@ -76,7 +74,7 @@ class Gate:
 
 
 class Meter:
-    """The order point's side: it publishes how many items it has consumed, and wakes the feeder when that waits for it."""
+    """The order point's side: it publishes how many items it has consumed, and wakes a feeder that waits for it."""
 
     def __init__(self, board: Board, stretch: int, bell: Bell) -> None:
         """`bell` is the one that the stretch's feeder listens to."""

@@ -1,5 +1,6 @@
-"""What a worker is given at its start: its part of the plan and its descriptors. Written by the supervisor to a memfd
-that only the worker inherits; this, and the hops, are the only places where pickle runs.
+"""What a worker is given at its start: its part of the plan and its descriptors.
+
+The supervisor writes it to a memfd that only the worker inherits; this, and the hops, are where pickle runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from stagepipe.timing import Layout
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that worker `worker` of process group `plan` needs. Descriptors are inherited under the same numbers."""
+    """Everything that one worker of the stages in `plan` needs. Descriptors are inherited under the same numbers."""
 
     number: int  # of the process: its arena, its region of the board, its name on the control channel
     worker: int
@@ -62,5 +63,5 @@ def write_launch(launch: Launch) -> int:
 def read_launch(fd: int) -> tuple[tuple[str, ...], bytes]:
     """The import path to set, and the pickle to load once it is set."""
     with os.fdopen(fd, "rb") as file:
-        sys_path, rest = pickle.load(file)  # noqa: S301 - our own parent's, over an inherited descriptor
+        sys_path, rest = pickle.load(file)
     return sys_path, rest

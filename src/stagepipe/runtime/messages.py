@@ -1,4 +1,4 @@
-"""What the supervisor and its workers say to each other on the control channel: typed, small, never pickled, no items."""
+"""What the supervisor and its workers say to each other on the control channel: typed and small, never items."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Seek(msgspec.Struct, tag="seek", frozen=True):
-    """Begin at a cursor under a new generation. Cursors and numbers by stretch, cursors as lists (`cursor_to_plain`)."""
+    """Begin at a cursor under a new generation. Cursors (as `cursor_to_plain` has them) and windows by stretch."""
 
     generation: int
     epoch: int

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import stagepipe
 from stagepipe.runtime.launch import Launch, write_launch
 from stagepipe.runtime.resources import WorkerPlace
 
@@ -27,7 +26,7 @@ class WorkerProcess:
         self._crash_fd = os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC)
         launch_fd = write_launch(launch)
         try:
-            self._popen = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self._popen = subprocess.Popen(
                 [sys.executable, "-P", "-m", "stagepipe.worker", str(launch_fd), str(self._crash_fd)],
                 pass_fds=sorted({launch_fd, self._crash_fd, *launch.fds}),
                 env=_environment(launch),
@@ -94,7 +93,7 @@ class WorkerProcess:
 
 def _environment(launch: Launch) -> Mapping[str, str]:
     threads = str(launch.plan.threads or 1)
-    package_parent = str(Path(stagepipe.__file__).parent.parent)
+    package_parent = str(Path(__file__).parents[2])
     inherited = os.environ.get("PYTHONPATH")
     path = package_parent if not inherited else f"{inherited}{os.pathsep}{package_parent}"
     return {

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stagepipe.core import UsageError
-from stagepipe.runtime.stage import Stage
 
 
 class SourceReader:
@@ -48,8 +47,3 @@ class SourceReader:
             box.append(item)
             return True
         return False
-
-
-def open_source(stage: Stage, limit: int | None) -> SourceReader:
-    """The reader of a built source."""
-    return SourceReader(stage.target, stage.base_seed, limit)

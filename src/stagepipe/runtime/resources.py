@@ -23,7 +23,7 @@ class WorkerPlace:
 
 @dataclass
 class Resources:
-    """All descriptors of a run, each closed once, by `close`. Numbers are those of processes; the sink's is the last."""
+    """All descriptors of a run, each closed once, by `close`. Processes are numbered; the sink is the last."""
 
     plan: Plan
     places: tuple[WorkerPlace, ...] = ()
@@ -32,7 +32,7 @@ class Resources:
     returns: dict[int, tuple[int, int]] = field(default_factory=dict)
     bells: list[Bell] = field(default_factory=list)
     board_fd: int = -1
-    layout: Layout = Layout(0, ())
+    layout: Layout = field(default_factory=lambda: Layout(0, ()))
 
     def __post_init__(self) -> None:
         """Make everything; on a failure what was made is closed."""

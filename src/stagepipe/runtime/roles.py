@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from stagepipe.config import BatchSpec
 from stagepipe.core import Cursor, Key, cursor_from_plain
 from stagepipe.runtime.chain import Box, Chain
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.messages import Seek
-from stagepipe.runtime.reading import open_source
+from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.stage import Stage
 from stagepipe.timing import Region, Word
 from stagepipe.transport import Kind, Received, Receiver, Reorder, Sender
@@ -62,18 +65,28 @@ class Surroundings(NamedTuple):
     """What the worker lends its role. `wait` is a short wait that a seek or the end cuts off."""
 
     region: Region
-    interrupted: Any
-    wait: Any
-    limit: int | None
+    interrupted: Callable[[], bool]
+    wait: Callable[[], None]
+
+
+class Ends(NamedTuple):
+    """Where an order point ends stretch `reads` and begins the next one."""
+
+    receiver: Receiver
+    meter: Meter
+    gate: Gate
+    reads: int
 
 
 class SourceRole:
     """Reads the source and feeds the first stretch."""
 
-    def __init__(self, source: Stage, chain: Chain, out: HopOut, gate: Gate, around: Surroundings) -> None:
-        """`source` holds the built source; `chain` what is fused behind it."""
-        self._stage, self._chain, self._out, self._gate, self._around = source, chain, out, gate, around
-        self._reader = open_source(source, around.limit)
+    def __init__(
+        self, reader: SourceReader, stages: list[Stage], out: HopOut, gate: Gate, around: Surroundings
+    ) -> None:
+        """`reader` reads what the first of `stages` has built; the others are fused behind it."""
+        self._reader, self._out, self._gate, self._around = reader, out, gate, around
+        self._stage, self._chain = stages[0], Chain(stages[1:], out)
         self._at = 0
         self._ended = True
 
@@ -101,7 +114,7 @@ class SourceRole:
         key = (self._at,)
         self._stage.seed(key)
         self._around.region[Word.AT_ITEM] = self._at + 1
-        if not self._stage.timed(key, lambda: self._reader.read(box)):
+        if not self._stage.timed(key, partial(self._reader.read, box)):
             region = self._around.region
             region[Word.TOTAL] = self._at + 1
             region[Word.EPOCH_END_NS] = perf_counter_ns()
@@ -118,9 +131,9 @@ class SourceRole:
 class StageRole:
     """Works on one item at a time, or with `batch` on several."""
 
-    def __init__(self, stages: list[Stage], chain: Chain, out: HopOut, receiver: Receiver, around: Surroundings) -> None:
-        """`chain` runs all of `stages`."""
-        self._chain, self._out, self._receiver, self._around = chain, out, receiver, around
+    def __init__(self, stages: list[Stage], out: HopOut, receiver: Receiver, around: Surroundings) -> None:
+        """All of `stages` run on each item, one after the other."""
+        self._chain, self._out, self._receiver, self._around = Chain(stages, out), out, receiver, around
         self._batch = stages[0].plan.batch
         self._generation = 0
 
@@ -135,17 +148,16 @@ class StageRole:
             raise TurnedError
         if packet.kind != Kind.ITEM:
             self._out.forward(packet)
-        elif self._batch is None:
+        elif self._batch is not None:
+            self._step_many(packet, self._batch)
+        else:
             box, packet.value = [packet.value], None
             self._around.region[Word.AT_ITEM] = packet.key[0] + 1
             self._chain.push(packet.key, box, packet.samples, packet.meta)
-        else:
-            self._step_many(packet)
 
-    def _step_many(self, first: Received) -> None:
-        assert self._batch is not None
-        packets, deadline = [first], perf_counter_ns() + self._batch.max_wait_ns
-        while len(packets) < self._batch.size:
+    def _step_many(self, first: Received, batch: BatchSpec) -> None:
+        packets, deadline = [first], perf_counter_ns() + batch.max_wait_ns
+        while len(packets) < batch.size:
             left_ns = deadline - perf_counter_ns()
             packet = self._receiver.receive(self._generation, max(left_ns, 0) / 1e9)
             if packet is None:
@@ -178,23 +190,12 @@ class Output(NamedTuple):
 class OrderRole:
     """Batch and Shuffle: takes leaves in order, gives groups out, and feeds the next stretch."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        chain: Chain,
-        out: HopOut,
-        receiver: Receiver,
-        gate: Gate,
-        meter: Meter,
-        around: Surroundings,
-        *,
-        reads: int,
-        any_order: bool,
-    ) -> None:
-        """`stage` holds the grouping; `chain` what is fused behind it."""
-        self._stage, self._chain, self._out, self._receiver = stage, chain, out, receiver
-        self._gate, self._meter, self._around, self._reads, self._any = gate, meter, around, reads, any_order
-        self._grouping = stage.target
+    def __init__(self, stages: list[Stage], out: HopOut, ends: Ends, around: Surroundings, *, any_order: bool) -> None:
+        """The first of `stages` holds the grouping; the others are fused behind it."""
+        self._stage, self._chain, self._out = stages[0], Chain(stages[1:], out), out
+        self._receiver, self._meter, self._gate, self._reads = ends
+        self._around, self._any = around, any_order
+        self._grouping = stages[0].target
         self._outputs: deque[Output] = deque()
         self._generation = self._number = 0
         self._end: int | None = None
@@ -249,13 +250,15 @@ class OrderRole:
         for packet, item in self._reorder.ready():
             if packet is None:
                 meta = self._meta_of.pop(item, b"")
-                self._place = Cursor(pickle.loads(meta) if meta else None, item + 1)  # noqa: S301 - our own hop
+                self._place = Cursor(pickle.loads(meta) if meta else None, item + 1)
                 continue
             self._place = self._place._replace(item=item, last=packet.key)
             if packet.kind == Kind.ITEM:
                 value, packet.value = packet.value, None
-                full = self._stage.timed(packet.key, lambda: self._grouping.add(value, packet.samples))
+                add = partial(self._grouping.add, value, packet.samples)
                 del value
+                full = self._stage.timed(packet.key, add)
+                del add
                 if full:
                     self._give(finished=False)
         if self._reorder.closed != closed:
@@ -266,7 +269,7 @@ class OrderRole:
         """The group is complete: its outputs, each with the cursor from which all after it can be made again."""
         key = (self._group_begins.item,)
         rng = self._stage.random(self._group_begins.item, self._group_begins.last)
-        outputs = self._stage.timed(key, lambda: (self._grouping.finish if finished else self._grouping.flush)(rng))
+        outputs = self._stage.timed(key, partial(self._grouping.finish if finished else self._grouping.flush, rng))
         outputs.reverse()
         count = len(outputs)
         for at in range(count):

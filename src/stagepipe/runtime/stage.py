@@ -15,8 +15,8 @@ import numpy as np
 from stagepipe.core import ArenaFullError, Context, Key, current, seed_of
 from stagepipe.core.targets import build, require_callable
 from stagepipe.plan import StagePlan
-from stagepipe.runtime.seeding import seed_globals
-from stagepipe.stages import FieldAdapter, own_generators
+from stagepipe.runtime.seeding import seed_globals, watch_for_torch
+from stagepipe.stages import FieldAdapter, ignores_arrays, own_generators
 from stagepipe.timing import STAGE_WORDS, Recorder, StageRegion, StageWord
 
 
@@ -53,11 +53,12 @@ class Stage:
     def __init__(self, plan: StagePlan, worker: int, seed: int, config_dir: Path | None, region: StageRegion) -> None:
         """Build the target; what that raises is the caller's to report."""
         self.plan, self.name, self._seed, self._region = plan, plan.name, seed, region
-        self.base_seed = seed
+        watch_for_torch()
         target = build(plan.target.uses, plan.target.arguments, config_dir)
         self.reseed_own = own_generators(target) if plan.reseed else None
-        if plan.field is not None or plan.as_ is not None:
-            target = FieldAdapter(target, plan.field, plan.as_, plan.target.label)
+        if plan.field is not None or plan.as_ is not None or ignores_arrays(target) is not None:
+            batched = plan.batch is not None
+            target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
         self.target = target
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self._epoch = 0
@@ -187,10 +188,10 @@ class Stage:
     def random(self, item: int, last: Key | None) -> random.Random:
         """A generator for an order point's own draws, of the group that begins behind leaf `last` of item `item`."""
         key = (item, *(last or ()))
-        return random.Random(seed_of(self._seed, self._epoch, self.name, key))  # noqa: S311 - no secret
+        return random.Random(seed_of(self._seed, self._epoch, self.name, key))
 
 
 def private_region() -> StageRegion:
     """A stage's words that nobody else reads: for `--inline`."""
     words = np.zeros(STAGE_WORDS, np.uint64)
-    return StageRegion(words, memoryview(words).cast("B").cast("Q"), 0)
+    return StageRegion(words, memoryview(words.data).cast("B").cast("Q"), 0)

@@ -1,4 +1,4 @@
-"""The supervisor: makes what a run needs, starts its workers, hears what they say, and ends them. In the caller's process.
+"""The supervisor: makes what a run needs, starts its workers, hears them, and ends them. In the caller's process.
 
 A thread of its own serves the control channel and sees deaths through pidfds, so that both go on while the caller is
 busy with an item. What it learns it leaves in `failure` and `full` and rings `bell`, which ends the consumer's wait.

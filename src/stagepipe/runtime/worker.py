@@ -20,12 +20,12 @@ import numpy as np
 from stagepipe.core import ArenaFullError, current
 from stagepipe.core.targets import add_import_path
 from stagepipe.plan import Role, StagePlan
-from stagepipe.runtime.chain import Chain
 from stagepipe.runtime.control import Control
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.launch import Launch, read_launch
 from stagepipe.runtime.messages import Failed, Full, Ready
-from stagepipe.runtime.roles import HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
+from stagepipe.runtime.reading import SourceReader
+from stagepipe.runtime.roles import Ends, HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
 from stagepipe.runtime.stage import Stage, StageError, key_text
 from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, State, Word
 from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
@@ -95,35 +95,30 @@ class Worker:
         self._stages = [self._stage(number, stage) for number, stage in enumerate(plan.stages)]
         _limit_late_threads(plan.threads or 1)
         out = HopOut(self._sender)
-        around = Surroundings(self._region, self.interrupted, self._wait, launch.limit)
+        around = Surroundings(self._region, self.interrupted, self._wait)
         current.allocate = self._allocate
-        if plan.role is Role.SOURCE:
-            return SourceRole(self._stages[0], Chain(self._stages[1:], out), out, self._gate(plan.feeds), around)
-        assert launch.in_fd is not None
-        receiver = self._receiver = Receiver(
-            launch.in_fd,
+        if launch.in_fd is None:
+            reader = SourceReader(self._stages[0].target, launch.seed, launch.limit)
+            return SourceRole(reader, self._stages, out, self._gate(plan.feeds), around)
+        receiver = self._receiver = self._receiver_of(launch.in_fd, private=plan.stages[0].mutable)
+        for stage in self._stages:
+            stage.queue_ns = lambda: receiver.queue_ns
+        if plan.role is Role.STAGE:
+            return StageRole(self._stages, out, receiver, around)
+        meter = Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads]))
+        ends = Ends(receiver, meter, self._gate(plan.feeds), plan.reads)
+        return OrderRole(self._stages, out, ends, around, any_order=launch.any_order)
+
+    def _receiver_of(self, fd: int, *, private: bool) -> Receiver:
+        return Receiver(
+            fd,
             self._memory,
             self._control.bell,
             self.interrupted,
             self._receive_rows,
             self._tick,
-            private=plan.stages[0].mutable,
-            readonly=not plan.stages[0].mutable,
-        )
-        for stage in self._stages:
-            stage.queue_ns = lambda: receiver.queue_ns
-        if plan.role is Role.STAGE:
-            return StageRole(self._stages, Chain(self._stages, out), out, receiver, around)
-        return OrderRole(
-            self._stages[0],
-            Chain(self._stages[1:], out),
-            out,
-            receiver,
-            self._gate(plan.feeds),
-            Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads])),
-            around,
-            reads=plan.reads,
-            any_order=launch.any_order,
+            private=private,
+            readonly=not private,
         )
 
     def _stage(self, number: int, plan: StagePlan) -> Stage:
@@ -136,7 +131,7 @@ class Worker:
 
     def _gate(self, stretch: int) -> Gate:
         bell = Bell(self._launch.bell_fds[stretch])
-        return Gate(self._board, stretch, bell, self._control.bell, self._launch.memory_bytes, self._tick)
+        return Gate(self._board, stretch, (bell, self._control.bell), self._launch.memory_bytes, self._tick)
 
     def _allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """`stagepipe.empty` in this process."""
@@ -149,13 +144,13 @@ class Worker:
         if small or self._launch.outbound.large_in_pipe or (not tensor and np.dtype(dtype).hasobject):
             if not tensor:
                 return np.empty(shape, dtype)
-            import torch  # noqa: PLC0415
+            import torch
 
             return torch.empty(shape, dtype=dtype)
         lease = self._memory.loan(nbytes)
         if not tensor:
             return np.ndarray(shape, dtype, lease)
-        import torch  # noqa: PLC0415
+        import torch
 
         return torch.frombuffer(lease, dtype=dtype).reshape(shape)
 
@@ -298,7 +293,7 @@ def main() -> NoReturn:
     sys.path[:] = sys_path
     crash_fd = int(sys.argv[2])
     faulthandler.enable(os.fdopen(crash_fd, "w"), all_threads=False)
-    launch: Launch = pickle.loads(pickled)  # noqa: S301 - our own parent's, over an inherited descriptor
+    launch: Launch = pickle.loads(pickled)
     _die_with(launch.life_fd)
     if launch.config_dir is not None:
         add_import_path(launch.config_dir)

@@ -11,5 +11,6 @@ from stagepipe.stages.grouping import Grouping
 from stagepipe.stages.reseed import own_generators
 from stagepipe.stages.shuffle import Shuffle
 from stagepipe.stages.unbatch import Unbatch
+from stagepipe.stages.untouched import ignores_arrays
 
-__all__ = ["Batch", "FieldAdapter", "Filter", "Grouping", "Shuffle", "Unbatch", "own_generators"]
+__all__ = ["Batch", "FieldAdapter", "Filter", "Grouping", "Shuffle", "Unbatch", "ignores_arrays", "own_generators"]

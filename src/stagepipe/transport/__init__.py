@@ -1,13 +1,13 @@
 """How items travel between processes: packet pipes, arenas, leases, the codec, order. Knows nothing of stages.
 
-    pipe        the hop's queue of packets, and waits
-    packet      what a packet looks like
-    arena       a process's shared memory, cut into blocks
-    lease       who still needs a block
-    arrays      NumPy, torch and PIL without their bytes
-    codec       an item into a pickle and buffers, and back
-    channel     sending and receiving, timed
-    reorder     order restored
+pipe        the hop's queue of packets, and waits
+packet      what a packet looks like
+arena       a process's shared memory, cut into blocks
+lease       who still needs a block
+arrays      NumPy, torch and PIL without their bytes
+codec       an item into a pickle and buffers, and back
+channel     sending and receiving, timed
+reorder     order restored
 """
 
 from stagepipe.transport.arena import Arena, make_arena

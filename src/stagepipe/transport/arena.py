@@ -69,8 +69,7 @@ class Allocator:
         if free:
             block = free.pop()
             self.punched.discard(block)
-            if len(free) < self.lowest_free[size]:
-                self.lowest_free[size] = len(free)
+            self.lowest_free[size] = min(self.lowest_free[size], len(free))
         else:
             block = self._fresh(size)
         self.references[block] = 1

@@ -82,7 +82,7 @@ def rebuild_fortran(number: int, dtype: Any, shape: tuple[int, ...]) -> np.ndarr
 
 def reduce_tensor(tensor: torch.Tensor, note: Note) -> Any:
     """The reducer of dense CPU tensors; a CUDA tensor is copied to the host; what is neither takes torch's own way."""
-    import torch  # noqa: PLC0415 - there is a tensor, so torch is loaded
+    import torch
 
     cls = type(tensor)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
@@ -112,7 +112,7 @@ def reduce_tensor(tensor: torch.Tensor, note: Note) -> Any:
 def _numpy_dtypes() -> frozenset[Any]:
     global _NUMPY_DTYPES  # noqa: PLW0603 - filled when torch is first met
     if not _NUMPY_DTYPES:
-        import torch  # noqa: PLC0415
+        import torch
 
         names = "bool uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"
         _NUMPY_DTYPES = frozenset(getattr(torch, name) for name in names.split())
@@ -123,7 +123,7 @@ _NUMPY_DTYPES: frozenset[Any] = frozenset()
 
 
 def _stand_in(itemsize: int) -> Any:
-    import torch  # noqa: PLC0415
+    import torch
 
     return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[itemsize]
 
@@ -139,7 +139,7 @@ def _dense_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 def rebuild_tensor(number: int, dtype: str, shape: tuple[int, ...], order: Any, code: str | None) -> torch.Tensor:
     """The tensor over buffer `number`."""
-    import torch  # noqa: PLC0415
+    import torch
 
     array = np.empty(shape, dtype) if number < 0 else np.ndarray(shape, dtype, incoming.buffers[number])
     tensor = torch.from_numpy(array)
@@ -181,7 +181,7 @@ def reduce_image(image: Image.Image, note: Note) -> Any:
 
 def rebuild_image(number: int, mode: str, size: tuple[int, int], info: dict[Any, Any] | None) -> Image.Image:
     """The image from the pixels in buffer `number`."""
-    from PIL import Image  # noqa: PLC0415 - there is an image, so PIL is installed
+    from PIL import Image
 
     image = Image.frombytes(mode, size, b"" if number < 0 else bytes(incoming.buffers[number]))
     if info:

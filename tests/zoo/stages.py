@@ -1,0 +1,288 @@
+"""Well-behaved stages and sources: what they give can be computed by hand. Imported by worker processes."""
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import stagepipe
+
+
+def double(item: Any) -> Any:
+    return item * 2
+
+
+def same(item: Any) -> Any:
+    return item
+
+
+def plus(item: int, amount: int = 1) -> int:
+    return item + amount
+
+
+def is_even(item: int) -> bool:
+    return item % 2 == 0
+
+
+def skip_thirds(item: int) -> Any:
+    return stagepipe.SKIP if item % 3 == 0 else item
+
+
+def parts(item: Any) -> Iterator[Any]:
+    """0 to 3 parts: none for every fourth."""
+    number = item if isinstance(item, int) else sum(item)
+    for part in range(number % 4):
+        yield (*item, part) if isinstance(item, tuple) else (item, part)
+
+
+def some_skipped(item: int) -> Iterator[Any]:
+    for part in range(4):
+        yield stagepipe.SKIP if part == item % 4 else (item, part)
+
+
+def two(item: Any) -> Iterator[Any]:
+    yield (item, "a")
+    yield (item, "b")
+
+
+def to_dict(item: int) -> dict[str, Any]:
+    return {"id": item, "x": np.full((4, 3), item, np.float32), "name": f"item {item}"}
+
+
+def image(item: int, size: int = 8) -> dict[str, Any]:
+    rng = np.random.default_rng(item)
+    return {"id": item, "image": rng.integers(0, 255, (size, size, 3), np.uint8)}
+
+
+def halve(x: np.ndarray) -> np.ndarray:
+    assert isinstance(x, np.ndarray)
+    return x / 2
+
+
+def tensor_sum(x: Any) -> float:
+    import torch
+
+    assert isinstance(x, torch.Tensor)
+    return float(x.sum())
+
+
+def write_in_place(item: dict[str, Any]) -> dict[str, Any]:
+    item["x"] += 1
+    return item
+
+
+def is_writable(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "was_writable": bool(item["x"].flags.writeable)}
+
+
+class Scale:
+    """Built once a worker; called with an item."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def __call__(self, item: int) -> int:
+        return item * self.factor
+
+
+def halves_of_all(items: list[int]) -> list[Any]:
+    """For a stage with `batch`: a result an item, one of them dropped."""
+    assert isinstance(items, list)
+    return [stagepipe.SKIP if item % 5 == 0 else item / 2 for item in items]
+
+
+def size_of_call(items: list[int]) -> list[int]:
+    return [len(items)] * len(items)
+
+
+@dataclass
+class Record:
+    """What a dataclass item looks like on the other side."""
+
+    number: int
+    values: np.ndarray
+
+
+def to_record(item: int) -> Record:
+    return Record(item, np.arange(item))
+
+
+def from_record(item: Record) -> tuple[int, float]:
+    return item.number, float(item.values.sum())
+
+
+def nap(item: Any, seconds: float = 0.01) -> Any:
+    time.sleep(seconds)
+    return item
+
+
+def nap_at_random(item: Any, most_s: float = 0.004) -> Any:
+    """How long it takes depends on the wall clock: no two runs are scheduled alike."""
+    time.sleep(random.Random(time.perf_counter_ns()).random() * most_s)
+    return item
+
+
+# ---------------------------------------------------------------- randomness of every kind
+
+
+def draws(item: int) -> dict[str, Any]:
+    """A draw from each global generator, and from the context's own."""
+    import torch
+
+    return {
+        "item": item,
+        "python": random.random(),
+        "numpy": np.random.rand(3),  # noqa: NPY002 - the global generator is what is tried
+        "torch": torch.rand(3),
+        "own": stagepipe.context().rng.normal(size=2),
+    }
+
+
+def random_parts(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """As many parts as a draw says, each with draws before and after a yield."""
+    rng = stagepipe.context().rng
+    for _ in range(int(rng.integers(0, 4))):
+        yield {**item, "part": rng.random(), "global": random.random()}
+
+
+def pillow_jitter(image: np.ndarray) -> np.ndarray:
+    """Augmentation as people write it with Pillow and the `random` module."""
+    from PIL import Image, ImageEnhance
+
+    picture = Image.fromarray(image).rotate(random.uniform(-20, 20))
+    if random.random() < 0.5:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(ImageEnhance.Brightness(picture).enhance(random.uniform(0.5, 1.5)))
+
+
+# ---------------------------------------------------------------- where a stage runs
+
+
+def surroundings(item: int) -> dict[str, Any]:
+    """What a worker was given."""
+    import torch
+
+    context = stagepipe.context()
+    return {
+        "item": item,
+        "pid": os.getpid(),
+        "omp": os.environ.get("OMP_NUM_THREADS"),
+        "flag": os.environ.get("MY_FLAG"),
+        "torch_threads": torch.get_num_threads(),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "cwd": str(Path.cwd()),
+        "context": (context.stage, context.worker, context.epoch, context.item, context.seed),
+    }
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def megabyte(item: int) -> dict[str, Any]:
+    """1.2 MB: an image's worth."""
+    return {"id": item, "image": np.full(1_200_000, item % 251, np.uint8)}
+
+
+def touched(item: dict[str, Any]) -> dict[str, Any]:
+    """A new array of the same size."""
+    return {**item, "image": item["image"] + np.uint8(1)}
+
+
+def varied(item: int, seed: int = 0, least: int = 1, most: int = 1_200_000) -> dict[str, Any]:
+    """A size, and a time, that depend on the epoch and the item."""
+    draw = random.Random(f"{seed} {stagepipe.context().epoch} {item}")
+    time.sleep(draw.random() * 0.002)
+    return {"id": item, "x": np.full(draw.randint(least, most), item % 251, np.uint8)}
+
+
+def pieces(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Zero to four large parts."""
+    draw = random.Random(f"pieces {stagepipe.context().epoch} {item['id']}")
+    for part in range(draw.randint(0, 4)):
+        time.sleep(draw.random() * 0.002)
+        yield {"id": (item["id"], part), "x": np.full(draw.randint(1, 900_000), item["id"] % 251, np.uint8)}
+
+
+def summed(item: dict[str, Any]) -> dict[str, Any]:
+    """A copy with its check, after a random nap."""
+    time.sleep(random.Random(time.perf_counter_ns()).random() * 0.002)
+    return {"id": item["id"], "x": item["x"].copy(), "sum": int(item["x"].sum(dtype=np.int64))}
+
+
+# ---------------------------------------------------------------- sources
+
+
+class Logging:
+    """An indexed source that leaves a line in `log` for each item it is asked for."""
+
+    def __init__(self, count: int, log: str) -> None:
+        self.count, self.log = count, log
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, at: int) -> int:
+        with open(self.log, "a") as file:  # noqa: PTH123 - opened for every item, so it is quick
+            file.write(f"{at}\n")
+        return at
+
+
+def stream(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+class Stream:
+    """Iterable, but not indexed."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.count))
+
+
+def once(count: int) -> Iterator[int]:
+    return iter(list(range(count)))
+
+
+class Epochs:
+    """A source that is told of the epoch: `begin`."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.epoch = count, -1
+
+    def begin(self, epoch: int, seed: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, at: int) -> tuple[int, int]:
+        return self.epoch, at
+
+
+# ---------------------------------------------------------------- sinks
+
+
+class Lines:
+    """A sink that writes a line an item, and a last one when it is closed."""
+
+    def __init__(self, path: str) -> None:
+        self.file = open(path, "w")  # noqa: PTH123, SIM115 - closed by `close`
+
+    def __call__(self, item: Any) -> None:
+        self.file.write(f"{item}\n")
+
+    def close(self) -> None:
+        self.file.write("closed\n")
+        self.file.close()
+
+
+def failing_sink(item: Any) -> None:
+    if item == 3:
+        raise OSError("the disk is full")
