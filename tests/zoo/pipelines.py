@@ -24,8 +24,8 @@ def batch(size: int, **keys: Any) -> dict[str, Any]:
     return stage("stagepipe.stages.Batch", **{"with_": {"size": size, **keys}})
 
 
-def shuffle(block: int, **keys: Any) -> dict[str, Any]:
-    return stage("stagepipe.stages.Shuffle", with_={"block": block}, **keys)
+def shuffle(size: int, **keys: Any) -> dict[str, Any]:
+    return stage("stagepipe.stages.Shuffle", with_={"size": size}, **keys)
 
 
 def pipeline(*stages: dict[str, Any], source: Any = 20, **keys: Any) -> dict[str, Any]:

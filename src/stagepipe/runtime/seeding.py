@@ -42,9 +42,9 @@ class _TorchIsComing(importlib.abc.MetaPathFinder):
     seed = 0
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """torch as the others find it, with a loader that seeds it once it is there."""
+        """Find torch as the others find it, with a loader that seeds it once it is there."""
         if name != "torch" or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)

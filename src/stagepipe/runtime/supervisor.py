@@ -221,6 +221,9 @@ class Supervisor:
     def _end_workers(self) -> list[str]:
         late: list[str] = []
         running = list(self.workers.values())
+        for worker in running:
+            if not worker.ready:  # it is building its stages, and hears nothing yet
+                worker.signal(signal.SIGTERM)
         for number, seconds in ((None, _STOP_S), (signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
             if number is not None:
                 late += [worker.name for worker in running if worker.name not in late]
