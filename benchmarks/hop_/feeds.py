@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from hop_.payload import Image, Item, make_image, make_item
 
 import stagepipe
+from hop_.payload import Image, Item, make_image, make_item
 
 
 class Copied:

@@ -15,6 +15,7 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any, Protocol
 
 import numpy as np
+
 from hop_.payload import Item, make_image, make_item
 
 WINDOW = 16
@@ -238,7 +239,7 @@ class MemcpyPeer:
 # ---------------------------------------------------------------------------------------------- DataLoader
 
 
-def _identity(item: Item) -> Item:
+def _identity(item: Any) -> Any:
     return item
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hop_.payload import Item
-
 import stagepipe
+from hop_.payload import Item
 
 CONFIGS: dict[str, tuple[str, bool]] = {
     "stagepipe copied": ("Copied", False),

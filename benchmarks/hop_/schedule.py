@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -60,17 +60,15 @@ class _Started:
 @contextmanager
 def _all_started(names: list[str], nbytes: int) -> Iterator[dict[str, _Started]]:
     started: dict[str, _Started] = {}
-    try:
+    with ExitStack() as stack:  # each is closed, whatever another one's closing raises
         for name in names:
             before = descendants()
             peer = CONTESTANTS[name](nbytes)
+            stack.callback(peer.close)
             pids = (descendants() - before) | trackers()
             warm = peer.large_backlog if nbytes >= _LARGE_BYTES else peer.backlog
             started[name] = _Started(peer, Processes(pids), warm)
         yield started
-    finally:
-        for one in started.values():
-            one.peer.close()
 
 
 class Verifier:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from hop_.payload import Item, make_image, make_item
 from torch.utils.data import IterableDataset
+
+from hop_.payload import Item, make_image, make_item
 
 
 class Stream(IterableDataset[Item]):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns, process_time_ns
 
 import psutil
+
 from hop_.payload import Item
 
 _CHUNKS = 8
@@ -58,7 +59,12 @@ def trackers() -> set[int]:
 
 
 def burst(
-    receive: Callable[[], Item], touch: Callable[[Item], None] | None, processes: Processes, *, warm: int, budget_s: float
+    receive: Callable[[], Item],
+    touch: Callable[[Item], None] | None,
+    processes: Processes,
+    *,
+    warm: int,
+    budget_s: float,
 ) -> Burst:
     """Take `warm` items unmeasured, then items for `budget_s` seconds (three at least), and measure those."""
     warm_begin = perf_counter_ns()

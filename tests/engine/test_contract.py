@@ -167,6 +167,6 @@ def test_any_order_fills_batches_with_what_comes():
 @pytest.mark.parametrize("mode", ["auto", "pipe", "shared_memory"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_large_items_through_every_transport(mode, workers):
-    config = pipeline(stage("megabyte"), stage("touched"), stage("summed"), source=6, transport={"mode": mode})
+    config = pipeline(stage("megabyte"), stage("touched"), stage("summed", with_={"key": "image"}), source=6, transport={"mode": mode})
     found = outputs(with_workers(config, workers))
     assert [(item["id"], item["sum"]) for item in found] == [(n, (n + 1) * 1_200_000) for n in range(6)]

@@ -208,10 +208,10 @@ def pieces(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"id": (item["id"], part), "x": np.full(draw.randint(1, 900_000), item["id"] % 251, np.uint8)}
 
 
-def summed(item: dict[str, Any]) -> dict[str, Any]:
+def summed(item: dict[str, Any], key: str = "x") -> dict[str, Any]:
     """A copy with its check, after a random nap."""
     time.sleep(random.Random(time.perf_counter_ns()).random() * 0.002)
-    return {"id": item["id"], "x": item["x"].copy(), "sum": int(item["x"].sum(dtype=np.int64))}
+    return {"id": item["id"], key: item[key].copy(), "sum": int(item[key].sum(dtype=np.int64))}
 
 
 # ---------------------------------------------------------------- sources

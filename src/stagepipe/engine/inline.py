@@ -165,7 +165,7 @@ class InlineRun:
         at = 0
         while True:
             box: Box = []
-            self._source.seed((at,))
+            (self._source.seed if self._reader.indexed else self._source.at)((at,))
             if not self._source.timed((at,), partial(self._reader.read, box)):
                 break
             if box[0] is not SKIP:

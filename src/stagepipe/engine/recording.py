@@ -90,7 +90,7 @@ def record_of(
     places = supervisor.resources.places
     regions = {place.number: board.region(place.number) for place in places}
     now = perf_counter_ns()
-    wall_ns = now - consumer.begun_ns
+    wall_ns = (consumer.ended_ns or now) - consumer.begun_ns
     stages = _stages(places, regions, sampler, now)
     source = regions[0]
     end_ns = source[Word.EPOCH_END_NS]
@@ -219,7 +219,7 @@ def _hop(supervisor: Supervisor, hop: HopPlan, last: str, senders: list[Region],
     mean_bytes = sum(nbytes.values()) // count if count else 0
     pipe_ns, shared_ns = curves.pipe(mean_bytes), curves.shared_memory(mean_bytes)
     mostly_pipe = messages["pipe"] > messages["shared_memory"] + messages["mixed"]
-    other = shared_ns if mostly_pipe else pipe_ns
+    saved_each_ns = shared_ns - pipe_ns if mostly_pipe else pipe_ns - shared_ns
     reason = explain(hop.reason, hop.mode, mean_bytes, curves) if count else hop.reason
     return HopRecord(
         source=last,
@@ -233,7 +233,7 @@ def _hop(supervisor: Supervisor, hop: HopPlan, last: str, senders: list[Region],
         phases=phases,
         predicted_pipe_ns=pipe_ns,
         predicted_shared_memory_ns=shared_ns,
-        saved_ns=other * count - cost.sum_ns,
+        saved_ns=saved_each_ns * count,
     )
 
 

@@ -54,6 +54,7 @@ class Consumer:
         self.delivered: list[tuple[int, int]] = []
         self._every = 1
         self.begun_ns = perf_counter_ns()
+        self.ended_ns = 0
 
     def _interrupted(self) -> bool:
         return self._supervisor.failure is not None or self._supervisor.full is not None
@@ -177,5 +178,6 @@ class Consumer:
 
     def close(self) -> None:
         """Give back what can be given back."""
+        self.ended_ns = perf_counter_ns()
         self.flush()
         self._receiver.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from time import perf_counter_ns
 
 from stagepipe.timing import Board
 from stagepipe.transport import Bell, Waiter
@@ -26,6 +27,7 @@ class Gate:
         self._board, self._stretch, self._memory_bytes, self._tick = board, stretch, memory_bytes, tick
         self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
+        self.blocked_ns = 0
         self._start = self._window = self._roomy = self._consumed = self._live = self._grown = 0
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
@@ -59,6 +61,13 @@ class Gate:
         """Until item `number` is admitted; False if interrupted."""
         if self.admits(number):
             return True
+        begin = perf_counter_ns()
+        try:
+            return self._wait(number, interrupted)
+        finally:
+            self.blocked_ns += perf_counter_ns() - begin
+
+    def _wait(self, number: int, interrupted: Callable[[], bool]) -> bool:
         while not interrupted():
             self._tick()
             # To be woken a few items early saves wake-ups; all that is under way will be consumed in any case.

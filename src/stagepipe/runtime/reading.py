@@ -10,12 +10,16 @@ from stagepipe.core import UsageError
 
 
 class SourceReader:
-    """What the source role and `--inline` read from. `total` is the number of items of an epoch, where it is known."""
+    """What the source role and `--inline` read from. `total` is the number of items of an epoch, where it is known.
+
+    What is `indexed` can be asked for any item, so it is seeded before each. A stream is always read from its start
+    (what comes before the place that is sought is skipped), so seeding it there is enough.
+    """
 
     def __init__(self, source: Any, seed: int, limit: int | None) -> None:
         """`source` is indexed (`__len__`, `__getitem__`), iterable, or a function that returns an iterable."""
         self._source, self._seed, self._limit = source, seed, limit
-        self._indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+        self.indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
         self._once = isinstance(source, Iterator)
         self._used = False
         self._iterator: Iterator[Any] = iter(())
@@ -26,7 +30,7 @@ class SourceReader:
         begin = getattr(self._source, "begin", None)
         if callable(begin):
             begin(epoch, self._seed)
-        if self._indexed:
+        if self.indexed:
             count = len(self._source)
             self.total = count if self._limit is None else min(count, self._limit)
             self._iterator = map(self._source.__getitem__, range(item, self.total))

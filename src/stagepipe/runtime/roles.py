@@ -98,7 +98,7 @@ class SourceRole:
         self._gate.enter(seek.generation, cursor.item, seek.windows[0], seek.roomy_windows[0])
         region = self._around.region
         region[Word.EPOCH], region[Word.ITEMS_IN] = seek.epoch, self._at
-        self._stage.seed((self._at,))
+        self._stage.seed((0,))
         self._reader.seek(seek.epoch, self._at)
         total = self._reader.total
         region[Word.TOTAL] = 0 if total is None else total + 1
@@ -112,7 +112,7 @@ class SourceRole:
             raise TurnedError
         box: Box = []
         key = (self._at,)
-        self._stage.seed(key)
+        (self._stage.seed if self._reader.indexed else self._stage.at)(key)
         self._around.region[Word.AT_ITEM] = self._at + 1
         if not self._stage.timed(key, partial(self._reader.read, box)):
             region = self._around.region

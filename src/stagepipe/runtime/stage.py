@@ -80,12 +80,16 @@ class Stage:
         """How long it has run."""
         return self._busy_ns
 
-    def seed(self, key: Key) -> None:
-        """Seed everything from (seed, epoch, stage, item), and say where we are."""
+    def at(self, key: Key) -> None:
+        """Say where we are."""
         context = self._context
         context.item = key
         context.__dict__.pop("rng", None)
         current.context = context
+
+    def seed(self, key: Key) -> None:
+        """Say where we are, and seed everything from (seed, epoch, stage, item)."""
+        self.at(key)
         if self.plan.reseed:
             seed = seed_of(self._seed, self._epoch, self.name, key)
             seed_globals(seed)

@@ -60,6 +60,7 @@ class Worker:
             launch.out_fd, self._memory, policy, control.bell, self.interrupted, self._send_rows, self._tick
         )
         self._receiver: Receiver | None = None
+        self._feeding: Gate | None = None
         self._stages: list[Stage] = []
         self._generation = 0
         self._void_generation = 0
@@ -131,7 +132,9 @@ class Worker:
 
     def _gate(self, stretch: int) -> Gate:
         bell = Bell(self._launch.bell_fds[stretch])
-        return Gate(self._board, stretch, (bell, self._control.bell), self._launch.memory_bytes, self._tick)
+        gate = Gate(self._board, stretch, (bell, self._control.bell), self._launch.memory_bytes, self._tick)
+        self._feeding = gate
+        return gate
 
     def _allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """`stagepipe.empty` in this process."""
@@ -244,7 +247,8 @@ class Worker:
         region, counts, memory = self._region, self._sender.counts, self._memory
         receiver = self._receiver
         region[Word.STARVED_NS] = self._idle_ns + (receiver.starved_ns if receiver is not None else 0)
-        region[Word.BLOCKED_NS] = self._sender.blocked_ns
+        gate_ns = 0 if self._feeding is None else self._feeding.blocked_ns
+        region[Word.BLOCKED_NS] = self._sender.blocked_ns + gate_ns
         region[Word.CPU_NS] = process_time_ns()
         region[Word.PIPE], region[Word.SHARED_MEMORY] = counts.pipe, counts.shared_memory
         region[Word.MIXED], region[Word.INLINE_BYTES] = counts.mixed, counts.inline_bytes

@@ -1,0 +1,32 @@
+"""Draws docs/report.svg: what `stagepipe run` prints at its end, from the report of a real run.
+
+    python scripts/make_images.py
+    stagepipe run configs/quickstart.yaml --report runs/quickstart.json
+    python docs/make_picture.py runs/quickstart.json docs/report.svg
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from stagepipe.report import from_json
+from stagepipe.report.table import render
+
+WIDTH = int(os.environ.get("COLUMNS", "112"))  # characters: wide enough for each table to stand in one piece
+
+
+def main(report_path: str, picture_path: str) -> None:
+    """Print the report to a console that records, and keep the record as a picture."""
+    report = from_json(Path(report_path).read_bytes())
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor")
+        console.print("[bold green]$[/] stagepipe run configs/quickstart.yaml --report runs/quickstart.json")
+        console.print(render(report))
+    console.save_svg(picture_path, title="stagepipe", theme=MONOKAI)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

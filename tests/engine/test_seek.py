@@ -1,0 +1,108 @@
+"""Iterating again, breaking off and beginning anew, and closing are seeks: at once, and with the right items."""
+
+import itertools
+import random
+import time
+from typing import Any
+
+import pytest
+
+from stagepipe import Pipeline, UsageError
+from tests.zoo.pipelines import BAD, batch, outputs, pipeline, plain, shuffle, stage, with_workers
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def epochs(config: dict[str, Any], count: int) -> list[list[Any]]:
+    with Pipeline(config, inline=True) as running:
+        return [[plain(item) for item in running] for _ in range(count)]
+
+
+MIXED = with_workers(
+    pipeline(
+        stage("draws"),
+        stage("random_parts"),
+        stage("nap_at_random"),
+        batch(3),
+        shuffle(2),
+        stage("same"),
+        source=24,
+        seed=5,
+    ),
+    2,
+)
+
+
+def test_epochs_differ_by_their_seed_and_repeat_from_run_to_run():
+    first = outputs(MIXED, epochs=3)
+    assert first == sum(epochs(MIXED, 3), [])
+    in_epochs = epochs(MIXED, 3)
+    assert in_epochs[0] != in_epochs[1] != in_epochs[2]
+
+
+@pytest.mark.parametrize("mode", ["auto", "pipe", "shared_memory"])
+def test_fifty_iterations_broken_off_anywhere(mode):
+    config = {**MIXED, "transport": {"mode": mode}}
+    want = epochs(config, 50)
+    rnd = random.Random(7)
+    with Pipeline(config) as running:
+        for epoch in range(50):
+            stop = rnd.randint(0, len(want[epoch]) + 1)
+            found = [plain(item) for item in itertools.islice(running, stop)]
+            assert found == want[epoch][:stop], f"epoch {epoch}"
+            if rnd.random() < 0.2:
+                time.sleep(rnd.random() * 0.05)
+
+
+def test_an_iteration_broken_off_while_a_slow_stage_works():
+    config = pipeline(stage("nap", with_={"seconds": 0.15}), stage("double"), source=50)
+    with Pipeline(config) as running:
+        for _ in range(5):
+            assert list(itertools.islice(running, 2)) == [0, 2]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_two_live_iterators_are_refused_by_name(inline):
+    with Pipeline(pipeline(stage("same")), inline=inline) as running:
+        first = iter(running)
+        assert next(first) == 0
+        second = iter(running)
+        with pytest.raises(UsageError, match="a newer iteration of this pipeline has begun"):
+            next(first)
+        assert list(second) == list(range(20))
+
+
+def test_a_closed_pipeline_says_so():
+    with Pipeline(pipeline(stage("same"))) as running:
+        items = iter(running)
+        next(items)
+    with pytest.raises(UsageError, match="closed"):
+        iter(running)
+    with pytest.raises(UsageError, match="closed"):
+        next(items)
+    running.close()
+
+
+def test_an_iterator_that_ends_again_stays_at_its_end():
+    with Pipeline(pipeline(stage("same"), source=2)) as running:
+        items = iter(running)
+        assert list(items) == [0, 1]
+        assert list(items) == []
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_stream_that_can_be_read_only_once_refuses_the_second_epoch(inline):
+    source = {"uses": "itertools.repeat", "with": {"object": 1, "times": 4}}
+    with Pipeline(pipeline(stage("same"), source=source), inline=inline) as running:
+        assert list(running) == [1, 1, 1, 1]
+        with pytest.raises(Exception, match="read only once"):
+            list(running)
+
+
+def test_an_error_of_an_iteration_that_was_broken_off_is_void():
+    """The design: errors of an older generation are void. Here item 5 fails in every epoch."""
+    config = pipeline(stage(f"{BAD}.raises"), source=20, window=20)
+    with Pipeline(config) as running:
+        for _ in range(3):
+            assert list(itertools.islice(running, 2)) == [0, 1]
+            time.sleep(0.1)

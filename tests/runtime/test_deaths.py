@@ -1,0 +1,106 @@
+"""A worker that dies ends the run at once, with its name and the cause."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from stagepipe import Pipeline, RunError
+from tests.zoo.pipelines import BAD, batch, pipeline, stage, with_workers
+
+pytestmark = pytest.mark.timeout(40)
+AT_ONCE_S = 4.0
+
+
+def death(config: dict[str, Any]) -> RunError:
+    """The error; and it came, and all was cleared away, soon after the first item."""
+    began = None
+    with pytest.raises(RunError) as caught, Pipeline(config) as running:
+        for _ in running:
+            began = began or time.monotonic()
+    assert began is None or time.monotonic() - began < AT_ONCE_S, "a death was noticed too late"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "uses, cause",
+    [
+        ("exits", "ended by itself with exit code 3"),
+        ("exits_hard", "ended by itself with exit code 3"),
+        ("kills_itself", "was killed by SIGKILL"),
+        ("segfaults", "was killed by SIGSEGV"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["auto", "pipe"])
+def test_a_stage_that_ends_its_process(uses, cause, mode):
+    bad = stage(f"{BAD}.{uses}", name="bad")
+    error = death(pipeline(stage("image", with_={"size": 80}), bad, stage("same"), source=50, transport={"mode": mode}))
+    assert (error.stage, error.worker) == ("bad", 0)
+    assert cause in error.message
+    assert "item 5" in error.message
+    if uses == "segfaults":
+        assert "bad.py" in error.trace
+        assert "segfaults" in error.trace
+
+
+@pytest.mark.parametrize(
+    "maker, writer", [("tests.zoo.stages.megabyte", "writes_into_its_input"), (f"{BAD}.tensor_image", "writes_into_its_tensor")]
+)
+def test_a_write_into_a_read_only_tensor_shows_the_line_and_the_mend(maker, writer):
+    error = death(pipeline(stage(maker, name="maker"), stage(f"{BAD}.{writer}", name="writer"), source=4))
+    assert error.stage == "writer"
+    assert "`mutable: true`" in error.message
+    assert f"in {writer}" in error.trace
+    mended = stage(f"{BAD}.{writer}", name="writer", mutable=True)
+    with Pipeline(pipeline(stage(maker, name="maker"), mended, source=4)) as running:
+        assert [int(item["image"][0]) for item in running] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("group", [0, 1, 2, 3], ids=["source", "stage", "batch", "last"])
+@pytest.mark.parametrize("mode", ["auto", "pipe"])
+def test_any_worker_killed_from_outside(group, mode):
+    stages = [stage("megabyte"), batch(2), stage("same", name="last")]
+    config = pipeline(*stages, source=5000, transport={"mode": mode})
+    names = ["source", "megabyte", "batch", "last"]
+    began = 0.0
+    with pytest.raises(RunError) as caught, Pipeline(config) as running:
+        for number, _ in enumerate(running):
+            if number == 3:
+                workers = running._run._supervisor.workers.values()
+                victim = next(worker for worker in workers if worker.place.group == group)
+                os.kill(victim.pid, signal.SIGKILL)
+                began = time.monotonic()
+    assert time.monotonic() - began < AT_ONCE_S
+    assert caught.value.stage == names[group]
+    assert "was killed by SIGKILL" in caught.value.message
+
+
+def test_one_of_several_workers_killed_while_it_starts():
+    config = with_workers(pipeline(stage("same"), source=100), 3)
+    with pytest.raises(RunError, match=r"stage same, worker 2 .* was killed by SIGKILL"), Pipeline(config) as running:
+        victim = list(running._run._supervisor.workers.values())[-1]
+        os.kill(victim.pid, signal.SIGKILL)
+        list(running)
+
+
+@pytest.mark.parametrize("mode", ["auto", "pipe"])
+def test_closing_in_the_middle_of_large_items_does_not_wait_for_a_time_out(mode):
+    config = pipeline(stage("megabyte"), stage("touched"), stage("summed", with_={"key": "image"}), source=5000, transport={"mode": mode})
+    with Pipeline(config) as running:
+        for number, _ in enumerate(running):
+            if number == 5:
+                break
+        time.sleep(0.3)  # every pipe is full now
+        began = time.monotonic()
+    assert time.monotonic() - began < AT_ONCE_S
+
+
+def test_a_stage_that_hangs_is_ended_by_force():
+    config = pipeline(stage(f"{BAD}.hangs"), stage(f"{BAD}.ignores_sigterm"), source=50)
+    with Pipeline(config) as running:
+        next(iter(running))
+        time.sleep(0.2)
+        workers = [worker.pid for worker in running._run._supervisor.workers.values()]
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)  # noqa: PTH110
