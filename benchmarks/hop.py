@@ -19,7 +19,7 @@ stagepipe, through its public API, with nothing in the config but its source (an
 memcpy is no transport: `np.copyto` into 16 warm buffers in turn, as many as a pipeline has under way; the targets are
 held against this one, since a transport cannot write over what its reader may still hold. To one buffer, which stays
 in the cache, is printed too. Small items are under way by the hundred in Pipe (64 KiB of buffer) and in stagepipe;
-Queue and SharedMemory are bounded to 256 small ones or 16 large ones. DataLoader takes its arrays as they are (NumPy)
+Queue and SharedMemory are bounded to what 16 MiB hold, 4 to 256. DataLoader takes its arrays as they are (NumPy)
 or makes tensors of them (torch, its default). Items are checked, byte by byte, before and after the timing, and their
 numbers all along.
 """

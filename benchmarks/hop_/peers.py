@@ -18,11 +18,8 @@ import numpy as np
 
 from hop_.payload import Item, make_image, make_item
 
-WINDOW = 16
-"""How many messages may be under way where the mechanism itself has no bound: what stagepipe allows of large items."""
-SMALL_WINDOW = 256
-"""The same for small ones, as stagepipe allows of small items."""
-_SMALL_BYTES = 64 << 10
+_WINDOW_BYTES = 16 << 20
+_PIPE_BYTES = 64 << 10  # pipe(7)
 _DEADLINE_S = 10.0
 
 
@@ -31,9 +28,8 @@ class Peer(Protocol):
 
     name: str
     filled: bool
-    backlog: int
-    """How many items may wait between producer and consumer when a burst begins; they are not timed."""
-    large_backlog: int
+    warm: int
+    """How many items may have piled up between two bursts; they are taken away before the next is timed."""
     receive: Callable[[], Item]
 
     def close(self) -> None:
@@ -41,8 +37,11 @@ class Peer(Protocol):
 
 
 def window(nbytes: int) -> int:
-    """How many items of this size may be under way."""
-    return SMALL_WINDOW if nbytes <= _SMALL_BYTES else WINDOW
+    """How many items may be under way where the mechanism itself has no bound: what 16 MiB hold, 4 to 256.
+
+    stagepipe's automatic window goes by the same 16 MiB.
+    """
+    return max(4, min(256, _WINDOW_BYTES // max(nbytes, 1)))
 
 
 class _Stop:
@@ -61,10 +60,9 @@ class _Produced:
     """A producer process and what is common to those that have one."""
 
     filled = True
-    backlog = 600
-    large_backlog = 3
 
-    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+    def __init__(self, target: Callable[..., None], *arguments: Any, warm: int) -> None:
+        self.warm = warm
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(target=target, args=arguments, daemon=True)
         self._process.start()
@@ -97,7 +95,7 @@ class PipePeer(_Produced):
     def __init__(self, nbytes: int) -> None:
         """Start the producer."""
         self._reader, writer = multiprocessing.Pipe(duplex=False)
-        super().__init__(_feed_pipe, writer, nbytes)
+        super().__init__(_feed_pipe, writer, nbytes, warm=2 + _PIPE_BYTES // (nbytes + 100))
         writer.close()
         self.receive: Callable[[], Item] = self._reader.recv
 
@@ -130,7 +128,7 @@ class QueuePeer(_Produced):
     def __init__(self, nbytes: int) -> None:
         """Start the producer."""
         self._queue: Any = multiprocessing.get_context("forkserver").Queue(window(nbytes))
-        super().__init__(_feed_queue, self._queue, nbytes)
+        super().__init__(_feed_queue, self._queue, nbytes, warm=2 + min(window(nbytes), _PIPE_BYTES // (nbytes + 100)))
         self.receive: Callable[[], Item] = self._queue.get
 
     def close(self) -> None:
@@ -165,7 +163,6 @@ class SegmentPeer(_Produced):
     """
 
     name = "SharedMemory"
-    large_backlog = WINDOW + 2
 
     def __init__(self, nbytes: int) -> None:
         """Start the producer."""
@@ -173,7 +170,7 @@ class SegmentPeer(_Produced):
         self._reader, writer = multiprocessing.Pipe(duplex=False)
         self._room = multiprocessing.get_context("forkserver").Semaphore(window(nbytes))
         self._segment: SharedMemory | None = None
-        super().__init__(_feed_segments, writer, self._room, nbytes)
+        super().__init__(_feed_segments, writer, self._room, nbytes, warm=2 + window(nbytes))
         writer.close()
         self.receive: Callable[[], Item] = self._receive
 
@@ -216,10 +213,10 @@ class MemcpyPeer:
     """
 
     filled = True
-    backlog = large_backlog = WINDOW
 
     def __init__(self, nbytes: int, *, buffers: int) -> None:
         """Warm the buffers by writing to each."""
+        self.warm = buffers
         self.name = "memcpy" if buffers > 1 else "memcpy to one"
         self._source = make_image(nbytes)
         self._targets = [np.ones(nbytes, np.uint8) for _ in range(buffers)]
@@ -258,7 +255,7 @@ class LoaderPeer:
     """
 
     filled = True
-    backlog = large_backlog = 6
+    warm = 4  # it asks for two items in advance, its default
 
     def __init__(self, nbytes: int, *, tensors: bool) -> None:
         """Start the worker."""

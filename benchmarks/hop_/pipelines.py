@@ -29,15 +29,18 @@ def config(name: str, nbytes: int) -> dict[str, Any]:
     return plain
 
 
+_LARGE_BYTES = 256 << 10
+_ROOMY, _WINDOW = 512, 16
+"""How many small and large items stagepipe has under way by itself: what its window admits, and a pipe of packets."""
+
+
 class PipelinePeer:
     """A pipeline that runs for ever; the caller takes items when it likes, and backpressure holds the rest."""
-
-    backlog = 600
-    large_backlog = 20
 
     def __init__(self, name: str, nbytes: int) -> None:
         """Start it."""
         self.name, self.filled = name, CONFIGS[name][0] != "Loaned"
+        self.warm = _ROOMY + 20 if nbytes < _LARGE_BYTES else _WINDOW + 4
         self.hops: list[dict[str, Any]] = []
         self.timing_ns_per_hop = 0
         self._pipeline = stagepipe.Pipeline(config(name, nbytes))

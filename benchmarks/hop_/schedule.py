@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from hop_.payload import Image, check, make_image, spoiled, touch
-from hop_.peers import WINDOW, LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
+from hop_.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
 from hop_.pipelines import CONFIGS, PipelinePeer
 from hop_.timing import Processes, burst, descendants, trackers
 
 CONTESTANTS: dict[str, Callable[[int], Peer]] = {
     **{name: partial(PipelinePeer, name) for name in CONFIGS},
-    "memcpy": partial(MemcpyPeer, buffers=WINDOW),
+    "memcpy": partial(MemcpyPeer, buffers=16),
     "memcpy to one": partial(MemcpyPeer, buffers=1),
     "Pipe": PipePeer,
     "Queue": QueuePeer,
@@ -25,7 +25,9 @@ CONTESTANTS: dict[str, Callable[[int], Peer]] = {
 }
 BASE = "stagepipe copied"
 """What the others are compared with."""
-_LARGE_BYTES = 256 << 10
+_FEW_BYTES = 32 << 20
+_FEW = 6
+"""Rounds of what takes a quarter of a second an item: still enough for an interval of 95 %."""
 _CHECKED = 4
 
 
@@ -54,7 +56,6 @@ class Effort:
 class _Started:
     peer: Peer
     processes: Processes
-    warm: int
 
 
 @contextmanager
@@ -66,8 +67,7 @@ def _all_started(names: list[str], nbytes: int) -> Iterator[dict[str, _Started]]
             peer = CONTESTANTS[name](nbytes)
             stack.callback(peer.close)
             pids = (descendants() - before) | trackers()
-            warm = peer.large_backlog if nbytes >= _LARGE_BYTES else peer.backlog
-            started[name] = _Started(peer, Processes(pids), warm)
+            started[name] = _Started(peer, Processes(pids))
         yield started
 
 
@@ -104,8 +104,8 @@ def measure(
     verify = Verifier(make_image(nbytes), corrupt)
     with _all_started(names, nbytes) as started:
         for one in started.values():
-            verify(one.peer, 2 * one.warm)
-        for number in range(effort.rounds):
+            verify(one.peer, 2 * one.peer.warm)
+        for number in range(min(effort.rounds, _FEW) if nbytes >= _FEW_BYTES else effort.rounds):
             for name in _order(names, number):
                 one = started[name]
                 for touched in (False, True) if number % 2 else (True, False):
@@ -125,7 +125,9 @@ def _order(names: list[str], number: int) -> list[str]:
 
 
 def _time(one: _Started, row: Row, budget_s: float) -> None:
-    measured = burst(one.peer.receive, touch if row.touched else None, one.processes, warm=one.warm, budget_s=budget_s)
+    measured = burst(
+        one.peer.receive, touch if row.touched else None, one.processes, warm=one.peer.warm, budget_s=budget_s
+    )
     row.us.append(measured.us)
     row.cpu_us.append(measured.cpu_us)
     row.items += measured.items

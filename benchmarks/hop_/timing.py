@@ -13,7 +13,7 @@ from hop_.payload import Item
 
 _CHUNKS = 8
 """How often a burst looks at the clock."""
-_LEAST = 3
+_LEAST = 2
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def burst(
     warm: int,
     budget_s: float,
 ) -> Burst:
-    """Take `warm` items unmeasured, then items for `budget_s` seconds (three at least), and measure those."""
+    """Take `warm` items unmeasured, then items for `budget_s` seconds (two at least), and measure those."""
     warm_begin = perf_counter_ns()
     first = last = _take(receive, touch, max(warm, 1))
     each_ns = (perf_counter_ns() - warm_begin) / max(warm, 1)

@@ -80,6 +80,8 @@ class Pipeline:
     def _iterate(self, run: LocalRun | InlineRun, epoch: int) -> Iterator[Any]:
         items = run.epoch(epoch)
         while True:
+            if self._closed:
+                raise UsageError(_CLOSED)
             if self._epoch != epoch:
                 message = "a newer iteration of this pipeline has begun; only one can be alive at a time"
                 raise UsageError(message)

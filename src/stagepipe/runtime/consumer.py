@@ -85,7 +85,7 @@ class Consumer:
         self._seek(epoch, cursor or Cursor())
         while True:
             begin = perf_counter_ns()
-            packet = self._receiver.receive(self._generation)
+            packet = self._receive()
             self.wait_ns += perf_counter_ns() - begin
             if packet is None:
                 self._turn(epoch)
@@ -103,6 +103,12 @@ class Consumer:
             if self._end is not None and self._reorder.item >= self._end:
                 self.flush()
                 return
+
+    def _receive(self) -> Received | None:
+        try:
+            return self._receiver.receive(self._generation)
+        except TransportError as error:
+            raise RunError(f"sink: {error}", stage=SINK, worker=0) from error
 
     def _seek(self, epoch: int, cursor: Cursor) -> None:
         self._upstream, self._item, self._last = cursor.upstream, cursor.item, cursor.last

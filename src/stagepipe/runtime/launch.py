@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import cloudpickle
-
 from stagepipe.plan import HopPlan, ProcessPlan
 from stagepipe.timing import Layout
 
@@ -52,6 +50,8 @@ class Launch:
 
 def write_launch(launch: Launch) -> int:
     """A memfd with `launch` in it. Functions of a script or a notebook cell go by value (cloudpickle)."""
+    import cloudpickle  # workers, which only read, do without it
+
     data = cloudpickle.dumps((launch.sys_path, cloudpickle.dumps(launch, protocol=5)), protocol=5)
     fd = os.memfd_create("stagepipe-launch", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as file:

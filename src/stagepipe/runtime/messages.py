@@ -28,7 +28,7 @@ class Ready(msgspec.Struct, tag="ready", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """A stage raised, or could not be built, or an item could not travel."""
+    """A stage raised, or could not be built (then `generation` is 0), or an item could not travel."""
 
     process: int
     stage: str
@@ -36,6 +36,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     item: str
     error: str
     trace: str
+    generation: int
 
 
 class Full(msgspec.Struct, tag="full", frozen=True):

@@ -33,7 +33,8 @@ class SourceReader:
         if self.indexed:
             count = len(self._source)
             self.total = count if self._limit is None else min(count, self._limit)
-            self._iterator = map(self._source.__getitem__, range(item, self.total))
+            # Not `map`: a StopIteration that gets loose in the source would end the epoch in silence.
+            self._iterator = (self._source[at] for at in range(item, self.total))
             return
         if self._once and self._used:
             message = (

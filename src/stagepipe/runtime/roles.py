@@ -124,6 +124,7 @@ class SourceRole:
         self._chain.push(key, box, 1, b"")
         self._at += 1
         region = self._around.region
+        region[Word.AT_ITEM] = 0
         region[Word.ITEMS_IN] = self._at
         region[Word.SENT] += 1
 
@@ -154,6 +155,7 @@ class StageRole:
             box, packet.value = [packet.value], None
             self._around.region[Word.AT_ITEM] = packet.key[0] + 1
             self._chain.push(packet.key, box, packet.samples, packet.meta)
+            self._around.region[Word.AT_ITEM] = 0
 
     def _step_many(self, first: Received, batch: BatchSpec) -> None:
         packets, deadline = [first], perf_counter_ns() + batch.max_wait_ns
@@ -176,6 +178,7 @@ class StageRole:
         del packet
         self._around.region[Word.AT_ITEM] = keys[0][0] + 1
         self._chain.push_many(keys, values, heads)
+        self._around.region[Word.AT_ITEM] = 0
 
 
 class Output(NamedTuple):

@@ -31,11 +31,11 @@ class StageError(Exception):
     @property
     def trace(self) -> str:
         """The original traceback without the frames of this package at its top."""
-        frames = traceback.extract_tb(self.cause.__traceback__)
+        shown = traceback.TracebackException.from_exception(self.cause)
         here = str(Path(__file__).parent)
-        kept = next((at for at, frame in enumerate(frames) if not frame.filename.startswith(here)), 0)
-        lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames[kept:])]
-        return "".join(lines + traceback.format_exception_only(self.cause)).rstrip()
+        kept = next((at for at, frame in enumerate(shown.stack) if not frame.filename.startswith(here)), 0)
+        shown.stack[:] = shown.stack[kept:]
+        return "".join(shown.format()).rstrip()
 
 
 def key_text(key: Key) -> str:

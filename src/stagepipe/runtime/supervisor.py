@@ -25,6 +25,7 @@ from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.messages import Command, Failed, Full, Ready, Seek, Stop, decode_event, encode
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.resources import Resources, WorkerPlace
+from stagepipe.timing import Word
 from stagepipe.transport import Bell
 
 _TICK_MS = 500
@@ -41,6 +42,7 @@ class Supervisor:
         """Start all workers side by side; they are ready when `ready` says so."""
         self.plan = plan
         self.failure: RunError | None = None
+        self._failed_generation = 0
         self.full: Full | None = None
         self.bell = Bell()
         self.resources = Resources(plan)
@@ -114,6 +116,8 @@ class Supervisor:
         with self._lock:
             self.generation += 1
             self.full = None
+            if self._failed_generation:  # an error of the past is void; a death, or a stage that cannot be built, is not
+                self.failure, self._failed_generation = None, 0
             plain = [cursor_to_plain(each) or [] for each in cursors]
             self._seek = Seek(self.generation, epoch, plain, list(self.windows), list(self.roomy_windows))
             self.board.generation = self.generation
@@ -172,7 +176,9 @@ class Supervisor:
                 if self._seek is not None:
                     self._outbox.append((event.process, encode(self._seek)))
         elif isinstance(event, Failed):
-            self._fail(_error(event))
+            with self._lock:
+                if event.generation in {0, self.generation}:
+                    self._fail(_error(event), event.generation)
         elif event.generation == self.generation:
             self.full = event
             self.bell.ring()
@@ -185,12 +191,17 @@ class Supervisor:
         while self._socket.poll(int(_GRACE_S * 1000)):  # what it said before it died comes first
             self._hear(*self._socket.recv_multipart())
         place = worker.place
-        message = f"stage {place.plan.name}, worker {place.worker} (pid {worker.pid}) {worker.cause()}"
-        self._fail(RunError(message, stage=place.plan.name, worker=place.worker, trace=worker.last_words()))
+        at = self.board.region(place.number)[Word.AT_ITEM]
+        item = str(at - 1) if at else ""
+        where = f"stage {place.plan.name}, worker {place.worker}{f', item {item}' if at else ''}"
+        message = f"{where} (pid {worker.pid}) {worker.cause()}"
+        trace = worker.last_words()
+        with self._lock:
+            self._fail(RunError(message, stage=place.plan.name, worker=place.worker, item=item, trace=trace), 0)
 
-    def _fail(self, error: RunError) -> None:
-        if self.failure is None:  # the first is the cause; the others are its consequences
-            self.failure = error
+    def _fail(self, error: RunError, generation: int) -> None:
+        if self.failure is None or not generation:  # the first is the cause; the others are its consequences
+            self.failure, self._failed_generation = self.failure or error, generation
         self.bell.ring()
 
     def _send_outbox(self) -> None:

@@ -171,10 +171,10 @@ class Worker:
         self._region[Word.STATE] = State.STARVED
         self._control.send(Ready(self._launch.number))
         while not self._control.stopping:
-            if not self._entered(role):
-                self._wait()
-                continue
             try:
+                if not self._entered(role):
+                    self._wait()
+                    continue
                 while not self.interrupted():
                     role.step()
                     now = perf_counter_ns()
@@ -187,16 +187,17 @@ class Worker:
                 self._void_generation = self._generation  # nothing more until the seek that this asks for
             except StageError as error:
                 self._report(error.stage, key_text(error.key), str(error), error.trace)
-                self._await_stop()
+                self._void_generation = self._generation
             except Exception as error:  # noqa: BLE001 - the transport's own, or an item that cannot travel
                 self._report_item(error)
-                self._await_stop()
+                self._void_generation = self._generation
 
     def _entered(self, role: Roles) -> bool:
         """Enter the generation in force; False while its seek is not known yet."""
         told = self._control.told
         if told is not None and told.generation > self._generation:
             self._generation = told.generation
+            self._region[Word.AT_ITEM] = 0
             for stage in self._stages:
                 stage.enter(told.epoch)
             role.enter(told)
@@ -210,7 +211,8 @@ class Worker:
     # ------------------------------------------------------------------ events
 
     def _report(self, stage: str, item: str, error: str, trace: str) -> None:
-        self._control.send(Failed(self._launch.number, stage, self._launch.worker, item, error, trace))
+        launch = self._launch
+        self._control.send(Failed(launch.number, stage, launch.worker, item, error, trace, self._generation))
 
     def _report_build(self, error: Exception) -> None:
         trace = "".join(traceback.format_exception(error)).rstrip()

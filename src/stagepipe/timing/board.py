@@ -2,8 +2,9 @@
 
 Layout, in 8-byte words: the run's own words, then a region for each process: its words (`Word`), then for each of its
 stages the words of `StageWord`, a histogram of run times and the slowest items, then the histograms of its sending and
-of its receiving side. Progress words carry the generation in which they were written; one of an older generation is not
-read. Words are stored through a cast memoryview, which is a single aligned store (`struct.pack_into` writes zeros first).
+of its receiving side. Progress words carry the generation in which they were written; one of an older generation is
+not read. Words are stored through a cast memoryview, which is a single aligned store (`struct.pack_into` writes zeros
+first).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stagepipe.timing.histogram import WORDS, Histogram
 GENERATION = 0
 """Run word: the generation in force. The supervisor writes it."""
 _RUN_WORDS = 8
-_STRETCH_WORDS = 8  # of 8 bytes: a cache line for each stretch's pair of writers would be two; they are rarely written
+_STRETCH_WORDS = 8  # a cache line for each stretch, though it has two writers: they write rarely
 _CONSUMED, _AWAITED = 0, 4
 _COUNT_BITS = 40
 SLOWEST = 5

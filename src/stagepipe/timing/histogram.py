@@ -26,14 +26,16 @@ def step_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     clipped = np.maximum(values, 0)
     shift = np.maximum(np.frexp(clipped.astype(np.float64))[1] - 6, 0)
-    return np.minimum(shift * 32 + (clipped >> shift), STEPS - 1)
+    steps: NDArray[np.int64] = np.minimum(shift * 32 + (clipped >> shift), STEPS - 1)
+    return steps
 
 
 def _middles() -> NDArray[np.float64]:
     steps = np.arange(STEPS)
     shift = np.maximum(steps // 32 - 1, 0)
     low = (steps - shift * 32) << shift
-    return low + ((1 << shift) - 1) / 2
+    middles: NDArray[np.float64] = low + ((1 << shift) - 1) / 2
+    return middles
 
 
 MIDDLES = _middles()
@@ -50,12 +52,12 @@ class Histogram:
 
     @classmethod
     def of(cls, values: list[int]) -> Histogram:
-        """The histogram of some durations in ns.
+        """The histogram of some durations in ns; below zero counts as zero.
 
         >>> Histogram.of([10, 20, 30]).percentile_ns(50)
         20
         """
-        array = np.asarray(values, np.int64)
+        array = np.maximum(np.asarray(values, np.int64), 0)
         counts = np.bincount(step_of(array), minlength=STEPS).astype(np.uint64)
         return cls(counts, int(array.sum()), int(array.max(initial=0)))
 

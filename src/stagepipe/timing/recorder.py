@@ -42,11 +42,12 @@ class Recorder:
         """Bring what was added to the board."""
         if not self._rows:
             return
-        table = np.array(self._rows, np.int64).reshape(-1, self._columns)
+        # A clock that was set back, or two that differ, count as no time at all.
+        table = np.maximum(np.array(self._rows, np.int64).reshape(-1, self._columns), 0)
         self._rows.clear()
         steps = step_of(table)
         for column in range(self._columns):
             words = self._words[column]
             words[:STEPS] += np.bincount(steps[:, column], minlength=STEPS).astype(np.uint64)
-            words[STEPS] += np.uint64(max(int(table[:, column].sum()), 0))
+            words[STEPS] += np.uint64(table[:, column].sum())
             words[STEPS + 1] = max(int(words[STEPS + 1]), int(table[:, column].max()))

@@ -2,20 +2,25 @@
 
 pipe        the hop's queue of packets, and waits
 packet      what a packet looks like
+large       what a packet's worth of pipe does not hold, when it is forced through it
 arena       a process's shared memory, cut into blocks
 lease       who still needs a block
-arrays      NumPy, torch and PIL without their bytes
+arrays      NumPy without its bytes; tensors, images: torch's and PIL's; reducers: the table of them
 codec       an item into a pickle and buffers, and back
-channel     sending and receiving, timed
+packer      what goes where: described, copied into a block, or inline; unpacker: back
+sender      sending, timed
+receiver    receiving, timed
 reorder     order restored
 """
 
 from stagepipe.transport.arena import Arena, make_arena
-from stagepipe.transport.channel import Counts, Policy, Received, Receiver, Sender
 from stagepipe.transport.lease import Lease, Memory
+from stagepipe.transport.packer import Counts, Policy
 from stagepipe.transport.packet import PACKET_BYTES, Kind
 from stagepipe.transport.pipe import Bell, PipeEnds, Waiter, make_byte_pipe, make_pipe, make_socket_pair
+from stagepipe.transport.receiver import Received, Receiver
 from stagepipe.transport.reorder import Leaf, Reorder
+from stagepipe.transport.sender import Sender
 
 __all__ = [
     "PACKET_BYTES",

@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stagepipe.core import TransportError
-from stagepipe.transport.arrays import Reducers, incoming
+from stagepipe.transport.arrays import incoming
 from stagepipe.transport.lease import Lease, Memory
+from stagepipe.transport.reducers import Reducers
+
+Box = list[Lease]
+"""A list of one lease, so that whoever takes it out holds the only reference."""
 
 
 @dataclass(slots=True)
@@ -32,7 +37,7 @@ class Buffer:
 
 
 class Encoder:
-    """Turns items into pickles. After `encode`, `pickle`, `buffers` and `leases` hold the result until the next one."""
+    """Turns items into pickles. After `encode`, `pickle`, `buffers` and `leases` hold the result until `clear`."""
 
     def __init__(self, memory: Memory) -> None:
         """`memory` is asked whether a tensor already lies in an arena."""
@@ -42,24 +47,42 @@ class Encoder:
         self._pickler.dispatch_table = Reducers(self._note)
         self.pickle = b""
         self.buffers: list[Buffer] = []
-        self.leases: list[Lease] = []
+        self.leases: list[Box] = []
 
     def encode(self, item: object) -> None:
-        """Pickle `item`. Raises what its own pickling raises."""
-        self.clear()
+        """Pickle `item`. Raises what its own pickling raises, and keeps nothing of it then."""
         file = self._file
         try:
             self._pickler.dump(item)
             self.pickle = file.getvalue()
+        except BaseException:
+            self.clear()
+            raise
         finally:
             self._pickler.clear_memo()
             file.seek(0)
             file.truncate()
 
     def clear(self) -> None:
-        """Let go of the last item's buffers."""
+        """Let go of the last item."""
+        self.pickle = b""
         self.buffers = []
         self.leases = []
+
+    def raw(self, buffer: Buffer) -> NDArray[np.uint8]:
+        """The bytes of a buffer, wherever it lies."""
+        if buffer.source is not None:
+            return np.ascontiguousarray(buffer.source).reshape(-1).view(np.uint8)
+        (lease,) = self.leases[buffer.lease]
+        return np.asarray(lease[buffer.start : buffer.start + buffer.nbytes])
+
+    def copy(self, buffer: Buffer, room: NDArray[np.uint8]) -> None:
+        """Copy a buffer into `room`, once, also where it is strided."""
+        source = buffer.source
+        if source is None or source.flags.c_contiguous:
+            room[...] = self.raw(buffer)
+        else:
+            room.view(source.dtype).reshape(source.shape)[...] = source
 
     def _note(self, array: np.ndarray[Any, Any]) -> int:
         nbytes = array.nbytes
@@ -74,10 +97,10 @@ class Encoder:
         if lease is None or not array.flags.c_contiguous:
             return Buffer(nbytes, array)
         start = array.__array_interface__["data"][0] - lease.start
-        for number, known in enumerate(self.leases):
-            if known is lease:
+        for number, box in enumerate(self.leases):
+            if box[0] is lease:
                 return Buffer(nbytes, None, number, start)
-        self.leases.append(lease)
+        self.leases.append([lease])
         return Buffer(nbytes, None, len(self.leases) - 1, start)
 
     def _lease_of(self, array: np.ndarray[Any, Any]) -> Lease | None:
@@ -91,6 +114,7 @@ class Encoder:
         return self._memory.find(array.__array_interface__["data"][0])
 
     def _out_of_band(self, buffer: pickle.PickleBuffer) -> bool:
+        """True leaves the buffer in the pickle: one that is not contiguous, or empty."""
         try:
             raw = np.frombuffer(buffer.raw(), np.uint8)
         except (BufferError, ValueError):
@@ -101,7 +125,7 @@ class Encoder:
         return False
 
 
-def decode(data: memoryview | Lease, buffers: list[Any], out_of_band: list[Any], *, readonly: bool) -> object:
+def decode(data: Any, buffers: list[Any], out_of_band: list[memoryview], *, readonly: bool) -> object:
     """The item. `readonly` marks its arrays so; TransportError with the cause if it cannot be rebuilt."""
     incoming.buffers, incoming.readonly = buffers, readonly
     try:

@@ -1,28 +1,27 @@
-"""Leases: who still needs a block. One `Memory` a process.
+"""Leases: who still needs a block. One `Memory` a process, used by its main thread.
 
-A reader holds a block as long as any array or tensor over it lives. What it holds is a `Lease`, an ndarray subclass made
-over the mapping itself: NumPy collapses chains of plain views, but not across it, so it dies with the last of them
-(`weakref.finalize` on a slice fires early). Its `__del__` may run at any moment and only appends to a deque; the next
-send, receive or idle tick tells the owners, on a byte pipe of 16-byte records that no write tears.
+A reader holds a block as long as any array or tensor over it lives. What it holds is a `Lease`, an ndarray subclass
+made over the mapping itself: NumPy collapses chains of plain views, but not across it, so it dies with the last of them
+(`weakref.finalize` on a slice fires early). Its `__del__` may run at any moment, in any thread, and only appends to a
+deque; the next send, receive or idle tick tells the owners, on a byte pipe of 16-byte records that no write tears.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-import sys
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from stagepipe.core import ArenaFullError, TransportError
-from stagepipe.transport.arena import Arena, Mapping
+from stagepipe.transport.arena import Arena, Mapping, class_size
 
 _RECORD = struct.Struct("<QiI")
-_RECORDS_A_WRITE = 4096 // _RECORD.size
+_RECORDS_A_WRITE = 4096 // _RECORD.size  # PIPE_BUF, see pipe(7): so many go in one atomic write
 _MARK = 0x5EA5E
 _READ = 64 << 10
 _FLUSH_COUNT = 4
@@ -60,9 +59,10 @@ class Memory:
         self.gone: deque[Token] = deque()
         self._arena_fds, self._return_fds, self._writable = arena_fds, return_fds, writable
         self._mappings: dict[int, Mapping] = {} if arena is None else {arena.number: arena.mapping}
-        self._unsent: deque[bytes] = deque()
+        self._owed: dict[int, dict[int, int]] = {}
         self._live: dict[Token, weakref.ref[Lease]] = {}
         self.leased = 0
+        """References that this process holds or has not told the owner yet that it does not: a reason to tick."""
         self.publish_live: Callable[[int], None] = _nobody
         """Told how many bytes are live in one's own arena whenever that changes."""
 
@@ -70,21 +70,17 @@ class Memory:
 
     def take(self, nbytes: int) -> int:
         """A block of one's own arena, not leased by anybody yet. ArenaFullError beyond the limit."""
-        allocator = self._own().allocator
-        try:
-            if not allocator.has_free(nbytes):
-                self.collect()
-            block = allocator.take(nbytes)
-        except ArenaFullError:
-            self.flush()
+        allocator, size = self._own().allocator, class_size(nbytes)
+        block = allocator.reuse(size)
+        if block is None:
             self.collect()
-            block = allocator.take(nbytes)
+            try:
+                block = allocator.take(size)
+            except ArenaFullError:
+                self.flush()
+                block = allocator.take(size)
         self.publish_live(allocator.live)
         return block
-
-    def give(self, block: int) -> None:
-        """A block of one's own that was taken and is not needed."""
-        self._own().allocator.add(block, -1)
 
     def loan(self, nbytes: int) -> Lease:
         """A new block of one's own as a writable lease; when it dies unsent the block is free again."""
@@ -104,8 +100,7 @@ class Memory:
                 break
             for block, change, mark in _RECORD.iter_unpack(data):
                 if mark != _MARK:
-                    message = "a record of a released block does not pass its check"
-                    raise TransportError(message)
+                    raise TransportError("a record of a released block does not pass its check")
                 add(block, change)
             if len(data) < _READ:
                 break
@@ -113,28 +108,38 @@ class Memory:
 
     def _own(self) -> Arena:
         if self.arena is None:
-            message = "this process has no arena of its own"
-            raise TransportError(message)
+            raise TransportError("this process has no shared memory of its own to send from")
         return self.arena
 
     # ------------------------------------------------------------------ blocks of anybody
 
     def lease(self, arena: int, block: int, nbytes: int, *, shared: bool) -> Lease:
-        """The lease that came with a packet, as uint8 of shape (nbytes,)."""
-        mapping = self._mappings.get(arena)
-        if mapping is None:
-            mapping = self._mappings[arena] = Mapping(arena, self._arena_fds[arena], writable=self._writable)
-        if block + nbytes > mapping.size:
-            message = f"a descriptor points {block + nbytes - mapping.size} bytes past its arena"
-            raise TransportError(message)
+        """The lease that came with a packet, as uint8 of shape (nbytes,). TransportError if there is no such place."""
+        mapping = self._mappings.get(arena) or self._map(arena)
+        _check_extent(mapping, block, nbytes)
         lease = self._lease(mapping, block, nbytes)
         lease.shared = shared
         return lease
 
+    def read(self, arena: int, block: int, start: int, nbytes: int) -> bytes:
+        """A copy of bytes of a block that a packet holds. TransportError if there is no such place."""
+        mapping = self._mappings.get(arena) or self._map(arena)
+        _check_extent(mapping, block, start + nbytes)
+        return bytes(mapping.buffer[block + start : block + start + nbytes])
+
+    def _map(self, arena: int) -> Mapping:
+        fd = self._arena_fds.get(arena)
+        if fd is None:
+            known = sorted(self._arena_fds)
+            raise TransportError(f"a descriptor names arena {arena}; this process knows {known}")
+        mapping = self._mappings[arena] = Mapping(arena, fd, writable=self._writable)
+        return mapping
+
     def _lease(self, mapping: Mapping, block: int, nbytes: int) -> Lease:
         lease: Lease = np.ndarray.__new__(Lease, (nbytes,), np.uint8, mapping.buffer, block)
-        lease.token, lease.gone, lease.start = (mapping.number, block), self.gone, mapping.address + block
-        self._live[lease.token] = weakref.ref(lease)
+        token = (mapping.number, block)
+        lease.token, lease.gone, lease.start = token, self.gone, mapping.address + block
+        self._live[token] = weakref.ref(lease)
         self.leased += 1
         return lease
 
@@ -142,40 +147,52 @@ class Memory:
         """The lease in whose block `address` lies: for tensors, which do not name what they are over."""
         for mapping in self._mappings.values():
             if address in mapping:
-                offset = address - mapping.address
-                for (arena, block), reference in self._live.items():
-                    if arena == mapping.number and block <= offset:
-                        lease = reference()
-                        if lease is not None and offset < block + lease.size and lease.token is not None:
-                            return lease
+                return self._find(mapping.number, address - mapping.address)
         return None
 
-    def pass_on(self, lease: Lease) -> bool:
-        """Make a lease ready to be described to another process; False if the bytes must be copied.
+    def _find(self, number: int, offset: int) -> Lease | None:
+        for (arena, block), reference in self._live.items():
+            if arena == number and block <= offset:
+                lease = reference()
+                if lease is not None and offset < block + lease.size:
+                    return lease
+        return None
 
-        A lease that nobody here holds but the caller is handed over as it is. One that a stage still holds gets a
-        second reference at its owner; a loan that the stage still holds is copied, so that it may be written again.
-        The caller keeps it in one container and passes it on from there.
+    def pass_on(self, box: list[Lease], token: Token) -> bool | None:
+        """A reference to the block of the lease in `box`, for another process; None if its bytes must be copied.
+
+        The answer is whether somebody else may hold one as well. A lease that nobody holds but the box is handed over
+        as it is. One that a stage still holds gets a second reference at its owner; a loan that the stage still holds
+        is copied, so that it may be written again. What is still held is in the box afterwards.
+
+        To know which it is, the box lets go of the lease: if that was its end, `__del__` has said so. Reference counts
+        would tell as much, but what they count differs between Python's versions, and under a debugger.
         """
-        token = lease.token
-        if token is None:
-            return False
-        if sys.getrefcount(lease) <= _HANDED_OVER:
-            lease.token = None
+        lease = box.pop()
+        shared, reference = lease.shared, weakref.ref(lease)
+        del lease
+        held = reference()
+        if held is None:
+            self.gone.remove(token)
+            self._forget(token)
             self.leased -= 1
-            return True
+            return shared
+        box.append(held)
         if self.arena is not None and token[0] == self.arena.number:
-            return False
-        self.flush()
-        if self._unsent or not self._write(token[0], _RECORD.pack(token[1], 1, _MARK)):
-            return False
-        lease.shared = True
+            return None
+        # The owner must know before any other process can give the block back, so it is told now or not at all.
+        # Releases that wait may come later: until then it only counts too many.
+        if not self._write(token[0], _RECORD.pack(token[1], 1, _MARK)):
+            return None
+        held.shared = True
         return True
 
     # ------------------------------------------------------------------ giving back
 
     def refuse(self, arena: int, block: int) -> None:
-        """Give back a block of a packet that is not wanted."""
+        """Give back a block of a packet that is not wanted, or was not sent."""
+        if arena not in self._return_fds:
+            raise TransportError(f"a descriptor names arena {arena}; this process knows {sorted(self._return_fds)}")
         self.leased += 1
         self.gone.append((arena, block))
 
@@ -186,28 +203,43 @@ class Memory:
 
     def flush(self) -> None:
         """Tell the owners which blocks nobody here needs any more. Never waits: what does not go now goes later."""
-        counts: Counter[Token] = Counter()
-        while self.gone:
-            token = self.gone.popleft()
-            counts[token] += 1
-            self._live.pop(token, None)
-        self.leased -= counts.total()
-        records: dict[int, list[bytes]] = {}
-        own = -1 if self.arena is None else self.arena.number
-        for (arena, block), count in counts.items():
-            if arena == own and self.arena is not None:
-                self.arena.allocator.add(block, -count)
+        gone, owed = self.gone, self._owed
+        own = None if self.arena is None else self.arena
+        mine = False
+        while gone:
+            token = gone.popleft()
+            self._forget(token)
+            arena, block = token
+            if own is not None and arena == own.number:
+                own.allocator.add(block, -1)
+                self.leased -= 1
+                mine = True
             else:
-                records.setdefault(arena, []).append(_RECORD.pack(block, -count, _MARK))
-        while self._unsent:
-            if not self._write(int.from_bytes(self._unsent[0][:2], "little"), self._unsent[0][2:]):
-                break
-            self._unsent.popleft()
-        for arena, packed in records.items():
-            for at in range(0, len(packed), _RECORDS_A_WRITE):
-                data = b"".join(packed[at : at + _RECORDS_A_WRITE])
-                if self._unsent or not self._write(arena, data):
-                    self._unsent.append(arena.to_bytes(2, "little") + data)
+                blocks = owed.get(arena)
+                if blocks is None:
+                    blocks = owed[arena] = {}
+                blocks[block] = blocks.get(block, 0) + 1
+        if own is not None and mine:
+            self.publish_live(own.allocator.live)
+        for arena, blocks in owed.items():
+            if blocks:
+                self._pay(arena, blocks)
+
+    def _forget(self, token: Token) -> None:
+        """Another lease on the same block, which came in a second packet, is not forgotten."""
+        reference = self._live.get(token)
+        if reference is not None and reference() is None:
+            del self._live[token]
+
+    def _pay(self, arena: int, owed: dict[int, int]) -> None:
+        """Send the releases that an owner is owed. What its pipe does not take stays, added up, for the next time."""
+        while owed:
+            some = list(owed.items())[:_RECORDS_A_WRITE]
+            if not self._write(arena, b"".join([_RECORD.pack(block, -count, _MARK) for block, count in some])):
+                return
+            for block, count in some:
+                del owed[block]
+                self.leased -= count
 
     def _write(self, arena: int, data: bytes) -> bool:
         try:
@@ -219,24 +251,10 @@ class Memory:
         return True
 
 
+def _check_extent(mapping: Mapping, block: int, nbytes: int) -> None:
+    if block + nbytes > mapping.size:
+        raise TransportError(f"a descriptor points {block + nbytes - mapping.size} bytes past arena {mapping.number}")
+
+
 def _nobody(_: int) -> None:
     """Nobody wants to know."""
-
-
-def _handed_over() -> int:
-    """What `sys.getrefcount` says in `pass_on` of a lease that only the caller's container holds."""
-
-    class Probe(Memory):
-        seen = 0
-
-        def pass_on(self, lease: Lease) -> bool:
-            self.seen = sys.getrefcount(lease)
-            return True
-
-    probe = Probe(None, {}, {})
-    held = [np.ndarray.__new__(Lease, (1,), np.uint8)]
-    probe.pass_on(held[0])
-    return probe.seen
-
-
-_HANDED_OVER = _handed_over()

@@ -8,13 +8,14 @@
     pickle       the item without its buffers
     buffers      the small ones, each at a multiple of 16
 
-The check is the CRC-32 of all that follows the prefix: a damaged packet is refused, not acted on.
+The check is the CRC-32 of all that follows the prefix: a damaged packet is refused, not acted on. Little-endian.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -27,14 +28,16 @@ INLINE = 0xFFFF
 """In a descriptor, the arena number that means: in this packet."""
 
 _PREFIX = struct.Struct("<IIq")
+_STAMPS = struct.Struct("<Iq")
 _HEADER = struct.Struct("<BBHIIHHqIQ")
 _BODY = _PREFIX.size + _HEADER.size
+KIND_AT = _PREFIX.size
+"""Where every packet, and every fragment, has the byte of its kind."""
 _DESCRIPTOR = struct.Struct("<HHIQQQ")
-_FRAGMENT = struct.Struct("<IIII")
-FRAGMENT_BYTES = PACKET_BYTES - _FRAGMENT.size
 DESCRIPTOR_BYTES = _DESCRIPTOR.size
+ALIGN = 16
+"""Inline buffers begin at multiples of it: what the largest NumPy item wants."""
 _SPENT_MAX = 0xFFFFFFFF
-_FRAGMENT_MARK = 0x47415246
 
 
 class Kind(IntEnum):
@@ -52,17 +55,12 @@ class Flag(IntEnum):
     """Bits of a packet's flags."""
 
     STREAM = 1  # the pickle lies in the last buffer
+    TABLE = 2  # the only descriptor says where the descriptors lie, of which there are too many for a packet
 
 
-class Descriptor(NamedTuple):
-    """Where a buffer lies. Offsets and lengths in bytes; `start` counts from the block, or from the packet if inline."""
-
-    arena: int
-    flags: int
-    era: int
-    block: int
-    start: int
-    length: int
+Descriptor = tuple[int, int, int, int, int, int]
+"""Where a buffer lies: arena, flags, era, block, start, length. In bytes; `start` counts from the block, or from the
+packet if inline. A plain tuple: there is one a buffer on either side."""
 
 
 SHARED = 1
@@ -71,15 +69,19 @@ OUT_OF_BAND = 2
 """A descriptor's flag: a `PickleBuffer` of somebody else's type, handed to pickle in order."""
 
 
+Head = tuple[int, Key, int, bytes]
+"""What every packet says of itself: generation, key, samples (what the item counts for), meta (the order point's)."""
+
+
 class Packet(NamedTuple):
-    """A packet as read. `data` is the packet's own memory; `pickle` is the place of the pickle in it."""
+    """A packet as read. `data` is the packet's own memory; `pickle` is the place of the pickle in it: (from, to)."""
 
     kind: int
     flags: int
     generation: int
     key: Key
     samples: int
-    count: int
+    number: int  # the END's or CLOSE's count, or a LARGE one's bytes
     spent_ns: int
     sent_ns: int
     descriptors: tuple[Descriptor, ...]
@@ -88,102 +90,90 @@ class Packet(NamedTuple):
     data: bytearray
 
 
-def overhead_bytes(key: Key, buffers: int, meta: bytes) -> int:
+def overhead_bytes(head: Head, buffers: int) -> int:
     """The bytes that a packet takes before its pickle."""
-    return _BODY + 4 * (len(key) - 1) + DESCRIPTOR_BYTES * buffers + len(meta)
+    return _BODY + 4 * (len(head[1]) - 1) + DESCRIPTOR_BYTES * buffers + len(head[3])
 
 
 def pack(
     kind: int,
-    generation: int,
-    key: Key,
+    head: Head,
     *,
     flags: int = 0,
-    samples: int = 1,
-    count: int = 0,
-    spent_ns: int = 0,
-    descriptors: list[tuple[int, int, int, int, int, int]] | tuple[()] = (),
-    meta: bytes = b"",
+    number: int = 0,
+    descriptors: list[Descriptor] | tuple[()] = (),
     pickle: bytes | memoryview = b"",
     inline: list[bytes] | tuple[()] = (),
 ) -> bytearray:
-    """A packet but for its time stamp, which `stamp` writes at the last moment.
+    """A packet but for its stamps, which `stamp` writes at the last moment.
 
-    The starts of inline descriptors count from the first inline buffer and are moved here.
+    The starts of inline descriptors count from the first inline buffer and are moved here. TransportError if it is
+    too long.
     """
+    generation, key, samples, meta = head
     parts = len(key) - 1
-    pieces: list[bytes | memoryview] = [b""]
+    header = _HEADER.pack(
+        kind, flags, parts, generation, samples, len(descriptors), len(meta), key[0], len(pickle), number
+    )
+    pieces: list[bytes | memoryview] = [header]
     if parts:
         pieces.append(struct.pack(f"<{parts}I", *key[1:]))
     if descriptors:
-        body = overhead_bytes(key, len(descriptors), meta) + len(pickle)
-        padding = -body % 16
+        body = overhead_bytes(head, len(descriptors)) + len(pickle)
+        padding = -body % ALIGN
         first = body + padding
-        pieces += [
-            _DESCRIPTOR.pack(a, f, e, b, s + first if a == INLINE else s, n) for a, f, e, b, s, n in descriptors
-        ]
-        pieces += [meta, pickle]
-        if inline:
-            pieces.append(bytes(padding))
-            pieces += inline
+        pieces += [_DESCRIPTOR.pack(a, f, e, b, s + first if a == INLINE else s, n) for a, f, e, b, s, n in descriptors]
+        pieces += (meta, pickle, bytes(padding))
+        pieces += inline
     else:
-        pieces += [meta, pickle]
-    pieces[0] = _HEADER.pack(
-        kind, flags, parts, generation, samples, len(descriptors), len(meta), key[0], len(pickle), count
-    )
+        pieces += (meta, pickle)
     rest = b"".join(pieces)
-    packet = bytearray(_PREFIX.size)
-    _PREFIX.pack_into(packet, 0, zlib.crc32(rest), min(spent_ns, _SPENT_MAX), 0)
-    packet += rest
-    return packet
+    if len(rest) > PACKET_BYTES - KIND_AT:
+        raise TransportError(
+            f"item {key[0]}: a packet of {len(rest) + KIND_AT} bytes, {len(meta)} of them an order point's cursor, is "
+            f"more than the {PACKET_BYTES} that travel in one piece"
+        )
+    return bytearray(_PREFIX.pack(zlib.crc32(rest), 0, 0) + rest)
 
 
-def stamp(packet: bytearray, now_ns: int) -> None:
-    """Write the time of sending."""
-    packet[8:16] = now_ns.to_bytes(8, "little")
+def pack_descriptors(descriptors: Iterable[Descriptor]) -> bytes:
+    """Descriptors one after another."""
+    return b"".join([_DESCRIPTOR.pack(*where) for where in descriptors])
+
+
+def unpack_descriptors(data: bytes | memoryview) -> tuple[Descriptor, ...]:
+    """The descriptors that `pack_descriptors` made bytes of. TransportError if the length is not theirs."""
+    if len(data) % DESCRIPTOR_BYTES:
+        raise TransportError(f"a table of {len(data)} bytes is not a number of whole descriptors")
+    return tuple(_DESCRIPTOR.iter_unpack(data))
+
+
+def stamp(packet: bytearray, spent_ns: int, now_ns: int) -> None:
+    """Write what the sending side has worked for it (four seconds and more count as four), and the time of sending."""
+    _STAMPS.pack_into(packet, 4, min(spent_ns, _SPENT_MAX), now_ns)
 
 
 def unpack(data: bytearray) -> Packet:
     """Read a packet; TransportError if it is damaged."""
-    if len(data) < _BODY:
-        message = f"a packet of {len(data)} bytes is shorter than its header"
-        raise TransportError(message)
+    size = len(data)
+    if size < _BODY:
+        raise TransportError(f"a packet of {size} bytes is shorter than its header")
     check, spent_ns, sent_ns = _PREFIX.unpack_from(data)
     view = memoryview(data)
-    if zlib.crc32(view[16:]) != check:
-        message = "a packet does not pass its check: it was damaged on the way"
-        raise TransportError(message)
-    kind, flags, parts, generation, samples, buffers, meta_length, item, length, count = _HEADER.unpack_from(data, 16)
-    at = _BODY
+    if zlib.crc32(view[KIND_AT:]) != check:
+        raise TransportError("a packet does not pass its check: it was damaged on the way")
+    kind, flags, parts, generation, samples, buffers, meta_length, item, length, number = _HEADER.unpack_from(
+        data, KIND_AT
+    )
+    meta_at = _BODY + 4 * parts + DESCRIPTOR_BYTES * buffers
+    at = meta_at + meta_length
+    if at + length > size or not Kind.ITEM <= kind <= Kind.LARGE:
+        raise TransportError(f"a packet of kind {kind} and {size} bytes says that it has {at + length}")
     key: Key = (item,)
     if parts:
-        key = (item, *struct.unpack_from(f"<{parts}I", data, at))
-        at += 4 * parts
-    descriptors: tuple[Descriptor, ...] = ()
-    if buffers:
-        end = at + DESCRIPTOR_BYTES * buffers
-        descriptors = tuple(map(Descriptor._make, _DESCRIPTOR.iter_unpack(view[at:end])))
-        at = end
-    meta = bytes(view[at : at + meta_length]) if meta_length else b""
-    at += meta_length
+        key = (item, *struct.unpack_from(f"<{parts}I", data, _BODY))
+    descriptors = unpack_descriptors(view[_BODY + 4 * parts : meta_at]) if buffers else ()
+    meta = bytes(view[meta_at:at]) if meta_length else b""
     return Packet(
-        kind, flags, generation, key, samples, count, spent_ns, sent_ns, descriptors, meta, (at, at + length), data
+        kind, flags, generation, key, samples, number, spent_ns, sent_ns, descriptors, meta, (at, at + length), data
     )
-
-
-def fragments(data: memoryview, generation: int) -> list[tuple[bytes, memoryview]]:
-    """What is too large for a packet, cut: a head and a piece each."""
-    pieces = range(0, len(data), FRAGMENT_BYTES)
-    return [
-        (_FRAGMENT.pack(_FRAGMENT_MARK, generation, number, len(pieces)), data[at : at + FRAGMENT_BYTES])
-        for number, at in enumerate(pieces)
-    ]
-
-
-def fragment(data: bytearray, expected: int) -> memoryview:
-    """The piece in a fragment; TransportError if it is not number `expected`."""
-    mark, _, number, _ = _FRAGMENT.unpack_from(data)
-    if mark != _FRAGMENT_MARK or number != expected:
-        message = f"fragment {expected} of a large item is missing"
-        raise TransportError(message)
-    return memoryview(data)[_FRAGMENT.size :]

@@ -1,19 +1,20 @@
 """Order, restored at an order point: holds what came early and hands out leaves in the order of their keys. Pure.
 
-An item that a generator cut is a tree of parts; a node is through when a close packet has said how many parts it has and
-all of them are through. What lies behind the cursor, or comes twice, is refused. The executable model of the protocol
-has the same rules in quadratic time; here every packet costs the depth of its key.
+An item that a generator cut is a tree of parts; a node is through when a close packet has said how many parts it has
+and all of them are through. What lies behind the cursor, or comes twice, is refused. The executable model of the
+protocol has the same rules in quadratic time; here every packet costs the depth of its key.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stagepipe.core import Key
-from stagepipe.transport.channel import Received
 from stagepipe.transport.packet import Kind
+from stagepipe.transport.receiver import Received
 
 
 class Leaf(NamedTuple):
@@ -29,11 +30,16 @@ class _Node:
     next: int = 0
     count: int | None = None
 
+    @property
+    def through(self) -> bool:
+        return self.count is not None and self.next >= self.count
+
 
 class Reorder:
     """One stretch's order from `item` on, of which the leaves up to `last` are out already.
 
-    With `any_order` the leaves are handed out as they come, and only the ends of items are in order.
+    With `any_order` items are handed out as they come; in order come the ends of items, and for each item that is out
+    already a tombstone in its place.
     """
 
     def __init__(self, item: int, last: Key | None, *, any_order: bool = False) -> None:
@@ -42,7 +48,7 @@ class Reorder:
         self._last = last
         self._any = any_order
         self._root: dict[int, _Node | Received] = {}
-        self._early: list[Received] = []
+        self._early: deque[Received] = deque()
         self.closed = 0
 
     def __len__(self) -> int:
@@ -51,29 +57,21 @@ class Reorder:
 
     def add(self, packet: Received) -> bool:
         """Take a packet in; False if it is refused (its place is behind, or taken)."""
-        key = packet.key
-        if key[0] < self.item:
+        first, *rest = packet.key
+        if first < self.item:
             return False
-        if packet.kind == Kind.ITEM and self._last is not None and key <= self._last:
-            packet.kind, packet.value = Kind.TOMBSTONE, None
-        place = self._root
-        node: _Node | None = None
-        for depth, part in enumerate(key):
-            if node is not None and part < node.next:
+        place, part = self._root, first
+        for following in rest:
+            node = place.get(part)
+            if node is None:
+                node = place[part] = _Node()
+            if not isinstance(node, _Node) or following < node.next:
                 return False
-            found = place.get(part)
-            if depth == len(key) - 1:
-                return self._set(place, part, found, packet)
-            if found is None:
-                found = place[part] = _Node()
-            if not isinstance(found, _Node):
-                return False
-            node, place = found, found.children
-        return False
+            place, part = node.children, following
+        return self._set(place, part, packet)
 
-    def _set(
-        self, place: dict[int, _Node | Received], part: int, found: _Node | Received | None, packet: Received
-    ) -> bool:
+    def _set(self, place: dict[int, _Node | Received], part: int, packet: Received) -> bool:
+        found = place.get(part)
         if packet.kind == Kind.CLOSE:
             if found is None:
                 found = place[part] = _Node()
@@ -83,16 +81,24 @@ class Reorder:
             return True
         if found is not None:
             return False
+        if packet.kind == Kind.ITEM and self._is_out(packet.key):  # only its place counts
+            packet.kind, packet.value = Kind.TOMBSTONE, None
         if self._any and packet.kind == Kind.ITEM:
             self._early.append(packet)
             packet = Received(Kind.TOMBSTONE, packet.key, packet.samples, 0, packet.meta, None)
         place[part] = packet
         return True
 
+    def _is_out(self, key: Key) -> bool:
+        return self._last is not None and key <= self._last
+
     def ready(self) -> Iterator[Leaf]:
-        """Leaves in order, each with its packet, and after an item's last one a leaf without a packet."""
+        """Leaves in order, each with its packet, and after an item's last one a leaf without a packet.
+
+        Whoever stops in the middle goes on with the next call: nothing comes twice, nothing is lost.
+        """
         while self._early:
-            packet = self._early.pop(0)
+            packet = self._early.popleft()
             yield Leaf(packet, packet.key[0])
         while True:
             found = self._root.get(self.item)
@@ -100,10 +106,12 @@ class Reorder:
                 return
             if isinstance(found, _Node):
                 yield from self._walk(found)
-                if found.count is None or found.next < found.count:
+                if not found.through:
                     return
             else:
-                yield Leaf(found, self.item)
+                self._root[self.item] = _Node(count=0)  # its leaf is out, its end is not
+                if not self._is_out(found.key):
+                    yield Leaf(found, self.item)
             del self._root[self.item]
             self.item += 1
             self.closed += 1
@@ -111,15 +119,15 @@ class Reorder:
             yield Leaf(None, self.item - 1)
 
     def _walk(self, node: _Node) -> Iterator[Leaf]:
-        while node.count is None or node.next < node.count:
+        while not node.through:
             child = node.children.get(node.next)
             if child is None:
                 return
             if isinstance(child, _Node):
                 yield from self._walk(child)
-                if child.count is None or child.next < child.count:
+                if not child.through:
                     return
-            else:
-                yield Leaf(child, child.key[0])
             del node.children[node.next]
             node.next += 1
+            if not isinstance(child, _Node) and not self._is_out(child.key):
+                yield Leaf(child, child.key[0])
