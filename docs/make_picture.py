@@ -3,7 +3,9 @@
     python scripts/make_images.py
     stagepipe run configs/quickstart.yaml --report runs/quickstart.json
     python docs/make_picture.py runs/quickstart.json docs/report.svg
-"""
+
+To look at it: chromium --headless --screenshot=report.png --window-size=1540,1480 docs/report.svg
+"""  # noqa: INP001
 
 import os
 import sys
@@ -15,7 +17,7 @@ from rich.terminal_theme import MONOKAI
 from stagepipe.report import from_json
 from stagepipe.report.table import render
 
-WIDTH = int(os.environ.get("COLUMNS", "112"))  # characters: wide enough for each table to stand in one piece
+WIDTH = 122  # characters: wide enough for each table to stand in one piece
 
 
 def main(report_path: str, picture_path: str) -> None:

@@ -151,9 +151,7 @@ def test_sources_of_every_form_can_be_read_again(engine, source):
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
 def test_any_order_gives_each_item_exactly_once(engine):
-    config = pipeline(
-        stage("parts"), stage("nap_at_random"), stage("two"), source=40, order="any", window=8
-    )
+    config = pipeline(stage("parts"), stage("nap_at_random"), stage("two"), source=40, order="any", window=8)
     found = run(config, engine, workers=3, epochs=2)
     expected = [pair for item in generated(range(40)) for pair in two(item)]
     assert Counter(found[: len(expected)]) == Counter(found[len(expected) :]) == Counter(expected)
@@ -167,6 +165,8 @@ def test_any_order_fills_batches_with_what_comes():
 @pytest.mark.parametrize("mode", ["auto", "pipe", "shared_memory"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_large_items_through_every_transport(mode, workers):
-    config = pipeline(stage("megabyte"), stage("touched"), stage("summed", with_={"key": "image"}), source=6, transport={"mode": mode})
+    config = pipeline(
+        stage("megabyte"), stage("touched"), stage("summed", with_={"key": "image"}), source=6, transport={"mode": mode}
+    )
     found = outputs(with_workers(config, workers))
     assert [(item["id"], item["sum"]) for item in found] == [(n, (n + 1) * 1_200_000) for n in range(6)]

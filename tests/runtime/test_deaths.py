@@ -46,7 +46,8 @@ def test_a_stage_that_ends_its_process(uses, cause, mode):
 
 
 @pytest.mark.parametrize(
-    "maker, writer", [("tests.zoo.stages.megabyte", "writes_into_its_input"), (f"{BAD}.tensor_image", "writes_into_its_tensor")]
+    "maker, writer",
+    [("tests.zoo.stages.megabyte", "writes_into_its_input"), (f"{BAD}.tensor_image", "writes_into_its_tensor")],
 )
 def test_a_write_into_a_read_only_tensor_shows_the_line_and_the_mend(maker, writer):
     error = death(pipeline(stage(maker, name="maker"), stage(f"{BAD}.{writer}", name="writer"), source=4))
@@ -87,7 +88,13 @@ def test_one_of_several_workers_killed_while_it_starts():
 
 @pytest.mark.parametrize("mode", ["auto", "pipe"])
 def test_closing_in_the_middle_of_large_items_does_not_wait_for_a_time_out(mode):
-    config = pipeline(stage("megabyte"), stage("touched"), stage("summed", with_={"key": "image"}), source=5000, transport={"mode": mode})
+    config = pipeline(
+        stage("megabyte"),
+        stage("touched"),
+        stage("summed", with_={"key": "image"}),
+        source=5000,
+        transport={"mode": mode},
+    )
     with Pipeline(config) as running:
         for number, _ in enumerate(running):
             if number == 5:

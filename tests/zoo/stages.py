@@ -143,6 +143,16 @@ def draws(item: int) -> dict[str, Any]:
     }
 
 
+def light_draws(item: int) -> dict[str, Any]:
+    """The same without torch, which takes seconds to import."""
+    numpy = np.random.rand(3)  # noqa: NPY002 - the global generator is what is tried
+    return {"item": item, "python": random.random(), "numpy": numpy, "own": stagepipe.context().rng.normal(size=2)}
+
+
+def draw_again(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "again": random.random()}
+
+
 def random_parts(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """As many parts as a draw says, each with draws before and after a yield."""
     rng = stagepipe.context().rng
@@ -286,3 +296,30 @@ class Lines:
 def failing_sink(item: Any) -> None:
     if item == 3:
         raise OSError("the disk is full")
+
+
+# ---------------------------------------------------------------- kinds of the random pipelines
+
+
+def _first(item: Any) -> Any:
+    """A number or a text that a draw can be made from: of an item of any shape."""
+    return repr(item.tolist() if isinstance(item, np.ndarray) else item)
+
+
+def mapped(item: Any, salt: int) -> Any:
+    return item + salt
+
+
+def delayed(item: Any, salt: int) -> Any:
+    time.sleep(random.Random(time.perf_counter_ns()).random() * 0.003)
+    return item + salt + random.randint(0, 9)
+
+
+def filtered(item: Any, salt: int) -> Any:
+    return stagepipe.SKIP if random.Random(f"{salt}{_first(item)}").random() < 0.4 else item
+
+
+def generated(item: Any, salt: int) -> Iterator[Any]:
+    draw = random.Random(f"{salt}{_first(item)}")
+    for part in range(draw.randint(0, 3)):
+        yield item + 100 * part + int(stagepipe.context().rng.integers(0, 9))

@@ -17,6 +17,9 @@ from stagepipe.plan import load as load_curves
 from stagepipe.report import Progress, Report, build
 
 
+_CLOSED = "this pipeline is closed; make a new one"
+
+
 class Pipeline:
     """A pipeline that is ready to run. Use it as a context manager; each iteration is an epoch.
 
@@ -64,8 +67,7 @@ class Pipeline:
 
     def _started(self) -> LocalRun | InlineRun:
         if self._closed:
-            message = "this pipeline is closed; make a new one"
-            raise UsageError(message)
+            raise UsageError(_CLOSED)
         if self._run is None:
             self._run = InlineRun(self.plan) if self._inline else LocalRun(self.plan)
             self._finalizer = weakref.finalize(self, self._run.close)

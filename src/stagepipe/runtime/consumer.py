@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
-from stagepipe.core import Cursor, Key, RunError
+from stagepipe.core import Cursor, Key, RunError, TransportError
 from stagepipe.core.units import format_bytes
+from stagepipe.plan import SINK
 from stagepipe.runtime.gate import Meter
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import RECEIVE_PHASES, Recorder, Word
@@ -16,6 +17,8 @@ from stagepipe.transport import Kind, Memory, Received, Receiver, Reorder
 
 _FLUSH_NS = 100_000_000
 _THIN = 512
+_FEW = 8
+"""Leases that any caller may hold: the item in hand, and those of the last few that are not given back yet."""
 
 
 class Consumer:
@@ -97,7 +100,15 @@ class Consumer:
                     self._meta_of[packet.key[0]] = packet.meta
                 if packet.kind == Kind.TOMBSTONE:
                     self.skipped += 1
-                self._reorder.add(packet)
+                if self._reorder.straight(packet):
+                    box = self._taken(packet)
+                    begin = perf_counter_ns()
+                    yield box.pop()
+                    self.busy_ns += perf_counter_ns() - begin
+                    self._end_item(packet.key[0])
+                    self._publish()
+                else:
+                    self._reorder.add(packet)
             del packet
             yield from self._ready()
             if self._end is not None and self._reorder.item >= self._end:
@@ -105,6 +116,10 @@ class Consumer:
                 return
 
     def _receive(self) -> Received | None:
+        # A caller that keeps items gets copies from some point on, so that shared memory is left to work with.
+        self._receiver.private = (
+            self._memory.leased > _FEW and self._supervisor.board.live_bytes() > self._plan.memory_bytes // 2
+        )
         try:
             return self._receiver.receive(self._generation)
         except TransportError as error:
@@ -123,9 +138,7 @@ class Consumer:
         closed = self._reorder.closed
         for packet, item in self._reorder.ready():
             if packet is None:
-                meta = self._meta_of.pop(item, b"")
-                self._upstream = pickle.loads(meta) if meta else None
-                self._item, self._last = item + 1, None
+                self._end_item(item)
                 if self._any_deferred(closed):
                     continue
                 self._publish()
@@ -133,15 +146,23 @@ class Consumer:
             if packet.kind != Kind.ITEM:
                 self._item, self._last = item, packet.key
                 continue
-            box = [packet.value]
-            packet.value = None
-            self._item, self._last = item, packet.key
-            self._count(packet)
+            box = self._taken(packet)
             del packet
             begin = perf_counter_ns()
             yield box.pop()
             self.busy_ns += perf_counter_ns() - begin
-            self._memory.flush_if_many()
+
+    def _taken(self, packet: Received) -> list[Any]:
+        """The item of a packet that is about to be yielded, in a box: nothing here keeps it alive."""
+        box, packet.value = [packet.value], None
+        self._item, self._last = packet.key[0], packet.key
+        self._count(packet)
+        return box
+
+    def _end_item(self, item: int) -> None:
+        meta = self._meta_of.pop(item, b"")
+        self._upstream = pickle.loads(meta) if meta else None
+        self._item, self._last = item + 1, None
 
     def _any_deferred(self, closed: int) -> bool:
         return self._plan.any_order and self._reorder.closed == closed

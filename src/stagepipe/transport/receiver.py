@@ -50,10 +50,10 @@ class Receiver:
         """`recorder` takes rows of (queue, receive, decode, cost) in ns.
 
         `readonly` marks arrays so (a stage); `private` copies every buffer out (`mutable: true`). Where neither is
-        set (the training loop) only what somebody else may still lease is copied.
+        set (the training loop) only what somebody else may still lease is copied. `private` may be set at any time.
         """
         self._fd, self._memory, self._interrupted, self._recorder = fd, memory, interrupted, recorder
-        self._readonly, self._private = readonly and not private, private
+        self._readonly, self.private = readonly and not private, private
         self._tick, self._bell = tick or memory.flush, bell
         self._waiter = Waiter(fd, select.EPOLLIN, bell)
         self._hand: Packet | None = None
@@ -149,7 +149,7 @@ class Receiver:
             buffers, flags, stream = body.open()
         elif packet.descriptors:
             buffers, flags, stream, copied = views_of(
-                packet, self._memory, private=self._private, own_shared=not self._readonly
+                packet, self._memory, private=self.private, own_shared=not self._readonly
             )
             self.copied_out += copied
         else:

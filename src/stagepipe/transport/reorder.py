@@ -70,6 +70,14 @@ class Reorder:
             place, part = node.children, following
         return self._set(place, part, packet)
 
+    def straight(self, packet: Received) -> bool:
+        """Whether `packet` is the whole of the item that is next: then it need not be taken in, and is through."""
+        if packet.kind != Kind.ITEM or packet.key != (self.item,) or self._last is not None or self.item in self._root:
+            return False
+        self.item += 1
+        self.closed += 1
+        return True
+
     def _set(self, place: dict[int, _Node | Received], part: int, packet: Received) -> bool:
         found = place.get(part)
         if packet.kind == Kind.CLOSE:

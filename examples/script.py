@@ -1,0 +1,73 @@
+"""A pipeline from functions of this script: no YAML file, no module beside it, no `if __name__ == "__main__":`.
+
+    python examples/script.py
+
+Needs the `demo` extra, for the photographs of scikit-image.
+"""
+
+from typing import Any
+
+import numpy as np
+from skimage import data
+from skimage.color import rgb2gray
+from skimage.filters import sobel
+
+import stagepipe
+
+PHOTOS = ("astronaut", "chelsea", "coffee")
+SIDE = 128  # of a crop, in pixels
+DULL = 0.01  # mean edge below which there is little to see
+
+
+class Photos:
+    """A stage as a class: built once in each worker, here to load the photographs, then called once an item."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.photos = [getattr(data, name)() for name in names]
+
+    def __call__(self, number: int) -> dict[str, Any]:
+        """A random crop of one of them."""
+        which = number % len(self.photos)
+        photo = self.photos[which]
+        # Seeded by (seed, epoch, stage, item): the same crop with any number of workers.
+        rng = stagepipe.context().rng
+        top, left = (int(rng.integers(length - SIDE)) for length in photo.shape[:2])
+        return {"photo": which, "image": photo[top : top + SIDE, left : left + SIDE]}
+
+
+def edges(item: dict[str, Any]) -> dict[str, Any]:
+    """A stage as a function: what it is given is read-only, so it makes a new item."""
+    return {**item, "edges": sobel(rgb2gray(item["image"])).astype(np.float32)}
+
+
+def has_edges(item: dict[str, Any]) -> object:
+    """Drops the items in which there is little to see."""
+    return item if item["edges"].mean() > DULL else stagepipe.SKIP
+
+
+pipeline = stagepipe.Pipeline(
+    {
+        "name": "edges",
+        "seed": 17,
+        "source": {"uses": range(400)},
+        "stages": [
+            {"name": "photos", "uses": Photos, "with": {"names": PHOTOS}},
+            {"name": "edges", "uses": edges, "workers": 2},
+            {"name": "has_edges", "uses": has_edges, "fuse": True},
+            {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": 50}},
+        ],
+    }
+)
+
+with pipeline:
+    sums, counts = np.zeros(len(PHOTOS)), np.zeros(len(PHOTOS))
+    for batch in pipeline:
+        np.add.at(sums, batch["photo"], batch["edges"].mean(axis=(1, 2)))
+        np.add.at(counts, batch["photo"], 1)
+
+for name, mean, count in zip(PHOTOS, sums / counts, counts, strict=True):
+    print(f"{name}: {count:.0f} crops, mean edge {mean:.3f}")
+report = pipeline.report()
+for hop in report.hops:
+    print(f"{hop.source} -> {hop.target}: {hop.cost_ns.p50 / 1000:.0f} us a message")
+print(report.verdict.sentence)

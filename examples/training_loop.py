@@ -1,0 +1,85 @@
+"""A plain PyTorch training loop over a pipeline: scikit-learn's handwritten digits, augmented, a few seconds on a CPU.
+
+    python examples/training_loop.py
+
+Needs the `demo` extra, for the digits of scikit-learn.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import stagepipe
+
+EPOCHS, BATCH = 6, 32
+TEST = 400  # the last so many digits are kept for the test
+
+
+class Digits:
+    """The source: a map-style dataset whose order is drawn anew in each epoch."""
+
+    def __init__(self, count: int) -> None:
+        bunch = load_digits()
+        self.images = (bunch.images[:count] / 16).astype(np.float32)
+        self.labels = bunch.target[:count]
+        self.order = np.arange(count)
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Called before each epoch."""
+        self.order = np.random.default_rng((seed, epoch)).permutation(len(self.labels))
+
+    def __len__(self) -> int:
+        """How many there are in an epoch."""
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """One of them, in the epoch's order."""
+        at = self.order[index]
+        return {"image": self.images[at], "label": int(self.labels[at])}
+
+
+def augment(item: dict[str, Any]) -> dict[str, Any]:
+    """Shift by up to a pixel and add noise. The generator is seeded for each item, so this repeats."""
+    rng = stagepipe.context().rng
+    shifted = np.roll(item["image"], rng.integers(-1, 2, size=2), axis=(0, 1))
+    return {**item, "image": shifted + rng.normal(0, 0.05, size=shifted.shape).astype(np.float32)}
+
+
+config = {
+    "name": "digits",
+    "seed": 17,
+    "source": {"uses": Digits, "with": {"count": 1797 - TEST}},
+    "stages": [
+        {"name": "augment", "uses": augment},
+        {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": BATCH, "drop_last": True}},
+    ],
+}
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+loss_of = nn.CrossEntropyLoss()
+
+with stagepipe.Pipeline(config) as pipeline:
+    for epoch in range(EPOCHS):
+        begin, losses = time.perf_counter(), []
+        for batch in pipeline:
+            images, labels = torch.from_numpy(batch["image"]), torch.from_numpy(batch["label"])
+            loss = loss_of(model(images), labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, {time.perf_counter() - begin:.2f} s")
+
+digits = load_digits()
+with torch.no_grad():
+    scores = model(torch.from_numpy((digits.images[-TEST:] / 16).astype(np.float32)))
+accuracy = (scores.argmax(1).numpy() == digits.target[-TEST:]).mean()
+print(f"accuracy on {TEST} digits that were not trained on: {accuracy:.1%}")
+print(pipeline.report().verdict.sentence)

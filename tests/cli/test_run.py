@@ -1,0 +1,175 @@
+"""`stagepipe run` as people call it: exit statuses, the report, what is printed and what is not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = Path(sys.executable).parent / "stagepipe"
+pytestmark = pytest.mark.timeout(60)
+
+CONFIG = """
+name: demo
+source: {uses: stagepipe.sources.numbers, with: {count: 40}}
+stages:
+  - {name: make, uses: tests.zoo.stages.megabyte, workers: 2}
+  - {name: touch, uses: tests.zoo.stages.touched, fuse: true}
+  - {name: batch, uses: stagepipe.stages.Batch, with: {size: 4}}
+"""
+FAILING = """
+name: failing
+source: {uses: stagepipe.sources.numbers, with: {count: 40}}
+stages:
+  - {name: good, uses: tests.zoo.stages.same}
+  - {name: bad, uses: tests.zoo.bad.raises, workers: 2}
+"""
+SHARES = ("starting", "busy", "starved", "blocked", "overhead")
+
+
+@pytest.fixture
+def stagepipe(tmp_path):
+    """Calls the command in a folder of its own."""
+
+    def call(*arguments: str, config: str = CONFIG, **variables: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "c.yaml").write_text(config)
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        return subprocess.run(
+            [str(COMMAND), *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, **variables},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+
+    return call
+
+
+def test_a_run_that_finishes_prints_the_table_and_writes_the_report(stagepipe, tmp_path):
+    done = stagepipe("run", "c.yaml", "--report", "runs/a.json", "--report", "b.json")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in ("source", "make", "touch", "batch", "sink"):
+        assert word in done.stdout
+    report = json.loads((tmp_path / "runs/a.json").read_text())
+    assert report == json.loads((tmp_path / "b.json").read_text())
+    assert report["schema"] == "stagepipe.report/1"
+    run = report["run"]
+    assert (run["status"], run["items_in"], run["items_out"], run["samples_out"]) == ("finished", 40, 10, 40)
+    assert [stage["name"] for stage in report["stages"]] == ["source", "make", "touch", "batch"]
+    for stage in report["stages"]:
+        assert sum(stage[share] for share in SHARES) == pytest.approx(1, abs=1e-6)
+        assert all(0 <= stage[share] <= 1 for share in SHARES)
+    assert [(hop["from"], hop["to"]) for hop in report["hops"]] == [
+        ("source", "make"),
+        ("make", "touch"),
+        ("touch", "batch"),
+        ("batch", "sink"),
+    ]
+    for hop in report["hops"]:
+        assert sum(hop["messages"].values()) == (10 if hop["to"] == "sink" else 40)
+        assert hop["transport"]["reason"]
+    assert report["verdict"]["sentence"]
+    assert len(report["config_sha256"]) == 64
+
+
+def test_quiet_limit_overrides_and_inline(stagepipe, tmp_path):
+    done = stagepipe("run", "c.yaml", "stages.batch.with.size=2", "--limit", "8", "-q", "--report", "r.json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    run = json.loads((tmp_path / "r.json").read_text())["run"]
+    assert (run["items_in"], run["items_out"], run["samples_out"]) == (8, 4, 8)
+    done = stagepipe("run", "c.yaml", "--inline", "--limit", "4")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_stages_exception_is_all_that_is_printed_and_the_report_is_still_written(stagepipe, tmp_path):
+    done = stagepipe("run", "c.yaml", "--report", "r.json", "-q", config=FAILING)
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert lines[0].startswith("stage bad, worker ")
+    assert lines[0].endswith(", item 5: KeyError: 'wanted'")
+    assert lines[-1] == "KeyError: 'wanted'"
+    assert 'return numerator["wanted"]' in done.stderr
+    assert "stagepipe/" not in done.stderr.replace(str(ROOT), ""), "no frames of our own"
+    run = json.loads((tmp_path / "r.json").read_text())["run"]
+    assert run["status"] == "failed"
+    assert "item 5" in run["error"]
+
+
+def test_a_failing_inline_run_says_the_same(stagepipe):
+    done = stagepipe("run", "c.yaml", "--inline", "-q", config=FAILING)
+    assert done.returncode == 1
+    assert done.stderr.startswith("stage bad, worker 0, item 5: KeyError: 'wanted'")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["c.yaml", "stages.make.workers=none"], "workers"),
+        (["c.yaml", "--report", "r.txt"], "--report r.txt"),
+        (["c.yaml", "--report", "r.html"], "not available yet"),
+        (["missing.yaml"], "missing.yaml"),
+        (["c.yaml", "--limit", "0"], "limit"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_and_says_why(stagepipe, arguments, words):
+    done = stagepipe("run", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sink_gets_the_items_and_is_closed(stagepipe, tmp_path):
+    sink = "sink: {uses: tests.zoo.stages.Lines, with: {path: out.txt}}\n"
+    numbers = CONFIG.replace("tests.zoo.stages.megabyte", "tests.zoo.stages.double").partition("  - {name: touch")[0]
+    done = stagepipe("run", "c.yaml", "-q", "--limit", "3", config=numbers + sink)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out.txt").read_text() == "0\n2\n4\nclosed\n"
+
+
+def test_a_failing_sink_is_named(stagepipe):
+    config = FAILING.replace("tests.zoo.bad.raises", "tests.zoo.stages.same")
+    done = stagepipe("run", "c.yaml", "-q", config=config + "sink: {uses: tests.zoo.stages.failing_sink}\n")
+    assert done.returncode == 1
+    assert "sink, item 3: OSError: the disk is full" in done.stderr
+
+
+def test_a_cache_folder_that_cannot_be_written_is_done_without(stagepipe, tmp_path):
+    (tmp_path / "file").write_text("")
+    for cache in ("/proc/nowhere", str(tmp_path / "file")):
+        done = stagepipe("run", "c.yaml", "-q", "--limit", "2", XDG_CACHE_HOME=cache)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_environment_may_lack_a_home(stagepipe):
+    done = stagepipe("run", "c.yaml", "-q", "--limit", "2", HOME="/nonexistent", XDG_CACHE_HOME="")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_validate_and_schema(stagepipe, tmp_path):
+    done = stagepipe("validate", "c.yaml", "stages.make.workers=3")
+    assert done.returncode == 0
+    assert done.stdout.startswith("ok: demo:")
+    done = stagepipe("validate", "c.yaml", config=CONFIG.replace("workers: 2", "wrkers: 2"))
+    assert done.returncode == 2
+    assert "c.yaml:5:" in done.stderr
+    assert "workers" in done.stderr
+    schema = json.loads(stagepipe("schema").stdout)
+    assert {"source", "stages"} <= set(schema["properties"])
+    assert stagepipe("schema", "--out", "s.json").returncode == 0
+    assert json.loads((tmp_path / "s.json").read_text()) == schema
+
+
+@pytest.mark.slow
+def test_a_plain_line_every_ten_seconds_when_stderr_is_no_terminal(stagepipe):
+    slow = CONFIG.replace("tests.zoo.stages.megabyte, workers: 2", "tests.zoo.stages.nap, with: {seconds: 0.6}")
+    done = stagepipe("run", "c.yaml", config=slow.partition("  - {name: touch")[0])
+    lines = done.stderr.splitlines()
+    assert 1 <= len(lines) <= 3
+    assert lines[0].startswith("stagepipe: 10.")
+    assert "of 40 items" in lines[0]

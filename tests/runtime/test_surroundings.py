@@ -1,0 +1,121 @@
+"""What a stage finds around it: threads, processors, environment, folder, import path, context."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.pipelines import outputs, pipeline, stage
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_threads_processors_environment_folder_and_context():
+    cpu = min(os.sched_getaffinity(0))
+    own = {"workers": 2, "threads": 3, "cpus": str(cpu), "env": {"MY_FLAG": "yes"}}
+    found = outputs(pipeline(stage("same"), stage("surroundings", **own), source=6, seed=9), epochs=2)
+    assert {item["omp"] for item in found} == {"3"}
+    assert {item["torch_threads"] for item in found} == {3}
+    assert {item["flag"] for item in found} == {"yes"}
+    assert all(item["cpus"] == [cpu] for item in found)
+    assert {item["cwd"] for item in found} == {str(Path.cwd())}
+    assert os.getpid() not in {item["pid"] for item in found}
+    contexts = [item["context"] for item in found]
+    assert [(stage, epoch, item, seed) for stage, _, epoch, item, seed in contexts] == [
+        ("surroundings", epoch, (number,), 9) for epoch in (0, 1) for number in range(6)
+    ]
+    assert {worker for _, worker, *_ in contexts} <= {0, 1}
+    assert os.environ.get("MY_FLAG") is None
+
+
+def test_one_thread_is_what_a_worker_has_by_default():
+    assert {item["torch_threads"] for item in outputs(pipeline(stage("surroundings"), source=2))} == {1}
+
+
+def test_the_configs_folder_is_on_the_import_path_and_relative_files_are_found_in_it(tmp_path):
+    (tmp_path / "my_own_ops.py").write_text("def triple(x):\n    return x * 3\n")
+    (tmp_path / "files.py").write_text("import my_own_ops\n\ndef again(x):\n    return my_own_ops.triple(x)\n")
+    (tmp_path / "c.yaml").write_text(
+        "name: c\nsource: {uses: stagepipe.sources.numbers, with: {count: 4}}\n"
+        "stages:\n  - {name: a, uses: my_own_ops.triple}\n  - {name: b, uses: './files.py:again'}\n"
+    )
+    assert outputs(tmp_path / "c.yaml") == [0, 9, 18, 27]
+
+
+def ran(script: Path, text: str, **keys: object) -> str:
+    script.write_text(text)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False, **keys)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+FUNCTIONS = """
+from dataclasses import dataclass
+import stagepipe
+from stagepipe import Pipeline
+
+OFFSET = 10
+
+@dataclass
+class Point:
+    x: int
+
+class Source:
+    def __len__(self): return 4
+    def __getitem__(self, at): return at
+
+def shift(x):
+    return x + OFFSET
+
+def parts(x):
+    for part in range(2):
+        yield Point(x + part)
+
+class Times:
+    def __init__(self, by): self.by = by
+    def __call__(self, point): return point.x * self.by
+"""
+RUN = """
+limit = 12
+config = {
+    "name": "script",
+    "source": {"uses": Source()},
+    "stages": [
+        {"name": "shift", "uses": shift, "workers": 2},
+        {"name": "parts", "uses": parts},
+        {"name": "closure", "uses": lambda point: stagepipe.SKIP if point.x > limit else point},
+        {"name": "times", "uses": Times, "with": {"by": 2}},
+    ],
+}
+with Pipeline(config) as running:
+    print(list(running))
+"""
+EXPECTED = "[20, 22, 22, 24, 24]\n"
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["bare", "guarded"])
+def test_functions_and_classes_of_a_script(tmp_path, guarded):
+    body = "if __name__ == '__main__':\n" + RUN.replace("\n", "\n    ") if guarded else RUN
+    assert ran(tmp_path / "script.py", FUNCTIONS + body, cwd=tmp_path) == EXPECTED
+
+
+def test_functions_of_a_notebook_cell(tmp_path):
+    notebook = (
+        f"cells = [{FUNCTIONS!r}, {RUN!r}]\nfor cell in cells:\n    exec(compile(cell, '<cell>', 'exec'), globals())\n"
+    )
+    assert ran(tmp_path / "notebook.py", notebook) == EXPECTED
+
+
+def test_an_omegaconf_object_and_overrides():
+    from omegaconf import OmegaConf
+
+    conf = OmegaConf.create(pipeline(stage("plus", with_={"amount": "${vars.amount}"}), source=3, vars={"amount": 5}))
+    assert outputs(conf) == [5, 6, 7]
+    assert outputs(conf, overrides=["vars.amount=1", "stages.plus.workers=2"]) == [1, 2, 3]
