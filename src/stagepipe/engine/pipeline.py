@@ -16,7 +16,6 @@ from stagepipe.plan import Plan, make_plan, this_machine
 from stagepipe.plan import load as load_curves
 from stagepipe.report import Progress, Report, build
 
-
 _CLOSED = "this pipeline is closed; make a new one"
 
 

@@ -15,6 +15,8 @@ _ROOMY_BYTES = 16 << 20
 """Where the window is automatic, small items may be many: as long as all arenas together hold less than this, which the
 caches of today's processors nearly do."""
 _LOOK_EVERY = 8
+_FORGET = 1016
+"""In 1024ths: what an item took is half forgotten after 90 looks, which are several windows."""
 
 
 class Gate:
@@ -28,7 +30,7 @@ class Gate:
         self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
         self.blocked_ns = 0
-        self._start = self._window = self._roomy = self._consumed = self._live = self._grown = 0
+        self._start = self._window = self._roomy = self._consumed = self._live = self._grown = self._most = 0
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
         """Begin a generation at item `start`."""
@@ -39,23 +41,25 @@ class Gate:
     def admits(self, number: int) -> bool:
         """Whether item `number` may enter now. One may always enter an empty stretch."""
         if (number >= self._consumed + 1 and number - self._consumed >= self._grown) or not number % _LOOK_EVERY:
-            self._look()
+            self._look(number)
         under_way = number - self._consumed
         if under_way <= 0:
             return True
-        window = self._roomy if self._live < _ROOMY_BYTES else self._window
+        window = self._roomy if max(self._live, under_way * self._most) < _ROOMY_BYTES else self._window
         if under_way >= min(window, self._grown):
             return False
         share = self._live / under_way
         return self._live + share <= self._memory_bytes * _MEMORY_SHARE
 
-    def _look(self) -> None:
+    def _look(self, number: int) -> None:
         consumed = self._board.consumed(self._stretch, self._generation)
         if consumed is not None and consumed > self._consumed:
             # A slow start: what an item will take is known only when some have come through.
             self._grown = min(self._grown + 2 * (consumed - self._consumed), self._roomy)
             self._consumed = consumed
         self._live = self._board.live_bytes()
+        # What items take is often made stages later, behind a queue of light ones: what they took before counts too.
+        self._most = max(self._live // max(number - self._consumed, 1), self._most * _FORGET // 1024)
 
     def wait(self, number: int, interrupted: Callable[[], bool]) -> bool:
         """Until item `number` is admitted; False if interrupted."""
@@ -75,7 +79,7 @@ class Gate:
             self._board.publish_awaited(self._stretch, self._generation, self._consumed + max(under_way // 4, 1))
             if not self.admits(number):
                 self._waiter.wait(_TICK_S)
-            self._look()
+            self._look(number)
             if self.admits(number):
                 self._board.publish_awaited(self._stretch, self._generation, None)
                 return True

@@ -190,8 +190,8 @@ class Modules:
             if parent is None or parent.search is None:
                 return None
             spec = _quietly(PathFinder.find_spec, name, list(parent.search))
-            if spec is None and not last.isidentifier():
-                return None
+            if spec is None:
+                return _namespace(name, [Path(entry, last) for entry in parent.search]) if last.isidentifier() else None
         return None if spec is None else _read(spec)
 
     def _top(self, name: str) -> ModuleSpec | None:
@@ -215,6 +215,12 @@ def _quietly(find: object, name: str, paths: list[str] | None) -> ModuleSpec | N
     except Exception:  # noqa: BLE001
         return None
     return spec if isinstance(spec, ModuleSpec) else None
+
+
+def _namespace(name: str, folders: list[Path]) -> Module | None:
+    """A folder without `__init__` in a package. PathFinder finds it only where the package has been imported."""
+    found = [str(folder) for folder in folders if folder.is_dir()]
+    return Module(name, None, ast.Module([], []), found) if found else None
 
 
 def _read(spec: ModuleSpec) -> Module:
