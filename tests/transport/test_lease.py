@@ -196,6 +196,13 @@ def test_a_small_piece_of_a_block_is_copied_so_that_it_does_not_keep_the_block(l
 
 # ---------------------------------------------------------------------------------------------- how long it is held
 
+
+def in_a_cycle(array):
+    cycle = [array]
+    cycle.append(cycle)
+    return cycle
+
+
 VIEWS = {
     "itself": lambda a: a,
     "a slice": lambda a: a[5:9],
@@ -206,14 +213,8 @@ VIEWS = {
     "a tensor's array again": lambda a: torch.from_numpy(a).numpy()[3:],
     "a memoryview": memoryview,
     "a subclass": lambda a: a.view(np.matrix),
-    "in a cycle": lambda a: in_a_cycle(a),
+    "in a cycle": in_a_cycle,
 }
-
-
-def in_a_cycle(array):
-    cycle = [array]
-    cycle.append(cycle)
-    return cycle
 
 
 @pytest.mark.parametrize("name", VIEWS)

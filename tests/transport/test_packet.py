@@ -23,8 +23,11 @@ descriptors = st.lists(st.tuples(st.integers(0, INLINE - 1), u16, u32, u64, u64,
 spans = st.integers(0, (1 << 40))
 
 
-@given(st.sampled_from(Kind), heads, st.integers(0, 3), u64, descriptors, st.binary(max_size=900), u32, spans)
-def test_all_that_is_packed_is_unpacked(kind, head, flags, number, wheres, pickle, spent, now):
+@given(
+    st.sampled_from(Kind), heads, st.tuples(st.integers(0, 3), u64, u32, spans), descriptors, st.binary(max_size=900)
+)
+def test_all_that_is_packed_is_unpacked(kind, head, numbers, wheres, pickle):
+    flags, number, spent, now = numbers
     data = pack(kind, head, flags=flags, number=number, descriptors=wheres, pickle=pickle)
     stamp(data, spent, now)
     packet = unpack(data)

@@ -116,7 +116,7 @@ def test_what_comes_twice_is_refused_and_changes_nothing(case, rnd):
 
 @given(arrivals(), st.integers(0, 30))
 def test_whoever_stops_in_the_middle_goes_on_where_he_stopped(case, stop):
-    items, packets = case
+    _, packets = case
     reorder, out = Reorder(0, None), []
     for one in packets:
         reorder.add(one)

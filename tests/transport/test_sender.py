@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -93,8 +94,6 @@ def test_a_packet_that_cannot_be_made_gives_back_what_was_taken_on(line):
 
 def test_no_reference_to_an_item_is_kept(loop):
     array = np.arange(LARGE)
-    import sys
-
     before = sys.getrefcount(array)
     loop.hop.send({"array": array})
     assert sys.getrefcount(array) == before
@@ -118,7 +117,9 @@ def test_a_message_is_counted_by_how_it_went(loop, item, kind):
 
 
 def test_bytes_are_counted_by_how_they_went(loop):
-    loop.hop.send({"small": np.zeros(100, np.uint8), "large": np.zeros(LARGE, np.uint8), "loan": loaned(loop.before)})
+    loop.hop.send_from(
+        [{"small": np.zeros(100, np.uint8), "large": np.zeros(LARGE, np.uint8), "loan": loaned(loop.before)}]
+    )
     counts = loop.hop.sender.counts
     assert counts.copied_bytes == pytest.approx(LARGE, abs=64)
     assert counts.zero_copy_bytes == LARGE

@@ -225,9 +225,6 @@ def python_things() -> dict[str, Callable[[], Any]]:
     return things | {f"pickle of {size}": lambda size=size: b"x" * size for size in sizes}
 
 
-THINGS = numpy_things() | torch_things() | image_things() | python_things()
-
-
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.setflags(write=False)
     return array
@@ -268,6 +265,8 @@ def _loaded(image: Image.Image) -> Image.Image:
     image.load()
     return image
 
+
+THINGS = numpy_things() | torch_things() | image_things() | python_things()
 
 # ---------------------------------------------------------------------------------------------- equal
 

@@ -18,8 +18,8 @@ from stagepipe.config.spec import BatchSpec, Mode, PipelineSpec, ReportSpec, Sta
 
 if TYPE_CHECKING:
     from stagepipe.config.loading import load
-    from stagepipe.config.outline import outline
-    from stagepipe.config.schema import schema
+    from stagepipe.config.outlining import outline
+    from stagepipe.config.json_schema import schema
 
 __all__ = [
     "BatchSpec",
@@ -34,7 +34,8 @@ __all__ = [
     "schema",
 ]
 
-_READERS = {"load": "loading", "outline": "outline", "schema": "schema"}
+# None of these modules is named as its function is: importing a module puts it into its package under its own name.
+_READERS = {"load": "loading", "outline": "outlining", "schema": "json_schema"}
 
 
 def __getattr__(name: str) -> Any:

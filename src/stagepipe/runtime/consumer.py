@@ -64,6 +64,7 @@ class Consumer:
 
     def _tick(self) -> None:
         self._memory.flush()
+        self._meter.flush()
         now = perf_counter_ns()
         if now - self._flushed_ns > _FLUSH_NS:
             self._flushed_ns = now
@@ -132,7 +133,7 @@ class Consumer:
         self._first = cursor.item
         self._meta_of = {}
         self._end = None
-        self._meter.publish(self._generation, cursor.item)
+        self._meter.enter(self._generation, cursor.item, self._supervisor.windows[self._stretch])
 
     def _ready(self) -> Iterator[Any]:
         closed = self._reorder.closed
@@ -169,7 +170,7 @@ class Consumer:
 
     def _publish(self) -> None:
         done = self._first + self._reorder.closed if self._plan.any_order else self._reorder.item
-        self._meter.publish(self._generation, done)
+        self._meter.publish(done)
 
     def _count(self, packet: Received) -> None:
         now = perf_counter_ns() - self.begun_ns

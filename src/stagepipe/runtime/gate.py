@@ -12,11 +12,10 @@ from stagepipe.transport import Bell, Waiter
 _TICK_S = 0.005
 _MEMORY_SHARE = 0.8
 _ROOMY_BYTES = 16 << 20
-"""Where the window is automatic, small items may be many: as long as all arenas together hold less than this, which the
-caches of today's processors nearly do."""
+"""Where the window is automatic, small items may be many: as long as they take less than this, which the caches of
+today's processors nearly hold."""
 _LOOK_EVERY = 8
-_FORGET = 1016
-"""In 1024ths: what an item took is half forgotten after 90 looks, which are several windows."""
+_SLOW_START = 4
 
 
 class Gate:
@@ -30,36 +29,35 @@ class Gate:
         self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
         self.blocked_ns = 0
-        self._start = self._window = self._roomy = self._consumed = self._live = self._grown = self._most = 0
+        self._window = self._roomy = self._consumed = self._live = self._room = self._grown = 0
+        self._item_bytes = 0.0
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
         """Begin a generation at item `start`."""
-        self._generation, self._start, self._consumed = generation, start, start
+        self._generation, self._consumed, self._item_bytes = generation, start, 0.0
         self._window, self._roomy = window, roomy_window
-        self._grown = min(2, window)
+        # A slow start: what an item will take is known only when some have come through.
+        self._grown = self._room = min(_SLOW_START, window)
 
     def admits(self, number: int) -> bool:
         """Whether item `number` may enter now. One may always enter an empty stretch."""
-        if (number >= self._consumed + 1 and number - self._consumed >= self._grown) or not number % _LOOK_EVERY:
+        if number - self._consumed >= self._room or not number % _LOOK_EVERY:
             self._look(number)
         under_way = number - self._consumed
         if under_way <= 0:
             return True
-        window = self._roomy if max(self._live, under_way * self._most) < _ROOMY_BYTES else self._window
-        if under_way >= min(window, self._grown):
-            return False
-        share = self._live / under_way
-        return self._live + share <= self._memory_bytes * _MEMORY_SHARE
+        return under_way < self._room and self._live + self._item_bytes <= self._memory_bytes * _MEMORY_SHARE
 
     def _look(self, number: int) -> None:
+        self._live = self._board.live_bytes()
         consumed = self._board.consumed(self._stretch, self._generation)
         if consumed is not None and consumed > self._consumed:
-            # A slow start: what an item will take is known only when some have come through.
             self._grown = min(self._grown + 2 * (consumed - self._consumed), self._roomy)
             self._consumed = consumed
-        self._live = self._board.live_bytes()
-        # What items take is often made stages later, behind a queue of light ones: what they took before counts too.
-        self._most = max(self._live // max(number - self._consumed, 1), self._most * _FORGET // 1024)
+        under_way = max(number - self._consumed, 1)
+        self._item_bytes += (self._live / under_way - self._item_bytes) / 4
+        fitting = int(_ROOMY_BYTES / max(self._item_bytes, 1.0))
+        self._room = min(max(self._window, min(fitting, self._roomy)), self._grown)
 
     def wait(self, number: int, interrupted: Callable[[], bool]) -> bool:
         """Until item `number` is admitted; False if interrupted."""
@@ -74,12 +72,14 @@ class Gate:
     def _wait(self, number: int, interrupted: Callable[[], bool]) -> bool:
         while not interrupted():
             self._tick()
-            # To be woken a few items early saves wake-ups; all that is under way will be consumed in any case.
-            under_way = number - self._consumed
-            self._board.publish_awaited(self._stretch, self._generation, self._consumed + max(under_way // 4, 1))
+            # To be woken for a quarter of the room saves wake-ups; what is under way will be consumed in any case.
+            wanted = number - self._room + max(self._room // 4, 1)
+            self._board.publish_awaited(self._stretch, self._generation, max(wanted, self._consumed + 1))
+            self._look(number)
             if not self.admits(number):
                 self._waiter.wait(_TICK_S)
-            self._look(number)
+                self._tick()
+                self._look(number)
             if self.admits(number):
                 self._board.publish_awaited(self._stretch, self._generation, None)
                 return True
@@ -87,15 +87,37 @@ class Gate:
 
 
 class Meter:
-    """The order point's side: it publishes how many items it has consumed, and wakes a feeder that waits for it."""
+    """The order point's side: it publishes how many items it has consumed, and wakes a feeder that waits for it.
+
+    Every few items, and before it waits itself (`flush`): each time would cost a microsecond an item.
+    """
 
     def __init__(self, board: Board, stretch: int, bell: Bell) -> None:
         """`bell` is the one that the stretch's feeder listens to."""
         self._board, self._stretch, self._bell = board, stretch, bell
+        self._generation = self._count = self._published = self._rung = 0
+        self._every = 1
 
-    def publish(self, generation: int, count: int) -> None:
+    def enter(self, generation: int, count: int, window: int) -> None:
+        """Begin a generation in which all items below `count` are consumed already."""
+        self._generation, self._count, self._published, self._rung = generation, count, -1, 0
+        self._every = max(window // 8, 1)
+        self.flush()
+
+    def publish(self, count: int) -> None:
         """All items below `count` are consumed."""
-        self._board.publish_consumed(self._stretch, generation, count)
-        awaited = self._board.awaited(self._stretch, generation)
-        if awaited is not None and count >= awaited:
+        self._count = count
+        if count - self._published >= self._every:
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell it now."""
+        count = self._count
+        if count == self._published:
+            return
+        self._published = count
+        self._board.publish_consumed(self._stretch, self._generation, count)
+        awaited = self._board.awaited(self._stretch, self._generation)
+        if awaited is not None and count >= awaited != self._rung:
+            self._rung = awaited
             self._bell.ring()

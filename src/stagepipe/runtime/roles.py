@@ -213,7 +213,7 @@ class OrderRole:
         self._begin(cursor, following.item)
         feeds = self._reads + 1
         self._gate.enter(seek.generation, following.item, seek.windows[feeds], seek.roomy_windows[feeds])
-        self._meter.publish(seek.generation, cursor.item)
+        self._meter.enter(seek.generation, cursor.item, seek.windows[self._reads])
 
     def _begin(self, cursor: Cursor, number: int) -> None:
         self._grouping.clear()
@@ -266,7 +266,7 @@ class OrderRole:
                     self._give(finished=False)
         if self._reorder.closed != closed:
             done = self._first + self._reorder.closed if self._any else self._reorder.item
-            self._meter.publish(self._generation, done)
+            self._meter.publish(done)
 
     def _give(self, *, finished: bool) -> None:
         """The group is complete: its outputs, each with the cursor from which all after it can be made again."""

@@ -116,9 +116,7 @@ class Supervisor:
         with self._lock:
             self.generation += 1
             self.full = None
-            if (
-                self._failed_generation
-            ):  # an error of the past is void; a death, or a stage that cannot be built, is not
+            if self._failed_generation:  # an error of the past is void; a death and a stage that is not built are not
                 self.failure, self._failed_generation = None, 0
             plain = [cursor_to_plain(each) or [] for each in cursors]
             self._seek = Seek(self.generation, epoch, plain, list(self.windows), list(self.roomy_windows))

@@ -61,6 +61,7 @@ class Worker:
         )
         self._receiver: Receiver | None = None
         self._feeding: Gate | None = None
+        self._meter: Meter | None = None
         self._stages: list[Stage] = []
         self._generation = 0
         self._void_generation = 0
@@ -76,9 +77,15 @@ class Worker:
     def _tick(self) -> None:
         """Run at every tick of every wait: what is idle time's business."""
         self._memory.flush()
+        if self._meter is not None:
+            self._meter.flush()
         now = perf_counter_ns()
         if now - self._flushed_ns > _FLUSH_NS:
             self._flush(now)
+
+    def _gate_tick(self) -> None:
+        self._tick()
+        self._memory.collect()  # what is given back makes room
 
     def _wait(self) -> None:
         """A short wait that a seek or the end cuts off, counted as waiting for input."""
@@ -106,8 +113,8 @@ class Worker:
             stage.queue_ns = lambda: receiver.queue_ns
         if plan.role is Role.STAGE:
             return StageRole(self._stages, out, receiver, around)
-        meter = Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads]))
-        ends = Ends(receiver, meter, self._gate(plan.feeds), plan.reads)
+        self._meter = Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads]))
+        ends = Ends(receiver, self._meter, self._gate(plan.feeds), plan.reads)
         return OrderRole(self._stages, out, ends, around, any_order=launch.any_order)
 
     def _receiver_of(self, fd: int, *, private: bool) -> Receiver:
@@ -132,7 +139,7 @@ class Worker:
 
     def _gate(self, stretch: int) -> Gate:
         bell = Bell(self._launch.bell_fds[stretch])
-        gate = Gate(self._board, stretch, (bell, self._control.bell), self._launch.memory_bytes, self._tick)
+        gate = Gate(self._board, stretch, (bell, self._control.bell), self._launch.memory_bytes, self._gate_tick)
         self._feeding = gate
         return gate
 

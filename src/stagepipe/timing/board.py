@@ -112,7 +112,7 @@ class Board:
         self._map = mmap.mmap(fd, layout.words * 8)
         self.words = memoryview(self._map).cast("Q")
         self.array: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64)
-        self._live = np.array([layout.offset(p) + Word.LIVE_BYTES for p in range(len(layout.stages))])
+        self._live = [layout.offset(p) + Word.LIVE_BYTES for p in range(len(layout.stages))]
 
     @property
     def generation(self) -> int:
@@ -125,7 +125,8 @@ class Board:
 
     def live_bytes(self) -> int:
         """Shared memory in use in all arenas."""
-        return int(self.array[self._live].sum())
+        words = self.words
+        return sum([words[at] for at in self._live])
 
     def consumed(self, stretch: int, generation: int) -> int | None:
         """How many items of a stretch its order point has consumed; None if it has not entered this generation."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagepipe.core import TransportError
-from stagepipe.transport.codec import Encoder
+from stagepipe.transport.codec import Buffer, Encoder
 from stagepipe.transport.lease import Memory, Token
 from stagepipe.transport.packet import (
     ALIGN,
@@ -81,11 +81,38 @@ class Packer:
             counts.pipe += 1
             counts.inline_bytes += len(data)
             return packet
+        if len(buffers) == 1 and buffers[0].lease < 0 and not policy.force_shared:
+            one = self._pack_one(buffers[0], head)
+            if one is not None:
+                return one
         passed = self._pass_on() if encoder.leases and not policy.large_in_pipe else {}
         share = self._choose(passed, head)
         if policy.large_in_pipe and (share.moved or share.stream):
             return None
         return self._assemble(passed, share, head)
+
+    def _pack_one(self, buffer: Buffer, head: Head) -> bytearray | None:
+        """The packet of the item with one array in it, the case to be fast at; None if it is a harder one."""
+        encoder, counts = self._encoder, self._counts
+        data, nbytes, flags = encoder.pickle, buffer.nbytes, OUT_OF_BAND if buffer.out_of_band else 0
+        room = PACKET_BYTES - overhead_bytes(head, 1) - len(data) - ALIGN
+        if room < 0:
+            return None
+        if nbytes < self._threshold:
+            if nbytes > room:
+                return None
+            inline = [encoder.raw(buffer).tobytes()]
+            packet = pack(Kind.ITEM, head, descriptors=[(INLINE, flags, 0, 0, 0, nbytes)], pickle=data, inline=inline)
+            counts.pipe += 1
+            counts.inline_bytes += nbytes + len(data)
+            return packet
+        arena, block, bytes_ = self._block(nbytes)
+        encoder.copy(buffer, bytes_)
+        packet = pack(Kind.ITEM, head, descriptors=[(arena, flags, 0, block, 0, nbytes)], pickle=data)
+        counts.shared_memory += 1
+        counts.copied_bytes += nbytes
+        counts.inline_bytes += len(data)
+        return packet
 
     def take_back(self) -> None:
         """The packet is not sent: what would have gone with it is given back."""

@@ -30,6 +30,7 @@ INLINE = 0xFFFF
 _PREFIX = struct.Struct("<IIq")
 _STAMPS = struct.Struct("<Iq")
 _HEADER = struct.Struct("<BBHIIHHqIQ")
+_WHOLE = struct.Struct(_PREFIX.format + _HEADER.format[1:])
 _BODY = _PREFIX.size + _HEADER.size
 KIND_AT = _PREFIX.size
 """Where every packet, and every fragment, has the byte of its kind."""
@@ -49,6 +50,9 @@ class Kind(IntEnum):
     CLOSE = 4  # a generator is through: `count` parts
     END = 5  # the stretch is through: `count` items
     LARGE = 6  # forced through the pipe: `count` bytes follow in fragments
+
+
+_FIRST_KIND, _LAST_KIND = int(min(Kind)), int(max(Kind))
 
 
 class Flag(IntEnum):
@@ -112,6 +116,9 @@ def pack(
     """
     generation, key, samples, meta = head
     parts = len(key) - 1
+    if not parts and not descriptors:  # most small items
+        header = _HEADER.pack(kind, flags, 0, generation, samples, 0, len(meta), key[0], len(pickle), number)
+        return _checked(b"".join((header, meta, pickle)), head)
     header = _HEADER.pack(
         kind, flags, parts, generation, samples, len(descriptors), len(meta), key[0], len(pickle), number
     )
@@ -127,11 +134,14 @@ def pack(
         pieces += inline
     else:
         pieces += (meta, pickle)
-    rest = b"".join(pieces)
+    return _checked(b"".join(pieces), head)
+
+
+def _checked(rest: bytes, head: Head) -> bytearray:
     if len(rest) > PACKET_BYTES - KIND_AT:
         raise TransportError(
-            f"item {key[0]}: a packet of {len(rest) + KIND_AT} bytes, {len(meta)} of them an order point's cursor, is "
-            f"more than the {PACKET_BYTES} that travel in one piece"
+            f"item {head[1][0]}: a packet of {len(rest) + KIND_AT} bytes, {len(head[3])} of them the cursor, "
+            f"is more than the {PACKET_BYTES} that travel in one piece"
         )
     return bytearray(_PREFIX.pack(zlib.crc32(rest), 0, 0) + rest)
 
@@ -158,22 +168,21 @@ def unpack(data: bytearray) -> Packet:
     size = len(data)
     if size < _BODY:
         raise TransportError(f"a packet of {size} bytes is shorter than its header")
-    check, spent_ns, sent_ns = _PREFIX.unpack_from(data)
+    (check, spent_ns, sent_ns, kind, flags, parts, generation, samples, buffers, meta_length, item, length, number) = (
+        _WHOLE.unpack_from(data)
+    )
     view = memoryview(data)
     if zlib.crc32(view[KIND_AT:]) != check:
         raise TransportError("a packet does not pass its check: it was damaged on the way")
-    kind, flags, parts, generation, samples, buffers, meta_length, item, length, number = _HEADER.unpack_from(
-        data, KIND_AT
-    )
     meta_at = _BODY + 4 * parts + DESCRIPTOR_BYTES * buffers
     at = meta_at + meta_length
-    if at + length > size or not Kind.ITEM <= kind <= Kind.LARGE:
+    if at + length > size or not _FIRST_KIND <= kind <= _LAST_KIND:
         raise TransportError(f"a packet of kind {kind} and {size} bytes says that it has {at + length}")
     key: Key = (item,)
     if parts:
         key = (item, *struct.unpack_from(f"<{parts}I", data, _BODY))
     descriptors = unpack_descriptors(view[_BODY + 4 * parts : meta_at]) if buffers else ()
     meta = bytes(view[meta_at:at]) if meta_length else b""
-    return Packet(
-        kind, flags, generation, key, samples, number, spent_ns, sent_ns, descriptors, meta, (at, at + length), data
+    return Packet._make(
+        (kind, flags, generation, key, samples, number, spent_ns, sent_ns, descriptors, meta, (at, at + length), data)
     )

@@ -142,6 +142,8 @@ class Receiver:
         if kind not in (Kind.ITEM, Kind.LARGE):
             return Received(kind, packet.key, packet.samples, packet.number, packet.meta, None)
         begin = perf_counter_ns()
+        buffers: list[Any] = []
+        flags: list[int] = []
         if kind == Kind.LARGE:
             body = self._read_body(packet)
             if body is None:
@@ -154,13 +156,9 @@ class Receiver:
             self.copied_out += copied
         else:
             at, end = packet.pickle
-            buffers, flags, stream = [], [], memoryview(packet.data)[at:end]
+            stream = memoryview(packet.data)[at:end]
         received = perf_counter_ns()
-        out_of_band = []
-        for buffer, flag in zip(buffers, flags, strict=True):
-            if flag & OUT_OF_BAND:
-                view = memoryview(buffer)
-                out_of_band.append(view.toreadonly() if self._readonly else view)
+        out_of_band = self._out_of_band(buffers, flags) if any(flags) else ()
         value = decode(stream, buffers, out_of_band, readonly=self._readonly)
         del stream, buffers, out_of_band
         end_ns = perf_counter_ns()
@@ -169,6 +167,11 @@ class Receiver:
         receive, decoding = received - begin, end_ns - received
         self._recorder.add((queue, receive, decoding, packet.spent_ns + receive + decoding))
         return Received(Kind.ITEM, packet.key, packet.samples, 0, packet.meta, value)
+
+    def _out_of_band(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
+        """What pickle itself asks for, in order."""
+        views = [memoryview(buffer) for buffer, flag in zip(buffers, flags, strict=True) if flag & OUT_OF_BAND]
+        return [view.toreadonly() for view in views] if self._readonly else views
 
     def _read_body(self, packet: Packet) -> Body | None:
         """The fragments that follow a packet of kind LARGE; None if they are not wanted or not sent any more."""
