@@ -27,7 +27,7 @@ DRAWS = pipeline(
     stage("light_draws"), stage("random_parts"), batch(3), shuffle(3), stage("same"), source=30, seed=11, window=16
 )
 IMAGES = pipeline(
-    stage("image", with_={"size": 40}),
+    stage("image", with_={"size": 40}, fuse=True),
     stage("pillow_jitter", field="image"),
     AUGMENT,
     batch(4),
@@ -36,7 +36,7 @@ IMAGES = pipeline(
 )
 TORCH = pipeline(stage("draws"), stage("random_parts", fuse=True), source=20, seed=11)
 ALBUMENTATIONS = pipeline(
-    stage("image", with_={"size": 40}),
+    stage("image", with_={"size": 40}, fuse=True),
     stage("albumentations.Compose", name="augment", field={"image": "image"}, with_={"transforms": [BLUR, FLIP]}),
     source=20,
     seed=11,
@@ -71,7 +71,7 @@ def test_anybodys_augmentations(config):
 )
 def test_twenty_runs_one_digest(config):
     found = three_ways(config, runs=20, epochs=1)
-    print(f"20 runs with 1 worker, 20 with 5, one inline: {sorted(found)}")
+    print(f"20 runs with 1 worker, 20 with 5, one inline: {sorted(found)}")  # noqa: T201 - shown with -s
     assert len(found) == 1
 
 

@@ -63,11 +63,11 @@ def test_random_pipelines_give_what_the_plain_run_gives():
         tried += trial(seed)
         if time.monotonic() - begin > BUDGET_S / 2:
             break
-    print(f"{tried} pipelines")
+    print(f"{tried} pipelines")  # noqa: T201 - shown with -s
     assert tried >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_hundred_random_pipelines():
-    print(sum(trial(seed) for seed in range(1000, 1100)), "pipelines of five epochs")
+    print(sum(trial(seed) for seed in range(1000, 1100)), "pipelines of five epochs")  # noqa: T201 - shown with -s

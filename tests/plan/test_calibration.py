@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepipe.plan import Curves, load, measure
-from stagepipe.plan import calibration
+from stagepipe.plan import Curves, calibration, load, measure
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ AT_ONCE_S = 4.0
 def death(config: dict[str, Any]) -> RunError:
     """The error; and it came, and all was cleared away, soon after the first item."""
     began = None
-    with pytest.raises(RunError) as caught, Pipeline(config) as running:
+    with pytest.raises(RunError) as caught, Pipeline(config) as running:  # noqa: PT012 - iterating raises
         for _ in running:
             began = began or time.monotonic()
     assert began is None or time.monotonic() - began < AT_ONCE_S, "a death was noticed too late"
@@ -66,7 +66,7 @@ def test_any_worker_killed_from_outside(group, mode):
     config = pipeline(*stages, source=5000, transport={"mode": mode})
     names = ["source", "megabyte", "batch", "last"]
     began = 0.0
-    with pytest.raises(RunError) as caught, Pipeline(config) as running:
+    with pytest.raises(RunError) as caught, Pipeline(config) as running:  # noqa: PT012 - iterating raises
         for number, _ in enumerate(running):
             if number == 3:
                 workers = running._run._supervisor.workers.values()
@@ -80,7 +80,7 @@ def test_any_worker_killed_from_outside(group, mode):
 
 def test_one_of_several_workers_killed_while_it_starts():
     config = with_workers(pipeline(stage("same"), source=100), 3)
-    with pytest.raises(RunError, match=r"stage same, worker 2 .* was killed by SIGKILL"), Pipeline(config) as running:
+    with pytest.raises(RunError, match=r"stage same, worker 2 .* was killed by SIGKILL"), Pipeline(config) as running:  # noqa: PT012 - iterating raises
         victim = list(running._run._supervisor.workers.values())[-1]
         os.kill(victim.pid, signal.SIGKILL)
         list(running)

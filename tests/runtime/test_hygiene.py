@@ -72,7 +72,7 @@ def forgotten(config: dict[str, Any]) -> None:
 
 
 def by_an_exception(config: dict[str, Any]) -> None:
-    with pytest.raises(ZeroDivisionError), Pipeline(config) as running:
+    with pytest.raises(ZeroDivisionError), Pipeline(config) as running:  # noqa: PT012 - iterating raises
         for _ in running:
             raise ZeroDivisionError
 
@@ -130,9 +130,7 @@ def endless(tmp_path, monkeypatch):
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     (tmp_path / "tmp").mkdir()
     command = [
-        sys.executable,
-        "-m",
-        "stagepipe.cli",
+        str(Path(sys.executable).parent / "stagepipe"),
         "run",
         str(config),
         "--report",
@@ -143,7 +141,10 @@ def endless(tmp_path, monkeypatch):
         deadline = time.monotonic() + 30
         while len(marked(marker)) < 5 and time.monotonic() < deadline:
             time.sleep(0.1)
-        time.sleep(1.5)
+        # Once all workers have connected, the control socket has no name; killed before, its folder would stay.
+        while list((tmp_path / "tmp").iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(0.5)
         yield process, marker, tmp_path
         process.kill()
 

@@ -53,7 +53,7 @@ def test_forty_schedules_near_the_limit():
 @pytest.mark.timeout(1800)
 def test_five_hundred_schedules_near_the_limit():
     peak = schedules(config(), 500)
-    print(f"500 schedules; at most {peak / 1e6:.1f} MB of {MEMORY / 1e6:.1f} MB in use")
+    print(f"500 schedules; at most {peak / 1e6:.1f} MB of {MEMORY / 1e6:.1f} MB in use")  # noqa: T201 - shown with -s
 
 
 @pytest.mark.timeout(60)

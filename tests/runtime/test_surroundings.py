@@ -104,8 +104,8 @@ def test_functions_and_classes_of_a_script(tmp_path, guarded):
     assert ran(tmp_path / "script.py", FUNCTIONS + body, cwd=tmp_path) == EXPECTED
 
 
-# Open, in transport/codec: an item of a class of the script itself is pickled by reference to __main__, which in a worker
-# is another module. A second try with cloudpickle would do: its class tracker gives the caller back its own class.
+# Open, in transport/codec: an item of a class of the script itself is pickled by reference to __main__, which in a
+# worker is another module. A second try with cloudpickle would do: its tracker gives the caller back its own class.
 @pytest.mark.xfail(reason="transport: items of classes of __main__ cannot be pickled by a worker")
 def test_items_of_a_class_of_a_script(tmp_path):
     point = "from dataclasses import dataclass\n@dataclass\nclass Point:\n    x: int\n"

@@ -49,7 +49,8 @@ def read(about: dict) -> None:
         except BlockingIOError:
             begin = time.monotonic()
             waiter.wait(5)
-            longest = max(longest, time.monotonic() - begin)
+            if seen:  # before the first packet the writers are still starting
+                longest = max(longest, time.monotonic() - begin)
             continue
         writer, number = int.from_bytes(data[:4], "little"), int.from_bytes(data[4:8], "little")
         if writer == 0xFFFF:

@@ -21,7 +21,7 @@ def stage(uses: str, /, name: str = "", **keys: Any) -> dict[str, Any]:
 
 
 def batch(size: int, **keys: Any) -> dict[str, Any]:
-    return stage("stagepipe.stages.Batch", **{"with_": {"size": size, **keys}})
+    return stage("stagepipe.stages.Batch", with_={"size": size, **keys})
 
 
 def shuffle(size: int, **keys: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def pipeline(*stages: dict[str, Any], source: Any = 20, **keys: Any) -> dict[str
     return {"name": "test", "source": source, "stages": unique, **keys}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Lists, tuples, numbers and texts in the place of arrays, tensors and dataclasses: to be compared with `==`."""
     if type(value).__module__.partition(".")[0] in {"torch", "torchvision"} and hasattr(value, "numpy"):
         return ("tensor", str(value.dtype), value.tolist())

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from stagepipe.config.spec import BatchSpec, Mode, PipelineSpec, ReportSpec, StageSpec, Target, TransportSpec
 
 if TYPE_CHECKING:
+    from stagepipe.config.json_schema import schema
     from stagepipe.config.loading import load
     from stagepipe.config.outlining import outline
-    from stagepipe.config.json_schema import schema
 
 __all__ = [
     "BatchSpec",

@@ -38,10 +38,13 @@ def built_in(uses: object) -> str | None:
 def crosswise(root: Map) -> Iterator[Problem]:
     """The problems of a config whose keys may each be right by themselves."""
     yield from _names(root)
+    yield from _source(root)
+    head = "source"
     for stage in stages_of(root):
         uses = stage.get("uses")
         kind = built_in(uses.value) if isinstance(uses, Scalar) else None
-        yield from _fused(stage)
+        head = head if _is_true(stage.get("fuse")) else stage.text("name") or head
+        yield from _fused(stage, head)
         yield from _order_point(stage, kind)
         if kind in {*ORDER_POINTS, "Unbatch"}:
             yield from _whole_items(stage, kind)
@@ -64,7 +67,15 @@ def _other(name: str) -> str:
     return f"give it a name of its own, such as `{name}_2`"
 
 
-def _fused(stage: Map) -> Iterator[Problem]:
+def _source(root: Map) -> Iterator[Problem]:
+    source = root.get("source")
+    uses = source.get("uses") if isinstance(source, Map) else None
+    if isinstance(uses, List):  # from Python a list is a source, as the value that it is
+        yield uses.place.problem("`source.uses`: expected an import path, found a list", "write pkg.module.name")
+
+
+def _fused(stage: Map, head: str) -> Iterator[Problem]:
+    """What a stage that is fused into the process of `head` cannot have."""
     if not _is_true(stage.get("fuse")):
         return
     for key in _OF_A_PROCESS:
@@ -74,6 +85,10 @@ def _fused(stage: Map) -> Iterator[Problem]:
     if stage.text("transport") not in {None, "auto"}:
         message = "a fused stage takes no `transport`: what enters it is passed by a call"
         yield stage.entries["transport"].key_place.problem(message, "remove `transport`")
+    if _is_true(stage.get("mutable")):
+        message = f"a fused stage takes no `mutable`: only what enters its process, at `{head}`, is read-only"
+        mend = "remove `mutable`" if head == "source" else f"set `mutable: true` on `{head}`, which it is fused into"
+        yield stage.entries["mutable"].key_place.problem(message, mend)
 
 
 def _order_point(stage: Map, kind: str | None) -> Iterator[Problem]:

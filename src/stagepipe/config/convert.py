@@ -73,9 +73,9 @@ def _canonical(value: Any) -> Any:
     """The value as JSON can hold it; an object from Python by its name, since its address changes from run to run."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else f"\0{key!r}": _canonical(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    named = value if hasattr(value, "__qualname__") else type(value)
+    named = value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value)
     return f"\0{named.__module__}.{named.__qualname__}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import GeneratorType
 from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -147,9 +148,26 @@ def _fields(value: Any) -> str | dict[str, str]:
 def _uses(value: Any) -> Any:
     if isinstance(value, str) and value.strip():
         return value
-    if value is None or isinstance(value, str | bool | int | float | list | dict):
+    if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
         raise Mistake(f"expected an import path, found {shown(value)}", "write pkg.module.name or ./file.py:name")
     return value
+
+
+def _source_uses(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, Iterator):
+        kind = "a generator that has begun" if isinstance(value, GeneratorType) else f"an iterator ({_type(value)})"
+        message = f"{kind} cannot be sent to the source's process, and can be read only once"
+        raise Mistake(message, "pass the function that makes it, without calling it")
+    if not (callable(value) or isinstance(value, str) or hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+        mend = "pass a function that returns an iterable, or an object with __len__ and __getitem__"
+        raise Mistake(f"expected something to read items from, found {_type(value)}", mend)
+    return _uses(value)
+
+
+def _type(value: Any) -> str:
+    return type(value).__qualname__
 
 
 def _version(value: Any) -> int:
@@ -173,4 +191,5 @@ Environment = _kind(_environment, _ENV_SCHEMA)
 MaxSkipped = _kind(_max_skipped, {"type": ["integer", "string"]})
 Fields = _kind(_fields, _FIELD_SCHEMA)
 Uses = _kind(_uses, {"type": "string", "minLength": 1})
+SourceUses = _kind(_source_uses, {"type": "string", "minLength": 1})
 Version = _kind(_version, {"const": 1})

@@ -1,22 +1,23 @@
 """The way of a config from its source to a spec; in the process that was given it. Nothing of it has a side effect.
 
-read -> extends -> overrides -> references -> keys and values -> keys together -> targets -> spec
+read -> extends -> overrides -> OmegaConf's interpolations -> references -> keys and values -> keys together -> targets -> spec
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stagepipe.config.checks import crosswise
 from stagepipe.config.convert import to_spec
+from stagepipe.config.interpolations import Interpolations, is_omegaconf
 from stagepipe.config.later import not_yet
 from stagepipe.config.merging import extend, read_chain
 from stagepipe.config.models import PipelineModel
-from stagepipe.config.nodes import Map, check_size, from_plain
+from stagepipe.config.nodes import Map, Scalar, check_size, from_plain
 from stagepipe.config.overrides import apply
 from stagepipe.config.references import Resolver
 from stagepipe.config.spec import PipelineSpec
@@ -28,16 +29,21 @@ from stagepipe.core import ConfigError, Problem, UsageError
 def load(source: str | Path | Mapping[str, Any] | object, overrides: Sequence[str] = ()) -> PipelineSpec:
     """The checked spec of a config: a path of a YAML file, a mapping, or an OmegaConf object.
 
-    `overrides` are laid over it: `["stages.decode.workers=8", "vars.size=128"]`.
+    `overrides` are laid over it: `["stages.decode.workers=8", "vars.size=128"]`. A config without a `name` gets that of
+    its file, or `pipeline`.
 
-    >>> load({"name": "count", "source": {"uses": "itertools.repeat", "with": {"object": 1}}}, ["window=8"]).window
+    >>> load({"source": {"uses": "itertools.repeat", "with": {"object": 1}}}, ["window=8"]).window
     8
 
     Raises ConfigError with all that is wrong at once, UsageError for a source of another kind. Imports no target.
     """
-    root, path = _read(source)
+    interpolations = Interpolations(source) if is_omegaconf(source) else None
+    root, path = _read(source if interpolations is None else interpolations.unresolved)
     problems: list[Problem] = []
     root = apply(root, overrides, problems)
+    if interpolations is not None:
+        root = interpolations.put_in(root)
+    root = _named(root, path)
     variables = root.get("vars")
     resolver = Resolver(variables if isinstance(variables, Map) else None)
     resolved = resolver.resolve(root)
@@ -76,18 +82,14 @@ def _read(source: object) -> tuple[Map, Path | None]:
     if isinstance(source, str | os.PathLike):
         path = Path(os.fspath(source))
         return read_chain(path), path
-    omegaconf = sys.modules.get("omegaconf")
-    if omegaconf is not None and omegaconf.OmegaConf.is_config(source):
-        source = _from_omegaconf(omegaconf, source)
     if not isinstance(source, Mapping):
         raise UsageError(f"a config is a path, a mapping or an OmegaConf object, found {type(source).__name__}")
     root = from_plain(source)
     return extend(root, Path.cwd()) if isinstance(root, Map) else Map(), None
 
 
-def _from_omegaconf(omegaconf: Any, source: object) -> object:
-    """OmegaConf's own references put in where all of them are known to it; else they are left for ours."""
-    try:
-        return omegaconf.OmegaConf.to_container(source, resolve=True)
-    except omegaconf.errors.OmegaConfBaseException:
-        return omegaconf.OmegaConf.to_container(source, resolve=False)
+def _named(root: Map, path: Path | None) -> Map:
+    if root.get("name") is not None:
+        return root
+    stem = "" if path is None else re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-")
+    return root.with_entry("name", Scalar(stem or "pipeline"))

@@ -28,6 +28,14 @@ class TargetModel(_Model):
     )
 
 
+class SourceModel(TargetModel):
+    """Where items come from: what runs, and its arguments."""
+
+    uses: fields.SourceUses = Field(
+        description="Path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name beside this file."
+    )
+
+
 class BatchModel(_Model):
     """The stage is called with lists of items."""
 
@@ -85,7 +93,7 @@ class PipelineModel(_Model):
     """A stagepipe pipeline."""
 
     version: fields.Version = Field(default=1, description="Version of this format: 1.")
-    name: fields.Name = Field(description="Letters, digits, `_` and `-`.")
+    name: fields.Name = Field(default="pipeline", description="Letters, digits, `_` and `-`. Default: the file's name.")
     extends: str | None = Field(default=None, description="A file that this one is laid over, relative to this one.")
     variables: dict[Any, Any] = Field(
         alias="vars", default_factory=dict, description="Values for ${vars.name}; ${env:NAME,default} works everywhere."
@@ -98,7 +106,7 @@ class PipelineModel(_Model):
     memory: fields.Size = Field(default=None, description="Shared memory of the whole run: 4GiB.")
     max_restarts: fields.whole(0) = Field(default=10, description="Restarts of workers in a run.")  # type: ignore[valid-type]
     max_skipped: fields.MaxSkipped = Field(default=0, description="A count, or 1%; beyond it the run fails.")
-    source: TargetModel = Field(description="Where items come from.")
+    source: SourceModel = Field(description="Where items come from.")
     stages: tuple[StageModel, ...] = Field(default=(), description="What happens to them, in order.", strict=False)
     sink: TargetModel | None = Field(default=None, description="Where they go; without one, items are counted.")
     transport: TransportModel = Field(default=TransportModel(), description="How items travel between stages.")

@@ -104,11 +104,16 @@ def from_plain(value: Any, place: Place = Place(), depth: int = 0) -> Node:
     if depth > MAX_DEPTH:
         raise ConfigError([place.problem(f"nested more than {MAX_DEPTH} levels deep", "does it contain itself?")])
     if isinstance(value, Mapping):
-        entries = {key: Entry(place, from_plain(inner, place, depth + 1)) for key, inner in value.items()}
-        return Map(entries, place)
+        return Map({key: Entry(place, _inner(key, each, place, depth + 1)) for key, each in value.items()}, place)
     if isinstance(value, list | tuple):
         return List(tuple(from_plain(item, place, depth + 1) for item in value), place)
     return Scalar(value, place)
+
+
+def _inner(key: Any, value: Any, place: Place, depth: int) -> Node:
+    """A list or tuple that `uses` gives is data, a source as it stands: its items are no part of the config."""
+    is_data = key == "uses" and isinstance(value, list | tuple)
+    return Scalar(value, place) if is_data else from_plain(value, place, depth)
 
 
 def children(node: Node) -> Iterator[tuple[Any, Node]]:

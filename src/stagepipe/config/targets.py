@@ -9,7 +9,7 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Final
 
-from stagepipe.config.checks import stages_of
+from stagepipe.config.checks import ORDER_POINTS, built_in, stages_of
 from stagepipe.config.nodes import Entry, List, Map, Node, Place, Scalar, children
 from stagepipe.config.static import (
     Absent,
@@ -74,7 +74,8 @@ class TargetCheck:
         label = uses.value if isinstance(uses.value, str) else getattr(uses.value, "__qualname__", "it")
         given = arguments.entries if isinstance(arguments, Map) else {}
         fields = node.get("field") if role is Role.STAGE else None
-        if role in {Role.STAGE, Role.SINK} and callee.has_call is False and not label.startswith("stagepipe."):
+        order_point = role is Role.STAGE and built_in(uses.value) in ORDER_POINTS
+        if role in {Role.STAGE, Role.SINK} and callee.has_call is False and not order_point:
             message = f"`{label}` has no `__call__`, so it cannot be called with an item"
             self.problems.append(uses.place.problem(message, "name a function, or a class with `__call__`"))
         if callee.signature is not None:

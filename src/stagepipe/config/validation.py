@@ -15,7 +15,7 @@ from stagepipe.core import Problem
 
 _MODELS: Final[dict[str, type[BaseModel]]] = {
     "": models.PipelineModel,
-    "source": models.TargetModel,
+    "source": models.SourceModel,
     "sink": models.TargetModel,
     "stages[]": models.StageModel,
     "stages[].batch": models.BatchModel,

@@ -71,6 +71,7 @@ class LocalRun:
             self._record = self.record()
         finally:
             self._supervisor.close()
+            self._consumer.forget()
 
     def __enter__(self) -> Self:
         """The run itself."""

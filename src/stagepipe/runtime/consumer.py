@@ -209,3 +209,11 @@ class Consumer:
         self.ended_ns = perf_counter_ns()
         self.flush()
         self._receiver.close()
+
+    def forget(self) -> None:
+        """Break the circles through the receiver and the last error, once nothing is read or counted any more.
+
+        So the mappings, each of which holds a descriptor, end with their last user and not at some later collection.
+        """
+        del self._receiver
+        self._supervisor.failure = None

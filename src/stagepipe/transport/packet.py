@@ -140,8 +140,8 @@ def pack(
 def _checked(rest: bytes, head: Head) -> bytearray:
     if len(rest) > PACKET_BYTES - KIND_AT:
         raise TransportError(
-            f"item {head[1][0]}: a packet of {len(rest) + KIND_AT} bytes, {len(head[3])} of them the cursor, "
-            f"is more than the {PACKET_BYTES} that travel in one piece"
+            f"item {head[1][0]}: a packet of {len(rest) + KIND_AT} bytes, {len(head[3])} of them an order point's "
+            f"cursor, is more than the {PACKET_BYTES} that travel in one piece"
         )
     return bytearray(_PREFIX.pack(zlib.crc32(rest), 0, 0) + rest)
 
