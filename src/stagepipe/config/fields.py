@@ -158,12 +158,13 @@ def _source_uses(value: Any) -> Any:
         return value
     if isinstance(value, Iterator):
         kind = "a generator that has begun" if isinstance(value, GeneratorType) else f"an iterator ({_type(value)})"
-        message = f"{kind} cannot be sent to the source's process, and can be read only once"
+        message = f"`uses` is {kind}, which cannot be sent to the source's process"
         raise Mistake(message, "pass the function that makes it, without calling it")
-    if not (callable(value) or isinstance(value, str) or hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+    value = _uses(value)
+    if not (callable(value) or hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
         mend = "pass a function that returns an iterable, or an object with __len__ and __getitem__"
-        raise Mistake(f"expected something to read items from, found {_type(value)}", mend)
-    return _uses(value)
+        raise Mistake(f"expected something to read items from, found {shown(value)}", mend)
+    return value
 
 
 def _type(value: Any) -> str:

@@ -11,7 +11,7 @@ from stagepipe.config.nodes import Entry, List, Map, Node, Scalar
 from stagepipe.config.reading import read_file
 from stagepipe.config.references import environment_only
 from stagepipe.core import ConfigError
-from stagepipe.core.targets import is_file, split_path
+from stagepipe.core.targets import is_file, is_there, split_path
 
 
 def read_chain(path: Path) -> Map:
@@ -32,7 +32,7 @@ def extend(top: Map, folder: Path, chain: tuple[Path, ...] = ()) -> Map:
     resolved = base_path.resolve()
     if resolved in chain:
         raise ConfigError([node.place.problem("this file extends itself, by way of others", "break the circle")])
-    if not base_path.is_file():
+    if not is_there(base_path):
         raise ConfigError([node.place.problem(f"no such file: {base_path}", "the path is relative to this file")])
     shown = os.path.normpath(base_path)
     base = extend(read_file(base_path, shown), base_path.parent, (*chain, resolved))

@@ -23,10 +23,10 @@ from stagepipe.config.static import (
     callee_of,
     callee_of_object,
 )
-from stagepipe.config.static.objects import cheap_object
+from stagepipe.config.static.objects import Known, cheap_object
 from stagepipe.config.words import key_mend
 from stagepipe.core import Problem
-from stagepipe.core.targets import file_path, is_file, is_running_script, nearest, split_path
+from stagepipe.core.targets import file_path, is_file, is_running_script, is_there, nearest, split_path
 
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _OTHERS_USES: Final = ("_target_", "class_path")  # Hydra's and jsonargparse's words for `uses`
@@ -68,6 +68,9 @@ class TargetCheck:
         uses = node.get("uses")
         if not isinstance(uses, Scalar):
             return
+        if isinstance(arguments, Map) and arguments.entries and not (callable(uses.value) or isinstance(uses.value, str)):
+            message = f"`uses` is an object ({type(uses.value).__name__}), which takes no arguments"
+            self.problems.append(node.entries["with"].key_place.problem(message, "remove `with`"))
         callee = self._callee(uses)
         if callee is None or not (arguments is None or isinstance(arguments, Map)):
             return
@@ -144,7 +147,7 @@ class TargetCheck:
         if not is_file(module):
             return None, [*module.split("."), *words]
         file = file_path(module, self.config_dir)
-        if not file.is_file():
+        if not is_there(file):
             near = nearest(file.name, (p.name for p in file.parent.glob("*.py")))
             mend = (
                 f"did you mean `{module[: -len(file.name)]}{near}`?" if near else "it is looked for beside the config"
@@ -164,17 +167,15 @@ class TargetCheck:
                 self.problems.append(place.problem(f"`{path}` is a module, not a function or class", mend))
             return None
         callee = callee_of(found, self._lookup) if isinstance(found, Definition) else None
-        if callee is not None and callee.signature is not None:
-            return callee
-        return self._from_object(path, place) or callee
-
-    def _from_object(self, path: str, place: Place) -> Callee | None:
-        """What the source does not tell, asked of the object itself where that costs nothing."""
         known = cheap_object(path)
-        if isinstance(known, Absent):
+        if isinstance(known, Absent) and (callee is None or callee.signature is None):
             self.problems.append(_absent_problem(path, place, known))
             return None
-        return callee_of_object(known.target) if known is not None and callable(known.target) else None
+        if not isinstance(known, Known) or not callable(known.target):
+            return callee
+        # Having the object costs nothing, and it knows best: one in C may take less than its Python twin does.
+        itself = callee_of_object(known.target)
+        return itself if itself.signature is not None or callee is None else callee
 
 
 def _spelling(path: str, module: str, words: list[str]) -> tuple[str, str] | None:

@@ -122,6 +122,14 @@ def add_import_path(config_dir: Path) -> None:
     sys.path[:] = import_paths(config_dir)
 
 
+def is_there(file: Path) -> bool:
+    """Whether there is such a file; a path that no file can have (one that is too long) has none."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
+
+
 def file_path(file: str, config_dir: Path | None) -> Path:
     """Where the file of a target lies."""
     return ((config_dir or Path.cwd()) / file).resolve()
@@ -130,7 +138,7 @@ def file_path(file: str, config_dir: Path | None) -> Path:
 def load_file(file: str, config_dir: Path | None) -> ModuleType:
     """The module of a file, loaded once a process. Raises TargetError."""
     path = file_path(file, config_dir)
-    if not path.is_file():
+    if not is_there(path):
         near = nearest(path.name, (p.name for p in path.parent.glob("*.py")))
         message = f"no file `{path}`{_meant(near)}"
         raise TargetError(message)

@@ -12,6 +12,7 @@ from stagepipe.core import RunError
 from stagepipe.core.targets import build, require_callable
 from stagepipe.engine.pipeline import Pipeline
 from stagepipe.report import Progress
+from stagepipe.runtime.failures import message_of, trace_of
 
 _EVERY_S = 0.2
 
@@ -33,8 +34,8 @@ def drain(pipeline: Pipeline, tell: Callable[[Progress], None]) -> None:
             try:
                 sink(item)
             except Exception as error:
-                message = f"sink, item {number}: {type(error).__name__}: {error}"
-                raise RunError(message, stage="sink", worker=0, item=str(number)) from error
+                message = f"sink, item {number}: {message_of(error)}"
+                raise RunError(message, stage="sink", worker=0, item=str(number), trace=trace_of(error)) from error
             del item
         tell(pipeline.progress())
     finally:
@@ -57,6 +58,6 @@ def _sink(target: Target | None, config_dir: Path | None) -> tuple[Callable[[Any
     try:
         sink = build(target.uses, target.arguments, config_dir)
     except Exception as error:
-        message = f"sink: cannot be built: {type(error).__name__}: {error}"
-        raise RunError(message, stage="sink", worker=0) from error
+        message = f"sink: cannot be built: {message_of(error)}"
+        raise RunError(message, stage="sink", worker=0, trace=trace_of(error)) from error
     return require_callable(sink, target.uses), getattr(sink, "close", _nothing)

@@ -16,6 +16,7 @@ from stagepipe.core import SKIP, Key, RunError, UsageError
 from stagepipe.plan import Plan, ProcessPlan, Role
 from stagepipe.report import Progress
 from stagepipe.runtime.chain import Box, Chain
+from stagepipe.runtime.failures import message_of, trace_of
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.stage import Stage, StageError, key_text, private_region
 
@@ -97,6 +98,7 @@ class _OrderProcess(_Yielded):
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         del meta
         full = self._stage.timed(key, lambda: self._stage.target.add(box.pop(), samples))
+        self._stage.count(key)
         self._last = key
         if full:
             self._give(self._stage.target.flush)
@@ -140,8 +142,8 @@ class InlineRun:
             try:
                 stages.append(Stage(stage, 0, plan.seed, plan.config_dir, private_region()))
             except Exception as error:
-                message = f"stage {stage.name}: cannot be built: {type(error).__name__}: {error}"
-                raise RunError(message, stage=stage.name, worker=0) from error
+                message = f"stage {stage.name}, worker 0: cannot be built: {message_of(error)}"
+                raise RunError(message, stage=stage.name, worker=0, trace=trace_of(error)) from error
         return stages
 
     def epoch(self, epoch: int, cursor: Any = None) -> Iterator[Any]:
@@ -168,6 +170,7 @@ class InlineRun:
             (self._source.seed if self._reader.indexed else self._source.at)((at,))
             if not self._source.timed((at,), partial(self._reader.read, box)):
                 break
+            self._source.count((at,))
             if box[0] is not SKIP:
                 self._first.item((at,), box, 1, b"")
             at += 1

@@ -13,8 +13,9 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from stagepipe.config import BatchSpec
-from stagepipe.core import Cursor, Key, cursor_from_plain
+from stagepipe.core import ArenaFullError, Cursor, Key, TransportError, cursor_from_plain
 from stagepipe.runtime.chain import Box, Chain
+from stagepipe.runtime.failures import CannotTravelError
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.messages import Seek
 from stagepipe.runtime.reading import SourceReader
@@ -36,8 +37,16 @@ class HopOut:
         self.generation = 0
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send an item."""
-        if not self._sender.send(box, self.generation, key, samples, meta):
+        """Send an item. Raises CannotTravelError for one that cannot be pickled."""
+        try:
+            sent = self._sender.send(box, self.generation, key, samples, meta)
+        except (ArenaFullError, TransportError):
+            raise
+        except Exception as error:
+            if not box:  # it was pickled
+                raise
+            raise CannotTravelError(box[0], error) from error
+        if not sent:
             raise TurnedError
 
     def dropped(self, key: Key, samples: int, meta: bytes) -> None:
@@ -121,6 +130,7 @@ class SourceRole:
             self._out.end(self._at)
             self._ended = True
             return
+        self._stage.count(key)
         self._chain.push(key, box, 1, b"")
         self._at += 1
         region = self._around.region
@@ -261,6 +271,7 @@ class OrderRole:
                 add = partial(self._grouping.add, value, packet.samples)
                 del value
                 full = self._stage.timed(packet.key, add)
+                self._stage.count(packet.key)
                 del add
                 if full:
                     self._give(finished=False)

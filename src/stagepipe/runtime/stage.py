@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
@@ -15,6 +14,7 @@ import numpy as np
 from stagepipe.core import ArenaFullError, Context, Key, current, seed_of
 from stagepipe.core.targets import build, require_callable
 from stagepipe.plan import StagePlan
+from stagepipe.runtime.failures import trace_of
 from stagepipe.runtime.seeding import seed_globals, watch_for_torch
 from stagepipe.stages import FieldAdapter, ignores_arrays, own_generators
 from stagepipe.timing import STAGE_WORDS, Recorder, StageRegion, StageWord
@@ -31,11 +31,7 @@ class StageError(Exception):
     @property
     def trace(self) -> str:
         """The original traceback without the frames of this package at its top."""
-        shown = traceback.TracebackException.from_exception(self.cause)
-        here = str(Path(__file__).parent)
-        kept = next((at for at, frame in enumerate(shown.stack) if not frame.filename.startswith(here)), 0)
-        shown.stack[:] = shown.stack[kept:]
-        return "".join(shown.format()).rstrip()
+        return trace_of(self.cause)
 
 
 def key_text(key: Key) -> str:
@@ -63,7 +59,7 @@ class Stage:
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self._epoch = 0
         self._run = Recorder(region.run, 1)
-        self._items = self._skipped = self._busy_ns = 0
+        self._items = self._skipped = self._busy_ns = self._timed_ns = 0
         self.queue_ns: Callable[[], int] = int
 
     def enter(self, epoch: int) -> None:
@@ -157,22 +153,35 @@ class Stage:
             number += 1
 
     def timed(self, key: Key, function: Callable[[], Any]) -> Any:
-        """Run something that is not a call of the stage's function: an order point's work, a source's next item."""
+        """Run something that is not a call of the stage's function: an order point's work, a source's next item.
+
+        Its time is busy time. Whether it was an item's, the caller says with `count` behind it: a flush and the look
+        that finds a source's end are none.
+        """
+        begin = perf_counter_ns()
         try:
-            begin = perf_counter_ns()
             return function()
         except (ArenaFullError, StopIteration):
             raise
         except Exception as error:
             raise StageError(self.name, key, error) from error
         finally:
-            self._count(key, perf_counter_ns() - begin)
+            self._timed_ns = perf_counter_ns() - begin
+            self._busy_ns += self._timed_ns
+
+    def count(self, key: Key) -> None:
+        """What was just timed was an item."""
+        self._note(key, self._timed_ns)
 
     def _count(self, key: Key, spent_ns: int) -> None:
-        self._items += 1
         self._busy_ns += spent_ns
+        self._note(key, spent_ns)
+
+    def _note(self, key: Key, spent_ns: int) -> None:
+        self._items += 1
         self._run.add((spent_ns,))
-        if spent_ns > self._slow_floor:
+        # A worker's first item pays for what is loaded late, so it says nothing about the item.
+        if spent_ns > self._slow_floor and self._items > 1:
             self._region.note_slow(key[0], spent_ns, self.queue_ns())
             self._slow_floor = int(self._region.slow[:, 0].min())
 

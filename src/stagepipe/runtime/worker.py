@@ -10,7 +10,6 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, NoReturn
@@ -21,6 +20,7 @@ from stagepipe.core import ArenaFullError, current
 from stagepipe.core.targets import add_import_path
 from stagepipe.plan import Role, StagePlan
 from stagepipe.runtime.control import Control
+from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.launch import Launch, read_launch
 from stagepipe.runtime.messages import Failed, Full, Ready
@@ -193,7 +193,8 @@ class Worker:
                 self._report_full(error)
                 self._void_generation = self._generation  # nothing more until the seek that this asks for
             except StageError as error:
-                self._report(error.stage, key_text(error.key), str(error), error.trace)
+                mend = read_only_mend(error.cause, self._stages[0].name)
+                self._report(error.stage, key_text(error.key), f"{error}{mend}", error.trace)
                 self._void_generation = self._generation
             except Exception as error:  # noqa: BLE001 - the transport's own, or an item that cannot travel
                 self._report_item(error)
@@ -222,14 +223,12 @@ class Worker:
         self._control.send(Failed(launch.number, stage, launch.worker, item, error, trace, self._generation))
 
     def _report_build(self, error: Exception) -> None:
-        trace = "".join(traceback.format_exception(error)).rstrip()
-        self._report(self._building, "", f"cannot be built: {type(error).__name__}: {error}", trace)
+        self._report(self._building, "", f"cannot be built: {message_of(error)}", trace_of(error))
 
     def _report_item(self, error: Exception) -> None:
-        trace = "".join(traceback.format_exception(error)).rstrip()
         at = self._region[Word.AT_ITEM]
         stage = self._stages[-1].name
-        self._report(stage, str(at - 1) if at else "", f"{type(error).__name__}: {error}", trace)
+        self._report(stage, str(at - 1) if at else "", message_of(error), trace_of(error))
 
     def _report_full(self, error: ArenaFullError) -> None:
         at = self._region[Word.AT_ITEM]
@@ -299,8 +298,14 @@ def _die_with(life_fd: int) -> None:
             os._exit(1)
 
 
+def _no_breakpoint(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
+
+
 def main() -> NoReturn:
     """The process's entry."""
+    if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen what it does: nothing, or a remote debugger
+        sys.breakpointhook = _no_breakpoint
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     sys_path, pickled = read_launch(int(sys.argv[1]))
     sys.path[:] = sys_path

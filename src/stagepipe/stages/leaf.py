@@ -62,10 +62,9 @@ def check_kind(path: str, value: Any, first: str) -> None:
         raise differs(path, f"the type {seen}", first, "give every item the same structure and types")
 
 
-def _check_shape(path: str, value: Any, shape: tuple[int, ...], size: int) -> None:
+def _check_shape(path: str, value: Any, shape: tuple[int, ...]) -> None:
     if value.shape != shape:
-        mend = f"resize or crop before Batch; or collate with a stage of your own with `batch: {{size: {size}}}`"
-        raise differs(path, f"shape {tuple(value.shape)}", str(tuple(shape)), mend)
+        raise differs(path, f"shape {tuple(value.shape)}", str(tuple(shape)), "resize, crop or pad before Batch")
 
 
 class ArrayColumn:
@@ -80,7 +79,7 @@ class ArrayColumn:
     def put(self, row: int, value: Any) -> None:
         """Copy one item's array in; ValueError on another type, shape or dtype."""
         check_kind(self.path, value, self.kind)
-        _check_shape(self.path, value, self.shape, self.size)
+        _check_shape(self.path, value, self.shape)
         if value.dtype != self.dtype:
             raise differs(self.path, f"dtype {value.dtype}", str(self.dtype), "convert it before Batch")
         self.copy(row, value)
@@ -158,7 +157,7 @@ class TextColumn(ObjectColumn):
     def put(self, row: int, value: Any) -> None:
         """Keep one array; ValueError on another shape."""
         super().put(row, value)
-        _check_shape(self.path, value, self.shape, len(self.out))
+        _check_shape(self.path, value, self.shape)
 
     def take(self, rows: int) -> Any:
         """One array as wide as the widest."""

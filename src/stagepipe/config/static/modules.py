@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import os
 import pkgutil
 import sys
 import warnings
@@ -219,7 +220,8 @@ def _quietly(find: object, name: str, paths: list[str] | None) -> ModuleSpec | N
 
 def _namespace(name: str, folders: list[Path]) -> Module | None:
     """A folder without `__init__` in a package. PathFinder finds it only where the package has been imported."""
-    found = [str(folder) for folder in folders if folder.is_dir()]
+    # Not Path.is_dir: it raises for a name that is too long to be one.
+    found = [str(folder) for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
     return Module(name, None, ast.Module([], []), found) if found else None
 
 

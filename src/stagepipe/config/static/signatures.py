@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 from dataclasses import dataclass
 from enum import Enum
 from inspect import Parameter, Signature
@@ -166,6 +167,14 @@ def _has_default(value: ast.expr | None) -> bool:
     return value is not None
 
 
+_WITHOUT_SIGNATURE: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+"""Classes in C that tell their signature only from Python 3.13 on; their Python twins take keywords, they do not."""
+
+_POSITIONAL: Final = Signature(
+    [Parameter("item", Parameter.POSITIONAL_ONLY), Parameter("items", Parameter.VAR_POSITIONAL)]
+)
+
+
 def callee_of_object(target: object) -> Callee:
     """The same of an object that is there already."""
     once = inspect.isclass(target) or (inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None)))
@@ -173,7 +182,7 @@ def callee_of_object(target: object) -> Callee:
     try:
         signature = inspect.signature(target) if callable(target) else None
     except (ValueError, TypeError):
-        signature = None
+        signature = _POSITIONAL if target in _WITHOUT_SIGNATURE else None
     return Callee(Kind.ONCE if once else Kind.FUNCTION, signature, has_call)
 
 
