@@ -101,6 +101,16 @@ def test_a_stages_exception_is_all_that_is_printed_and_the_report_is_still_writt
     assert "item 5" in run["error"]
 
 
+def test_a_failed_run_prints_two_lines_and_its_error(stagepipe, tmp_path):
+    done = stagepipe("run", "c.yaml", "--report", "r.json", config=FAILING)
+    assert done.returncode == 1
+    status, facts = done.stdout.splitlines()
+    assert status == "failing failed"
+    assert "items in" in facts
+    assert done.stderr.count("KeyError: 'wanted'") == 2, "the message, and the last line of the traceback"
+    assert json.loads((tmp_path / "r.json").read_text())["stages"][0]["name"] == "source"
+
+
 def test_a_failing_inline_run_says_the_same(stagepipe):
     done = stagepipe("run", "c.yaml", "--inline", "-q", config=FAILING)
     assert done.returncode == 1
@@ -163,6 +173,13 @@ def test_validate_and_schema(stagepipe, tmp_path):
     assert {"source", "stages"} <= set(schema["properties"])
     assert stagepipe("schema", "--out", "s.json").returncode == 0
     assert json.loads((tmp_path / "s.json").read_text()) == schema
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, stagepipe.cli.app; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    heavy = {"numpy", "torch", "zmq", "pydantic", "msgspec", "yaml", "stagepipe.engine", "stagepipe.config"}
+    assert not heavy & set(done.stdout.split())
 
 
 @pytest.mark.slow

@@ -6,12 +6,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from stagepipe.config import BatchSpec, Target, TransportSpec, load, outline
 from stagepipe.config.nodes import plain
 from stagepipe.config.reading import read_text
 from stagepipe.core import ConfigError, UsageError
+from stagepipe.stages import Batch
 
 EXAMPLE = (Path(__file__).parent / "example.yaml").read_text(encoding="utf-8")
 HEAD = "name: p\nsource: {uses: my_ops.read}\n"
@@ -171,12 +171,59 @@ def test_python_objects_are_checked_by_their_signature():
     assert "did you mean `factor`?" in str(found)
 
 
-def test_omegaconf(write):
-    made = OmegaConf.create({"name": "p", "n": 3, "source": {"uses": "itertools.repeat", "with": {"object": "${n}"}}})
-    del made["n"]
-    made["vars"] = {"n": 4}
-    made["source"]["with"]["object"] = "${vars.n}"
-    assert load(made).source.arguments == {"object": 4}
+def numbers_():
+    yield from range(3)
+
+
+@pytest.mark.parametrize("source", [[1, 2, 3], (1, 2), ["${HOME}", {"uses": "no.such"}], range(3), numbers_])
+def test_from_python_data_is_a_source_as_it_stands(source):
+    spec = load({"source": {"uses": source}})
+    assert spec.source.uses is source
+    assert len(spec.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    "source, words",
+    [
+        (numbers_(), ["a generator that has begun", "pass the function that makes it"]),
+        (iter([1]), ["an iterator (list_iterator)", "pass the function that makes it"]),
+        (object(), ["something to read items from", "pass a function that returns an iterable"]),
+        (sys, ["something to read items from"]),
+        (3, ["expected an import path, found 3"]),
+        ({"a": 1}, ["expected an import path, found a mapping"]),
+    ],
+)
+def test_what_cannot_be_a_source_is_refused_with_the_mend(source, words):
+    (found,) = problems({"source": {"uses": source}})
+    assert all(word in str(found) for word in words), str(found)
+
+
+def test_data_takes_no_arguments():
+    (found,) = problems({"source": {"uses": [1, 2], "with": {"n": 1}}})
+    assert "remove `with`" in str(found)
+
+
+def test_a_built_in_stage_may_be_given_as_the_class_itself():
+    spec = load({"source": {"uses": range(3)}, "stages": [{"name": "b", "uses": Batch, "with": {"size": 2}}]})
+    assert spec.stages[0].target == Target(Batch, {"size": 2})
+    (found,) = problems({"source": {"uses": range(3)}, "stages": [{"name": "b", "uses": Batch}]})
+    assert "needs the argument `size`" in str(found)
+
+
+def test_a_pipeline_without_a_name_is_called_after_its_file(write):
+    text = "source: {uses: my_ops.read}\n"
+    assert load(write(text, "my train (2).yaml")).name == "my-train-2"
+    assert load(write(text, "(!).yaml")).name == "pipeline"
+    assert load({"source": {"uses": range(3)}}).name == "pipeline"
+    write("name: base\n" + text, "base.yaml")
+    assert load(write("extends: base.yaml\n", "top.yaml")).name == "base"
+
+
+def test_a_path_too_long_to_exist_is_no_file(write):
+    (found,) = problems(write(f"source: {{uses: './{'x' * 300}.py:f'}}\n"))
+    assert "no file" in str(found)
+    (found,) = problems(write(f"source: {{uses: torchvision.{'x' * 300}.f}}\n"))
+    assert "has no" in str(found)
 
 
 def test_a_source_of_another_kind_is_refused():

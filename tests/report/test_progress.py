@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -21,12 +22,17 @@ def at(seconds, items=1234, **more):
 @pytest.mark.parametrize(
     "progress, total, expected",
     [
-        (at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items  345/s  busiest decode"),
-        (at(20), None, "stagepipe: 20.0 s  1,234 items  345/s  busiest decode"),
+        (at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items  345 samples/s  busiest decode"),
+        (at(20), None, "stagepipe: 20.0 s  1,234 items  345 samples/s  busiest decode"),
         (
             at(1, 0, samples_per_s=0, busiest="", starting=("a", "b")),
             9,
-            "stagepipe: 1.0 s  0 of 9 items  0.0/s  starting a, b",
+            "stagepipe: 1.0 s  0 of 9 items  0.0 items/s  starting a, b",
+        ),
+        (
+            replace(at(3, 50, samples_per_s=0, busiest="", items_per_s=16.7), samples_out=0, items_out=0),
+            99,
+            "stagepipe: 3.0 s  50 of 99 items  17 items/s",
         ),
     ],
 )

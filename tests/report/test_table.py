@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from stagepipe.report import build
-from stagepipe.report.table import render
+from stagepipe.report.table import render, render_summary
 
 
 def drawn(report, width, encoding="utf-8"):
@@ -53,6 +53,25 @@ def test_a_failed_run_shows_its_status_and_the_first_line_of_its_error(make):
     text = drawn(build(make.record(make.stage(), status="failed", error="\nValueError: bad\n  File x")), 80)
     assert "thumbnails failed: ValueError: bad\n" in text
     assert "File x" not in text
+
+
+def test_a_failed_run_in_two_lines(make):
+    record = make.record(make.stage(), status="failed", error="ValueError: bad")
+    target = io.StringIO()
+    Console(file=target, width=200).print(render_summary(build(record)))
+    status, facts = target.getvalue().splitlines()
+    assert status == "thumbnails failed"
+    assert facts.startswith("1,000 items in, 1,000 out, ")
+    assert "10 s in all" in facts
+
+
+@pytest.mark.parametrize("width", range(40, 130))
+def test_a_number_is_not_parted_from_its_percent_sign(make, width):
+    record = make.record(make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.95, cpu=0.9))
+    panel = drawn(build(record), width).partition("Verdict")[2]
+    assert not any(line.strip("\u2502 ").startswith("%") for line in panel.splitlines())
+    assert "\u00a0" not in panel
+    assert max(cell_len(line) for line in panel.splitlines()[1:]) <= width
 
 
 def test_a_run_that_never_began_is_drawn(make):

@@ -28,13 +28,24 @@ def test_the_busiest_stage_is_the_limit_and_gets_workers(slow_decode):
     assert (verdict.kind, verdict.limited_by) == ("stage", "decode")
     assert verdict.fix == "stages.decode.workers=3"
     assert verdict.confidence > 0.8
-    assert "works 98 % of the time" in verdict.sentence
+    assert "works 98 % of the time once started" in verdict.sentence
     assert "blocked" in verdict.sentence
     assert "waits for input" in verdict.sentence
 
 
 def test_workers_are_not_given_beyond_the_cpus(slow_decode):
     assert judge(slow_decode(cpus=2)).fix == "stages.decode.workers=2"
+
+
+def test_where_nearly_every_cpu_is_used_no_worker_is_advised(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8, cpu=0.35),
+        make.stage("decode", busy=0.93, starved=0.02, cpu=0.9),
+        make.stage("augment", busy=0.3, starved=0.65, cpu=0.45),
+    )
+    verdict = judge(make.record(*stages, cpus=2))
+    assert (verdict.limited_by, verdict.fix) == ("decode", "")
+    assert "only 0.3 of 2 CPUs are free" in verdict.advice
 
 
 def test_a_stage_that_waits_for_the_network_gets_more_workers_than_there_are_cpus(make):

@@ -105,12 +105,49 @@ def test_a_batch_of_what_does_not_stack(inline):
     assert error.stage == "batch"
     assert error.item == "5"
     assert "`x`" in error.message
+    assert error.message.endswith("resize, crop or pad before Batch")
+    assert error.trace == "", "all its frames are ours"
 
 
 def test_a_result_that_cannot_be_pickled():
-    error = failure(pipeline(stage(f"{BAD}.unpicklable", name="bad"), stage("same")))
+    error = failure(pipeline(stage("dict"), stage(f"{BAD}.unpicklable_field", name="bad"), stage("same")))
     assert (error.stage, error.item) == ("bad", "5")
-    assert "pickle" in error.message
+    assert "cannot travel to the next process: inner.lock (_thread.lock): TypeError: cannot pickle" in error.message
+    assert error.trace == ""
+
+
+@pytest.mark.parametrize("function", ["writes_into_its_array", "writes_out"])
+def test_a_write_into_a_read_only_input_says_what_to_set(function):
+    error = failure(pipeline(stage("megabyte", name="made"), stage(f"{BAD}.{function}", name="bad")))
+    assert error.stage == "bad"
+    assert "read-only" in error.message
+    assert error.message.endswith("copy it, or set `mutable: true` on stage bad")
+    fused = stage(f"{BAD}.{function}", name="bad", fuse=True)
+    assert failure(pipeline(stage("megabyte"), stage("same", name="head"), fused)).message.endswith("on stage head")
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize(
+    "source", [{"uses": "stagepipe.sources.files", "with": {"glob": "/no/such/*"}}, {"uses": "no_such_module_at_all:f"}]
+)
+def test_a_stage_that_cannot_be_built_says_so_without_frames_of_ours(source, inline, monkeypatch):
+    monkeypatch.setattr("stagepipe.config.targets.TargetCheck.run", lambda *_: [])
+    error = failure(pipeline(stage("same"), source=source), inline=inline)
+    assert error.stage == "source"
+    assert error.message.startswith("stage source, worker 0: cannot be built: ")
+    assert "TargetError" not in error.message
+    assert error.trace == ""
+
+
+def test_breakpoint_in_a_worker_says_to_run_inline():
+    error = failure(pipeline(stage(f"{BAD}.stops_for_the_debugger", name="bad")))
+    assert "item 5: RuntimeError: breakpoint() in a worker process has no terminal; run with --inline" in error.message
+
+
+def test_the_users_own_debugger_is_left_alone(monkeypatch):
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    with Pipeline(pipeline(stage(f"{BAD}.stops_for_the_debugger"))) as running:
+        assert len(list(running)) == 20
 
 
 @pytest.mark.parametrize("reader", ["stage", "caller"])

@@ -162,7 +162,7 @@ def test_a_block_received_twice_is_still_known_when_one_of_its_leases_dies(line)
     one, two = (memory.lease(0, 0, LARGE, shared=True) for _ in range(2))
     del one
     memory.flush()
-    assert memory.find(address(two)) is two
+    assert memory.find(address(two), LARGE) is two
 
 
 def test_two_leases_on_one_block_in_one_item_travel_as_one():
@@ -183,6 +183,22 @@ def test_two_leases_on_one_block_in_one_item_travel_as_one():
         assert (arrived["one"] == arrived["two"]).all()
         del arrived
         assert line.settle() == 0
+
+
+def test_a_tensor_in_one_of_two_leases_on_a_block_is_sent_from_where_it_lies():
+    line = Line(Policy(2048))
+    with line.stack:
+        source, middle, _ = line.memories
+        line.first.send(np.arange(LARGE))
+        whole = line.first.receive()
+        source.arena.allocator.add(0, 1)  # as if a part of it had come in a second packet
+        shorter = middle.lease(0, 0, whole.nbytes // 2, shared=True)
+        tensor = torch.from_dlpack(torch.frombuffer(whole.base, dtype=torch.int64))[
+            LARGE // 4 : LARGE // 4 + LARGE // 2
+        ]
+        assert tensor.nbytes == shorter.nbytes
+        line.second.send(tensor)
+        assert torch.equal(line.second.receive(), tensor)
 
 
 def test_a_small_piece_of_a_block_is_copied_so_that_it_does_not_keep_the_block(line):
@@ -369,6 +385,7 @@ def test_the_training_loop_gets_a_copy_of_what_somebody_else_still_holds(line):
 
 def test_no_tensor_warns_that_its_array_is_read_only(any_way, recwarn):
     any_way.hop.carry([torch.zeros(3), torch.zeros(LARGE), torch.zeros(90, 90).bfloat16()])
+    torch.from_numpy(any_way.hop.carry(np.empty((0, 4))))
     assert [str(warning.message) for warning in recwarn] == []
 
 

@@ -81,6 +81,22 @@ def test_everything_that_can_leave_has_left_after_every_packet(case):
     assert (len(reorder), reorder.item, reorder.closed) == (0, len(items), len(items))
 
 
+@given(arrivals())
+def test_an_item_that_goes_straight_through_leaves_where_it_would_have_left(case):
+    items, packets = case
+    reorder, plain, out, expected = Reorder(0, None), Reorder(0, None), [], []
+    for one in packets:
+        plain.add(packet(one.kind, one.key, one.count))
+        expected += taken(plain)
+        if reorder.straight(one):
+            out += [(Kind.ITEM, one.key), ("end", one.key[0])]
+        else:
+            reorder.add(one)
+        out += taken(reorder)
+    assert out == expected
+    assert (reorder.item, reorder.closed, len(reorder)) == (len(items), len(items), 0)
+
+
 @given(arrivals(), st.data())
 def test_from_a_cursor_on_comes_what_is_behind_it_and_nothing_twice(case, data):
     items, packets = case

@@ -164,9 +164,9 @@ def test_every_send_is_timed_and_a_wait_is_not_the_price_of_the_hop(loop):
     encode, copy, send, wait = (Histogram.from_words(row) for row in loop.hop.send_words.reshape(4, WORDS))
     assert [h.count for h in (encode, copy, send, wait)] == [11] * 4
     assert wait.max_ns == loop.hop.sender.blocked_ns > 50_000_000
-    assert wait.max_ns + encode.max_ns < took
+    assert wait.max_ns < took
     assert copy.max_ns > 1000
-    assert send.sum_ns < took
+    assert encode.sum_ns + send.sum_ns < took
 
 
 def test_what_is_told_arrives_with_its_number(any_way):

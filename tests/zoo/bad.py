@@ -106,6 +106,27 @@ def unpicklable(item: Any) -> Any:
     return threading.Lock() if number_of(item) == AT else item
 
 
+def unpicklable_field(item: Any) -> Any:
+    number = number_of(item)
+    return {"id": number, "inner": {"ok": 1, "lock": threading.Lock() if number == AT else None}}
+
+
+def writes_into_its_array(item: dict[str, Any]) -> Any:
+    item["image"][0] = 1
+    return item
+
+
+def writes_out(item: dict[str, Any]) -> Any:
+    np.add(item["image"], 1, out=item["image"])
+    return item
+
+
+def stops_for_the_debugger(item: Any) -> Any:
+    if number_of(item) == AT:
+        breakpoint()  # noqa: T100 - what is tested
+    return item
+
+
 class Spiteful:
     """Goes in, but does not come out."""
 

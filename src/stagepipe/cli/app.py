@@ -1,4 +1,4 @@
-"""The `stagepipe` command: mounts the commands."""
+"""The `stagepipe` command: mounts the commands. Each imports the layers below when it runs, so that help is quick."""
 
 from __future__ import annotations
 

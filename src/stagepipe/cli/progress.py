@@ -6,11 +6,11 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from stagepipe.report.record import Progress
-
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
+
+    from stagepipe.report.record import Progress
 
 _EVERY_NS = 10_000_000_000
 """Time between two plain lines: the design's 10 s, so that the log of a night stays readable."""
@@ -60,7 +60,7 @@ class ProgressDisplay:
                 self._task,
                 total=self._total,
                 completed=progress.items_in,
-                rate=f"{_number(progress.samples_per_s)} samples/s",
+                rate=_rate(progress),
                 doing=_doing(progress),
             )
         elif progress.elapsed_ns >= self._next_line_ns:
@@ -73,10 +73,10 @@ def line(progress: Progress, total: int | None) -> str:
     """The plain line.
 
     >>> line(Progress(20 * 10**9, 1234, None, 1200, 1200, 345.2, (), "decode"), 2000)
-    'stagepipe: 20.0 s  1,234 of 2,000 items  345/s  busiest decode'
+    'stagepipe: 20.0 s  1,234 of 2,000 items  345 samples/s  busiest decode'
     """
     items = f"{progress.items_in:,} items" if total is None else f"{progress.items_in:,} of {total:,} items"
-    parts = [f"{progress.elapsed_ns / 1e9:.1f} s", items, f"{_number(progress.samples_per_s)}/s", _doing(progress)]
+    parts = [f"{progress.elapsed_ns / 1e9:.1f} s", items, _rate(progress), _doing(progress)]
     return "stagepipe: " + "  ".join(part for part in parts if part)
 
 
@@ -84,6 +84,13 @@ def _doing(progress: Progress) -> str:
     starting = f"starting {', '.join(progress.starting)}" if progress.starting else ""
     busiest = f"busiest {progress.busiest}" if progress.busiest else ""
     return "  ".join(part for part in (starting, busiest) if part)
+
+
+def _rate(progress: Progress) -> str:
+    """Samples a second; until the first one is out, the source's items: behind a large batch that takes a while."""
+    if progress.samples_out:
+        return f"{_number(progress.samples_per_s)} samples/s"
+    return f"{_number(progress.items_per_s)} items/s"
 
 
 def _number(rate: float) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stagepipe.core import UsageError
-from stagepipe.report import Report, to_json
+
+if TYPE_CHECKING:
+    from stagepipe.report import Report
 
 
 def check_report_path(path: Path) -> Path:
@@ -29,14 +32,16 @@ def check_report_path(path: Path) -> Path:
 
 def write_reports(report: Report, paths: list[Path]) -> None:
     """Write the report's JSON to each path."""
+    from stagepipe.report import to_json
+
     for path in paths:
         path.write_bytes(to_json(report))
 
 
 def show(report: Report) -> None:
-    """Print the table and the verdict on stdout."""
+    """Print the table and the verdict on stdout; of a failed run two lines, as its error follows."""
     from rich.console import Console
 
-    from stagepipe.report.table import render
+    from stagepipe.report.table import render, render_summary
 
-    Console().print(render(report))
+    Console().print(render_summary(report) if report.run.status == "failed" else render(report))

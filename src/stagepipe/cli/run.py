@@ -10,7 +10,6 @@ import typer
 from stagepipe.cli.problems import reported
 from stagepipe.cli.progress import ProgressDisplay
 from stagepipe.cli.reports import check_report_path, show, write_reports
-from stagepipe.engine import Pipeline, drain
 
 
 @reported()
@@ -26,6 +25,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
 ) -> None:
     """Run a pipeline. Exit status: 0 finished, 1 the run failed, 2 the config or the call is wrong, 130 interrupted."""
+    from stagepipe.engine import Pipeline, drain
+
     pipeline = Pipeline(config, overrides or [], inline=inline, limit=limit)
     paths = [check_report_path(path) for path in report or []]
     if pipeline.spec.report.json is not None:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from stagepipe import config
 from stagepipe.cli.problems import reported
 
 
@@ -17,6 +16,8 @@ def schema(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it here instead of printing it.")] = None,
 ) -> None:
     """Print the JSON Schema of configs; name it in a config's first line: # yaml-language-server: $schema=FILE."""
+    from stagepipe import config
+
     text = json.dumps(config.schema(), indent=2)
     if out is None:
         print(text)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from stagepipe.cli.problems import reported
-from stagepipe.config import load, outline
 
 
 @reported()
@@ -19,5 +18,7 @@ def validate(
     ] = None,
 ) -> None:
     """Check a config: every mistake at once, each at its place. Imports no target."""
+    from stagepipe.config import load, outline
+
     spec = load(config, overrides or [])
     print(f"ok: {spec.name}: {outline(spec)}")

@@ -1,4 +1,4 @@
-"""An OmegaConf object's own interpolations, put in by OmegaConf once overrides are laid over it. Imports it only if given.
+"""An OmegaConf object's own interpolations, put in by OmegaConf once overrides are laid over it. Pure.
 
 So an override of a variable reaches what refers to it. What OmegaConf cannot resolve (`${env:NAME}`, which is ours) is
 left for `references`.
@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from stagepipe.config.nodes import Entry, List, Map, Node, Scalar, from_plain, plain
+from stagepipe.config.nodes import Entry, List, Map, Node, from_plain, plain
 
 
 def is_omegaconf(source: object) -> bool:
@@ -33,7 +33,8 @@ class Interpolations:
 
     def put_in(self, root: Map) -> Map:
         """`root` (what `unresolved` has become) with the interpolations that OmegaConf knows put in."""
-        return self._inside(root, self._updated(plain(root)))
+        resolved: Map = self._inside(root, self._updated(plain(root)))
+        return resolved
 
     def _updated(self, values: Any) -> Any:
         """The OmegaConf object with other values, at its place in what it is a part of."""

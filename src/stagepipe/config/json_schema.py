@@ -22,7 +22,8 @@ def schema() -> dict[str, Any]:
     # A file that extends another may leave to it what every whole config has.
     made["anyOf"] = [{"required": made.pop("required")}, {"required": ["extends"]}]
     made["$defs"]["StageModel"]["required"] = ["name"]
-    made["$defs"]["TargetModel"].pop("required")
+    for target in ("TargetModel", "SourceModel"):
+        made["$defs"][target].pop("required")
     return {"$schema": DIALECT, "title": "stagepipe pipeline", **{k: v for k, v in made.items() if k != "title"}}
 
 

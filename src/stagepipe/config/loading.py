@@ -1,6 +1,6 @@
 """The way of a config from its source to a spec; in the process that was given it. Nothing of it has a side effect.
 
-read -> extends -> overrides -> OmegaConf's interpolations -> references -> keys and values -> keys together -> targets -> spec
+read -> extends -> overrides -> references (OmegaConf's first) -> keys and values -> keys together -> targets -> spec
 """
 
 from __future__ import annotations

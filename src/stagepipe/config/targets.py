@@ -68,7 +68,8 @@ class TargetCheck:
         uses = node.get("uses")
         if not isinstance(uses, Scalar):
             return
-        if isinstance(arguments, Map) and arguments.entries and not (callable(uses.value) or isinstance(uses.value, str)):
+        takes_some = callable(uses.value) or isinstance(uses.value, str)
+        if isinstance(arguments, Map) and arguments.entries and not takes_some:
             message = f"`uses` is an object ({type(uses.value).__name__}), which takes no arguments"
             self.problems.append(node.entries["with"].key_place.problem(message, "remove `with`"))
         callee = self._callee(uses)

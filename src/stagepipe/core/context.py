@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING, Any, Final
 
 from stagepipe.core.ids import Key
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike
 
 
 class _Skip:
@@ -54,6 +55,8 @@ class Context:
     @cached_property
     def rng(self) -> np.random.Generator:
         """A generator seeded by (seed, epoch, stage, item): the same draws with any number of workers."""
+        import numpy as np
+
         return np.random.default_rng(seed_of(self.seed, self.epoch, self.stage, self.item))
 
 
@@ -81,7 +84,7 @@ def context() -> Context:
     return current.context
 
 
-def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = np.float32) -> Any:
+def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = "float32") -> Any:
     """An uninitialised array in the worker's outgoing shared memory: returning it (or a view of it) copies nothing.
 
     `dtype` is a NumPy dtype (the result is an ndarray) or a torch dtype (the result is a CPU tensor). Small ones, and
@@ -100,4 +103,6 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = np.float32) -> 
 
         tensor_dtype: Any = dtype
         return torch.empty(dims, dtype=tensor_dtype)
+    import numpy as np
+
     return np.empty(dims, dtype)

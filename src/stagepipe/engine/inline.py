@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from typing import Any, Self
 
 from stagepipe.core import SKIP, Key, RunError, UsageError
+from stagepipe.engine.rate import Rate
 from stagepipe.plan import Plan, ProcessPlan, Role
 from stagepipe.report import Progress
 from stagepipe.runtime.chain import Box, Chain
@@ -134,6 +135,8 @@ class InlineRun:
         self._source = source
         self._first = _StageProcess(fused, following)
         self._reader = SourceReader(source.target, plan.seed, plan.limit)
+        self._read = 0
+        self._samples_rate, self._items_rate = Rate(), Rate()
 
     def _built(self, process: ProcessPlan) -> list[Stage]:
         plan = self.plan
@@ -171,6 +174,7 @@ class InlineRun:
             if not self._source.timed((at,), partial(self._reader.read, box)):
                 break
             self._source.count((at,))
+            self._read += 1
             if box[0] is not SKIP:
                 self._first.item((at,), box, 1, b"")
             at += 1
@@ -187,8 +191,17 @@ class InlineRun:
 
     def progress(self) -> Progress:
         """Where the run stands."""
+        now = perf_counter_ns()
         return Progress(
-            perf_counter_ns() - self._begun_ns, self.items, self._reader.total, self.items, self.samples, 0.0, (), ""
+            elapsed_ns=now - self._begun_ns,
+            items_in=self._read,
+            items_total=self._reader.total,
+            items_out=self.items,
+            samples_out=self.samples,
+            samples_per_s=self._samples_rate.per_s(now, self.samples),
+            starting=(),
+            busiest="",
+            items_per_s=self._items_rate.per_s(now, self._read),
         )
 
     def close(self) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
+
+import zmq
 
 from stagepipe.core import Cursor, RunError
 from stagepipe.engine.recording import Sampler, record_of
@@ -13,6 +18,24 @@ from stagepipe.plan import Plan
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer
 from stagepipe.runtime.supervisor import Supervisor
+
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+
+
+@contextmanager
+def _limits_told(plan: Plan) -> Iterator[None]:
+    """A limit of the system that a start runs into, as RunError with the mend."""
+    try:
+        yield
+    except (OSError, zmq.ZMQError) as error:
+        workers = sum(process.workers for process in plan.processes)
+        if error.errno in _TOO_MANY:
+            mend = "allow more (`ulimit -n 4096`) or set fewer `workers`: each takes about six descriptors here"
+        elif error.errno == errno.ENOMEM:
+            mend = "set a smaller `memory` or fewer `workers`, or lift the limit (`ulimit -v`, the container's)"
+        else:
+            raise
+        raise RunError(f"cannot start {workers} workers: {os.strerror(error.errno)}; {mend}") from error
 
 
 class LocalRun:
@@ -22,8 +45,13 @@ class LocalRun:
         """Start the workers."""
         self.plan = plan
         self._begun_ns = perf_counter_ns()
-        self._supervisor = Supervisor(plan)
-        self._consumer = Consumer(self._supervisor)
+        with _limits_told(plan):
+            self._supervisor = Supervisor(plan)
+            try:
+                self._consumer = Consumer(self._supervisor)
+            except BaseException:
+                self._supervisor.close()
+                raise
         self._sampler = Sampler(self._supervisor)
         self._status = "finished"
         self._error: str | None = None

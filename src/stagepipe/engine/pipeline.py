@@ -26,12 +26,14 @@ class Pipeline:
     an OmegaConf object; `overrides` are texts such as `"stages.decode.workers=8"`. With `inline` everything runs in
     this process. `limit` ends an epoch after so many source items.
 
-    >>> from stagepipe import Pipeline
-    >>> config = {"source": {"uses": range, "with": {}}, "stages": []}  # doctest: +SKIP
-    >>> with Pipeline("thumbnails.yaml", ["stages.decode.workers=2"]) as pipeline:  # doctest: +SKIP
-    ...     for item in pipeline:
-    ...         ...
-    ...     print(pipeline.report().verdict.sentence)
+    >>> def square(number):
+    ...     return number * number
+    >>> config = {"source": {"uses": range(4)}, "stages": [{"name": "square", "uses": square, "workers": 2}]}
+    >>> with Pipeline(config) as pipeline:
+    ...     print(list(pipeline))
+    [0, 1, 4, 9]
+    >>> pipeline.report().run.items_out
+    4
 
     Raises ConfigError with all the config's problems at once; RunError, while iterating, when the run fails.
     What is yielded is the caller's own and writable; arrays lie in shared memory, which is used again when the last

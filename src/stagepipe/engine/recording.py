@@ -8,6 +8,7 @@ from operator import add
 from pathlib import Path
 from time import perf_counter_ns
 
+from stagepipe.engine.rate import Rate
 from stagepipe.plan import SINK, TIMING_HOW, HopPlan, Role, explain, host
 from stagepipe.report import HopRecord, Progress, RunRecord, SlowItem, StageRecord
 from stagepipe.report.record import PHASES
@@ -30,8 +31,7 @@ class Sampler:
         self.rss_bytes: dict[int, int] = {}
         self.pss_bytes: dict[int, int] = {}
         self._busy: dict[int, int] = {}
-        self._before = (self._begun_ns, 0)
-        self._rate = 0.0
+        self._samples_rate, self._items_rate = Rate(), Rate()
 
     def sample_memory(self) -> None:
         """Resident and proportional memory of each worker that runs."""
@@ -44,13 +44,9 @@ class Sampler:
                         table[number] = int(rest.split()[0]) * 1024
 
     def progress(self, consumer: Consumer, *, finished: bool) -> Progress:
-        """Where the run stands now; the rate is over the time since the last call."""
+        """Where the run stands now."""
         supervisor = self._supervisor
         now = perf_counter_ns()
-        then, samples = self._before
-        if now - then > 100_000_000:  # noqa: PLR2004 - a rate over less than 0.1 s says little
-            self._rate = (consumer.samples - samples) * 1e9 / (now - then)
-            self._before = (now, consumer.samples)
         source = supervisor.board.region(0)
         total = source[Word.TOTAL]
         return Progress(
@@ -59,7 +55,8 @@ class Sampler:
             items_total=total - 1 if total else None,
             items_out=consumer.items,
             samples_out=consumer.samples,
-            samples_per_s=self._rate,
+            samples_per_s=self._samples_rate.per_s(now, consumer.samples),
+            items_per_s=self._items_rate.per_s(now, source[Word.SENT]),
             starting=supervisor.starting(),
             busiest=self._busiest(),
             finished=finished,

@@ -23,6 +23,9 @@ _MOST_TIMES = 4
 _LEAST_CPU = 0.05
 """CPUs that a worker that only waits (a network, a disk) is still counted with."""
 
+_ROOM = 0.75
+"""Share of what a worker takes (of one CPU at most) that must be free for one more to be worth it."""
+
 _THREADED = 1.3
 """CPU time over working time from which a worker runs several threads at once."""
 
@@ -129,11 +132,15 @@ def _fuse(hop: HopRecord, load: Load | None, record: RunRecord, loads: tuple[Loa
 
 
 def _more_workers(load: Load, second: Load | None, record: RunRecord) -> Advice:
-    """As many as bring this process level with the next, as far as the CPUs go; at least one more."""
+    """As many as bring this process level with the next, as far as the CPUs go; none where they are nearly all used."""
     ahead = load.use / max(second.use if second is not None else 0.0, 1 / _MOST_TIMES)
     level = math.ceil(load.workers * min(ahead, _MOST_TIMES))
     cpu_each = max(load.cpu_ns / max(load.active_ns, 1), _LEAST_CPU) if load.cpu_ns else 1.0
     spare = max(record.cpus - cpus_used(record), 0.0)
+    free = f"{spare:.1f} of {record.cpus} CPUs are free"
+    if spare < _ROOM * min(cpu_each, 1.0):
+        words = f"There is no edit to give: only {free}. Make {load.costliest} cheaper, or take more CPUs."
+        return Advice("", words)
     workers = max(load.workers + 1, min(level, load.workers + int(spare / cpu_each)))
-    words = f"Give {load.name} {workers} workers instead of {load.workers}: {spare:.1f} of {record.cpus} CPUs are free."
+    words = f"Give {load.name} {workers} workers instead of {load.workers}: {free}."
     return Advice(f"stages.{load.name}.workers={workers}", words)

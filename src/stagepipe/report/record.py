@@ -117,3 +117,4 @@ class Progress:
     starting: tuple[str, ...]  # stages whose workers are not all ready
     busiest: str  # the stage with the largest share of busy workers, "" while unknown
     finished: bool = False
+    items_per_s: float = 0.0  # of the source: what there is to tell until the first sample is out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -34,6 +36,8 @@ _ROWS = 5
 
 _WHOLE = 100
 """Samples per second from which a decimal says nothing."""
+
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 _STATUS = {"finished": "green", "failed": "red", "interrupted": "yellow"}
 
@@ -77,9 +81,19 @@ class _View:
         yield _verdict(report)
 
 
+def render_summary(report: Report) -> RenderableType:
+    """Two lines, for a run that failed: its error, which is said besides, is what counts then."""
+    return Group(_status(report), Text(", ".join(_run_facts(report.run))))
+
+
+def _status(report: Report) -> Text:
+    status = report.run.status
+    return Text.assemble((report.name, "bold"), " ", (status, f"bold {_STATUS.get(status, 'default')}"))
+
+
 def _run_lines(report: Report) -> Iterator[RenderableType]:
     run = report.run
-    line = Text.assemble((report.name, "bold"), " ", (run.status, f"bold {_STATUS.get(run.status, 'default')}"))
+    line = _status(report)
     if run.error:
         line.append(f": {(run.error.strip().splitlines() or [''])[0]}", style="red")
     yield line
@@ -223,11 +237,24 @@ def _some(title: str, lines: Sequence[str]) -> Iterator[RenderableType]:
         yield Padding(Text((line.splitlines() or [""])[0]), (0, 0, 0, 2), expand=False)
 
 
+@dataclass(frozen=True)
+class _Prose:
+    """Text whose lines do not break between a number and its %; rich's own wrapping breaks at any blank."""
+
+    text: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kept = self.text.replace(" %", f"{_NO_BREAK}%")
+        for line in textwrap.wrap(kept, options.max_width, break_on_hyphens=False):
+            yield Text(line.replace(_NO_BREAK, " "), style=self.style)
+
+
 def _verdict(report: Report) -> Panel:
     verdict = report.verdict
-    lines = [Text(verdict.sentence, style="bold")]
+    lines: list[RenderableType] = [_Prose(verdict.sentence, "bold")]
     if verdict.advice:
-        lines.append(Text(verdict.advice))
+        lines.append(_Prose(verdict.advice))
     if verdict.fix:
         lines.append(Text.assemble("try: ", (verdict.fix, "bold green")))
     return Panel(

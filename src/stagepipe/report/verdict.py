@@ -110,7 +110,7 @@ def _busiest(case: _Case) -> Verdict:
     hop = _heaviest_hop(case.top, case.record)
     if hop is not None:
         return _hop(hop, case)
-    name, use = case.top.costliest, f"{_percent(case.top.use)} of the time{_witnesses(case)}"
+    name, use = case.top.costliest, f"{_percent(case.top.use)} of the time once started{_witnesses(case)}"
     confidence = _confidence(case)
     if name == CONSUMER:
         sentence = f"The consumer is the limit: it works {use}."
@@ -137,7 +137,7 @@ def _heaviest_hop(load: Load, record: RunRecord) -> HopRecord | None:
 def _hop(hop: HopRecord, case: _Case) -> Verdict:
     sentence = (
         f"The hop {_label(hop)} is the limit: {_price(hop)}, more than the work at its ends; "
-        f"{case.top.name} is at work {_percent(case.top.use)} of the time."
+        f"{case.top.name} is at work {_percent(case.top.use)} of the time once started."
     )
     advice = for_hop(hop, case.top, case.record, case.loads)
     return _verdict(_label(hop), "hop", _confidence(case), sentence, advice)
@@ -161,7 +161,7 @@ def _full_machine(case: _Case) -> Verdict:
 
 def _nobody(case: _Case) -> Verdict:
     source = case.loads[0]
-    busiest = f"the most used, {case.top.name}, works {_percent(case.top.use)} of the time"
+    busiest = f"the most used, {case.top.name}, works {_percent(case.top.use)} of the time once started"
     if source.blocked < _NO_ROOM or case.top is source:
         advice = Advice("", "There is no edit to give: measure a longer run, on a machine that does nothing else.")
         return _verdict("", "none", 0.2, f"Nothing stands out: {busiest}.", advice)

@@ -1,4 +1,4 @@
-"""What a failure says: the message with its mend, and the traceback as far as it is the user's. In workers and inline."""
+"""What a failure says: the message with its mend, and the traceback as far as it is the user's. In every process."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _culprit(value: Any, path: str = "", depth: int = 0) -> tuple[str, Any]:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((f"[{key!r}]", inner) for key, inner in value.items())
+        yield from ((f".{key}", inner) for key, inner in value.items())
     elif isinstance(value, list | tuple):
         yield from ((f"[{at}]", inner) for at, inner in enumerate(value))
     elif is_dataclass(value) and not isinstance(value, type):

@@ -59,7 +59,9 @@ def reduce_array(array: Array, note: Note) -> Any:
 
 def rebuild_array(number: int, dtype: Any, shape: tuple[int, ...]) -> Array:
     """The array over buffer `number`."""
-    array: Array = np.empty(shape, dtype) if number < 0 else np.ndarray(shape, dtype, incoming.buffers[number])
+    if number < 0:  # nothing to protect; and torch warns of a read-only array, be it empty
+        return np.empty(shape, dtype)
+    array: Array = np.ndarray(shape, dtype, incoming.buffers[number])
     if incoming.readonly:
         array.setflags(write=False)
     return array

@@ -113,7 +113,7 @@ class Encoder:
             base = base.base
         if base is None or isinstance(base, bytes):
             return None
-        return self._memory.find(array.__array_interface__["data"][0])
+        return self._memory.find(array.__array_interface__["data"][0], array.nbytes)
 
     def _out_of_band(self, buffer: pickle.PickleBuffer) -> bool:
         """True leaves the buffer in the pickle: one that is not contiguous, or empty."""

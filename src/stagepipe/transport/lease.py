@@ -143,18 +143,18 @@ class Memory:
         self.leased += 1
         return lease
 
-    def find(self, address: int) -> Lease | None:
-        """The lease in whose block `address` lies: for tensors, which do not name what they are over."""
+    def find(self, address: int, nbytes: int) -> Lease | None:
+        """The lease that these bytes lie in: for tensors, which do not name what they are over."""
         for mapping in self._mappings.values():
             if address in mapping:
-                return self._find(mapping.number, address - mapping.address)
+                return self._find(mapping.number, address - mapping.address, nbytes)
         return None
 
-    def _find(self, number: int, offset: int) -> Lease | None:
+    def _find(self, number: int, offset: int, nbytes: int) -> Lease | None:
         for (arena, block), reference in self._live.items():
             if arena == number and block <= offset:
                 lease = reference()
-                if lease is not None and offset < block + lease.size:
+                if lease is not None and offset + nbytes <= block + lease.size:
                     return lease
         return None
 

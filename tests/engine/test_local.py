@@ -1,0 +1,29 @@
+"""A limit of the system is said in words, with what to change."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.zoo.pipelines import pipeline, stage
+
+SCRIPT = """
+import resource
+from stagepipe import Pipeline, RunError
+resource.setrlimit(resource.RLIMIT_{limit}, ({value}, resource.getrlimit(resource.RLIMIT_{limit})[1]))
+try:
+    with Pipeline({config!r}) as running:
+        list(running)
+except RunError as error:
+    print(error)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_too_many_open_files():
+    config = pipeline(stage("same", workers=40))
+    script = SCRIPT.format(limit="NOFILE", value=60, config=config)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("cannot start 41 workers: Too many open files; ")
+    assert "ulimit -n" in done.stdout

@@ -1,0 +1,35 @@
+"""The public face does what its docstring shows, and takes sources and stages as Python has them."""
+
+import doctest
+
+import pytest
+
+from stagepipe import ConfigError, Pipeline, stages
+from stagepipe.engine import pipeline as module
+from tests.zoo.pipelines import outputs, plain
+from tests.zoo.stages import double
+
+pytestmark = pytest.mark.timeout(40)
+
+
+def test_the_example_of_the_docstring():
+    (example,) = doctest.DocTestFinder(recurse=False).find(Pipeline, "Pipeline", module, globs={"Pipeline": Pipeline})
+    assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_list_and_the_class_of_a_stage_need_no_path(inline):
+    chain = [{"name": "double", "uses": double}, {"name": "batch", "uses": stages.Batch, "with": {"size": 2}}]
+    found = outputs({"source": {"uses": [3, 4, 5]}, "stages": chain}, inline=inline, epochs=2)
+    assert found == [("array", "int64", [6, 8]), ("array", "int64", [10])] * 2
+
+
+def test_a_long_list_of_anything_is_not_read_as_a_config():
+    items = [{"uses": "no.such.thing", "label": "${nowhere}"}] * 60_000
+    with Pipeline({"source": {"uses": items}}, inline=True, limit=3) as running:
+        assert [plain(item) for item in running] == items[:3]
+
+
+def test_a_generator_that_has_begun_is_refused_before_anything_starts():
+    with pytest.raises(ConfigError, match="pass the function that makes it"):
+        Pipeline({"source": {"uses": (n for n in range(3))}})
