@@ -35,9 +35,20 @@ def children() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """A folder for temporary files of this test's runs alone: others are going on on this machine."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
 def traces() -> set[str]:
-    folders = (Path(tempfile.gettempdir()), Path("/dev/shm"))
-    return {str(path) for folder in folders if folder.is_dir() for path in folder.glob("*stagepipe*")}
+    shared = Path("/dev/shm")
+    found = {str(path) for path in Path(tempfile.gettempdir()).iterdir()}
+    return found | {str(path) for path in (shared.glob("*stagepipe*") if shared.is_dir() else ())}
 
 
 def marked(marker: str) -> list[int]:
@@ -120,15 +131,14 @@ def test_children_that_a_stage_started_are_ended_too():
 
 
 @pytest.fixture
-def endless(tmp_path, monkeypatch):
+def endless(tmp_path, temporary):
     """A run of the command that would go on for long, its report's path, and a marker of all its processes."""
     config = tmp_path / "endless.yaml"
     config.write_text(CONFIG)
     marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
     name, value = marker.split("=")
-    environment = {**os.environ, name: value, "TMPDIR": str(tmp_path / "tmp")}
+    environment = {**os.environ, name: value}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    (tmp_path / "tmp").mkdir()
     command = [
         str(Path(sys.executable).parent / "stagepipe"),
         "run",
@@ -142,15 +152,15 @@ def endless(tmp_path, monkeypatch):
         while len(marked(marker)) < 5 and time.monotonic() < deadline:
             time.sleep(0.1)
         # Once all workers have connected, the control socket has no name; killed before, its folder would stay.
-        while list((tmp_path / "tmp").iterdir()) and time.monotonic() < deadline:
+        while list(temporary.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(0.5)
         yield process, marker, tmp_path
         process.kill()
 
 
-def all_gone(marker: str) -> bool:
-    deadline = time.monotonic() + GONE_S
+def all_gone(marker: str, within_s: float = GONE_S) -> bool:
+    deadline = time.monotonic() + within_s
     while marked(marker) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not marked(marker)
@@ -162,7 +172,7 @@ def test_ctrl_c_ends_with_130_and_the_report_is_written(endless):
     assert process.wait(10) == 130
     assert all_gone(marker)
     assert '"status":"interrupted"' in (folder / "r.json").read_text().replace(": ", ":")
-    assert list((folder / "tmp").iterdir()) == []
+    assert list((folder / "temporary").iterdir()) == []
     assert "Traceback" not in process.stderr.read()
 
 
@@ -183,7 +193,7 @@ def test_when_the_main_process_is_killed_nothing_is_left(endless, number):
     process.wait(10)
     assert all_gone(marker)
     assert traces() <= before
-    assert list((folder / "tmp").iterdir()) == []
+    assert list((folder / "temporary").iterdir()) == []
 
 
 def test_the_supervisors_death_takes_workers_that_hang_and_those_that_start(tmp_path):
@@ -204,19 +214,11 @@ def test_the_supervisors_death_takes_workers_that_hang_and_those_that_start(tmp_
         process.stdout.readline()
         process.kill()
         process.wait(5)
-    assert all_gone(marker)
+    assert all_gone(marker, 15), "one that is still importing sees it when it has done so"
 
 
-@pytest.fixture
-def _no_files_in_dev_shm():
-    before = set(Path("/dev/shm").iterdir())
-    yield
-    assert set(Path("/dev/shm").iterdir()) <= before
-
-
-@pytest.mark.usefixtures("_no_files_in_dev_shm")
 def test_shared_memory_has_no_name():
     with Pipeline(pipeline(stage("megabyte"), batch(2), source=4)) as running:
         items = iter(running)
         next(items)
-        assert traces() == set() or all("stagepipe-" in path for path in traces())
+        assert traces() == set()
