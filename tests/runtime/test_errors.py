@@ -110,7 +110,7 @@ def test_a_batch_of_what_does_not_stack(inline):
 
 
 def test_a_result_that_cannot_be_pickled():
-    error = failure(pipeline(stage("dict"), stage(f"{BAD}.unpicklable_field", name="bad"), stage("same")))
+    error = failure(pipeline(stage("to_dict"), stage(f"{BAD}.unpicklable_field", name="bad"), stage("same")))
     assert (error.stage, error.item) == ("bad", "5")
     assert "cannot travel to the next process: inner.lock (_thread.lock): TypeError: cannot pickle" in error.message
     assert error.trace == ""

@@ -26,6 +26,8 @@ from stagepipe.transport import (
 
 NEVER = 1 << 62
 LIMIT = 256 << 20
+LARGE = 100_000
+"""Elements of an array that goes to shared memory."""
 
 WAYS = {
     "auto": (Policy(2048), make_pipe),
@@ -137,3 +139,16 @@ def address(array: Any) -> int:
 def lies_in(array: Any, memory: Memory, arena: int) -> bool:
     """Whether it lies in an arena as that process has it mapped."""
     return address(array) in memory._mappings[arena]
+
+
+def loaned(memory: Memory, shape: tuple[int, ...] = (LARGE,), dtype: Any = np.uint8) -> np.ndarray:
+    """What `stagepipe.empty` gives a stage."""
+    return np.ndarray(shape, dtype, memory.loan(int(np.prod(shape)) * np.dtype(dtype).itemsize))
+
+
+def loaned_tensor(memory: Memory, shape: tuple[int, ...]) -> Any:
+    """The same as a float32 tensor."""
+    import torch  # not by those who look at what is imported
+
+    nbytes = int(np.prod(shape)) * 4
+    return torch.frombuffer(memory.loan(nbytes), dtype=torch.float32).reshape(shape)

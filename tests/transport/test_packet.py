@@ -150,3 +150,19 @@ def test_a_pickle_that_calls_for_what_is_not_there_is_refused(damaged):
 def test_the_kind_has_one_place_in_packets_and_fragments():
     assert pack(Kind.END, (1, (0,), 1, b""))[KIND_AT] == Kind.END
     assert Flag.STREAM | Flag.TABLE == 3
+
+
+@pytest.mark.parametrize(
+    "where,said",
+    [
+        ((INLINE, 0, 0, 0, 4000, 97), "bytes past its packet"),
+        ((77, 0, 0, 0, 0, 9), r"names arena 77; this process knows \[0\]"),
+        ((0, 0, 0, 1 << 40, 0, 9), "bytes past arena 0"),
+        ((0, 0, 0, 0, 1 << 40, 9), "bytes past arena 0"),
+    ],
+)
+def test_a_descriptor_that_points_at_nothing_says_where_it_points(damaged, where, said):
+    os.write(damaged.hop.pipe.write_fd, pack(Kind.ITEM, (1, (0,), 1, b""), descriptors=[where, where]))
+    with pytest.raises(TransportError, match=said):
+        damaged.hop.receiver.receive(1)
+    damaged.after.gone.clear()

@@ -13,8 +13,7 @@ from stagepipe.core import TransportError
 from stagepipe.timing import WORDS, Histogram
 from stagepipe.transport import Kind, Policy, receiver
 from stagepipe.transport.packet import pack
-from tests.transport.loop import Loop
-from tests.transport.test_lease import LARGE
+from tests.transport.loop import LARGE, Loop
 
 
 def test_a_packet_of_the_past_is_dropped_and_its_blocks_given_back(loop):

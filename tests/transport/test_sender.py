@@ -14,8 +14,7 @@ import torch
 from stagepipe.core import ArenaFullError, TransportError
 from stagepipe.timing import WORDS, Histogram
 from stagepipe.transport import Kind, Policy, make_pipe
-from tests.transport.loop import Hop, Line, Loop, Processes
-from tests.transport.test_lease import LARGE, loaned
+from tests.transport.loop import LARGE, Hop, Line, Loop, Processes, loaned
 
 
 def fill(pipe):
