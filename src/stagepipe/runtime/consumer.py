@@ -17,6 +17,7 @@ from stagepipe.transport import Kind, Memory, Received, Receiver, Reorder
 
 _FLUSH_NS = 100_000_000
 _THIN = 512
+_LOOK_EVERY = 4
 _FEW = 8
 """Leases that any caller may hold: the item in hand, and those of the last few that are not given back yet."""
 
@@ -56,6 +57,7 @@ class Consumer:
         self.wait_ns = self.busy_ns = 0
         self.delivered: list[tuple[int, int]] = []
         self._every = 1
+        self._held_bytes = 0
         self.begun_ns = perf_counter_ns()
         self.ended_ns = 0
 
@@ -117,14 +119,23 @@ class Consumer:
                 return
 
     def _receive(self) -> Received | None:
-        # A caller that keeps items gets copies from some point on, so that shared memory is left to work with.
-        self._receiver.private = (
-            self._memory.leased > _FEW and self._supervisor.board.live_bytes() > self._plan.memory_bytes // 2
-        )
+        if self._memory.leased > _FEW:
+            self._look_at_held()
+        elif self._held_bytes:
+            self._hold(0)
         try:
             return self._receiver.receive(self._generation)
         except TransportError as error:
             raise RunError(f"sink: {error}", stage=SINK, worker=0) from error
+
+    def _look_at_held(self) -> None:
+        """A caller that keeps items gets copies from some point on, so that shared memory is left to work with."""
+        if not self.items % _LOOK_EVERY:
+            self._hold(self._memory.held_bytes())
+
+    def _hold(self, nbytes: int) -> None:
+        self._held_bytes = self._region[Word.HELD_BYTES] = nbytes
+        self._receiver.private = nbytes > self._plan.memory_bytes // 3
 
     def _seek(self, epoch: int, cursor: Cursor) -> None:
         self._upstream, self._item, self._last = cursor.upstream, cursor.item, cursor.last

@@ -16,6 +16,8 @@ _ROOMY_BYTES = 16 << 20
 today's processors nearly hold."""
 _LOOK_EVERY = 8
 _SLOW_START = 4
+_FORGET = 0.98
+"""How fast the memory of an item of the past is forgotten, a look: fifty looks leave a third of it."""
 
 
 class Gate:
@@ -25,11 +27,13 @@ class Gate:
         self, board: Board, stretch: int, bells: tuple[Bell, Bell], memory_bytes: int, tick: Callable[[], None]
     ) -> None:
         """`bells` end a wait: the stretch's order point rings one, a seek or the end the other; `tick` runs before."""
-        self._board, self._stretch, self._memory_bytes, self._tick = board, stretch, memory_bytes, tick
+        self._board, self._stretch, self._tick = board, stretch, tick
+        self._limit_bytes = memory_bytes * _MEMORY_SHARE
         self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
         self.blocked_ns = 0
         self._window = self._roomy = self._consumed = self._live = self._room = self._grown = 0
+        self._held = 0
         self._item_bytes = 0.0
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
@@ -41,12 +45,17 @@ class Gate:
 
     def admits(self, number: int) -> bool:
         """Whether item `number` may enter now. One may always enter an empty stretch."""
-        if number - self._consumed >= self._room or not number % _LOOK_EVERY:
+        full = number - self._consumed >= self._room
+        if full or not number % _LOOK_EVERY or self._live + _LOOK_EVERY * self._item_bytes > self._limit_bytes:
             self._look(number)
         under_way = number - self._consumed
         if under_way <= 0:
             return True
-        return under_way < self._room and self._live + self._item_bytes <= self._memory_bytes * _MEMORY_SHARE
+        if under_way >= self._room:
+            return False
+        # What is under way may not have its memory yet: each will take what those before it took.
+        expected = self._held + under_way * self._item_bytes
+        return max(self._live, expected) + self._item_bytes <= self._limit_bytes
 
     def _look(self, number: int) -> None:
         self._live = self._board.live_bytes()
@@ -54,8 +63,9 @@ class Gate:
         if consumed is not None and consumed > self._consumed:
             self._grown = min(self._grown + 2 * (consumed - self._consumed), self._roomy)
             self._consumed = consumed
+        self._held = self._board.held_bytes()
         under_way = max(number - self._consumed, 1)
-        self._item_bytes += (self._live / under_way - self._item_bytes) / 4
+        self._item_bytes = max((self._live - self._held) / under_way, self._item_bytes * _FORGET)
         fitting = int(_ROOMY_BYTES / max(self._item_bytes, 1.0))
         self._room = min(max(self._window, min(fitting, self._roomy)), self._grown)
 

@@ -55,6 +55,7 @@ class Word(IntEnum):
     SENT = 19  # items that the source has sent, all epochs together
     STATE = 20
     STOPPED_NS = 21
+    HELD_BYTES = 22  # by the consumer: what its caller keeps
     LAST = 31
 
 
@@ -127,6 +128,10 @@ class Board:
         """Shared memory in use in all arenas."""
         words = self.words
         return sum([words[at] for at in self._live])
+
+    def held_bytes(self) -> int:
+        """Shared memory that the consumer's caller keeps. The consumer is the last process."""
+        return self.words[self._live[-1] - Word.LIVE_BYTES + Word.HELD_BYTES]
 
     def consumed(self, stretch: int, generation: int) -> int | None:
         """How many items of a stretch its order point has consumed; None if it has not entered this generation."""

@@ -79,8 +79,9 @@ class Bell:
 
     def ring(self) -> None:
         """End the wait that is going on, or the next one."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_write(self.fd, 1)
+        if self.fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self.fd, 1)
 
     def hush(self) -> None:
         """Forget the rings so far."""
@@ -95,8 +96,9 @@ class Bell:
             self.hush()
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptor. A ring after that reaches nobody."""
         os.close(self.fd)
+        self.fd = -1
 
 
 class Waiter:
