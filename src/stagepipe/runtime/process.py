@@ -20,13 +20,32 @@ class WorkerProcess:
     """A worker that was started. Owns its pidfd, its life pipe and the memfd of its last words."""
 
     def __init__(self, place: WorkerPlace, launch: Launch, life_write_fd: int) -> None:
-        """Start it. `life_write_fd` stays open in this process alone, as long as the worker is to live."""
+        """Start it. `life_write_fd`, taken over, stays open in this process alone, as long as the worker is to live."""
         self.place = place
-        self._life_fd = life_write_fd
-        self._crash_fd = os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC)
+        self.ready = False
+        self._fds = [life_write_fd]
+        try:
+            self._crash_fd = self._own(os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC))
+            self._popen = self._spawn(launch)
+            self.pid = self._popen.pid
+            self.pidfd = self._own(os.pidfd_open(self.pid))
+        except BaseException:
+            self._close_fds()
+            raise
+
+    def _own(self, fd: int) -> int:
+        self._fds.append(fd)
+        return fd
+
+    def _close_fds(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+
+    def _spawn(self, launch: Launch) -> subprocess.Popen[bytes]:
         launch_fd = write_launch(launch)
         try:
-            self._popen = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-P", "-m", "stagepipe.worker", str(launch_fd), str(self._crash_fd)],
                 pass_fds=sorted({launch_fd, self._crash_fd, *launch.fds}),
                 env=_environment(launch),
@@ -35,9 +54,6 @@ class WorkerProcess:
             )
         finally:
             os.close(launch_fd)
-        self.pid = self._popen.pid
-        self.pidfd = os.pidfd_open(self.pid)
-        self.ready = False
 
     @property
     def name(self) -> str:
@@ -86,9 +102,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Give back its descriptors; it has ended. What it forked and left behind is ended too."""
         self.signal(signal.SIGKILL)
-        for fd in (self.pidfd, self._life_fd, self._crash_fd):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        self._close_fds()
 
 
 def _environment(launch: Launch) -> Mapping[str, str]:

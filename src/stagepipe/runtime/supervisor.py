@@ -44,9 +44,6 @@ class Supervisor:
         self.failure: RunError | None = None
         self._failed_generation = 0
         self.full: Full | None = None
-        self.bell = Bell()
-        self.resources = Resources(plan)
-        self.board = self.resources.board()
         self.workers: dict[int, WorkerProcess] = {}
         self.windows = [stretch.window for stretch in plan.stretches]
         self.roomy_windows = [stretch.roomy_window for stretch in plan.stretches]
@@ -54,23 +51,34 @@ class Supervisor:
         self._stopping = self._finishing = False
         self._outbox: deque[tuple[int, bytes]] = deque()
         self._seek: Seek | None = None
-        self._wake = Bell()
-        self._folder = Path(tempfile.mkdtemp(prefix="stagepipe-"))
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._address = f"ipc://{self._folder / 'control'}"
         self._lock = threading.Lock()
+        self._owned = contextlib.ExitStack()
         try:
+            self.bell, self._wake = self._bell(), self._bell()
+            self.resources = Resources(plan)
+            self._owned.callback(self.resources.close)
+            self.board = self.resources.board()
+            self._folder = Path(tempfile.mkdtemp(prefix="stagepipe-"))
+            self._owned.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._address = f"ipc://{self._folder / 'control'}"
+            context = zmq.Context()
+            self._owned.callback(context.term)
+            self._socket = context.socket(zmq.ROUTER)
+            self._owned.callback(self._socket.close, 0)
             self._socket.bind(self._address)
             for place in self.resources.places:
                 self._start(place)
         except BaseException:
             self._end_workers()
-            self._release()
+            self._owned.close()
             raise
         self._thread = threading.Thread(target=self._serve, name="stagepipe-supervisor", daemon=True)
         self._thread.start()
+
+    def _bell(self) -> Bell:
+        bell = Bell()
+        self._owned.callback(bell.close)
+        return bell
 
     def _start(self, place: WorkerPlace) -> None:
         resources, plan = self.resources, self.plan
@@ -98,7 +106,8 @@ class Supervisor:
             started_ns=perf_counter_ns(),
         )
         try:
-            self.workers[place.number] = WorkerProcess(place, launch, life_write_fd)
+            worker = self.workers[place.number] = WorkerProcess(place, launch, life_write_fd)
+            self._owned.callback(worker.close)
         finally:
             os.close(life_read_fd)
 
@@ -249,18 +258,8 @@ class Supervisor:
     def close(self) -> list[str]:
         """End what still runs and give everything back."""
         late = self.stop()
-        self._release()
+        self._owned.close()
         return late
-
-    def _release(self) -> None:
-        for worker in self.workers.values():
-            worker.close()
-        self._socket.close()
-        self._context.term()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self.resources.close()
-        self.bell.close()
-        self._wake.close()
 
 
 def _error(event: Failed) -> RunError:
