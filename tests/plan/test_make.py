@@ -92,8 +92,6 @@ def test_what_the_plan_takes_over_from_the_config_and_the_machine():
     assert make_plan(load(pipeline()), MACHINE, CURVES, limit=7).limit == 7
 
 
-# Open, in config/checks: a class given as an object must be callable, and order points are not.
-@pytest.mark.xfail(reason="config: the class Batch itself is refused as `uses`")
 def test_order_points_given_as_classes_are_known():
     from stagepipe.stages import Batch
 

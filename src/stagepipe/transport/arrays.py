@@ -45,12 +45,17 @@ def _dtype_code(dtype: np.dtype[Any]) -> Any:
     return code
 
 
-def reduce_array(array: Array, note: Note) -> Any:
-    """The reducer of `numpy.ndarray` itself; arrays of Python objects and of strings travel inside the pickle."""
+def reduce_array(array: Array, note: Note, small_bytes: int) -> Any:
+    """The reducer of `numpy.ndarray` itself; arrays of Python objects and of strings travel inside the pickle.
+
+    So do those of less than `small_bytes`, as bare bytes: a descriptor of their own would cost more than the copy.
+    """
     dtype = array.dtype
     if dtype.hasobject:
         return array.__reduce_ex__(5)
     flags = array.flags
+    if 0 < array.nbytes < small_bytes and (flags.c_contiguous or not flags.f_contiguous):
+        return rebuild_small, (array.tobytes(), _dtype_code(dtype), array.shape)
     if flags.c_contiguous or not flags.f_contiguous:
         return rebuild_array, (note(array), _dtype_code(dtype), array.shape)
     turned = array.T
@@ -65,6 +70,11 @@ def rebuild_array(number: int, dtype: Any, shape: tuple[int, ...]) -> Array:
     if incoming.readonly:
         array.setflags(write=False)
     return array
+
+
+def rebuild_small(data: bytes, dtype: Any, shape: tuple[int, ...]) -> Array:
+    """The array whose bytes came in the pickle."""
+    return np.ndarray(shape, dtype, data if incoming.readonly else bytearray(data))
 
 
 def rebuild_fortran(number: int, dtype: Any, shape: tuple[int, ...]) -> Array:

@@ -40,12 +40,12 @@ class Buffer:
 class Encoder:
     """Turns items into pickles. After `encode`, `pickle`, `buffers` and `leases` hold the result until `clear`."""
 
-    def __init__(self, memory: Memory) -> None:
-        """`memory` is asked whether a tensor already lies in an arena."""
+    def __init__(self, memory: Memory, small_bytes: int = 0) -> None:
+        """`memory` is asked whether a tensor already lies in an arena; smaller arrays stay in the pickle."""
         self._memory = memory
         self._file = io.BytesIO()
         self._pickler = pickle.Pickler(self._file, 5, buffer_callback=self._out_of_band)
-        self._pickler.dispatch_table = Reducers(self._note)
+        self._pickler.dispatch_table = Reducers(self._note, small_bytes)
         self.pickle = b""
         self.buffers: list[Buffer] = []
         self.leases: list[Box] = []
@@ -130,9 +130,10 @@ class Encoder:
 def decode(data: Any, buffers: list[Any], out_of_band: Sequence[memoryview], *, readonly: bool) -> object:
     """The item. `readonly` marks its arrays so; TransportError with the cause if it cannot be rebuilt."""
     try:
+        incoming.readonly = readonly
         if not buffers:
             return pickle.loads(data)
-        incoming.buffers, incoming.readonly = buffers, readonly
+        incoming.buffers = buffers
         return pickle.loads(data, buffers=out_of_band)
     except Exception as error:
         message = f"an item cannot be rebuilt on this side: {type(error).__name__}: {error}"

@@ -36,6 +36,11 @@ class Policy:
     force_shared: bool = False
     large_in_pipe: bool = False
 
+    @property
+    def small_bytes(self) -> int:
+        """Arrays of less than this stay in the pickle."""
+        return 0 if self.force_shared else min(self.threshold_bytes, PACKET_BYTES)
+
 
 @dataclass(slots=True)
 class Counts:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.transport.arrays import Note, rebuild_array, rebuild_fortran, reduce_array
+from stagepipe.transport.arrays import Note, rebuild_array, rebuild_fortran, rebuild_small, reduce_array
 from stagepipe.transport.images import pickles_as_image, rebuild_image, reduce_image
 from stagepipe.transport.tensors import rebuild_subclass, rebuild_tensor, rebuild_with_grad, reduce_tensor
 
@@ -19,11 +19,11 @@ Reducer = Callable[[Any], Any]
 class Reducers(dict[type, Reducer]):
     """A pickler's dispatch table that learns torch's and PIL's types when it first meets them."""
 
-    def __init__(self, note: Note) -> None:
-        """`note` takes the buffers."""
+    def __init__(self, note: Note, small_bytes: int = 0) -> None:
+        """`note` takes the buffers; arrays of less than `small_bytes` stay in the pickle."""
         super().__init__()
         self._note = note
-        self[np.ndarray] = lambda array: reduce_array(array, note)
+        self[np.ndarray] = lambda array: reduce_array(array, note, small_bytes)
 
     def __missing__(self, cls: type) -> Reducer:
         """The reducer of a type that is not in the table; KeyError sends pickle to the type's own."""
@@ -49,6 +49,7 @@ _REBUILDERS = (
     rebuild_subclass,
     rebuild_image,
     rebuild_with_grad,
+    rebuild_small,
 )
 for _number, _function in enumerate(_REBUILDERS):
     copyreg.add_extension(_function.__module__, _function.__name__, 0xF3 + _number)

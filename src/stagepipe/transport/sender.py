@@ -43,7 +43,7 @@ class Sender:
         self._tick = tick or memory.flush
         self._waiter = Waiter(fd, select.EPOLLOUT, bell)
         self.counts = Counts()
-        self._encoder = Encoder(memory)
+        self._encoder = Encoder(memory, policy.small_bytes)
         self._packer = Packer(self._encoder, memory, policy, self.counts)
         self._recorder = recorder
         self._last_send_ns = 0
