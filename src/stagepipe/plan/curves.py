@@ -33,7 +33,8 @@ class Curves:
         >>> Curves((1000, 2000, 3000), (10, 20, 30), (15, 16, 17)).crossing_bytes()
         1556
         """
-        sizes = np.unique(np.geomspace(self.sizes[0], self.sizes[-1], 400).astype(np.int64))
+        between = np.geomspace(self.sizes[0], self.sizes[-1], 400).astype(np.int64)
+        sizes = np.unique(np.concatenate((between, self.sizes)))
         dearer = np.array([self.pipe(size) < self.shared_memory(size) for size in sizes])
         if not dearer.any():
             return int(sizes[0])
