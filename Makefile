@@ -22,6 +22,7 @@ demo: .venv/.demo
 	$(BIN)/stagepipe run configs/quickstart.yaml --report runs/quickstart.json
 
 test: check
+	$(BIN)/python -m pytest --quiet --doctest-modules src
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: .venv/.test

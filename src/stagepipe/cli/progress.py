@@ -72,6 +72,7 @@ class ProgressDisplay:
 def line(progress: Progress, total: int | None) -> str:
     """The plain line.
 
+    >>> from stagepipe.report import Progress
     >>> line(Progress(20 * 10**9, 1234, None, 1200, 1200, 345.2, (), "decode"), 2000)
     'stagepipe: 20.0 s  1,234 of 2,000 items  345 samples/s  busiest decode'
     """

@@ -90,7 +90,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = "float32") -> A
     `dtype` is a NumPy dtype (the result is an ndarray) or a torch dtype (the result is a CPU tensor). Small ones, and
     all of them outside a worker, are plain allocations. One that the stage still holds after returning it is copied.
 
-    >>> empty((2, 3), np.uint8).shape
+    >>> empty((2, 3), "uint8").shape
     (2, 3)
 
     Raises ArenaFullError when the pipeline's `memory` does not hold it.

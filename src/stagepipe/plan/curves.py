@@ -31,7 +31,7 @@ class Curves:
         """From how many bytes on shared memory is cheaper, for good.
 
         >>> Curves((1000, 2000, 3000), (10, 20, 30), (15, 16, 17)).crossing_bytes()
-        1556
+        1503
         """
         between = np.geomspace(self.sizes[0], self.sizes[-1], 400).astype(np.int64)
         sizes = np.unique(np.concatenate((between, self.sizes)))
