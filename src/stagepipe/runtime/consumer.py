@@ -17,8 +17,9 @@ from stagepipe.transport import Kind, Memory, Received, Receiver, Reorder
 
 _FLUSH_NS = 100_000_000
 _THIN = 512
-_LOOK_EVERY = 4
-_FEW = 8
+_LOOK_EVERY, _MANY = 4, 64
+"""To look at what is held takes time for each lease: at many of them it is done every few items."""
+_FEW = 4
 """Leases that any caller may hold: the item in hand, and those of the last few that are not given back yet."""
 
 
@@ -130,7 +131,7 @@ class Consumer:
 
     def _look_at_held(self) -> None:
         """A caller that keeps items gets copies from some point on, so that shared memory is left to work with."""
-        if not self.items % _LOOK_EVERY:
+        if self._memory.leased < _MANY or not self.items % _LOOK_EVERY:
             self._hold(self._memory.held_bytes())
 
     def _hold(self, nbytes: int) -> None:
