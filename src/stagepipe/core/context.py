@@ -96,8 +96,9 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = "float32") -> A
     Raises ArenaFullError when the pipeline's `memory` does not hold it.
     """
     dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    if current.allocate is not None:
-        return current.allocate(dims, dtype)
+    lent = None if current.allocate is None else current.allocate(dims, dtype)
+    if lent is not None:
+        return lent
     if type(dtype).__module__ == "torch":
         import torch
 

@@ -53,7 +53,7 @@ class Consumer:
         self._last: Key | None = None
         self._end: int | None = None
         self._meta_of: dict[int, bytes] = {}
-        self.items = self.samples = self.skipped = 0
+        self.items = self.samples = 0
         self.first_item_ns = 0
         self.wait_ns = self.busy_ns = 0
         self.delivered: list[tuple[int, int]] = []
@@ -102,15 +102,13 @@ class Consumer:
             else:
                 if packet.meta:
                     self._meta_of[packet.key[0]] = packet.meta
-                if packet.kind == Kind.TOMBSTONE:
-                    self.skipped += 1
                 if self._reorder.straight(packet):
                     box = self._taken(packet)
                     begin = perf_counter_ns()
                     yield box.pop()
                     self.busy_ns += perf_counter_ns() - begin
                     self._end_item(packet.key[0])
-                    self._publish()
+                    self._meter.publish(self._reorder.item)
                 else:
                     self._reorder.add(packet)
             del packet
@@ -142,19 +140,15 @@ class Consumer:
         self._upstream, self._item, self._last = cursor.upstream, cursor.item, cursor.last
         self._generation = self._supervisor.seek(cursor, epoch)
         self._reorder = Reorder(cursor.item, cursor.last, any_order=self._plan.any_order)
-        self._first = cursor.item
         self._meta_of = {}
         self._end = None
         self._meter.enter(self._generation, cursor.item, self._supervisor.windows[self._stretch])
 
     def _ready(self) -> Iterator[Any]:
-        closed = self._reorder.closed
         for packet, item in self._reorder.ready():
             if packet is None:
                 self._end_item(item)
-                if self._any_deferred(closed):
-                    continue
-                self._publish()
+                self._meter.publish(self._reorder.item)
                 continue
             if packet.kind != Kind.ITEM:
                 self._item, self._last = item, packet.key
@@ -176,13 +170,6 @@ class Consumer:
         meta = self._meta_of.pop(item, b"")
         self._upstream = pickle.loads(meta) if meta else None
         self._item, self._last = item + 1, None
-
-    def _any_deferred(self, closed: int) -> bool:
-        return self._plan.any_order and self._reorder.closed == closed
-
-    def _publish(self) -> None:
-        done = self._first + self._reorder.closed if self._plan.any_order else self._reorder.item
-        self._meter.publish(done)
 
     def _count(self, packet: Received) -> None:
         now = perf_counter_ns() - self.begun_ns

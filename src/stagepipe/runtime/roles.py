@@ -229,7 +229,6 @@ class OrderRole:
         self._grouping.clear()
         self._outputs.clear()
         self._reorder = Reorder(cursor.item, cursor.last, any_order=self._any)
-        self._first = cursor.item
         self._place = self._group_begins = cursor._replace(emitted=0, skips=frozenset())
         self._emitted, self._number = cursor.emitted, number
         self._end, self._finished = None, False
@@ -276,8 +275,7 @@ class OrderRole:
                 if full:
                     self._give(finished=False)
         if self._reorder.closed != closed:
-            done = self._first + self._reorder.closed if self._any else self._reorder.item
-            self._meter.publish(done)
+            self._meter.publish(self._reorder.item)
 
     def _give(self, *, finished: bool) -> None:
         """The group is complete: its outputs, each with the cursor from which all after it can be made again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import math
 import os
 import pickle
 import signal
@@ -144,19 +145,13 @@ class Worker:
         return gate
 
     def _allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """`stagepipe.empty` in this process."""
+        """`stagepipe.empty` in this process; None where a plain allocation serves as well."""
         tensor = type(dtype).__module__ == "torch"
-        itemsize = dtype.itemsize if tensor else np.dtype(dtype).itemsize
-        nbytes = itemsize
-        for length in shape:
-            nbytes *= length
+        kind = dtype if tensor else np.dtype(dtype)
+        nbytes = math.prod(shape, start=kind.itemsize)
         small = nbytes < min(self._launch.outbound.threshold_bytes, 1 << 16)
-        if small or self._launch.outbound.large_in_pipe or (not tensor and np.dtype(dtype).hasobject):
-            if not tensor:
-                return np.empty(shape, dtype)
-            import torch
-
-            return torch.empty(shape, dtype=dtype)
+        if small or self._launch.outbound.large_in_pipe or (not tensor and kind.hasobject):
+            return None
         lease = self._memory.loan(nbytes)
         if not tensor:
             return np.ndarray(shape, dtype, lease)
@@ -225,19 +220,20 @@ class Worker:
     def _report_build(self, error: Exception) -> None:
         self._report(self._building, "", f"cannot be built: {message_of(error)}", trace_of(error))
 
-    def _report_item(self, error: Exception) -> None:
+    def _at_item(self) -> str:
         at = self._region[Word.AT_ITEM]
-        stage = self._stages[-1].name
-        self._report(stage, str(at - 1) if at else "", message_of(error), trace_of(error))
+        return str(at - 1) if at else ""
+
+    def _report_item(self, error: Exception) -> None:
+        self._report(self._stages[-1].name, self._at_item(), message_of(error), trace_of(error))
 
     def _report_full(self, error: ArenaFullError) -> None:
-        at = self._region[Word.AT_ITEM]
         self._control.send(
             Full(
                 self._launch.number,
                 self._stages[-1].name,
                 self._launch.worker,
-                str(at - 1) if at else "",
+                self._at_item(),
                 self._generation,
                 str(error),
             )
