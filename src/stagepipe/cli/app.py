@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from stagepipe.cli.plan import plan
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
 from stagepipe.cli.validate import validate
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(validate)
+app.command()(plan)
 app.command()(schema)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from stagepipe.cli.outlooks import tell_chosen
 from stagepipe.cli.problems import reported
 from stagepipe.cli.progress import ProgressDisplay
 from stagepipe.cli.reports import check_report_path, show, write_reports
@@ -32,6 +33,8 @@ def run(
     if pipeline.spec.report.json is not None:
         paths.append(check_report_path(Path(pipeline.spec.report.json)))
     try:
+        if not quiet:
+            tell_chosen(pipeline.chosen)
         with ProgressDisplay(limit, quiet) as display, pipeline:
             drain(pipeline, display.update)
     finally:

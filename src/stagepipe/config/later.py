@@ -36,7 +36,6 @@ NOT_YET: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("report.html", _given, "write `report: {json: FILE}`"),
     ("report.trace", _given, "write `report: {json: FILE}`"),
     ("report.prometheus", _given, "write `report: {json: FILE}`"),
-    ("stages.*.workers", _is("auto"), "write a number"),
     ("stages.*.device", _not_cpu, "remove it, and choose the device inside the stage"),
     ("stages.*.stateful", _true, "remove it"),
     ("stages.*.retries", _more_than_none, "remove it: an error ends the run"),

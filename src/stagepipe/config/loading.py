@@ -1,6 +1,7 @@
 """The way of a config from its source to a spec; in the process that was given it. Nothing of it has a side effect.
 
-read -> extends -> overrides -> references (OmegaConf's first) -> keys and values -> keys together -> targets -> spec
+read -> extends -> overrides -> references (OmegaConf's first) -> a dataset's stage -> keys and values -> keys together
+-> targets -> spec
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from stagepipe.config.checks import crosswise
 from stagepipe.config.convert import to_spec
+from stagepipe.config.datasets import expanded, with_stage
 from stagepipe.config.interpolations import Interpolations, is_omegaconf
 from stagepipe.config.later import not_yet
 from stagepipe.config.merging import extend, read_chain
@@ -40,7 +42,7 @@ def load(source: str | Path | Mapping[str, Any] | object, overrides: Sequence[st
     interpolations = Interpolations(source) if is_omegaconf(source) else None
     root, path = _read(source if interpolations is None else interpolations.unresolved)
     problems: list[Problem] = []
-    root = apply(root, overrides, problems)
+    root = _overridden(root, overrides, problems)
     if interpolations is not None:
         root = interpolations.put_in(root)
     root = _named(root, path)
@@ -49,12 +51,20 @@ def load(source: str | Path | Mapping[str, Any] | object, overrides: Sequence[st
     resolved = resolver.resolve(root)
     if not isinstance(resolved, Map):  # pragma: no cover - a mapping stays one
         raise ConfigError([root.place.problem("a config is a mapping")])
-    check_size(resolved)
     config_dir = None if path is None else path.resolve().parent
+    resolved = expanded(resolved, config_dir, problems)
+    check_size(resolved)
     model = _check(resolved, config_dir, problems, resolver.problems)
     if problems or model is None:
         raise ConfigError(_in_order(problems, "" if path is None else str(path)))
     return to_spec(model, resolved, path)
+
+
+def _overridden(root: Map, overrides: Sequence[str], problems: list[Problem]) -> Map:
+    """Those of a stage come last: among the stages is one that the source may imply."""
+    of_stages = [override for override in overrides if override.startswith("stages.")]
+    root = apply(root, [override for override in overrides if override not in of_stages], problems)
+    return apply(with_stage(root) if of_stages else root, of_stages, problems)
 
 
 def _check(

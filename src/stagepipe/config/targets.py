@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from stagepipe.config.checks import ORDER_POINTS, built_in, stages_of
+from stagepipe.config.datasets import is_dataset_source
 from stagepipe.config.nodes import Entry, List, Map, Node, Place, Scalar, children
 from stagepipe.config.static import (
     Absent,
@@ -31,6 +32,7 @@ from stagepipe.core.targets import file_path, is_file, is_running_script, is_the
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _OTHERS_USES: Final = ("_target_", "class_path")  # Hydra's and jsonargparse's words for `uses`
 _SHOWN_NAMES: Final = 8
+_GIVEN_TO_SAMPLERS: Final = frozenset({"dataset", "data_source"})  # what torch's samplers call it
 
 
 class Role(Enum):
@@ -52,6 +54,7 @@ class TargetCheck:
     def __post_init__(self) -> None:
         """One set of parsed modules for the whole config."""
         self._lookup = Lookup(Modules(self.config_dir))
+        self._known: frozenset[str] = frozenset()
 
     def run(self, root: Map) -> list[Problem]:
         """The problems of source, stages and sink, and of what is nested in their arguments."""
@@ -63,7 +66,9 @@ class TargetCheck:
 
     def _check(self, node: Map, role: Role) -> None:
         arguments = node.get("with")
-        if isinstance(arguments, Map):
+        if isinstance(arguments, Map) and role is Role.SOURCE and is_dataset_source(node):
+            self._of_dataset(arguments)
+        elif isinstance(arguments, Map):
             self._nested(arguments)
         uses = node.get("uses")
         if not isinstance(uses, Scalar):
@@ -78,13 +83,22 @@ class TargetCheck:
         label = uses.value if isinstance(uses.value, str) else getattr(uses.value, "__qualname__", "it")
         given = arguments.entries if isinstance(arguments, Map) else {}
         fields = node.get("field") if role is Role.STAGE else None
+        fields = fields if isinstance(fields, Map) else None
         order_point = role is Role.STAGE and built_in(uses.value) in ORDER_POINTS
         if role in {Role.STAGE, Role.SINK} and callee.has_call is False and not order_point:
             message = f"`{label}` has no `__call__`, so it cannot be called with an item"
             self.problems.append(uses.place.problem(message, "name a function, or a class with `__call__`"))
         if callee.signature is not None:
-            found = _Call(label, callee, role, given, fields if isinstance(fields, Map) else None, uses.place)
+            found = _Call(label, callee, role, given, fields, uses.place, self._known)
             self.problems += found.problems(callee.signature)
+
+    def _of_dataset(self, arguments: Map) -> None:
+        """Its dataset is called with `with` alone; samplers are given the dataset where they want it."""
+        for key, inner in children(arguments):
+            if isinstance(inner, Map) and "uses" in inner.entries:
+                self._known = _GIVEN_TO_SAMPLERS if key in {"sampler", "batch_sampler"} else frozenset()
+                self._nested_map(inner, Role.SOURCE)
+        self._known = frozenset()
 
     def _nested(self, node: Node) -> None:
         for _, inner in children(node):
@@ -93,7 +107,7 @@ class TargetCheck:
             elif isinstance(inner, List):
                 self._nested(inner)
 
-    def _nested_map(self, node: Map) -> None:
+    def _nested_map(self, node: Map, role: Role = Role.ARGUMENT) -> None:
         for word in _OTHERS_USES:
             if word in node.entries and "uses" not in node.entries:
                 place = node.entries[word].key_place
@@ -112,7 +126,7 @@ class TargetCheck:
         if not isinstance(uses, Scalar) or isinstance(uses.value, int | float):
             place = node.entries["uses"].node.place
             self.problems.append(place.problem("`uses` takes an import path", "write pkg.module.name"))
-        self._check(node, Role.ARGUMENT)
+        self._check(node, role)
 
     def _callee(self, uses: Scalar) -> Callee | None:
         if not isinstance(uses.value, str):
@@ -225,6 +239,7 @@ class _Call:
     given: dict[str, Entry] | object
     fields: Map | None
     place: Place
+    known: frozenset[str] = frozenset()
 
     def problems(self, signature: Signature) -> Iterator[Problem]:
         given: dict[str, Entry] = self.given if isinstance(self.given, dict) else {}
@@ -243,7 +258,7 @@ class _Call:
         if self.role is not Role.ARGUMENT or self.callee.kind is Kind.ONCE:
             # An argument that is misspelt is not missing as well.
             meant = {nearest(str(key), parameters) for key in given if key not in parameters}
-            yield from self._missing({*given, *filled, *meant}, parameters)
+            yield from self._missing({*given, *filled, *meant, *self.known}, parameters)
 
     def _item(self, item: str | None, given: dict[str, Entry], parameters: dict[str, Parameter]) -> Iterator[Problem]:
         if item is None and not any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values()):
@@ -275,6 +290,8 @@ class _Call:
                 continue
             if parameter.kind is Parameter.POSITIONAL_ONLY:
                 mend = "wrap it in a function of your own: it takes it by position only"
+            elif self.known:
+                mend = f"write {{uses: {self.label}, with: {{{parameter.name}: ...}}}}"
             else:
                 mend = f"add `with: {{{parameter.name}: ...}}`"
             yield self.place.problem(f"`{self.label}` needs the argument `{parameter.name}`", mend)

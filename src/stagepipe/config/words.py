@@ -57,6 +57,10 @@ NEIGHBOURS: Final[dict[str, frozenset[str]]] = {
 }
 """Our word, and what others say for it. What may stand for several is the one that is a key there."""
 
+_OF_DATASET: Final = (
+    "a source is one process; of `stagepipe.sources.dataset` the samples are read by a stage: "
+    "stages: [{name: dataset, workers: N}]"
+)
 SPECIAL: Final[dict[tuple[str, str], str]] = {
     ("stages[]", "batch_size"): "write `batch: {size: N}`, or a stage of its own that uses `stagepipe.stages.Batch`",
     ("stages[]", "batchsize"): "write `batch: {size: N}`, or a stage of its own that uses `stagepipe.stages.Batch`",
@@ -64,8 +68,24 @@ SPECIAL: Final[dict[tuple[str, str], str]] = {
     ("", "shuffle"): "add a stage: {name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: N}}",
     ("", "epochs"): "epochs are counted by the training loop, not in the config",
     ("", "workers"): "`workers` belongs to an entry of `stages`",
+    ("source", "workers"): _OF_DATASET,
+    ("source", "num_workers"): _OF_DATASET,
 }
 """Where a single word is not the mend. The first of the pair is the mapping: "" is the top."""
+
+LOADER_WORDS: Final[dict[object, str]] = {
+    "batch_size": "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}",
+    "drop_last": "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N, drop_last: true}}",
+    "num_workers": "write `stages: [{name: dataset, workers: N}]`",
+    "workers": "write `stages: [{name: dataset, workers: N}]`",
+    "prefetch_factor": "set the pipeline's `window`, or leave it to `auto`",
+    "generator": "set the pipeline's `seed`, or give a `sampler`",
+    "timeout": "write `stages: [{name: dataset, timeout: 30s}]`",
+    "persistent_workers": "remove it: workers keep what they have loaded",
+    "multiprocessing_context": "remove it: workers are started as new processes",
+    "worker_init_fn": "remove it: the dataset is built in each worker, and random generators are seeded for each item",
+}
+"""Arguments of torch's DataLoader that `stagepipe.sources.dataset` does not take, and what to write instead."""
 
 
 def key_mend(key: str, known: Iterable[str], where: str, elsewhere: Iterable[tuple[str, frozenset[str]]] = ()) -> str:

@@ -54,6 +54,19 @@ class RunError(StagepipeError):
         super().__init__(f"{message}\n\n{trace.rstrip()}" if trace else message)
 
 
+class ReadOnceError(RunError):
+    """A probe met a source that can be read only once: what the probe takes, the run would miss."""
+
+    def __init__(self) -> None:
+        """The message says what to write instead."""
+        super().__init__(
+            "source: it can be read only once, and a probe would take its first items away; pass a function that "
+            "returns a new iterator, or an object with __len__ and __getitem__",
+            stage="source",
+            worker=0,
+        )
+
+
 class TransportError(StagepipeError):
     """A packet, descriptor or record that does not pass its check, or a value that cannot travel."""
 

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stagepipe.core.errors import StagepipeError
 
@@ -241,9 +241,13 @@ def build(uses: object, arguments: Mapping[str, Any] | None = None, config_dir: 
     Raises TargetError; what a class raises passes through, with a note that names it.
     """
     target = resolve(uses, config_dir) if isinstance(uses, str) else uses
-    built = {key: _argument(value, config_dir) for key, value in (arguments or {}).items()}
-    if inspect.isclass(target) or _is_classmethod(target):
-        return _call(uses, target, built)
+    late = getattr(target, "built_late", ()) if inspect.isclass(target) else ()
+    built = {
+        key: Late(value, config_dir) if key in late else argument(value, config_dir)
+        for key, value in (arguments or {}).items()
+    }
+    if is_called_once(target):
+        return call_once(uses, target, built)
     if isinstance(target, ModuleType):
         message = f"`{uses}` is a module; name a function or a class in it"
         raise TargetError(message)
@@ -255,7 +259,15 @@ def build(uses: object, arguments: Mapping[str, Any] | None = None, config_dir: 
     return functools.partial(target, **built)
 
 
-def _argument(value: Any, config_dir: Path | None) -> Any:
+class Late(NamedTuple):
+    """An argument as the config holds it, for a class that names it in `built_late` and builds it itself."""
+
+    value: Any
+    config_dir: Path | None
+
+
+def argument(value: Any, config_dir: Path | None) -> Any:
+    """An argument with every mapping `{"uses": ..., "with": ...}` inside it built."""
     if isinstance(value, Mapping) and "uses" in value:
         extra = set(value) - {"uses", "with"}
         if extra:
@@ -263,17 +275,20 @@ def _argument(value: Any, config_dir: Path | None) -> Any:
             raise TargetError(message)
         return build(value["uses"], value.get("with"), config_dir)
     if isinstance(value, Mapping):
-        return {key: _argument(inner, config_dir) for key, inner in value.items()}
+        return {key: argument(inner, config_dir) for key, inner in value.items()}
     if type(value) in {list, tuple}:
-        return type(value)(_argument(inner, config_dir) for inner in value)
+        return type(value)(argument(inner, config_dir) for inner in value)
     return value
 
 
-def _is_classmethod(target: object) -> bool:
-    return inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
+def is_called_once(target: object) -> bool:
+    """Whether a target is a class or a classmethod, which are called once with their arguments."""
+    is_classmethod = inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
+    return inspect.isclass(target) or is_classmethod
 
 
-def _call(uses: object, target: Any, arguments: dict[str, Any]) -> Any:
+def call_once(uses: object, target: Any, arguments: dict[str, Any]) -> Any:
+    """The target called; what it raises passes through, with a note that names it."""
     try:
         return target(**arguments)
     except Exception as error:

@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import SKIP, Key, RunError, UsageError
+from stagepipe.core import SKIP, Key, RunError
 from stagepipe.engine.rate import Rate
 from stagepipe.plan import Plan, ProcessPlan, Role
 from stagepipe.report import Progress
@@ -20,6 +20,7 @@ from stagepipe.runtime.chain import Box, Chain
 from stagepipe.runtime.failures import message_of, trace_of
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.stage import Stage, StageError, key_text, private_region
+from stagepipe.runtime.yields import Yields, items_after
 
 
 class _Yielded:
@@ -127,14 +128,17 @@ class InlineRun:
         self._out = _Yielded()
         self.items = self.samples = 0
         following: _Yielded = self._out
+        self._yields: list[Yields] = []
         for process in reversed(plan.processes[1:]):
             stages = self._built(process)
+            self._yields = [*(stage.yields for stage in stages), *self._yields]
             kind = _OrderProcess if process.role is Role.ORDER_POINT else _StageProcess
             following = kind(stages, following)
         source, *fused = self._built(plan.processes[0])
         self._source = source
+        self._yields = [*(stage.yields for stage in fused), *self._yields]
         self._first = _StageProcess(fused, following)
-        self._reader = SourceReader(source.target, plan.seed, plan.limit)
+        self._reader = SourceReader(source.target, plan.seed, plan.limit, plan.shard)
         self._read = 0
         self._samples_rate, self._items_rate = Rate(), Rate()
 
@@ -143,17 +147,14 @@ class InlineRun:
         stages = []
         for stage in process.stages:
             try:
-                stages.append(Stage(stage, 0, plan.seed, plan.config_dir, private_region()))
+                stages.append(Stage(stage, 0, plan.seed, plan.config_dir, private_region(), plan.shard))
             except Exception as error:
                 message = f"stage {stage.name}, worker 0: cannot be built: {message_of(error)}"
                 raise RunError(message, stage=stage.name, worker=0, trace=trace_of(error)) from error
         return stages
 
-    def epoch(self, epoch: int, cursor: Any = None) -> Iterator[Any]:
+    def epoch(self, epoch: int) -> Iterator[Any]:
         """The items of an epoch, in order."""
-        if cursor is not None:
-            message = "an inline run begins every epoch at its start"
-            raise UsageError(message)
         try:
             yield from self._epoch(epoch)
         except StageError as error:
@@ -181,6 +182,10 @@ class InlineRun:
             yield from self._ready()
         self._first.finish()
         yield from self._ready()
+
+    def length(self) -> int | None:
+        """How many items an epoch gives; None where that is not known."""
+        return items_after(self._reader.total, self._yields)
 
     def _ready(self) -> Iterator[Any]:
         while self._out.ready:

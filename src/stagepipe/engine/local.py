@@ -15,6 +15,7 @@ import zmq
 from stagepipe.core import Cursor, RunError
 from stagepipe.engine.recording import Sampler, record_of
 from stagepipe.plan import Plan
+from stagepipe.plan.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer
 from stagepipe.runtime.supervisor import Supervisor
@@ -58,9 +59,12 @@ class LocalRun:
         self._record: RunRecord | None = None
 
     def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
-        """The items of an epoch, in order. Raises RunError when the run fails."""
+        """The items of an epoch from `cursor` on, in order; work on them begins now. RunError when the run fails."""
+        return self._guarded(self._consumer.epoch(epoch, cursor))
+
+    def _guarded(self, items: Iterator[Any]) -> Iterator[Any]:
         try:
-            yield from self._consumer.epoch(epoch, cursor)
+            yield from items
         except RunError as error:
             self._status, self._error = "failed", str(error)
             raise
@@ -72,6 +76,10 @@ class LocalRun:
         """The caller was interrupted while it worked on an item."""
         self._status = "interrupted"
 
+    def length(self) -> int | None:
+        """How many items an epoch gives; None where that is not known. Waits until all stages are built."""
+        return self._supervisor.length()
+
     @property
     def committed(self) -> Cursor:
         """The cursor of the last delivered item."""
@@ -80,6 +88,19 @@ class LocalRun:
     def progress(self) -> Progress:
         """Where the run stands."""
         return self._sampler.progress(self._consumer, finished=self._record is not None)
+
+    def cut_off(self, error: RunError) -> None:
+        """End the epoch under way, from another thread: its iteration raises `error`."""
+        self._supervisor.cut_off(error)
+
+    def seen(self) -> dict[str, Glimpse]:
+        """What the processes of a probe run have told, by their names."""
+        told = self._supervisor.told
+        return {
+            place.plan.name: Glimpse(tuple(each.item for each in events), tuple(each.cpu_ns for each in events))
+            for place in self._supervisor.resources.places
+            if (events := list(told.get(place.number, ())))
+        }
 
     def record(self) -> RunRecord:
         """What was counted so far, or in the whole run once it is closed."""

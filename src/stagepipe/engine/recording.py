@@ -8,14 +8,14 @@ from operator import add
 from pathlib import Path
 from time import perf_counter_ns
 
+from stagepipe.engine.hops import hops_of
 from stagepipe.engine.rate import Rate
-from stagepipe.plan import SINK, TIMING_HOW, HopPlan, Role, explain, host
-from stagepipe.report import HopRecord, Progress, RunRecord, SlowItem, StageRecord
-from stagepipe.report.record import PHASES
+from stagepipe.plan import TIMING_HOW, Role, host
+from stagepipe.report import Progress, RunRecord, SlowItem, StageRecord
 from stagepipe.runtime.consumer import Consumer
 from stagepipe.runtime.resources import WorkerPlace
 from stagepipe.runtime.supervisor import Supervisor
-from stagepipe.timing import SEND_PHASES, Histogram, Region, StageWord, Word
+from stagepipe.timing import Histogram, Region, StageWord, Word
 
 _PAGE = 4096
 _SLOWEST = 10
@@ -108,7 +108,7 @@ def record_of(
         consumer_wait_ns=consumer.wait_ns,
         consumer_busy_ns=consumer.busy_ns,
         stages=stages,
-        hops=_hops(supervisor, regions, board.region(supervisor.resources.sink_number)),
+        hops=hops_of(supervisor),
         timing_ns_per_hop=plan.curves.timing_ns_per_hop,
         timing_how=TIMING_HOW,
         host=host(),
@@ -156,82 +156,6 @@ def _stages(
                 )
             )
     return tuple(records)
-
-
-def _hops(supervisor: Supervisor, regions: dict[int, Region], sink: Region) -> tuple[HopRecord, ...]:
-    plan, places = supervisor.plan, supervisor.resources.places
-    records = []
-    for group, process in enumerate(plan.processes):
-        for before, after in zip(process.stages, process.stages[1:], strict=False):
-            count = sum(
-                regions[p.number].stage(process.stages.index(after))[StageWord.ITEMS]
-                for p in places
-                if p.group == group
-            )
-            records.append(_fused(before.name, after.name, count))
-        senders = [regions[place.number] for place in places if place.group == group]
-        readers = [regions[place.number] for place in places if place.group == group + 1] or [sink]
-        hop = plan.hops[group]
-        last = process.stages[-1].name
-        records.append(_hop(supervisor, hop, last, senders, readers))
-    return tuple(records)
-
-
-def _fused(source: str, target: str, count: int) -> HopRecord:
-    return HopRecord(
-        source=source,
-        target=target,
-        mode="local",
-        threshold_bytes=0,
-        reason="fused: a call",
-        messages={"local": count, "pipe": 0, "shared_memory": 0, "mixed": 0},
-        bytes={"inline": 0, "copied": 0, "zero_copy": 0},
-        cost=Histogram(),
-        phases={name: Histogram() for name in PHASES},
-    )
-
-
-def _hop(supervisor: Supervisor, hop: HopPlan, last: str, senders: list[Region], readers: list[Region]) -> HopRecord:
-    curves = supervisor.plan.curves
-    sent = [region.phases() for region in senders]
-    read = [region.phases() for region in readers]
-    phases = {name: reduce(add, (p[name] for p in (sent if name in SEND_PHASES else read))) for name in PHASES}
-    cost = reduce(add, (p["cost_ns"] for p in read))
-
-    def total(word: Word) -> int:
-        return sum(region[word] for region in senders)
-
-    messages = {
-        "local": 0,
-        "pipe": total(Word.PIPE),
-        "shared_memory": total(Word.SHARED_MEMORY),
-        "mixed": total(Word.MIXED),
-    }
-    nbytes = {
-        "inline": total(Word.INLINE_BYTES),
-        "copied": total(Word.COPIED_BYTES),
-        "zero_copy": total(Word.ZERO_COPY_BYTES),
-    }
-    count = sum(messages.values())
-    mean_bytes = sum(nbytes.values()) // count if count else 0
-    pipe_ns, shared_ns = curves.pipe(mean_bytes), curves.shared_memory(mean_bytes)
-    mostly_pipe = messages["pipe"] > messages["shared_memory"] + messages["mixed"]
-    saved_each_ns = shared_ns - pipe_ns if mostly_pipe else pipe_ns - shared_ns
-    reason = explain(hop.reason, hop.mode, mean_bytes, curves) if count else hop.reason
-    return HopRecord(
-        source=last,
-        target=SINK if hop.target == SINK else hop.target,
-        mode=hop.mode,
-        threshold_bytes=hop.threshold_bytes if hop.mode == "auto" else 0,
-        reason=reason,
-        messages=messages,
-        bytes=nbytes,
-        cost=cost,
-        phases=phases,
-        predicted_pipe_ns=pipe_ns,
-        predicted_shared_memory_ns=shared_ns,
-        saved_ns=saved_each_ns * count,
-    )
 
 
 def _slowest(places: tuple[WorkerPlace, ...], regions: dict[int, Region]) -> tuple[SlowItem, ...]:

@@ -4,41 +4,56 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from stagepipe.plan.curves import Curves
+from stagepipe.plan.learning import Change, Forecast, Seen, correct, foretell, refine, seen_of
 from stagepipe.plan.make import Machine, is_order_point, make_plan
 from stagepipe.plan.model import SINK, SOURCE, HopPlan, Plan, ProcessPlan, Role, StagePlan, StretchPlan
-from stagepipe.plan.negotiator import Choice, explain, negotiate
+from stagepipe.plan.negotiator import Choice, Decision, Part, decide, negotiate
+from stagepipe.plan.shard import WHOLE, Even, Shard
 
 if TYPE_CHECKING:
-    from stagepipe.plan.calibration import TIMING_HOW, load, measure
+    from stagepipe.plan.calibration import load
     from stagepipe.plan.machine import host, this_machine
+    from stagepipe.plan.measuring import TIMING_HOW, measure
 
 __all__ = [
     "SINK",
     "SOURCE",
     "TIMING_HOW",
+    "WHOLE",
+    "Change",
     "Choice",
     "Curves",
+    "Decision",
+    "Even",
+    "Forecast",
     "HopPlan",
     "Machine",
+    "Part",
     "Plan",
     "ProcessPlan",
     "Role",
+    "Seen",
+    "Shard",
     "StagePlan",
     "StretchPlan",
-    "explain",
+    "correct",
+    "decide",
+    "foretell",
     "host",
     "is_order_point",
     "load",
     "make_plan",
     "measure",
     "negotiate",
+    "refine",
+    "seen_of",
     "this_machine",
 ]
 
 _MEASURING = {
-    "TIMING_HOW": "calibration",
+    "TIMING_HOW": "measuring",
     "load": "calibration",
-    "measure": "calibration",
+    "measure": "measuring",
     "host": "machine",
     "this_machine": "machine",
 }

@@ -2,67 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+_QUARTILES = 3
+_BETWEEN = 400
+"""Points between the smallest and the largest size at which two curves are compared."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The cost in ns of a message that carries one buffer of `sizes` bytes, both sides added.
+
+    `low_ns` and `high_ns` are the quartiles of what was measured, `ns` the median, made not to fall with the size.
+
+    >>> curve = Curve.through((1000, 3000), (10, 30))
+    >>> curve(2000), curve(5000)
+    (20, 50)
+    """
+
+    sizes: tuple[int, ...]
+    ns: tuple[int, ...]
+    low_ns: tuple[int, ...]
+    high_ns: tuple[int, ...]
+
+    @classmethod
+    def through(cls, sizes: Sequence[int], ns: Sequence[int]) -> Curve:
+        """The curve through points without a spread."""
+        return cls(tuple(sizes), tuple(ns), tuple(ns), tuple(ns))
+
+    @classmethod
+    def fitted(cls, sizes: Sequence[int], measured: Sequence[Sequence[int]]) -> Curve:
+        """The curve through the medians of what was `measured` in ns at each of `sizes`."""
+        low, middle, high = (
+            np.maximum(_rising([float(np.quantile(each, share)) for each in measured]), 1)
+            for share in (0.25, 0.5, 0.75)
+        )
+        return cls(tuple(sizes), *(tuple(int(value) for value in each) for each in (middle, low, high)))
+
+    def __call__(self, nbytes: float) -> int:
+        """The cost of `nbytes`, in ns; beyond the last point the last line goes on."""
+        return int(self.at(np.array([nbytes]))[0])
+
+    def at(self, nbytes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The same for many sizes at once."""
+        slope = (self.ns[-1] - self.ns[-2]) / (self.sizes[-1] - self.sizes[-2])
+        beyond = np.maximum(nbytes - self.sizes[-1], 0) * max(slope, 0)
+        costs: np.ndarray[Any, Any] = np.interp(nbytes, self.sizes, self.ns) + beyond
+        return costs
+
+    @property
+    def spread(self) -> float:
+        """How far the quartiles lie apart, as a share of the median; the median over the points."""
+        return float(
+            np.median([(high - low) / ns for low, ns, high in zip(self.low_ns, self.ns, self.high_ns, strict=True)])
+        )
+
 
 @dataclass(frozen=True)
 class Curves:
-    """Cost in ns of a message that carries one buffer of `sizes` bytes, both sides added; `when` is an ISO date."""
+    """What carrying a message costs in each way: copy, send and receive. Its pickling costs the same in all.
 
-    sizes: tuple[int, ...]
-    pipe_ns: tuple[int, ...]
-    shared_memory_ns: tuple[int, ...]
+    copied       through a block whose pages were used before; `cold`: through one that nobody has touched yet
+    loaned       built in a block by the stage itself
+    passed_on    received in a block and sent on
+    further_ns   what each buffer after an item's first costs: (in the pipe, in a block)
+
+    `timing_ns_per_hop` is what its timing costs, `when` an ISO date.
+    """
+
+    pipe: Curve
+    copied: Curve
+    cold: Curve
+    loaned: Curve
+    passed_on: Curve
+    further_ns: tuple[int, int] = (0, 0)
     timing_ns_per_hop: int = 0
     when: str = ""
 
-    def pipe(self, nbytes: float) -> int:
-        """The cost through the pipe."""
-        return _interpolate(nbytes, self.sizes, self.pipe_ns)
+    @classmethod
+    def simple(cls, sizes: Sequence[int], pipe_ns: Sequence[int], copied_ns: Sequence[int], flat_ns: int = 1) -> Curves:
+        """Two curves, and a flat one for what is not copied.
 
-    def shared_memory(self, nbytes: float) -> int:
-        """The cost through shared memory, copied once."""
-        return _interpolate(nbytes, self.sizes, self.shared_memory_ns)
-
-    def crossing_bytes(self) -> int:
-        """From how many bytes on shared memory is cheaper, for good.
-
-        >>> Curves((1000, 2000, 3000), (10, 20, 30), (15, 16, 17)).crossing_bytes()
-        1503
+        >>> Curves.simple((1000, 2000, 3000), (10, 20, 30), (15, 16, 17)).crossing_bytes()
+        1557
         """
-        between = np.geomspace(self.sizes[0], self.sizes[-1], 400).astype(np.int64)
-        sizes = np.unique(np.concatenate((between, self.sizes)))
-        dearer = np.array([self.pipe(size) < self.shared_memory(size) for size in sizes])
-        if not dearer.any():
-            return int(sizes[0])
-        last = int(np.flatnonzero(dearer)[-1])
-        return int(sizes[min(last + 1, len(sizes) - 1)])
+        flat = Curve.through(sizes, [flat_ns] * len(sizes))
+        copied = Curve.through(sizes, copied_ns)
+        return cls(Curve.through(sizes, pipe_ns), copied, copied, flat, flat)
+
+    def crossing_bytes(self, *, in_arena: bool = False) -> int:
+        """From how many bytes on shared memory is cheaper, for good; `in_arena`: of what already lies in it."""
+        return crossing_bytes(self.pipe, self.passed_on if in_arena else self.copied)
+
+    @property
+    def spread(self) -> float:
+        """How far the quartiles lie apart, as a share of the median: of the two curves that decide, the worse."""
+        return max(self.pipe.spread, self.copied.spread)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return {
-            "sizes": list(self.sizes),
-            "pipe_ns": list(self.pipe_ns),
-            "shared_memory_ns": list(self.shared_memory_ns),
-            "timing_ns_per_hop": self.timing_ns_per_hop,
-            "when": self.when,
+        curves = {
+            name: {part.name: list(getattr(curve, part.name)) for part in fields(curve)}
+            for name, curve in self._named()
         }
+        rest = {"further_ns": list(self.further_ns), "timing_ns_per_hop": self.timing_ns_per_hop, "when": self.when}
+        return {**curves, **rest}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Curves:
         """What `to_plain` gave; KeyError, TypeError or ValueError if it is not that."""
-        rows = [tuple(int(value) for value in plain[name]) for name in ("sizes", "pipe_ns", "shared_memory_ns")]
-        if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2 or sorted(rows[0]) != list(rows[0]):  # noqa: PLR2004
-            message = "curves of different lengths"
-            raise ValueError(message)
-        return cls(rows[0], rows[1], rows[2], int(plain["timing_ns_per_hop"]), str(plain["when"]))
+        curves = {part.name: _curve(plain[part.name]) for part in fields(cls) if part.type == "Curve"}
+        inline_ns, shared_ns = (int(value) for value in plain["further_ns"])
+        timing_ns, when = int(plain["timing_ns_per_hop"]), str(plain["when"])
+        return cls(**curves, further_ns=(inline_ns, shared_ns), timing_ns_per_hop=timing_ns, when=when)
+
+    def _named(self) -> list[tuple[str, Curve]]:
+        return [(part.name, getattr(self, part.name)) for part in fields(self) if part.type == "Curve"]
 
 
-def _interpolate(at: float, sizes: tuple[int, ...], costs: tuple[int, ...]) -> int:
-    if at > sizes[-1]:
-        slope = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
-        return int(costs[-1] + slope * (at - sizes[-1]))
-    return int(np.interp(at, sizes, costs))
+def crossing_bytes(pipe: Curve, other: Curve) -> int:
+    """From how many bytes on `other` is cheaper than `pipe`, for good; the larger end if it never is."""
+    ends = (pipe.sizes[0], max(pipe.sizes[-1], other.sizes[-1]))
+    sizes = np.unique(np.concatenate((np.geomspace(*ends, _BETWEEN).astype(np.int64), pipe.sizes, other.sizes)))
+    dearer = np.flatnonzero(pipe.at(sizes) < other.at(sizes))
+    return int(sizes[min(dearer[-1] + 1, len(sizes) - 1)] if len(dearer) else sizes[0])
+
+
+def _curve(plain: Mapping[str, Any]) -> Curve:
+    rows = [tuple(int(value) for value in plain[part.name]) for part in fields(Curve)]
+    sizes, costs = rows[0], rows[1]
+    rising = all(a < b for a, b in itertools.pairwise(sizes))
+    if len({len(row) for row in rows}) != 1 or len(sizes) < 2 or not rising or min(costs) < 1:  # noqa: PLR2004
+        message = "not a curve: sizes that rise, and as many costs above 0"
+        raise ValueError(message)
+    return Curve(*rows)
+
+
+def _rising(values: list[float]) -> list[float]:
+    """The nearest values that do not fall: pool adjacent violators (Barlow et al., 1972)."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        mean, count = value, 1
+        while pools and pools[-1][0] > mean:
+            other, weight = pools.pop()
+            mean, count = (mean * count + other * weight) / (count + weight), count + weight
+        pools.append((mean, count))
+    return [mean for mean, count in pools for _ in range(count)]

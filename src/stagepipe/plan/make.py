@@ -88,7 +88,16 @@ def _hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpec, cu
     choice = negotiate(mode, spec.transport.threshold_bytes, workers, curves)
     name = SINK if target is None else target.name
     packets = spec.window or _ROOMY_WINDOW
-    return HopPlan(source.name, name, choice.mode, choice.threshold_bytes, choice.reason, packets, choice.large_in_pipe)
+    return HopPlan(
+        source.name,
+        name,
+        choice.mode,
+        choice.threshold_bytes,
+        choice.reason,
+        packets,
+        choice.large_in_pipe,
+        fixed=spec.transport.threshold_bytes is not None,
+    )
 
 
 def _stretches(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tuple[StretchPlan, ...]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from stagepipe.config import BatchSpec, Target
 from stagepipe.plan.curves import Curves
+from stagepipe.plan.shard import WHOLE, Shard
 
 
 class Role(Enum):
@@ -57,7 +58,11 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class HopPlan:
-    """From one process to the next, known by their names. `large_in_pipe`: items of any size go through the pipe."""
+    """From one process to the next, known by their names.
+
+    `large_in_pipe`: what does not fit a packet goes through the pipe in pieces, below the threshold; `fixed`: the
+    threshold is the user's.
+    """
 
     source: str
     target: str
@@ -66,6 +71,7 @@ class HopPlan:
     reason: str
     packets: int
     large_in_pipe: bool = False
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,8 @@ class Plan:
     sink: Target | None = None
     limit: int | None = None
     config_sha256: str = ""
+    shard: Shard = WHOLE
+    probe: bool = False  # its workers tell of the first items that they send
 
 
 SINK = "sink"

@@ -9,7 +9,7 @@
 
 from stagepipe.report.build import build
 from stagepipe.report.model import SCHEMA, Report, Verdict, from_json, to_json
-from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, SlowItem, StageRecord
+from stagepipe.report.record import PHASES, HopRecord, Progress, RuleChange, RunRecord, SlowItem, StageRecord
 from stagepipe.report.verdict import judge
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "HopRecord",
     "Progress",
     "Report",
+    "RuleChange",
     "RunRecord",
     "SlowItem",
     "StageRecord",

@@ -143,12 +143,23 @@ def _hop(hop: HopRecord) -> model.Hop:
     return model.Hop(
         source=hop.source,
         target=hop.target,
-        transport=model.Transport(hop.mode, hop.threshold_bytes, hop.reason),
+        transport=model.Transport(
+            hop.mode,
+            hop.threshold_bytes,
+            hop.reason,
+            tuple(model.Change(c.messages, c.from_bytes, c.to_bytes, c.reason) for c in hop.changes),
+        ),
         messages=model.Messages(**_known(hop.messages, model.Messages)),
         bytes=model.Bytes(**_known(hop.bytes, model.Bytes)),
         cost_ns=percentiles(hop.cost),
         phases=model.Phases(**{phase: percentiles(hop.phases.get(phase, empty)) for phase in PHASES}),
-        predicted=model.Predicted(hop.predicted_pipe_ns, hop.predicted_shared_memory_ns),
+        predicted=model.Predicted(
+            hop.predicted_pipe_ns,
+            hop.predicted_shared_memory_ns,
+            hop.predicted_ns,
+            hop.measured_ns,
+            round(hop.measured_ns / hop.predicted_ns, 3) if hop.predicted_ns else 0.0,
+        ),
         saved_ns=hop.saved_ns,
     )
 

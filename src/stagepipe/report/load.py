@@ -15,8 +15,9 @@ from stagepipe.report.record import HopRecord, RunRecord, StageRecord
 CONSUMER = "consumer"
 """What the verdict calls the training loop, the sink or `run` itself."""
 
-_SENDING = ("encode_ns", "copy_ns", "send_ns")
-_RECEIVING = ("receive_ns", "decode_ns")
+SENDING = ("encode_ns", "copy_ns", "send_ns")
+RECEIVING = ("receive_ns", "decode_ns")
+"""The phases of a hop in which its two sides work."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _spent_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:
 
 def _sides(names: set[str], record: RunRecord) -> tuple[Side, ...]:
     across = [hop for hop in record.hops if (hop.source in names) != (hop.target in names)]
-    return tuple(Side(hop, _spent_ns(hop, _SENDING if hop.source in names else _RECEIVING)) for hop in across)
+    return tuple(Side(hop, _spent_ns(hop, SENDING if hop.source in names else RECEIVING)) for hop in across)
 
 
 def _process(head: StageRecord, record: RunRecord) -> Load:
@@ -128,7 +129,7 @@ def _consumer(record: RunRecord) -> Load:
     """The consumer; its wait for the very first item is the pipeline's start, no sign of what limits it."""
     stages = {stage.name for stage in record.stages}
     into = [hop for hop in record.hops if hop.target not in stages]
-    sides = tuple(Side(hop, _spent_ns(hop, _RECEIVING)) for hop in into)
+    sides = tuple(Side(hop, _spent_ns(hop, RECEIVING)) for hop in into)
     wait_ns = max(record.consumer_wait_ns - max(record.first_item_ns, 0), 0)
     busy_ns = max(record.consumer_busy_ns, 0)
     receiving_ns = min(sum(side.spent_ns for side in sides), wait_ns)  # taking an item in is work, not waiting

@@ -85,12 +85,25 @@ class Stage(msgspec.Struct, frozen=True):
     fused_into: str | None = None
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A hop's threshold was moved while it ran, after so many messages, by what they really cost."""
+
+    messages: int
+    from_bytes: int
+    to_bytes: int
+    reason: str
+
+
 class Transport(msgspec.Struct, frozen=True):
-    """How a hop travels and why: `mode` is local, pipe, shared_memory or auto."""
+    """How a hop travels and why: `mode` is local, pipe, shared_memory or auto.
+
+    `threshold_bytes` is the one in force at the end, `changes` how it came to that.
+    """
 
     mode: str
     threshold_bytes: int
     reason: str
+    changes: tuple[Change, ...] = ()
 
 
 class Messages(msgspec.Struct, frozen=True):
@@ -123,10 +136,17 @@ class Phases(msgspec.Struct, frozen=True):
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """What the calibration of this machine expects the hop to cost in either mode, in ns (0: not known)."""
+    """What the calibration of this machine expects a message to cost, in ns (0: not known).
+
+    In either mode, and as the messages went (`taken_ns`); pickling, which costs the same in both, is in it as it was
+    measured. `measured_ns` is what was paid, and `error` how many times `taken_ns` that is.
+    """
 
     pipe_ns: int = 0
     shared_memory_ns: int = 0
+    taken_ns: int = 0
+    measured_ns: int = 0
+    error: float = 0.0
 
 
 class Hop(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}):

@@ -42,6 +42,16 @@ class StageRecord:
 
 
 @dataclass(frozen=True)
+class RuleChange:
+    """A hop's threshold was moved after so many messages, by what they cost."""
+
+    messages: int
+    from_bytes: int
+    to_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class HopRecord:
     """One hop, all workers of both its sides added up. A fused hop has mode `local` and only messages."""
 
@@ -56,7 +66,10 @@ class HopRecord:
     phases: Mapping[str, Histogram]
     predicted_pipe_ns: int = 0
     predicted_shared_memory_ns: int = 0
+    predicted_ns: int = 0  # of the messages as they went, in the mean
+    measured_ns: int = 0  # the same, as the medians of their sizes have it
     saved_ns: int = 0
+    changes: tuple[RuleChange, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,8 @@ def _hop_columns(hops: Sequence[Hop], labels: Sequence[str]) -> list[Column]:
         Column("bytes", [format_bytes(size) if size else "" for size in sizes]),
         Column("cost p50", [_time(hop.cost_ns, "p50") for hop in hops]),
         Column("p99", [_time(hop.cost_ns, "p99") for hop in hops]),
+        Column("predicted", [format_ns(hop.predicted.taken_ns) if hop.predicted.taken_ns else "" for hop in hops]),
+        Column("error", [_error(hop) for hop in hops]),
         Column("saved", [format_ns(hop.saved_ns) if hop.saved_ns else "" for hop in hops]),
     ]
 
@@ -210,9 +212,19 @@ def _reasons(hops: Sequence[Hop], labels: Sequence[str]) -> Iterator[RenderableT
     """Why each hop goes as it does: beneath the table, as a reason is a sentence."""
     for hop, label in zip(hops, labels, strict=True):
         if hop.transport.reason:
-            yield Padding(
-                Text.assemble((label, "bold"), f"  {hop.transport.reason}", style="dim"), (0, 0, 0, 2), expand=False
-            )
+            yield _note(label, hop.transport.reason)
+        for change in hop.transport.changes:
+            sizes = f"{format_bytes(change.from_bytes)} to {format_bytes(change.to_bytes)}"
+            yield _note(label, f"threshold moved from {sizes} after {change.messages:,} messages: {change.reason}")
+
+
+def _note(label: str, words: str) -> RenderableType:
+    return Padding(Text.assemble((label, "bold"), f"  {words}", style="dim"), (0, 0, 0, 2), expand=False)
+
+
+def _error(hop: Hop) -> str:
+    """How far the prediction was off: `+12 %` where more was paid."""
+    return f"{(hop.predicted.error - 1) * 100:+.0f} %" if hop.predicted.error else ""
 
 
 def _events(report: Report) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ worker       the worker's loop                                              work
 control      the worker's ear                                               worker
 roles        source, stage, order point                                     worker
 chain, stage what is run on an item                                         worker, and inline
+probing      what a probe run tells of its items                            worker
 gate         backpressure                                                   worker
 reading      a source from any place                                        worker, and inline
 seeding      the global generators                                          worker, and inline

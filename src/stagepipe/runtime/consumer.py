@@ -34,7 +34,7 @@ class Consumer:
         self._region = supervisor.board.region(number)
         returns = {owner: ends[1] for owner, ends in resources.returns.items()}
         self._memory = Memory(None, dict(resources.arenas), returns, writable=True)
-        self._rows = Recorder(self._region.receiving, len(RECEIVE_PHASES))
+        self._rows = Recorder(self._region.receiving, len(RECEIVE_PHASES), self._region.receiving_ledger)
         self._receiver = Receiver(
             resources.pipes[-1].read_fd,
             self._memory,
@@ -88,8 +88,11 @@ class Consumer:
     # ------------------------------------------------------------------ an epoch
 
     def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
-        """The items of an epoch from `cursor` on."""
+        """The items of an epoch from `cursor` on. The workers begin at once, not when the first item is asked for."""
         self._seek(epoch, cursor or Cursor())
+        return self._items(epoch)
+
+    def _items(self, epoch: int) -> Iterator[Any]:
         while True:
             begin = perf_counter_ns()
             packet = self._receive()
@@ -107,7 +110,6 @@ class Consumer:
                     begin = perf_counter_ns()
                     yield box.pop()
                     self.busy_ns += perf_counter_ns() - begin
-                    self._end_item(packet.key[0])
                     self._meter.publish(self._reorder.item)
                 else:
                     self._reorder.add(packet)
@@ -162,11 +164,16 @@ class Consumer:
     def _taken(self, packet: Received) -> list[Any]:
         """The item of a packet that is about to be yielded, in a box: nothing here keeps it alive."""
         box, packet.value = [packet.value], None
-        self._item, self._last = packet.key[0], packet.key
+        if len(packet.key) == 1:
+            self._end_item(packet.key[0])
+        else:
+            self._item, self._last = packet.key[0], packet.key
         self._count(packet)
         return box
 
     def _end_item(self, item: int) -> None:
+        if item < self._item:  # it was whole, and ended with its only leaf
+            return
         meta = self._meta_of.pop(item, b"")
         self._upstream = pickle.loads(meta) if meta else None
         self._item, self._last = item + 1, None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stagepipe.plan import HopPlan, ProcessPlan
+from stagepipe.plan import HopPlan, ProcessPlan, Shard
 from stagepipe.timing import Layout
 
 
@@ -21,6 +21,7 @@ class Launch:
 
     number: int  # of the process: its arena, its region of the board, its name on the control channel
     worker: int
+    group: int  # of its stage's processes, and of the hop that they feed
     plan: ProcessPlan
     outbound: HopPlan
     in_fd: int | None
@@ -36,9 +37,11 @@ class Launch:
     seed: int
     any_order: bool
     limit: int | None
+    shard: Shard
     config_dir: Path | None
     sys_path: tuple[str, ...]
     started_ns: int
+    probe: bool = False  # tell of the first items that it sends
 
     @property
     def fds(self) -> list[int]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from stagepipe.plan.glimpse import ItemSeen
+from stagepipe.runtime.yields import Yields
+
 
 class Seek(msgspec.Struct, tag="seek", frozen=True):
     """Begin at a cursor under a new generation. Cursors (as `cursor_to_plain` has them) and windows by stretch."""
@@ -22,9 +25,11 @@ class Stop(msgspec.Struct, tag="stop", frozen=True):
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """The worker has built its stages."""
+    """The worker has built its stages. `total`: the items of an epoch that its source has, if it is one and knows."""
 
     process: int
+    yields: list[Yields]
+    total: int | None = None
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
@@ -50,8 +55,22 @@ class Full(msgspec.Struct, tag="full", frozen=True):
     error: str
 
 
+class Told(msgspec.Struct, tag="told", frozen=True):
+    """In a probe run: an item that this process is about to send, and the CPU time of the process so far."""
+
+    process: int
+    cpu_ns: int
+    item: ItemSeen
+
+
+class ReadOnce(msgspec.Struct, tag="read once", frozen=True):
+    """In a probe run: the source can be read only once, so that a probe would take items away from the run."""
+
+    process: int
+
+
 Command = Seek | Stop
-Event = Ready | Failed | Full
+Event = Ready | Failed | Full | Told | ReadOnce
 
 encode = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(Command).decode

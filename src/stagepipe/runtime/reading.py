@@ -7,23 +7,34 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stagepipe.core import UsageError
+from stagepipe.plan import WHOLE, Shard
 
 
 class SourceReader:
     """What the source role and `--inline` read from. `total` is the number of items of an epoch, where it is known.
 
     What is `indexed` can be asked for any item, so it is seeded before each. A stream is always read from its start
-    (what comes before the place that is sought is skipped), so seeding it there is enough.
+    (what comes before the place that is sought is skipped), so seeding it there is enough. Of what is read, a rank
+    takes its `shard`, and numbers that 0, 1, 2 ...; `limit` counts the source's items, those of all ranks.
     """
 
-    def __init__(self, source: Any, seed: int, limit: int | None) -> None:
+    def __init__(self, source: Any, seed: int, limit: int | None, shard: Shard = WHOLE) -> None:
         """`source` is indexed (`__len__`, `__getitem__`), iterable, or a function that returns an iterable."""
-        self._source, self._seed, self._limit = source, seed, limit
+        self._source, self._seed, self._limit, self._shard = source, seed, limit, shard
         self.indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
         self._once = isinstance(source, Iterator)
         self._used = False
         self._iterator: Iterator[Any] = iter(())
-        self.total: int | None = None
+
+    @property
+    def total(self) -> int | None:
+        """How many items an epoch has, of this rank; None for a stream."""
+        return self._shard.count(self._whole()) if self.indexed else None
+
+    def _whole(self) -> int:
+        """How many items the source has for all ranks together."""
+        count = len(self._source)
+        return count if self._limit is None else min(count, self._limit)
 
     def seek(self, epoch: int, item: int) -> None:
         """Begin at item `item` of an epoch. UsageError for a second look at what can be read only once."""
@@ -31,10 +42,9 @@ class SourceReader:
         if callable(begin):
             begin(epoch, self._seed)
         if self.indexed:
-            count = len(self._source)
-            self.total = count if self._limit is None else min(count, self._limit)
+            whole, place = self._whole(), self._shard.place
             # Not `map`: a StopIteration that gets loose in the source would end the epoch in silence.
-            self._iterator = (self._source[at] for at in range(item, self.total))
+            self._iterator = (self._source[place(at, whole)] for at in range(item, self._shard.count(whole)))
             return
         if self._once and self._used:
             message = (
@@ -44,7 +54,20 @@ class SourceReader:
             raise UsageError(message)
         self._used = True
         stream: Iterable[Any] = self._source() if callable(self._source) else self._source
-        self._iterator = itertools.islice(iter(stream), item, self._limit)
+        self._iterator = self._own(itertools.islice(iter(stream), self._limit), item)
+
+    def _own(self, stream: Iterator[Any], item: int) -> Iterator[Any]:
+        """This rank's items of a stream, from its item `item` on."""
+        shard = self._shard
+        if shard.even == "pad":
+            message = (
+                "even='pad' needs a source with __len__ and __getitem__, and this one is a stream, of which nobody "
+                "knows where it ends; say even='drop'"
+            )
+            raise UsageError(message)
+        if shard.even == "drop" and shard.world_size > 1:
+            return _full_rounds(stream, shard, item)
+        return itertools.islice(stream, shard.number(item), None, shard.world_size)
 
     def read(self, box: list[Any]) -> bool:
         """Put the next item into `box`; False at the epoch's end."""
@@ -52,3 +75,19 @@ class SourceReader:
             box.append(item)
             return True
         return False
+
+
+def _full_rounds(stream: Iterator[Any], shard: Shard, item: int) -> Iterator[Any]:
+    """One item of each round in which every rank gets one. The others' items are let go as they come."""
+    stream = itertools.islice(stream, item * shard.world_size, None)
+    while True:
+        own: list[Any] = []
+        for place in range(shard.world_size):
+            for value in stream:
+                if place == shard.rank:
+                    own.append(value)
+                break
+            else:
+                return
+        value = None
+        yield own.pop()

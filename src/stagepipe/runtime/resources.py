@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stagepipe.plan import Plan, ProcessPlan
 from stagepipe.timing import Board, Layout, make_board
-from stagepipe.transport import Bell, PipeEnds, make_arena, make_byte_pipe, make_pipe
+from stagepipe.transport import Bell, PipeEnds, make_arena, make_byte_pipe, make_pipe, rule_word
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Resources:
         self.places = tuple(
             WorkerPlace(number, group, worker, plan.processes[group]) for number, (group, worker) in enumerate(places)
         )
-        self.layout = Layout(len(plan.stretches), (*(len(place.plan.stages) for place in self.places), 0))
+        stages = (*(len(place.plan.stages) for place in self.places), 0)
+        self.layout = Layout(len(plan.stretches), stages, len(plan.hops))
         self.board_fd = make_board(self.layout)
         self.pipes = [make_pipe(hop.packets) for hop in plan.hops]
         for place in self.places:
@@ -61,9 +62,19 @@ class Resources:
         """The number of the caller's process."""
         return len(self.places)
 
+    @property
+    def groups(self) -> list[list[int]]:
+        """The processes' numbers by the place of their stage in the chain, the sink's last."""
+        count = len(self.plan.processes)
+        groups = [[place.number for place in self.places if place.group == group] for group in range(count)]
+        return [*groups, [self.sink_number]]
+
     def board(self) -> Board:
-        """The board, mapped."""
-        return Board(self.board_fd, self.layout)
+        """The board, mapped; the hops' rules are on it."""
+        board = Board(self.board_fd, self.layout)
+        for number, hop in enumerate(self.plan.hops):
+            board.rule(number)[0] = rule_word(hop.threshold_bytes, hop.large_in_pipe)
+        return board
 
     def arena_fds(self, place: WorkerPlace) -> dict[int, int]:
         """The arenas that a worker may see: its own and those before it."""

@@ -96,6 +96,7 @@ class SourceRole:
         """`reader` reads what the first of `stages` has built; the others are fused behind it."""
         self._reader, self._out, self._gate, self._around = reader, out, gate, around
         self._stage, self._chain = stages[0], Chain(stages[1:], out)
+        self.total = reader.total
         self._at = 0
         self._ended = True
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from stagepipe.core import ArenaFullError, Context, Key, current, seed_of
 from stagepipe.core.targets import build, require_callable
-from stagepipe.plan import StagePlan
+from stagepipe.plan import WHOLE, Shard, StagePlan
 from stagepipe.runtime.failures import trace_of
 from stagepipe.runtime.seeding import seed_globals, watch_for_torch
+from stagepipe.runtime.yields import yields_of
 from stagepipe.stages import FieldAdapter, ignores_arrays, own_generators
 from stagepipe.timing import STAGE_WORDS, Recorder, StageRegion, StageWord
 
@@ -46,11 +47,21 @@ def key_text(key: Key) -> str:
 class Stage:
     """A stage that is built. `function` is what is called with an item (or with a list of them)."""
 
-    def __init__(self, plan: StagePlan, worker: int, seed: int, config_dir: Path | None, region: StageRegion) -> None:
+    def __init__(  # noqa: PLR0917 - what the process lends it
+        self,
+        plan: StagePlan,
+        worker: int,
+        seed: int,
+        config_dir: Path | None,
+        region: StageRegion,
+        shard: Shard = WHOLE,
+    ) -> None:
         """Build the target; what that raises is the caller's to report."""
         self.plan, self.name, self._seed, self._region = plan, plan.name, seed, region
+        self._shard, self._alone = shard, shard.world_size == 1
         watch_for_torch()
         target = build(plan.target.uses, plan.target.arguments, config_dir)
+        self.yields = yields_of(target)
         self.reseed_own = own_generators(target) if plan.reseed else None
         if plan.field is not None or plan.as_ is not None or ignores_arrays(target) is not None:
             batched = plan.batch is not None
@@ -76,10 +87,14 @@ class Stage:
         """How long it has run."""
         return self._busy_ns
 
+    def _named(self, key: Key) -> Key:
+        """What a rank's item is called, and seeded by: no two ranks draw the same for their n-th items."""
+        return key if self._alone else (self._shard.number(key[0]), *key[1:])
+
     def at(self, key: Key) -> None:
         """Say where we are."""
         context = self._context
-        context.item = key
+        context.item = self._named(key)
         context.__dict__.pop("rng", None)
         current.context = context
 
@@ -87,7 +102,7 @@ class Stage:
         """Say where we are, and seed everything from (seed, epoch, stage, item)."""
         self.at(key)
         if self.plan.reseed:
-            seed = seed_of(self._seed, self._epoch, self.name, key)
+            seed = seed_of(self._seed, self._epoch, self.name, self._named(key))
             seed_globals(seed)
             if self.reseed_own is not None:
                 self.reseed_own(seed & 0xFFFFFFFF)
@@ -101,7 +116,7 @@ class Stage:
         except ArenaFullError:
             raise
         except Exception as error:
-            raise StageError(self.name, key, error) from error
+            raise StageError(self.name, self._named(key), error) from error
         if type(result) is not GeneratorType:
             self._count(key, perf_counter_ns() - begin)
         return result
@@ -122,7 +137,7 @@ class Stage:
         except ArenaFullError:
             raise
         except Exception as error:
-            raise StageError(self.name, keys[0], error) from error
+            raise StageError(self.name, self._named(keys[0]), error) from error
         spent = perf_counter_ns() - begin
         for key in keys:
             self._count(key, spent // len(keys))
@@ -146,7 +161,7 @@ class Stage:
             except ArenaFullError:
                 raise
             except Exception as error:
-                raise StageError(self.name, (*key, number), error) from error
+                raise StageError(self.name, (*self._named(key), number), error) from error
             spent += perf_counter_ns() - begin
             rng = self._context.__dict__.get("rng", rng)
             yield box
@@ -164,7 +179,7 @@ class Stage:
         except (ArenaFullError, StopIteration):
             raise
         except Exception as error:
-            raise StageError(self.name, key, error) from error
+            raise StageError(self.name, self._named(key), error) from error
         finally:
             self._timed_ns = perf_counter_ns() - begin
             self._busy_ns += self._timed_ns
@@ -182,7 +197,7 @@ class Stage:
         self._run.add((spent_ns,))
         # A worker's first item pays for what is loaded late, so it says nothing about the item.
         if spent_ns > self._slow_floor and self._items > 1:
-            self._region.note_slow(key[0], spent_ns, self.queue_ns())
+            self._region.note_slow(self._named(key)[0], spent_ns, self.queue_ns())
             self._slow_floor = int(self._region.slow[:, 0].min())
 
     _slow_floor = 0
@@ -200,7 +215,7 @@ class Stage:
 
     def random(self, item: int, last: Key | None) -> random.Random:
         """A generator for an order point's own draws, of the group that begins behind leaf `last` of item `item`."""
-        key = (item, *(last or ()))
+        key = (self._named((item,))[0], *(last or ()))
         return random.Random(seed_of(self._seed, self._epoch, self.name, key))
 
 

@@ -15,16 +15,18 @@ import tempfile
 import threading
 from collections import deque
 from pathlib import Path
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 
 import zmq
 
-from stagepipe.core import Cursor, RunError, cursor_to_plain
+from stagepipe.core import Cursor, ReadOnceError, RunError, cursor_to_plain
 from stagepipe.plan import Plan
 from stagepipe.runtime.launch import Launch
-from stagepipe.runtime.messages import Command, Failed, Full, Ready, Seek, Stop, decode_event, encode
+from stagepipe.runtime.learning import Learner
+from stagepipe.runtime.messages import Command, Failed, Full, Ready, ReadOnce, Seek, Stop, Told, decode_event, encode
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.resources import Resources, WorkerPlace
+from stagepipe.runtime.yields import items_after
 from stagepipe.timing import Word
 from stagepipe.transport import Bell
 
@@ -44,7 +46,9 @@ class Supervisor:
         self.failure: RunError | None = None
         self._failed_generation = 0
         self.full: Full | None = None
+        self.told: dict[int, list[Told]] = {}  # of a probe run, by process
         self.workers: dict[int, WorkerProcess] = {}
+        self.ready: dict[int, Ready] = {}
         self.windows = [stretch.window for stretch in plan.stretches]
         self.roomy_windows = [stretch.roomy_window for stretch in plan.stretches]
         self.generation = 0
@@ -58,6 +62,7 @@ class Supervisor:
             self.resources = Resources(plan)
             self._owned.callback(self.resources.close)
             self.board = self.resources.board()
+            self.learner = Learner(plan, self.board, self.resources.groups)
             self._folder = Path(tempfile.mkdtemp(prefix="stagepipe-"))
             self._owned.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self._address = f"ipc://{self._folder / 'control'}"
@@ -86,6 +91,7 @@ class Supervisor:
         launch = Launch(
             number=place.number,
             worker=place.worker,
+            group=place.group,
             plan=place.plan,
             outbound=plan.hops[place.group],
             in_fd=resources.pipes[place.group - 1].read_fd if place.group else None,
@@ -101,9 +107,11 @@ class Supervisor:
             seed=plan.seed,
             any_order=plan.any_order,
             limit=plan.limit,
+            shard=plan.shard,
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             started_ns=perf_counter_ns(),
+            probe=plan.probe,
         )
         try:
             worker = self.workers[place.number] = WorkerProcess(place, launch, life_write_fd)
@@ -144,6 +152,27 @@ class Supervisor:
         self.roomy_windows = list(self.windows)
         return True
 
+    def cut_off(self, error: RunError) -> None:
+        """End the epoch under way with `error`, which whoever iterates then sees. From any thread."""
+        with self._lock:
+            self._fail(error, 0)
+
+    def length(self) -> int | None:
+        """How many items an epoch gives, where that is known. Waits until all stages are built; RunError if one fails.
+
+        Stages that load a model for a minute make it take a minute.
+        """
+        while len(self.ready) < len(self.workers):
+            if self.failure is not None:
+                raise self.failure
+            sleep(_TICK_MS / 20_000)
+        stages = [
+            each
+            for number in sorted({p.group: p.number for p in self.resources.places}.values())
+            for each in self.ready[number].yields
+        ]
+        return items_after(self.ready[0].total, stages[1:])
+
     def starting(self) -> tuple[str, ...]:
         """The stages of which a worker is not ready yet."""
         names = [worker.place.plan.name for worker in self.workers.values() if not worker.ready]
@@ -160,7 +189,8 @@ class Supervisor:
             poller.register(pidfd, zmq.POLLIN)
         waiting = set(self.workers)
         while True:
-            ready = dict(poller.poll(_TICK_MS))
+            ready = dict(poller.poll(int(1000 * self.learner.wait_s)))
+            self.learner.look()
             if self._wake.fd in ready:
                 self._wake.hush()
             while self._socket.poll(0):
@@ -182,12 +212,17 @@ class Supervisor:
         if isinstance(event, Ready):
             with self._lock:
                 self.workers[event.process].ready = True
+                self.ready[event.process] = event
                 if self._seek is not None:
                     self._outbox.append((event.process, encode(self._seek)))
         elif isinstance(event, Failed):
             with self._lock:
                 if event.generation in {0, self.generation}:
                     self._fail(_error(event), event.generation)
+        elif isinstance(event, Told):
+            self.told.setdefault(event.process, []).append(event)
+        elif isinstance(event, ReadOnce):
+            self.cut_off(ReadOnceError())
         elif event.generation == self.generation:
             self.full = event
             self.bell.ring()

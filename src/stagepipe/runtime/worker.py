@@ -25,6 +25,7 @@ from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.launch import Launch, read_launch
 from stagepipe.runtime.messages import Failed, Full, Ready
+from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.roles import Ends, HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
 from stagepipe.runtime.stage import Stage, StageError, key_text
@@ -50,12 +51,14 @@ class Worker:
         arena = Arena(launch.number, launch.arena_fds[launch.number], launch.memory_bytes)
         self._memory = Memory(arena, dict(launch.arena_fds), dict(launch.return_fds))
         self._memory.publish_live = self._publish_live
-        self._send_rows = Recorder(self._region.sending, len(SEND_PHASES))
-        self._receive_rows = Recorder(self._region.receiving, len(RECEIVE_PHASES))
-        policy = Policy(
+        region = self._region
+        self._send_rows = Recorder(region.sending, len(SEND_PHASES), region.sending_ledger)
+        self._receive_rows = Recorder(region.receiving, len(RECEIVE_PHASES), region.receiving_ledger)
+        policy = self._policy = Policy(
             launch.outbound.threshold_bytes,
             force_shared=launch.outbound.mode == "shared_memory",
             large_in_pipe=launch.outbound.large_in_pipe,
+            live=self._board.rule(launch.group),
         )
         self._sender = Sender(
             launch.out_fd, self._memory, policy, control.bell, self.interrupted, self._send_rows, self._tick
@@ -103,11 +106,11 @@ class Worker:
         plan = launch.plan
         self._stages = [self._stage(number, stage) for number, stage in enumerate(plan.stages)]
         _limit_late_threads(plan.threads or 1)
-        out = HopOut(self._sender)
+        out = self._way_out()
         around = Surroundings(self._region, self.interrupted, self._wait)
         current.allocate = self._allocate
         if launch.in_fd is None:
-            reader = SourceReader(self._stages[0].target, launch.seed, launch.limit)
+            reader = SourceReader(self._stages[0].target, launch.seed, launch.limit, launch.shard)
             return SourceRole(reader, self._stages, out, self._gate(plan.feeds), around)
         receiver = self._receiver = self._receiver_of(launch.in_fd, private=plan.stages[0].mutable)
         for stage in self._stages:
@@ -117,6 +120,14 @@ class Worker:
         self._meter = Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads]))
         ends = Ends(receiver, self._meter, self._gate(plan.feeds), plan.reads)
         return OrderRole(self._stages, out, ends, around, any_order=launch.any_order)
+
+    def _way_out(self) -> HopOut:
+        launch = self._launch
+        if not launch.probe:
+            return HopOut(self._sender)
+        if launch.in_fd is None:
+            refuse_what_is_read_once(self._stages[0].target, launch.number, self._control)
+        return ProbedOut(self._sender, Probe(launch.number, self._memory, self._policy.small_bytes, self._control))
 
     def _receiver_of(self, fd: int, *, private: bool) -> Receiver:
         return Receiver(
@@ -133,7 +144,7 @@ class Worker:
     def _stage(self, number: int, plan: StagePlan) -> Stage:
         self._building = plan.name
         launch = self._launch
-        stage = Stage(plan, launch.worker, launch.seed, launch.config_dir, self._region.stage(number))
+        stage = Stage(plan, launch.worker, launch.seed, launch.config_dir, self._region.stage(number), launch.shard)
         if number or launch.plan.role is Role.STAGE:
             _ = stage.function
         return stage
@@ -149,8 +160,8 @@ class Worker:
         tensor = type(dtype).__module__ == "torch"
         kind = dtype if tensor else np.dtype(dtype)
         nbytes = math.prod(shape, start=kind.itemsize)
-        small = nbytes < min(self._launch.outbound.threshold_bytes, 1 << 16)
-        if small or self._launch.outbound.large_in_pipe or (not tensor and kind.hasobject):
+        outbound = self._launch.outbound
+        if nbytes < outbound.threshold_bytes or outbound.mode == "pipe" or (not tensor and kind.hasobject):
             return None
         lease = self._memory.loan(nbytes)
         if not tensor:
@@ -171,7 +182,8 @@ class Worker:
             return
         self._region[Word.READY_NS] = perf_counter_ns()
         self._region[Word.STATE] = State.STARVED
-        self._control.send(Ready(self._launch.number))
+        total = role.total if isinstance(role, SourceRole) else None
+        self._control.send(Ready(self._launch.number, [stage.yields for stage in self._stages], total))
         while not self._control.stopping:
             try:
                 if not self._entered(role):

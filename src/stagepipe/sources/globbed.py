@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import glob as globbing
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from stagepipe.core import seed_of
+from stagepipe.sources.order import ShuffledOrder
 
 
 class files:  # noqa: N801 - written `uses: stagepipe.sources.files` in YAML, where it reads as a noun
@@ -40,14 +39,12 @@ class files:  # noqa: N801 - written `uses: stagepipe.sources.files` in YAML, wh
             raise ValueError(f"files: labels is {labels!r}; give `none` or `folder`")
         self.shuffle, self.read, self.labels = shuffle, read, labels
         self._paths = _matching([glob] if isinstance(glob, str) else list(glob))
-        self._order: list[int] | range = range(len(self._paths))
+        self._order = ShuffledOrder(len(self._paths), "files")
 
     def begin(self, epoch: int, seed: int) -> None:
         """Draw the epoch's order. The same epoch and seed give the same one, so that a resume finds its place."""
         if self.shuffle:
-            order = list(range(len(self._paths)))
-            random.Random(seed_of(seed, epoch, "files", ())).shuffle(order)
-            self._order = order
+            self._order.begin(epoch, seed)
 
     def __len__(self) -> int:
         return len(self._paths)

@@ -14,23 +14,29 @@ from stagepipe.timing.board import (
     make_board,
 )
 from stagepipe.timing.histogram import STEPS, WORDS, Histogram, step_of
+from stagepipe.timing.ledger import LEDGER_WORDS, Entry, Ledger, Way, cell_of
 from stagepipe.timing.recorder import Recorder
 
 __all__ = [
+    "LEDGER_WORDS",
     "RECEIVE_PHASES",
     "SEND_PHASES",
     "STAGE_WORDS",
     "STEPS",
     "WORDS",
     "Board",
+    "Entry",
     "Histogram",
     "Layout",
+    "Ledger",
     "Recorder",
     "Region",
     "StageRegion",
     "StageWord",
     "State",
+    "Way",
     "Word",
+    "cell_of",
     "make_board",
     "step_of",
 ]

@@ -1,8 +1,9 @@
 """The board: one shared page of counters for all processes of a run. Every word has one writer, so there is no lock.
 
 Layout, in 8-byte words: the run's own words, then a region for each process: its words (`Word`), then for each of its
-stages the words of `StageWord`, a histogram of run times and the slowest items, then the histograms of its sending and
-of its receiving side. Progress words carry the generation in which they were written; one of an older generation is
+stages the words of `StageWord`, a histogram of run times and the slowest items, then the histograms and the ledgers
+of its sending and of its receiving side. The run's own words end with the rule of each hop, which the supervisor may
+change while it runs. Progress words carry the generation in which they were written; one of an older generation is
 not read. Words are stored through a cast memoryview, which is a single aligned store (`struct.pack_into` writes zeros
 first).
 """
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stagepipe.timing.histogram import WORDS, Histogram
+from stagepipe.timing.ledger import LEDGER_WORDS, Ledger
 
 GENERATION = 0
 """Run word: the generation in force. The supervisor writes it."""
@@ -85,14 +87,19 @@ _HEAD = int(Word.LAST) + 1
 
 @dataclass(frozen=True)
 class Layout:
-    """How many stretches there are, and how many stages each process holds."""
+    """How many stretches there are, how many stages each process holds, and how many hops there are."""
 
     stretches: int
     stages: tuple[int, ...]
+    hops: int = 0
 
     def offset(self, process: int) -> int:
         """The first word of a process's region."""
-        return _RUN_WORDS + _STRETCH_WORDS * self.stretches + sum(map(_region, self.stages[:process]))
+        return self.rule(self.hops) + sum(map(_region, self.stages[:process]))
+
+    def rule(self, hop: int) -> int:
+        """The word of a hop's rule."""
+        return _RUN_WORDS + _STRETCH_WORDS * self.stretches + hop
 
     @property
     def words(self) -> int:
@@ -101,7 +108,7 @@ class Layout:
 
 
 def _region(stages: int) -> int:
-    return _HEAD + stages * STAGE_WORDS + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS
+    return _HEAD + stages * STAGE_WORDS + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS + 2 * LEDGER_WORDS
 
 
 class Board:
@@ -132,6 +139,11 @@ class Board:
     def held_bytes(self) -> int:
         """Shared memory that the consumer's caller keeps. The consumer is the last process."""
         return self.words[self._live[-1] - Word.LIVE_BYTES + Word.HELD_BYTES]
+
+    def rule(self, hop: int) -> memoryview:
+        """The one word of a hop's rule (see `transport.rule_word`). Only the supervisor writes it."""
+        at = self.layout.rule(hop)
+        return self.words[at : at + 1]
 
     def consumed(self, stretch: int, generation: int) -> int | None:
         """How many items of a stretch its order point has consumed; None if it has not entered this generation."""
@@ -193,6 +205,21 @@ class Region:
         """The words of the histograms of RECEIVE_PHASES."""
         at = self._base + _HEAD + self.stages * STAGE_WORDS + len(SEND_PHASES) * WORDS
         return self._array[at : at + len(RECEIVE_PHASES) * WORDS]
+
+    @property
+    def sending_ledger(self) -> Ledger:
+        """What carrying cost on the sending side, by way and size."""
+        return self._ledger(0)
+
+    @property
+    def receiving_ledger(self) -> Ledger:
+        """The same of the receiving side."""
+        return self._ledger(1)
+
+    def _ledger(self, side: int) -> Ledger:
+        phases = (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS
+        at = self._base + _HEAD + self.stages * STAGE_WORDS + phases + side * LEDGER_WORDS
+        return Ledger(self._array[at : at + LEDGER_WORDS])
 
     def phases(self) -> dict[str, Histogram]:
         """All histograms of both sides by the name of their phase."""

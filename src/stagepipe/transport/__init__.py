@@ -5,6 +5,7 @@ packet      what a packet looks like
 large       what a packet's worth of pipe does not hold, when it is forced through it
 arena       a process's shared memory, cut into blocks
 lease       who still needs a block
+stacks      many small arrays as one
 arrays      NumPy without its bytes; tensors, images: torch's and PIL's; reducers: the table of them
 codec       an item into a pickle and buffers, and back
 packer      what goes where: described, copied into a block, or inline; unpacker: back
@@ -15,7 +16,7 @@ reorder     order restored
 
 from stagepipe.transport.arena import Arena, make_arena
 from stagepipe.transport.lease import Lease, Memory
-from stagepipe.transport.packer import Counts, Policy
+from stagepipe.transport.packer import FITS_BYTES, FORCED_PIPE, Counts, Policy, rule_word
 from stagepipe.transport.packet import PACKET_BYTES, Kind
 from stagepipe.transport.pipe import Bell, PipeEnds, Waiter, make_byte_pipe, make_pipe, make_socket_pair
 from stagepipe.transport.receiver import Received, Receiver
@@ -23,6 +24,8 @@ from stagepipe.transport.reorder import Leaf, Reorder
 from stagepipe.transport.sender import Sender
 
 __all__ = [
+    "FITS_BYTES",
+    "FORCED_PIPE",
     "PACKET_BYTES",
     "Arena",
     "Bell",
@@ -42,4 +45,5 @@ __all__ = [
     "make_byte_pipe",
     "make_pipe",
     "make_socket_pair",
+    "rule_word",
 ]

@@ -18,6 +18,7 @@ from stagepipe.core import TransportError
 from stagepipe.transport.arrays import incoming
 from stagepipe.transport.lease import Lease, Memory
 from stagepipe.transport.reducers import Reducers
+from stagepipe.transport.stacks import stacked
 
 Box = list[Lease]
 """A list of one lease, so that whoever takes it out holds the only reference."""
@@ -54,7 +55,7 @@ class Encoder:
         """Pickle `item`. Raises what its own pickling raises, and keeps nothing of it then."""
         file = self._file
         try:
-            self._pickler.dump(item)
+            self._pickler.dump(stacked(item))
             self.pickle = file.getvalue()
         except BaseException:
             self.clear()

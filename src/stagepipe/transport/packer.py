@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stagepipe.core import TransportError
+from stagepipe.timing import Way
 from stagepipe.transport.codec import Buffer, Encoder
 from stagepipe.transport.lease import Memory, Token
 from stagepipe.transport.packet import (
@@ -24,24 +26,48 @@ from stagepipe.transport.packet import (
     pack_descriptors,
 )
 
-_SMALL_BYTES = 2048
-"""Up to here a second copy of an array, into the pickle, costs less than a descriptor: measured, 1.5 us each side."""
+FITS_BYTES = PACKET_BYTES - 512
+"""What a packet holds beside its head and the pickle of a small dict. Arrays of less than this stay in the pickle: the
+second copy costs less than a descriptor (measured for 3 KB: 14 against 29 us a hop)."""
 _BLOCK_ALIGN = 64
 """Buffers in a block begin at multiples of a cache line."""
 
 
+FORCED_PIPE = 1 << 62
+"""The threshold of a hop of which everything goes through the pipe."""
+
+
 @dataclass(frozen=True)
 class Policy:
-    """How a hop carries buffers: from `threshold_bytes` up in shared memory; `large_in_pipe` forces all through it."""
+    """How a hop carries an item: what would go inline goes to shared memory from `threshold_bytes` up, all together.
+
+    `large_in_pipe`: below it, an item that does not fit a packet goes through the pipe in pieces. `live` is a word that
+    somebody else may change while the hop runs (see `rule_word`); without it the rule stays.
+    """
 
     threshold_bytes: int
     force_shared: bool = False
     large_in_pipe: bool = False
+    live: Sequence[int] = ()
 
     @property
     def small_bytes(self) -> int:
         """Arrays of less than this stay in the pickle."""
-        return 0 if self.force_shared else min(self.threshold_bytes, _SMALL_BYTES)
+        return 0 if self.force_shared else min(self.threshold_bytes, FITS_BYTES)
+
+    @property
+    def word(self) -> Sequence[int]:
+        """Where the rule in force is read."""
+        return self.live or (rule_word(1 if self.force_shared else self.threshold_bytes, self.large_in_pipe),)
+
+
+def rule_word(threshold_bytes: int, large_in_pipe: bool) -> int:  # noqa: FBT001 - the two halves of one word
+    """A hop's rule in one word.
+
+    >>> rule_word(4096, True)
+    8193
+    """
+    return threshold_bytes << 1 | large_in_pipe
 
 
 @dataclass(slots=True)
@@ -75,14 +101,20 @@ class Packer:
     def __init__(self, encoder: Encoder, memory: Memory, policy: Policy, counts: Counts) -> None:
         """`encoder` holds the item; `counts` are added to."""
         self._encoder, self._memory, self._policy, self._counts = encoder, memory, policy, counts
-        self._threshold = 1 if policy.force_shared else policy.threshold_bytes
+        self._word = policy.word
+        self._threshold, self._large = 0, False
         self.carried: list[Token] = []
+        self._copied = Way.COPIED
+        self.way, self.block_bytes = Way.PIPE, 0
+        """How the last packet goes, and the bytes that it describes in blocks."""
 
     def pack(self, head: Head) -> bytearray | None:
         """The packet; None if the item is to go through the pipe and is too large for one."""
         encoder, policy, counts = self._encoder, self._policy, self._counts
         data, buffers = encoder.pickle, encoder.buffers
-        self.carried = []
+        self.carried, self.way, self.block_bytes = [], Way.PIPE, 0
+        word = self._word[0]
+        self._threshold, self._large = word >> 1, bool(word & 1)
         if not buffers and len(data) + overhead_bytes(head, 0) <= PACKET_BYTES and not policy.force_shared:
             packet = pack(Kind.ITEM, head, pickle=data)
             counts.pipe += 1
@@ -92,9 +124,10 @@ class Packer:
             one = self._pack_one(buffers[0], head)
             if one is not None:
                 return one
-        passed = self._pass_on() if encoder.leases and not policy.large_in_pipe else {}
+        pieces = self._large and len(data) + sum([buffer.nbytes for buffer in buffers]) < self._threshold
+        passed = self._pass_on() if encoder.leases and not pieces else {}
         share = self._choose(passed, head)
-        if policy.large_in_pipe and (share.moved or share.stream):
+        if pieces and (share.moved or share.stream):
             return None
         return self._assemble(passed, share, head)
 
@@ -107,7 +140,7 @@ class Packer:
             return None
         if nbytes < self._threshold:
             if nbytes > room:
-                return None
+                return None  # the pieces of it in the pipe, or a block after all
             inline = [encoder.raw(buffer).tobytes()]
             packet = pack(Kind.ITEM, head, descriptors=[(INLINE, flags, 0, 0, 0, nbytes)], pickle=data, inline=inline)
             counts.pipe += 1
@@ -116,6 +149,7 @@ class Packer:
         arena, block, bytes_ = self._block(nbytes)
         encoder.copy(buffer, bytes_)
         packet = pack(Kind.ITEM, head, descriptors=[(arena, flags, 0, block, 0, nbytes)], pickle=data)
+        self.way, self.block_bytes = self._copied, nbytes
         counts.shared_memory += 1
         counts.copied_bytes += nbytes
         counts.inline_bytes += len(data)
@@ -167,6 +201,10 @@ class Packer:
             else:
                 inline.append(number)
                 room -= buffer.nbytes + ALIGN
+        weight = sum([buffers[number].nbytes for number in inline])
+        if weight >= self._threshold:  # none of them would go alone, but together they are cheaper in one block
+            room += weight + ALIGN * len(inline)
+            moved, inline = sorted(moved + inline), []
         if room < 0 and inline:
             inline.sort(key=lambda number: buffers[number].nbytes)
             while inline and room < 0:
@@ -204,6 +242,9 @@ class Packer:
             flags, stream_at = Flag.STREAM, end - len(data)
             wheres.append((arena, 0, 0, block, stream_at, len(data)))
         in_blocks = len(wheres) - len(inline)
+        if in_blocks:
+            self.way = self._copied if end else Way.ZERO_COPY
+            self.block_bytes = sum([where[5] for where in wheres if where[0] != INLINE])
         if share.table:
             flags |= Flag.TABLE
             wheres = [self._table(wheres)]
@@ -251,5 +292,6 @@ class Packer:
         if own is None:
             raise TransportError(f"this process has no shared memory of its own for {nbytes} bytes")
         block = self._memory.take(nbytes)
+        self._copied = Way.COLD if own.allocator.fresh else Way.COPIED
         self.carried.append((own.number, block))
         return own.number, block, own.bytes[block : block + nbytes]

@@ -10,11 +10,11 @@ from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Key, TransportError
-from stagepipe.timing import Recorder
+from stagepipe.timing import Recorder, Way, cell_of
 from stagepipe.transport.codec import decode
 from stagepipe.transport.large import Body, is_fragment
 from stagepipe.transport.lease import Memory
-from stagepipe.transport.packet import OUT_OF_BAND, PACKET_BYTES, Kind, Packet, unpack
+from stagepipe.transport.packet import INLINE, OUT_OF_BAND, PACKET_BYTES, Flag, Kind, Packet, unpack
 from stagepipe.transport.pipe import Bell, Waiter
 from stagepipe.transport.sender import IDLE_S, TICK_S, Interrupted
 from stagepipe.transport.unpacker import blocks_of, views_of
@@ -144,16 +144,19 @@ class Receiver:
         begin = perf_counter_ns()
         buffers: list[Any] = []
         flags: list[int] = []
+        way, nbytes = Way.PIPE, len(packet.data)
         if kind == Kind.LARGE:
             body = self._read_body(packet)
             if body is None:
                 return None
             buffers, flags, stream = body.open()
+            nbytes += packet.number
         elif packet.descriptors:
             buffers, flags, stream, copied = views_of(
                 packet, self._memory, private=self.private, own_shared=not self._readonly
             )
             self.copied_out += copied
+            way, nbytes = _way_of(packet, buffers, nbytes)
         else:
             at, end = packet.pickle
             stream = memoryview(packet.data)[at:end]
@@ -165,7 +168,8 @@ class Receiver:
         queue = max(self._read_ns - packet.sent_ns, 0)
         self.queue_ns = queue
         receive, decoding = received - begin, end_ns - received
-        self._recorder.add((queue, receive, decoding, packet.spent_ns + receive + decoding))
+        row = (queue, receive, decoding, packet.spent_ns + receive + decoding)
+        self._recorder.add(row, (cell_of(way, nbytes), nbytes, receive))
         return Received(Kind.ITEM, packet.key, packet.samples, 0, packet.meta, value)
 
     def _out_of_band(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
@@ -200,3 +204,12 @@ class Receiver:
     def close(self) -> None:
         """Close the wait."""
         self._waiter.close()
+
+
+def _way_of(packet: Packet, buffers: list[Any], inline_bytes: int) -> tuple[Way, int]:
+    """How a packet came, as far as its reader can tell, and how many bytes it brought, those in blocks with it."""
+    lengths = [length for arena, _, _, _, _, length in packet.descriptors if arena != INLINE]
+    if not lengths:
+        return Way.PIPE, inline_bytes
+    block_bytes = sum(map(len, buffers)) if packet.flags & Flag.TABLE else sum(lengths)
+    return Way.COPIED, inline_bytes + block_bytes

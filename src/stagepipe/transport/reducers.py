@@ -11,6 +11,7 @@ import numpy as np
 
 from stagepipe.transport.arrays import Note, rebuild_array, rebuild_fortran, rebuild_small, reduce_array
 from stagepipe.transport.images import pickles_as_image, rebuild_image, reduce_image
+from stagepipe.transport.stacks import Stack, rebuild_stack, reduce_stack
 from stagepipe.transport.tensors import rebuild_subclass, rebuild_tensor, rebuild_with_grad, reduce_tensor
 
 Reducer = Callable[[Any], Any]
@@ -23,6 +24,7 @@ class Reducers(dict[type, Reducer]):
         """`note` takes the buffers; arrays of less than `small_bytes` stay in the pickle."""
         super().__init__()
         self._note = note
+        self[Stack] = reduce_stack
         self[np.ndarray] = lambda array: reduce_array(array, note, small_bytes)
 
     def __missing__(self, cls: type) -> Reducer:
@@ -50,6 +52,7 @@ _REBUILDERS = (
     rebuild_image,
     rebuild_with_grad,
     rebuild_small,
+    rebuild_stack,
 )
 for _number, _function in enumerate(_REBUILDERS):
     copyreg.add_extension(_function.__module__, _function.__name__, 0xF3 + _number)

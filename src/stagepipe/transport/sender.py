@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Key
-from stagepipe.timing import Recorder
+from stagepipe.timing import Recorder, cell_of
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.large import fragments, make_body
 from stagepipe.transport.lease import Memory
@@ -56,12 +56,12 @@ class Sender:
         what the item's pickling raises, ArenaFullError, or TransportError; nothing of the item is sent or held then.
         """
         begin = perf_counter_ns()
-        encoder, head = self._encoder, (generation, key, samples, meta)
+        encoder, packer, head = self._encoder, self._packer, (generation, key, samples, meta)
         encoder.encode(box[0])
         box.clear()
         encoded = perf_counter_ns()
         try:
-            packet, body = self._packer.pack(head), None
+            packet, body = packer.pack(head), None
             if packet is None:
                 packet, body = self._announce(head)
             encoder.clear()
@@ -72,13 +72,16 @@ class Sender:
                 waited = self._write_body(body, generation, waited)
         except BaseException:
             encoder.clear()
-            self._packer.take_back()
+            packer.take_back()
             raise
         if waited < 0:
-            self._packer.take_back()
+            packer.take_back()
             return False
         self._last_send_ns = perf_counter_ns() - copied - waited
-        self._recorder.add((encoded - begin, copied - encoded, self._last_send_ns, waited))
+        nbytes = len(packet) + (packer.block_bytes if body is None else len(body))
+        copy, send = copied - encoded, self._last_send_ns
+        entry = (cell_of(packer.way, nbytes), nbytes, copy + send)
+        self._recorder.add((encoded - begin, copy, send, waited), entry)
         self.blocked_ns += waited
         return True
 

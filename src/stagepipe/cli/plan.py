@@ -1,0 +1,37 @@
+"""`stagepipe plan`: what will run, what each hop carries and how, and what would be better."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stagepipe.cli.outlooks import draw, files_among, show
+from stagepipe.cli.problems import reported
+
+
+@reported()
+def plan(
+    config: Annotated[Path, typer.Argument(help="The YAML file of a pipeline.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Such as stages.decode.workers=8; with --graph also FILE.svg, FILE.mmd.")
+    ] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON, of the schema stagepipe.plan/1.")] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Draw it: Mermaid text, or a picture in each FILE.svg or FILE.mmd.")
+    ] = False,
+) -> None:
+    """Run the stages on the first few items; say what each hop and stage costs, and what would make it faster.
+
+    Exit status: 0, 1 a stage failed, 2 the config or the call is wrong, 130 interrupted.
+    """
+    from stagepipe.engine import Pipeline
+
+    changes, files = files_among(overrides or [], graph=graph)
+    outlook = Pipeline(config, changes).outlook()
+    if graph:
+        draw(outlook, files)
+    if json or not graph:
+        show(outlook, json=json)

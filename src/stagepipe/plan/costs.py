@@ -1,0 +1,178 @@
+"""What a pipeline's processes and hops cost for each item of its source, from the record of a probe. Pure.
+
+A probe has one worker a stage and one item under way, so that what is measured is not stretched by others at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stagepipe.plan.freight import freight_of
+from stagepipe.plan.glimpse import Glimpse
+from stagepipe.plan.model import Plan, ProcessPlan, Role
+from stagepipe.report import HopRecord, RunRecord, StageRecord
+from stagepipe.timing import Histogram
+
+_SOME = 3
+"""Durations of which the largest is left out: the first item pays for what is loaded late and for fresh pages."""
+
+_LOOP_NS = 30_000
+"""What a worker's own loop (seeding, counting, now and then waking up) takes an item; of runs on two machines."""
+
+_WAKING_NS = 300_000
+"""In a probe a process sleeps before each item, and pays up to so much CPU time for that, which a run does not."""
+
+_THREADED = 1.3
+"""CPU time over working time from which a stage runs several threads, as the verdict has it."""
+
+
+@dataclass(frozen=True)
+class ProcessCost:
+    """One process, for an item of the source: all stages in it. Its hops' sides come on top.
+
+    `alone`: it can have one worker only. `unfusable` says why it cannot run in the process before it, or is empty.
+    """
+
+    name: str
+    last: str  # the name of the last stage in it
+    run_ns: float  # in its stages' functions
+    loop_ns: float  # in its own loop
+    cpu_ns: float  # CPU time, hops included
+    memory_bytes: int  # of one worker
+    alone: bool = False
+    unfusable: str = ""
+    own_threads: bool = False  # a key that fusing takes away
+    most_workers: int | None = None  # as the CPUs it is bound to allow
+
+
+@dataclass(frozen=True)
+class HopCost:
+    """A hop, for an item of the source: what its two sides work."""
+
+    send_ns: float
+    receive_ns: float
+
+    @property
+    def ns(self) -> float:
+        """Both sides."""
+        return self.send_ns + self.receive_ns
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A chain: `hops[i]` leads from `processes[i]` to the next, the last one to the consumer."""
+
+    processes: tuple[ProcessCost, ...]
+    hops: tuple[HopCost, ...]
+
+
+def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Costs:
+    """The costs from a probe of `plan`."""
+    items = max(record.items_in, 1)
+    stages = {stage.name: stage for stage in record.stages}
+    by_source = {hop.source: hop for hop in record.hops}
+    outward = [by_source[process.stages[-1].name] for process in plan.processes]
+    carrying = [
+        freight_of(hop, seen.get(process.name, Glimpse()), plan.curves)
+        for process, hop in zip(plan.processes, plan.hops, strict=True)
+    ]
+    hops = [
+        _hop(hop, freight.decision.cost_ns if freight else 0, items)
+        for hop, freight in zip(outward, carrying, strict=True)
+    ]
+    processes = []
+    before: ProcessPlan | None = None
+    for number, process in enumerate(plan.processes):
+        own = [stages[stage.name] for stage in process.stages]
+        run_ns = sum(_run_ns(stage, process, items) for stage in own)
+        sides_ns = hops[number].send_ns + (hops[number - 1].receive_ns if number else 0.0)
+        loop_ns = _LOOP_NS * own[0].items / items
+        measured_ns = _cpu_ns(own[0], sum(outward[number].messages.values()), seen.get(process.name, Glimpse()), items)
+        processes.append(
+            ProcessCost(
+                name=process.name,
+                last=process.stages[-1].name,
+                run_ns=run_ns,
+                loop_ns=loop_ns,
+                cpu_ns=_likely_cpu_ns(measured_ns, run_ns + sides_ns + loop_ns),
+                memory_bytes=own[0].pss_bytes,
+                alone=process.role is not Role.STAGE,
+                unfusable=unfusable(process, before, plan),
+                own_threads=process.threads is not None,
+                most_workers=None if process.cpus is None else len(process.cpus),
+            )
+        )
+        before = process
+    return Costs(tuple(processes), tuple(hops))
+
+
+def _likely_cpu_ns(measured_ns: float, work_ns: float) -> float:
+    """CPU time an item in a run: what was measured, but for waking up, where a single thread cannot have taken more."""
+    threaded = measured_ns > _THREADED * work_ns + _WAKING_NS
+    return measured_ns if 0 < measured_ns < work_ns or threaded else work_ns
+
+
+def unfusable(process: ProcessPlan, before: ProcessPlan | None, plan: Plan) -> str:
+    """Why a process's stages cannot run in the process before it; empty if they can.
+
+    These are the rules of the config (`fuse`), in words.
+    """
+    first = process.stages[0]
+    mode = next((hop.mode for hop in plan.hops if hop.target == process.name), "auto")
+    reasons = (
+        (before is None, "it is the source"),
+        (process.role is Role.ORDER_POINT, "order is restored there"),
+        (first.batch is not None, "it is called with lists"),
+        (first.mutable, "it writes into what it receives"),
+        (bool(process.env), "it has an `env` of its own"),
+        (process.cpus is not None, "it has `cpus` of its own"),
+        ((process.threads or 1) != ((before.threads if before else None) or 1), "it has `threads` of its own"),
+        (mode != "auto", "the hop before it is forced"),
+    )
+    return next((words for applies, words in reasons if applies), "")
+
+
+def typical_ns(durations: Histogram) -> float:
+    """The mean without the largest, which is most often the first.
+
+    >>> typical_ns(Histogram.of([900, 10, 12, 11]))
+    11.0
+    """
+    count = durations.count
+    if count < _SOME:
+        return float(durations.mean_ns)
+    return (durations.sum_ns - durations.max_ns) / (count - 1)
+
+
+def pickling(hop: HopRecord) -> HopCost:
+    """What encoding (sender) and decoding (receiver) a message cost, in the middle of those measured."""
+    return HopCost(*(float(hop.phases[phase].percentile_ns(50)) for phase in ("encode_ns", "decode_ns")))
+
+
+def _hop(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
+    """Pickling as measured, carrying as foretold: in a probe each message wakes its reader up, as few do in a run.
+
+    The sender copies; the rest of the carrying is taken to be done by halves.
+    """
+    share = sum(hop.messages.values()) / items
+    copy_ns = min(float(hop.phases["copy_ns"].percentile_ns(50)), float(carrying_ns))
+    half_ns = (carrying_ns - copy_ns) / 2
+    both = pickling(hop)
+    return HopCost((both.send_ns + copy_ns + half_ns) * share, (both.receive_ns + half_ns) * share)
+
+
+def _run_ns(stage: StageRecord, process: ProcessPlan, items: int) -> float:
+    """Time in its function. An order point's is counted whole: what gives a group is no item's."""
+    if process.role is Role.ORDER_POINT and stage.name == process.name:
+        return stage.busy_ns / items
+    return typical_ns(stage.run) * stage.items / items
+
+
+def _cpu_ns(stage: StageRecord, sent: int, seen: Glimpse, items: int) -> float:
+    """CPU time an item, of the items behind the last that was looked at (of few, behind the first); 0: not known."""
+    if not seen.cpu_ns or sent <= 1:
+        return 0.0
+    at = min(len(seen.cpu_ns) - 1, max(sent // _SOME - 1, 0))
+    share = (sent - at - 1) / sent
+    return max(stage.cpu_ns - seen.cpu_ns[at], 0) / (items * share) if share > 0 else 0.0

@@ -1,0 +1,276 @@
+"""Measuring this machine: what carrying a message costs by size and way, on a real hop to a process and back.
+
+The other process (`plan.echo`) sends back what came to it. Both rest between two messages as stages do, with work of
+their own, so that caches are as cold and readers as often asleep as in a run, and what is counted are the medians of
+what both sides worked. Ways and sizes go by turns, all within a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Self
+
+import numpy as np
+
+from stagepipe.core import RunError
+from stagepipe.plan.curves import Curve, Curves
+from stagepipe.plan.learning import Seen, seen_of
+from stagepipe.timing import LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, WORDS, Ledger, Recorder, Way, cell_of
+from stagepipe.transport import (
+    FITS_BYTES,
+    FORCED_PIPE,
+    Arena,
+    Bell,
+    Kind,
+    Memory,
+    Policy,
+    Receiver,
+    Sender,
+    make_arena,
+    make_byte_pipe,
+    make_pipe,
+)
+
+PIPE_SIZES = (64, 512, 1024, 3072, 4096, 16 << 10, 64 << 10, 256 << 10)
+SIZES = (*PIPE_SIZES, 1 << 20, 4 << 20)
+"""Bytes of the array in a message. With its head no two have as many binary digits: so the ledger keeps them apart."""
+FURTHER = 9
+"""Buffers of the item that tells what each one after the first costs."""
+_ROUNDS = 20
+_COLD_ROUNDS = 5
+LIMIT_BYTES = 256 << 20
+_UNDER_WAY = 4
+DEADLINE_S = 10.0
+WORK_BYTES = 2 << 20
+"""What a process touches between two messages: as large as the cache of its own that a core has."""
+SIDES = 4
+"""Ledgers on the shared page: of sending there, receiving there, sending back, receiving back."""
+
+
+def rest(work: np.ndarray[Any, Any]) -> None:
+    """What a process does between two messages: work of its own, a tenth of a millisecond of it."""
+    work += 1
+
+
+class Process:
+    """One side: its memory, and how it sends and receives. `ledgers` are its (sending, receiving) ones."""
+
+    def __init__(self, memory: Memory, ledgers: tuple[Ledger, Ledger], stack: contextlib.ExitStack) -> None:
+        """What it opens is closed by `stack`."""
+        self._memory, self._stack = memory, stack
+        self._bell = Bell()
+        stack.callback(self._bell.close)
+        self.sending, self.receiving = (
+            Recorder(np.zeros(len(phases) * WORDS, np.uint64), len(phases), ledger)
+            for phases, ledger in zip((SEND_PHASES, RECEIVE_PHASES), ledgers, strict=True)
+        )
+
+    def sender(self, fd: int, policy: Policy) -> Sender:
+        """A sender on the pipe `fd`."""
+        sender = Sender(fd, self._memory, policy, self._bell, bool, self.sending)
+        self._stack.callback(sender.close)
+        return sender
+
+    def receiver(self, fd: int) -> Receiver:
+        """A receiver on the pipe `fd`."""
+        receiver = Receiver(fd, self._memory, self._bell, bool, self.receiving)
+        self._stack.callback(receiver.close)
+        return receiver
+
+    def flush(self) -> None:
+        """Bring everything to the ledgers."""
+        self.sending.flush()
+        self.receiving.flush()
+
+
+def ledgers_in(words: np.ndarray[Any, np.dtype[np.uint64]]) -> list[Ledger]:
+    """The `SIDES` ledgers on a page of words."""
+    return [Ledger(part) for part in words.reshape(SIDES, LEDGER_WORDS)]
+
+
+class _Trip:
+    """Messages to the other process and back. A context manager."""
+
+    def __init__(self) -> None:
+        self._stack = stack = contextlib.ExitStack()
+        arenas = {number: self._own(make_arena(LIMIT_BYTES)) for number in range(2)}
+        returns = {number: tuple(map(self._own, make_byte_pipe())) for number in range(2)}
+        there, back = make_pipe(256), make_pipe(256)
+        stack.callback(there.close)
+        stack.callback(back.close)
+        page = self._own(os.memfd_create("stagepipe-ledgers", os.MFD_CLOEXEC))
+        os.ftruncate(page, SIDES * LEDGER_WORDS * 8)
+        fds = (there.read_fd, back.write_fd, arenas[0], arenas[1], returns[0][1], returns[1][0], page)
+        self._other = _start(fds)
+        stack.callback(self._end)
+        self._memory = Memory(Arena(0, arenas[0], LIMIT_BYTES), arenas, {0: returns[0][0], 1: returns[1][1]})
+        ledgers = ledgers_in(np.memmap(os.fdopen(os.dup(page), "r+b"), np.uint64, "r+"))
+        self._there, self._back = ledgers[:2], ledgers[2:]
+        self._process = process = Process(self._memory, (ledgers[0], ledgers[3]), stack)
+        self._by = {
+            Way.PIPE: process.sender(there.write_fd, Policy(FORCED_PIPE, large_in_pipe=True)),
+            Way.COPIED: process.sender(there.write_fd, Policy(1)),
+        }
+        self._receiver = process.receiver(back.read_fd)
+        self._work = np.zeros(WORK_BYTES, np.uint8)
+        self._under_way = 0
+
+    def _own(self, fd: int) -> int:
+        self._stack.callback(os.close, fd)
+        return fd
+
+    def __enter__(self) -> Self:
+        """The trip itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the other process and close what was opened."""
+        self._stack.close()
+
+    def _end(self) -> None:
+        self._other.kill()
+        self._other.wait()
+
+    def send(self, way: Way, item: Any) -> None:
+        """Send an item, which the caller may hold; one that goes by the pipe comes back as an empty one."""
+        rest(self._work)
+        samples = 2 if way is Way.PIPE else 1
+        self._by[way].send([item], 1, (0,), samples, b"")
+        self._under_way += 1
+        while self._under_way >= _UNDER_WAY:
+            self._await()
+
+    def loan(self, nbytes: int) -> None:
+        """Send an item that lies in a block already."""
+        rest(self._work)
+        self._by[Way.COPIED].send([{"data": np.asarray(self._memory.loan(nbytes))}], 1, (0,), 1, b"")
+        self._under_way += 1
+        self._await()
+
+    def cold(self, nbytes: int, item: Any) -> None:
+        """Send an item through a block that nobody has touched: those that were are taken first."""
+        allocator, taken = self._memory.arena.allocator, []  # type: ignore[union-attr]  # it has an arena
+        while not taken or not allocator.fresh:
+            taken.append(self._memory.loan(nbytes))
+        self.send(Way.COPIED, item)
+
+    def finish(self) -> None:
+        """Wait for all, and for the other process to end."""
+        while self._under_way:
+            self._await()
+        self._by[Way.PIPE].tell(Kind.END, 1, (0,))
+        self._other.wait(DEADLINE_S)
+        self._process.flush()
+
+    def _await(self) -> None:
+        received = self._receiver.receive(1, DEADLINE_S)
+        if received is None or received.kind != Kind.ITEM:
+            raise RunError(
+                "cannot measure this machine: the process at the other end of the hop does not answer "
+                f"(exit code {self._other.poll()}); is there memory and are there processes left?"
+            )
+        received.value = None
+        self._under_way -= 1
+
+    def seen(self) -> tuple[list[Seen], list[Seen]]:
+        """What messages cost on the way there and on the way back."""
+        return seen_of(self._there[:1], self._there[1:]), seen_of(self._back[:1], self._back[1:])
+
+
+def _start(fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    """The other process, with the descriptors that `plan.echo` names."""
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "stagepipe.plan.echo", *map(str, fds)],
+            pass_fds=fds,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise RunError(f"cannot measure this machine: no process can be started: {error}") from error
+
+
+def measure(rounds: int = _ROUNDS) -> Curves:
+    """The curves of this machine, now, from so many messages of each size in each way, in turns.
+
+    RunError if the other process cannot be started or does not answer.
+    """
+    items = {size: {"data": np.zeros(size, np.uint8)} for size in SIZES}
+    many = {f"data{number}": np.full(FITS_BYTES + 64 * number, number, np.uint8) for number in range(FURTHER)}
+    with _Trip() as trip:
+        for _ in range(rounds):
+            for size in SIZES:
+                if size in PIPE_SIZES:
+                    trip.send(Way.PIPE, items[size])
+                trip.send(Way.COPIED, items[size])
+                trip.loan(size)
+            trip.send(Way.PIPE, many)
+            trip.send(Way.COPIED, many)
+        for size in SIZES * _COLD_ROUNDS:
+            trip.cold(size, items[size])
+        trip.finish()
+        there, back = trip.seen()
+    return _curves(there, back, sum(array.nbytes for array in many.values()))
+
+
+def _curves(there: Sequence[Seen], back: Sequence[Seen], many_bytes: int) -> Curves:
+    fitted = {way: _curve(there, way, many_bytes) for way in Way}
+    further = [_further_ns(there, way, fitted[way], many_bytes) for way in (Way.PIPE, Way.COPIED)]
+    return Curves(
+        pipe=fitted[Way.PIPE],
+        copied=fitted[Way.COPIED],
+        cold=fitted[Way.COLD],
+        loaned=fitted[Way.ZERO_COPY],
+        passed_on=_curve(back, Way.ZERO_COPY, many_bytes),
+        further_ns=(further[0], further[1]),
+        timing_ns_per_hop=timing_ns_per_hop(),
+        when=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _curve(seen: Sequence[Seen], way: Way, many_bytes: int) -> Curve:
+    ones = (each for each in seen if each.way is way and not _is_many(each, many_bytes))
+    points = sorted(ones, key=lambda each: each.mean_bytes)
+    costs = [(each.low_ns, each.cost_ns, each.high_ns) for each in points]
+    return Curve.fitted([each.mean_bytes for each in points], costs)
+
+
+def _is_many(each: Seen, many_bytes: int) -> bool:
+    return each.mean_bytes.bit_length() == many_bytes.bit_length()
+
+
+def _further_ns(seen: Sequence[Seen], way: Way, curve: Curve, many_bytes: int) -> int:
+    """What each buffer but the first adds."""
+    many = next((each for each in seen if each.way is way and _is_many(each, many_bytes)), None)
+    return 0 if many is None else max((many.cost_ns - curve(many.mean_bytes)) // (FURTHER - 1), 0)
+
+
+def timing_ns_per_hop(rounds: int = 2000) -> int:
+    """What the timing of one hop costs: its stamps and the recording of both sides' rows, done alone, in ns."""
+    send, receive = (
+        Recorder(np.zeros(len(phases) * WORDS, np.uint64), len(phases), Ledger(np.zeros(LEDGER_WORDS, np.uint64)))
+        for phases in (SEND_PHASES, RECEIVE_PHASES)
+    )
+    stamps = 8  # three and the packet's on the sending side, four on the receiving one
+    best = 1 << 62
+    for _ in range(3):
+        begin = perf_counter_ns()
+        for at in range(rounds):
+            for _ in range(stamps):
+                perf_counter_ns()
+            send.add((at, at, at, 0), (cell_of(Way.COPIED, at), at, at))
+            receive.add((at, at, at, at), (cell_of(Way.COPIED, at), at, at))
+        best = min(best, (perf_counter_ns() - begin) // rounds)
+    return best
+
+
+TIMING_HOW = "the stamps and both sides' recording of a hop, repeated alone on this machine"

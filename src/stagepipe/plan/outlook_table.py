@@ -1,0 +1,164 @@
+"""An outlook as tables for the terminal. Imports rich, so the command line alone imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.text import Text
+
+from stagepipe.core.units import format_bytes, format_ns
+from stagepipe.plan.outlook import Advice, Hop, Outlook, Piece, Stage
+from stagepipe.report.fold import Column, Fold
+
+_WHOLE = 100
+"""Items a second from which a decimal says nothing."""
+
+
+def render(outlook: Outlook) -> RenderableType:
+    """The outlook for `rich.console.Console.print`: stages, hops with their pieces, reasons, memory, advice.
+
+    It fits 80 columns.
+
+    >>> Console().print(render(outlook))  # doctest: +SKIP
+    """
+    return _View(outlook)
+
+
+class _View:
+    """Waits for the console, as what is drawn depends on its encoding."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        outlook, arrow = self._outlook, "->" if options.ascii_only else "→"
+        machine = outlook.machine
+        yield Text(outlook.name, style="bold")
+        yield Text(
+            f"{outlook.items:,} items probed, one at a time, on {machine.cpus} CPUs and "
+            f"{format_bytes(machine.memory_bytes)} of memory"
+        )
+        for line in outlook.chosen:
+            yield Text(line, style="cyan")
+        yield Text()
+        yield Fold("Stages", _stage_columns(outlook.stages))
+        yield _faint("CPU: of the process, for each item of the source, its sides of the hops included.")
+        yield Text()
+        yield Fold("Hops", _hop_columns(outlook.hops, arrow))
+        yield _faint("Cost in either mode: of all with the pickling on the hop's line, of each piece alone below.")
+        yield from _reasons(outlook.hops, arrow)
+        yield Text()
+        yield Text("Memory", style="bold")
+        yield Text(_memory(outlook))
+        yield Text()
+        yield _advice(outlook, arrow)
+
+
+def _faint(text: str) -> Text:
+    return Text(text, style="dim")
+
+
+def _stage_columns(stages: tuple[Stage, ...]) -> list[Column]:
+    heads = [stage.process == stage.name for stage in stages]
+    return [
+        Column("stage", [s.name if head else f"+ {s.name}" for s, head in zip(stages, heads, strict=True)]),
+        Column("workers", [f"{s.workers}" if head else "fused" for s, head in zip(stages, heads, strict=True)]),
+        Column("an item", [format_ns(s.run_ns) if s.items else "" for s in stages]),
+        Column("items", [f"{s.items:.3g}" for s in stages]),
+        Column("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
+        Column("memory", [format_bytes(s.memory_bytes) if s.memory_bytes else "" for s in stages]),
+    ]
+
+
+def _hop_columns(hops: tuple[Hop, ...], arrow: str) -> list[Column]:
+    rows = [row for hop in hops for row in _hop_rows(hop, arrow)]
+    names, dtypes, sizes, largest, modes, pipe, shared = zip(*rows, strict=True)
+    return [
+        Column("hop", names),
+        Column("", dtypes, left=True),
+        Column("size", sizes),
+        *([Column("up to", largest)] if any(largest) else []),
+        Column("goes by", modes, left=True),
+        Column("pipe", pipe),
+        Column("memory", shared),
+    ]
+
+
+_Row = tuple[str | Text, str, str, str, str, str, str]
+
+
+def _hop_rows(hop: Hop, arrow: str) -> Iterator[_Row]:
+    name = Text(f"{hop.source} {arrow} {hop.target}", style="bold")
+    mode = "a call" if hop.mode == "local" else hop.mode.replace("_", " ")
+    if hop.cost is None:
+        yield name, "", "", "", mode, "", ""
+        return
+    size = hop.pickle_bytes + sum(piece.nbytes for piece in hop.pieces if piece.mode != "pickle")
+    cost = hop.cost
+    yield name, "", format_bytes(size), "", mode, format_ns(cost.pipe_ns), format_ns(cost.shared_memory_ns)
+    for piece in hop.pieces:
+        yield _piece_row(piece)
+    yield "  the pickle", "", format_bytes(hop.pickle_bytes), "", _way(hop.pickle_mode), "", ""
+
+
+def _piece_row(piece: Piece) -> _Row:
+    name, size, largest = f"  {piece.name}", format_bytes(piece.nbytes), format_bytes(piece.most_bytes)
+    if largest == size:
+        largest = ""
+    if piece.mode == "pickle":
+        return name, piece.dtype, size, largest, "the pickle", "", ""
+    way = "as it lies" if piece.in_arena and piece.mode != "pipe" else _way(piece.mode)
+    return name, piece.dtype, size, largest, way, format_ns(piece.pipe_ns), format_ns(piece.shared_memory_ns)
+
+
+def _way(mode: str) -> str:
+    return "memory" if mode == "shared_memory" else mode
+
+
+def _reasons(hops: tuple[Hop, ...], arrow: str) -> Iterator[RenderableType]:
+    for hop in hops:
+        if hop.mode != "local":
+            yield Padding(_faint(f"{hop.source} {arrow} {hop.target}: {hop.reason}"), (0, 0, 0, 2))
+
+
+def _memory(outlook: Outlook) -> str:
+    memory, machine = outlook.memory, outlook.machine
+    return (
+        f"The workers hold {format_bytes(memory.workers_bytes)}; beside them the run may take "
+        f"{format_bytes(memory.shared_limit_bytes)} of shared memory, of the machine's "
+        f"{format_bytes(machine.memory_bytes)}."
+    )
+
+
+def _advice(outlook: Outlook, arrow: str) -> Panel:
+    lines: list[RenderableType] = [
+        Text(f"Foretold: {_rate(outlook.items_per_s)}. {_sentence(outlook.reason)}", style="bold")
+    ]
+    if not outlook.advice:
+        lines.append(Text("No edit is expected to help by more than 10 %."))
+    for number, advice in enumerate(outlook.advice):
+        lines.append(Text(_step(advice, number, arrow)))
+        lines.append(Text.assemble("try: ", (" ".join(advice.edits), "bold green")))
+    return Panel(Group(*lines), title="Advice", title_align="left", border_style="cyan")
+
+
+def _step(advice: Advice, number: int, arrow: str) -> str:
+    gain = advice.after_per_s / advice.before_per_s - 1
+    rates = f"{_number(advice.before_per_s)} {arrow} {_rate(advice.after_per_s)} ({gain:+.0%})"
+    return f"{'Then: ' if number else ''}{advice.words} Foretold: {rates}."
+
+
+def _sentence(words: str) -> str:
+    """A sentence begins with a capital, unless it begins with a stage's name."""
+    return f"{words[0].upper()}{words[1:]}." if words.startswith(("the ", "whoever ")) else f"{words}."
+
+
+def _rate(per_s: float) -> str:
+    return f"{_number(per_s)} items/s"
+
+
+def _number(per_s: float) -> str:
+    return f"{per_s:,.{0 if per_s >= _WHOLE else 1}f}"

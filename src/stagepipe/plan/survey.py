@@ -1,0 +1,124 @@
+"""From a plan and its probe to the outlook: each hop's pieces and their modes, costs, memory, advice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stagepipe.plan import outlook as words
+from stagepipe.plan.advise import Room, advise, why
+from stagepipe.plan.costs import Costs, costs_of, pickling, typical_ns
+from stagepipe.plan.freight import Freight, freight_of
+from stagepipe.plan.glimpse import Glimpse
+from stagepipe.plan.make import Machine
+from stagepipe.plan.model import HopPlan, Plan
+from stagepipe.plan.pace import layout_of, pace
+from stagepipe.report import HopRecord, RunRecord
+
+_UNSEEN = "no item came so far in the probe"
+
+
+def outlook_of(
+    plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse], machine: Machine, chosen: tuple[str, ...] = ()
+) -> words.Outlook:
+    """The outlook of `plan` from the `record` of its probe and what the probe has `seen`, by process."""
+    costs = costs_of(plan, record, seen)
+    workers = tuple(process.workers for process in plan.processes)
+    room = Room(machine, plan.memory_bytes)
+    now = pace(layout_of(workers), costs, machine)
+    return words.Outlook(
+        name=plan.name,
+        config_sha256=plan.config_sha256,
+        machine=words.Machine(machine.cpus, machine.memory_bytes),
+        items=record.items_in,
+        stages=_stages(plan, record, costs),
+        hops=_hops(plan, record, seen),
+        memory=words.Memory(now.memory_bytes, plan.memory_bytes),
+        items_per_s=now.items_per_s,
+        limited_by=now.limited_by,
+        reason=why(costs, workers, room),
+        advice=tuple(
+            words.Advice(step.edits, step.words, step.before_per_s, step.after_per_s)
+            for step in advise(costs, workers, room)
+        ),
+        chosen=chosen,
+    )
+
+
+def _stages(plan: Plan, record: RunRecord, costs: Costs) -> tuple[words.Stage, ...]:
+    records = {stage.name: stage for stage in record.stages}
+    items = max(record.items_in, 1)
+    found = []
+    for process, cost in zip(plan.processes, costs.processes, strict=True):
+        for stage in process.stages:
+            first, mine = stage is process.stages[0], records[stage.name]
+            ordered = first and cost.alone and stage is not plan.processes[0].stages[0]
+            found.append(
+                words.Stage(
+                    name=stage.name,
+                    uses=stage.target.label,
+                    process=process.name,
+                    workers=process.workers,
+                    run_ns=int(mine.busy_ns / max(mine.items, 1) if ordered else typical_ns(mine.run)),
+                    items=round(mine.items / items, 4),
+                    cpu_ns=int(cost.cpu_ns) if first else 0,
+                    memory_bytes=cost.memory_bytes if first else 0,
+                )
+            )
+    return tuple(found)
+
+
+def _hops(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> tuple[words.Hop, ...]:
+    records = {hop.source: hop for hop in record.hops}
+    items, found = max(record.items_in, 1), []
+    for process, hop in zip(plan.processes, plan.hops, strict=True):
+        for before, after in zip(process.stages, process.stages[1:], strict=False):
+            found.append(words.Hop(before.name, after.name, "local", 0, "fused: a call"))
+        last = process.stages[-1].name
+        found.append(_hop(plan, hop, records[last], seen.get(process.name, Glimpse()), items))
+    return tuple(found)
+
+
+def _hop(plan: Plan, hop: HopPlan, record: HopRecord, seen: Glimpse, items: int) -> words.Hop:
+    threshold = hop.threshold_bytes if hop.mode == "auto" else 0
+    freight = freight_of(hop, seen, plan.curves)
+    if freight is None:
+        return words.Hop(record.source, hop.target, hop.mode, threshold, f"{hop.reason}; {_UNSEEN}")
+    pickling_ns = int(pickling(record).ns)
+    decision = freight.decision
+    return words.Hop(
+        source=record.source,
+        target=hop.target,
+        mode=hop.mode,
+        threshold_bytes=threshold,
+        reason=decision.reason,
+        messages=round(sum(record.messages.values()) / items, 4),
+        pickle_bytes=freight.pickle_bytes,
+        pickle_mode=freight.pickle_mode,
+        pieces=_pieces(freight),
+        cost=words.Cost(
+            ns=pickling_ns + decision.cost_ns,
+            pipe_ns=pickling_ns + decision.pipe_ns,
+            shared_memory_ns=pickling_ns + decision.shared_memory_ns,
+            pickling_ns=pickling_ns,
+        ),
+    )
+
+
+def _pieces(freight: Freight) -> tuple[words.Piece, ...]:
+    """The largest first."""
+    found = [
+        words.Piece(
+            name=each.name,
+            nbytes=each.nbytes,
+            least_bytes=each.least_bytes,
+            most_bytes=each.most_bytes,
+            dtype=each.dtype,
+            shape=each.shape,
+            in_arena=each.in_arena,
+            mode=each.mode,
+            pipe_ns=each.alone.pipe_ns if each.alone else 0,
+            shared_memory_ns=each.alone.shared_memory_ns if each.alone else 0,
+        )
+        for each in freight.pieces
+    ]
+    return tuple(sorted(found, key=lambda piece: -piece.nbytes))

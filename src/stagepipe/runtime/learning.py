@@ -1,0 +1,83 @@
+"""The hops' rules while a run goes: what their messages cost is read from the board, and a better rule written to it.
+
+Runs on the supervisor's thread, a look every few ticks; the deciding is `plan.refine`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stagepipe.plan import Change, Choice, HopPlan, Plan, refine, seen_of
+from stagepipe.timing import Board, Ledger
+from stagepipe.transport import rule_word
+
+_MOST_CHANGES = 8
+"""A hop that goes to and fro more often than that is left as it is."""
+_SOON_S, _LATER_S = 0.02, 0.5
+"""How often one looks: soon while a hop is young, later once it has settled."""
+_YOUNG = 2000
+"""Messages after which a hop is not young any more."""
+
+
+@dataclass
+class _Hop:
+    number: int
+    choice: Choice
+    single: bool
+    sending: Sequence[Ledger]
+    receiving: Sequence[Ledger]
+    looked: int = 0
+    changes: list[Change] = field(default_factory=list)
+
+
+class Learner:
+    """Watches the hops whose mode is `auto` and whose threshold the config leaves open."""
+
+    def __init__(self, plan: Plan, board: Board, groups: Sequence[Sequence[int]]) -> None:
+        """`groups` are the processes' numbers of each of the plan's processes, the sink's last."""
+        self._plan, self._board = plan, board
+        self._hops = [
+            _Hop(
+                number,
+                Choice(hop.mode, hop.threshold_bytes, hop.reason, hop.large_in_pipe),
+                len(groups[number]) == len(groups[number + 1]) == 1,
+                [board.region(process).sending_ledger for process in groups[number]],
+                [board.region(process).receiving_ledger for process in groups[number + 1]],
+            )
+            for number, hop in enumerate(plan.hops)
+        ]
+
+    @property
+    def wait_s(self) -> float:
+        """When to look again."""
+        young = any(0 < hop.looked < _YOUNG and self._open(hop) for hop in self._hops)
+        return _SOON_S if young else _LATER_S
+
+    def look(self) -> None:
+        """Read what has come since the last time, and change the rules that it shows to be wrong."""
+        for hop in self._hops:
+            if not self._open(hop) or len(hop.changes) >= _MOST_CHANGES:
+                continue
+            count = sum(ledger.count for ledger in hop.receiving)
+            if count == hop.looked:
+                continue
+            hop.looked = count
+            change = refine(hop.choice, seen_of(hop.sending, hop.receiving), self._plan.curves, single=hop.single)
+            if change is not None:
+                hop.changes.append(change)
+                hop.choice = change.after
+                rule = rule_word(change.after.threshold_bytes, change.after.large_in_pipe)
+                self._board.rule(hop.number)[0] = rule
+
+    def changes(self, number: int) -> tuple[Change, ...]:
+        """How the rule of a hop has changed, the oldest first."""
+        return tuple(self._hops[number].changes)
+
+    def _open(self, hop: _Hop) -> bool:
+        return is_open(self._plan.hops[hop.number])
+
+
+def is_open(hop: HopPlan) -> bool:
+    """Whether the rule of a hop is ours to change: not forced, and no threshold of the user's."""
+    return hop.mode == "auto" and not hop.fixed
