@@ -39,8 +39,9 @@ from typing import Any
 
 from hop_.payload import SIZES
 from hop_.schedule import CONTESTANTS, Effort, Row, measure
-from hop_.tables import describe, hop_table, machine, machine_line, size_table
+from hop_.tables import describe, hop_table, size_table
 from hop_.targets import targets
+from side_by_side.machine import machine, machine_line
 
 _FULL, _QUICK = Effort(rounds=9, budget_s=0.08), Effort(rounds=6, budget_s=0.03)
 _QUICK_SIZES = ("0B", "1KB", "1.2MB")

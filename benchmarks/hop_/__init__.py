@@ -6,7 +6,6 @@ peers       Pipe, Queue, SharedMemory and DataLoader behind one interface
 pipelines   stagepipe behind the same interface
 timing      a burst: microseconds and CPU microseconds an item, in the steady state
 schedule    who is timed when
-figures     medians and ratios with their intervals
 tables      what is printed
 targets     what the figures must be
 """

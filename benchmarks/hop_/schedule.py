@@ -12,6 +12,7 @@ from hop_.payload import Image, check, make_image, spoiled, touch
 from hop_.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
 from hop_.pipelines import CONFIGS, PipelinePeer
 from hop_.timing import Processes, burst, descendants, trackers
+from side_by_side.turns import order
 
 CONTESTANTS: dict[str, Callable[[int], Peer]] = {
     **{name: partial(PipelinePeer, name) for name in CONFIGS},
@@ -106,7 +107,7 @@ def measure(
         for one in started.values():
             verify(one.peer, 2 * one.peer.warm)
         for number in range(min(effort.rounds, _FEW) if nbytes >= _FEW_BYTES else effort.rounds):
-            for name in _order(names, number):
+            for name in order(names, number):
                 one = started[name]
                 for touched in (False, True) if number % 2 else (True, False):
                     _time(one, rows[name, touched], effort.budget_s)
@@ -115,13 +116,6 @@ def measure(
         peers = [one.peer for one in started.values()]
     reports = {peer.name: _report(peer) for peer in peers if isinstance(peer, PipelinePeer)}
     return list(rows.values()), reports
-
-
-def _order(names: list[str], number: int) -> list[str]:
-    """Begun with another one each round, and every second round backwards."""
-    at = number // 2 * 3 % len(names)
-    order = names[at:] + names[:at]
-    return order if number % 2 else order[::-1]
 
 
 def _time(one: _Started, row: Row, budget_s: float) -> None:

@@ -1,55 +1,13 @@
-"""What is printed: the machine, a table a size, stagepipe's own account of its hops."""
+"""What is printed: a table a size, stagepipe's own account of its hops."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hop_.figures import Estimate, estimate, ratio
 from hop_.schedule import BASE, Row
-
-_PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
-
-
-def machine() -> dict[str, Any]:
-    """What was measured on, and with what."""
-    model = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
-    )
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "cpu": model,
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": platform.release(),
-        "load_average": os.getloadavg()[0],
-        "versions": versions,
-    }
-
-
-def _lines(path: str) -> list[str]:
-    file = Path(path)
-    return file.read_text().splitlines() if file.exists() else []
-
-
-def machine_line(found: dict[str, Any]) -> str:
-    """The machine on a line."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    gib = found["memory_bytes"] / (1 << 30)
-    return (
-        f"{found['cpu']}, {found['cpus']} CPUs, {gib:.0f} GiB, Linux {found['kernel']}, {versions}; "
-        f"load average {found['load_average']:.1f}"
-    )
+from side_by_side.figures import Estimate, estimate, ratio
 
 
 def size_table(rows: list[Row]) -> Iterator[str]:

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from hop_.figures import Estimate, estimate, ratio
 from hop_.schedule import BASE, Row
+from side_by_side.figures import Estimate, estimate, ratio
+from side_by_side.targets import Target
 
 _IMAGE = "1.2MB"
 _TIMING_NS = 2000
 _GROWTH = 2.0
 """From the smallest size that travels in shared memory to one a thousand times as large: hardly more than noise."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A promise, what was measured, and the verdict. `met` is None where this run did not measure it."""
-
-    text: str
-    measured: str
-    met: bool | None
-
-    def line(self) -> str:
-        """`PASS  text: measured`."""
-        verdict = {True: "PASS", False: "MISS", None: "  --"}[self.met]
-        return f"{verdict}  {self.text}: {self.measured}"
 
 
 class Figures:

@@ -1,4 +1,4 @@
-"""What the documentation shows is true: its configs load, its examples run. So do the configs in `configs/`.
+"""What the documentation shows is true: its configs load, its examples run. So do those of `configs/` and `examples/`.
 
 In README.md and docs/**/*.md
 - a ```yaml block is a whole config, unless its first line begins with `# fragment`: then it must only be YAML;
@@ -22,7 +22,7 @@ import stagepipe.config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-CONFIGS = sorted(ROOT.glob("configs/**/*.yaml"))
+CONFIGS = sorted([*ROOT.glob("configs/**/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stagepipe import RunError
 from tests.zoo.pipelines import STAGES, batch, outputs, pipeline, plain, shuffle, stage, with_workers
 from tests.zoo.stages import Record, parts, two
 
@@ -162,11 +163,21 @@ def test_any_order_fills_batches_with_what_comes():
     assert Counter(outputs(with_workers(config, 3))) == Counter(range(30))
 
 
-@pytest.mark.parametrize("mode", ["auto", "pipe", "shared_memory"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "mode,workers", [("auto", 1), ("auto", 2), ("pipe", 1), ("shared_memory", 1), ("shared_memory", 2)]
+)
 def test_large_items_through_every_transport(mode, workers):
     config = pipeline(
         stage("megabyte"), stage("touched"), stage("summed", with_={"key": "image"}), source=6, transport={"mode": mode}
     )
     found = outputs(with_workers(config, workers))
     assert [(item["id"], item["sum"]) for item in found] == [(n, (n + 1) * 1_200_000) for n in range(6)]
+
+
+def test_what_a_forced_pipe_between_several_workers_does_not_take_is_refused_by_name():
+    config = pipeline(stage("megabyte"), stage("touched", workers=2), source=6, transport={"mode": "pipe"})
+    with pytest.raises(RunError, match=r"stage megabyte, worker 0, item 0: 1200\d+ bytes .* `transport: auto`"):
+        outputs(config)
+    assert outputs(with_workers(pipeline(stage("double"), source=9, transport={"mode": "pipe"}), 2)) == [
+        2 * n for n in range(9)
+    ]

@@ -1,18 +1,23 @@
-"""Cost curves and the choice that is made from them, whatever they look like."""
+"""Cost curves: lines between points, where two of them cross, and what survives JSON."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.plan import Curves, explain, negotiate
-from stagepipe.plan.negotiator import FITS_BYTES
+from stagepipe.plan import Curves
+from stagepipe.plan.curves import Curve, crossing_bytes
+
+
+@st.composite
+def a_curve(draw):
+    sizes = sorted(draw(st.sets(st.integers(64, 1 << 24), min_size=2, max_size=12)))
+    quartiles = st.tuples(*[st.integers(1, 10**9)] * 3).map(sorted)
+    return Curve.fitted(sizes, [draw(quartiles) for _ in sizes])
 
 
 @st.composite
 def curves(draw):
-    sizes = sorted(draw(st.sets(st.integers(64, 1 << 24), min_size=2, max_size=12)))
-    costs = st.lists(st.integers(1, 10**9), min_size=len(sizes), max_size=len(sizes))
-    return Curves(tuple(sizes), tuple(draw(costs)), tuple(draw(costs)), 100, "2026-01-01")
+    return Curves(*(draw(a_curve()) for _ in range(5)), further_ns=(1, 2), timing_ns_per_hop=100, when="2026-01-01")
 
 
 @given(curves())
@@ -20,47 +25,60 @@ def test_curves_survive_json(found):
     assert Curves.from_plain(found.to_plain()) == found
 
 
-@given(curves(), st.integers(0, 1 << 30))
-def test_between_two_points_the_cost_lies_between_theirs(found, nbytes):
-    cost = found.pipe(nbytes)
-    if nbytes <= found.sizes[-1]:
-        assert min(found.pipe_ns) - 1 <= cost <= max(found.pipe_ns) + 1
+@given(a_curve(), st.integers(0, 1 << 30), st.integers(0, 1 << 30))
+def test_more_bytes_never_cost_less(curve, one, other):
+    small, large = sorted((one, other))
+    assert curve(small) <= curve(large)
 
 
-@given(curves())
-def test_from_the_crossing_on_shared_memory_is_not_dearer(found):
-    at = found.crossing_bytes()
-    assert found.sizes[0] <= at <= found.sizes[-1]
-    if at < found.sizes[-1]:
-        for size in found.sizes:
-            if size > at * 1.1:
-                assert found.shared_memory(size) <= found.pipe(size) * 1.1 or size - at < (found.sizes[-1] / 50)
+@given(a_curve(), st.integers(0, 1 << 24))
+def test_between_two_points_the_cost_lies_between_theirs(curve, nbytes):
+    if nbytes <= curve.sizes[-1]:
+        assert min(curve.ns) <= curve(nbytes) <= max(curve.ns)
 
 
-@given(curves(), st.sampled_from(["auto", "pipe", "shared_memory"]), st.none() | st.integers(0, 1 << 40),
-       st.tuples(st.integers(1, 64), st.integers(1, 64)))  # fmt: skip
-def test_every_choice_obeys_the_mode_and_says_why(found, mode, threshold, workers):
-    choice = negotiate(mode, threshold, workers, found)
-    assert choice.mode == mode
-    assert choice.reason
-    assert choice.threshold_bytes >= 1
-    assert choice.large_in_pipe == (mode == "pipe" and workers == (1, 1))
-    if mode == "auto" and threshold is None:
-        assert choice.threshold_bytes <= FITS_BYTES
-    assert explain(choice.reason, mode, 1_200_000, found)
+@given(a_curve())
+def test_the_quartiles_enclose_the_median(curve):
+    for low, middle, high in zip(curve.low_ns, curve.ns, curve.high_ns, strict=True):
+        assert low <= middle <= high
+    assert curve.spread >= 0
+
+
+@given(a_curve(), a_curve())
+def test_from_the_crossing_on_the_other_is_not_dearer(pipe, other):
+    at = crossing_bytes(pipe, other)
+    ends = min(pipe.sizes[0], other.sizes[0]), max(pipe.sizes[-1], other.sizes[-1])
+    assert ends[0] <= at <= ends[1]
+    if at < ends[1]:
+        assert all(other(size) <= pipe(size) for size in (*pipe.sizes, *other.sizes) if size >= at)
+
+
+def test_beyond_the_last_point_the_last_line_goes_on():
+    assert Curve.through((1000, 2000), (10, 30))(4000) == 70
+
+
+def test_noise_does_not_make_a_larger_message_cheaper():
+    curve = Curve.fitted((1, 2, 3, 4), [(9, 9, 9), (5, 5, 5), (7, 7, 7), (20, 20, 20)])
+    assert curve.ns == (7, 7, 7, 20)
+
+
+GOOD = Curves.simple((1, 2), (1, 2), (1, 2)).to_plain()
 
 
 @pytest.mark.parametrize(
     "plain",
     [
         {},
-        {"sizes": [1, 2]},
-        {"sizes": [1], "pipe_ns": [1], "shared_memory_ns": [1], "timing_ns_per_hop": 1, "when": ""},
-        {"sizes": [2, 1], "pipe_ns": [1, 2], "shared_memory_ns": [1, 2], "timing_ns_per_hop": 1, "when": ""},
-        {"sizes": [1, 2], "pipe_ns": [1], "shared_memory_ns": [1, 2], "timing_ns_per_hop": 1, "when": ""},
-        {"sizes": "no", "pipe_ns": None, "shared_memory_ns": [1, 2], "timing_ns_per_hop": 1, "when": ""},
+        {**GOOD, "pipe": None},
+        {**GOOD, "pipe": {"sizes": [1, 2]}},
+        {**GOOD, "pipe": {"sizes": [1], "ns": [1], "low_ns": [1], "high_ns": [1]}},
+        {**GOOD, "pipe": {"sizes": [2, 1], "ns": [1, 1], "low_ns": [1, 1], "high_ns": [1, 1]}},
+        {**GOOD, "pipe": {"sizes": [1, 2], "ns": [1, 0], "low_ns": [1, 1], "high_ns": [1, 1]}},
+        {**GOOD, "pipe": {"sizes": [1, 2], "ns": [1, 1, 1], "low_ns": [1, 1], "high_ns": [1, 1]}},
+        {**GOOD, "further_ns": [1]},
+        {**GOOD, "when": None, "timing_ns_per_hop": "x"},
     ],
 )
-def test_what_is_no_curve_is_refused(plain):
+def test_what_is_no_curves_is_an_error(plain):
     with pytest.raises((KeyError, TypeError, ValueError)):
         Curves.from_plain(plain)

@@ -8,7 +8,7 @@ from stagepipe.config import load
 from stagepipe.plan import SINK, Curves, Machine, Plan, Role, make_plan
 from tests.zoo.pipelines import batch, pipeline, shuffle, stage
 
-CURVES = Curves((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
+CURVES = Curves.simple((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
 MACHINE = Machine(cpus=4, memory_bytes=8 << 30)
 
 
@@ -54,7 +54,7 @@ def test_a_stages_own_transport_goes_before_the_pipelines(mode, own, expected):
 def test_a_forced_pipe_carries_any_size_only_between_single_workers():
     plan = planned(stage("same"), stage("double", workers=2), stage("plus"), transport={"mode": "pipe"})
     assert [hop.large_in_pipe for hop in plan.hops] == [True, False, False, True]
-    assert "shared memory" in plan.hops[1].reason
+    assert "what fits a packet" in plan.hops[1].reason
 
 
 def test_a_threshold_of_the_config_is_obeyed():

@@ -1,5 +1,6 @@
 """dataset: torch's and Hugging Face's datasets as they stand; indices from the source, samples from the stage."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ def indices(made: dict[str, Any], count: int = 2, **keys: Any) -> list[list[Any]
 def test_any_number_of_workers_and_none_give_the_same_bits():
     shuffled = {**SQUARES, "shuffle": True}
     want = epochs(config(batch(5), **shuffled))
-    assert sorted(sum((one["index"][2] for one in want[0]), [])) == list(range(12))
+    assert sorted(index for one in want[0] for index in one["index"][2]) == list(range(12))
     assert want[0] != want[1]
-    for stage in (own(), own(workers=3), own(fuse=True)):
+    for stage in (own(workers=2), own(fuse=True)):
         assert epochs(config(stage, batch(5), **shuffled), inline=False) == want
 
 
@@ -73,10 +74,11 @@ def test_torchs_own_collate_gives_what_a_data_loader_gives():
     data = TensorDataset(torch.arange(6), torch.eye(6))
     made = config(dataset=data, batch_sampler=f"{ZOO}.pairs", collate_fn="torch.utils.data.default_collate")
     want = list(torch.utils.data.DataLoader(data, batch_size=2))
-    with Pipeline(made) as pipeline:
-        found = list(pipeline)
+    found = list(Pipeline(made, inline=True))
     assert [type(one) for one in found] == [list] * 3
-    assert all(torch.equal(a, b) for one, other in zip(found, want, strict=True) for a, b in zip(one, other, strict=True))
+    assert all(
+        torch.equal(a, b) for one, other in zip(found, want, strict=True) for a, b in zip(one, other, strict=True)
+    )
 
 
 def test_lists_of_indices_are_fetched_at_once_where_the_dataset_can():
@@ -97,11 +99,11 @@ def test_a_class_an_object_and_nested_uses():
     nested["with"]["indices"] = [8, 3]
     assert indices(config(dataset=Squares, **{"with": {"count": 2}}), 1) == [[0, 1]]
     assert indices(config(dataset=Subset(Squares(9), [5, 2])), 1) == [[5, 2]]
-    assert indices(config(dataset=nested), 1, inline=False) == [[8, 3]]
+    assert indices(config(dataset=nested), 1) == [[8, 3]]
 
 
 def test_an_object_of_a_script_travels_to_the_workers():
-    class Local(torch.utils.data.Dataset[int]):
+    class Local:
         def __len__(self):
             return 5
 
@@ -123,25 +125,23 @@ def test_one_process_holds_one_copy():
 
 
 def test_what_a_sample_raises_names_stage_and_item():
-    with (
-        pytest.raises(RunError, match="stage dataset, worker 0, item 5: OSError: sample 5 is broken") as caught,
-        Pipeline(config(dataset=f"{ZOO}.Broken", **{"with": {"count": 9}})) as pipeline,
-    ):
-        list(pipeline)
+    made = config(dataset=f"{ZOO}.Broken", **{"with": {"count": 9}})
+    with pytest.raises(RunError, match="stage dataset, worker 0, item 5: OSError: sample 5 is broken") as caught:
+        list(Pipeline(made, inline=True))
     assert "tests/zoo/datasets.py" in caught.value.trace
 
 
 @pytest.mark.parametrize("name", ["Lines", "lines"])
 def test_an_iterable_dataset_is_a_stream_that_is_told_its_epoch(name):
     made = config(batch(4), dataset=f"{ZOO}.{name}", **{"with": {"count": 6}})
-    found = epochs(made, inline=False)
+    found = epochs(made, inline=name == "Lines")  # the other's stage is a process, which passes samples on
     assert [one["line"][2] for one in found[0]] == [[0, 1, 2, 3], [4, 5]]
     assert [one["epoch"][2] for one in found[1]] == [[1, 1, 1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("order", [{"shuffle": True}, {"sampler": [0]}, {"batch_sampler": [[0]]}])
 def test_an_iterable_dataset_has_nothing_to_order(order):
-    with pytest.raises(ValueError, match="Lines is iterable.*stagepipe.stages.Shuffle"):
+    with pytest.raises(ValueError, match=r"Lines is iterable.*stagepipe\.stages\.Shuffle"):
         dataset(Lines(3), **order)
 
 
@@ -190,6 +190,29 @@ def test_a_samplers_own_generator_follows_seed_and_epoch(kind):
     assert len({tuple(order(epoch, seed)) for epoch in range(3) for seed in range(3)}) == 9
 
 
+def test_a_look_at_the_length_before_the_first_epoch_changes_nothing():
+    made = {**config(sampler="torch.utils.data.RandomSampler", **SQUARES), "seed": 0}
+    source = dataset(Squares(12), sampler={1: None, 5: None})
+    assert (len(source), list(source)) == (2, [1, 5])
+    pipeline = Pipeline(made, inline=True)
+    pipeline.start()
+    assert len(pipeline) == 12
+    assert [item["index"] for item in pipeline] == indices(made)[0]
+
+
+def test_every_rank_sees_one_order():
+    made = config(sampler="torch.utils.data.RandomSampler", **SQUARES)
+    [whole] = indices(made, 1)
+    ranks = [list(Pipeline(made, inline=True, rank=rank, world_size=2)) for rank in range(2)]
+    assert [item["index"] for pair in zip(*ranks, strict=True) for item in pair] == whole
+
+
+def test_a_batch_counts_as_its_samples():
+    with Pipeline(config(batch_sampler=f"{ZOO}.pairs", **SQUARES), inline=True) as pipeline:
+        assert len(list(pipeline)) == 6
+        assert (pipeline.progress().items_out, pipeline.progress().samples_out) == (6, 12)
+
+
 def test_the_sampler_inside_a_batch_sampler_is_seeded_and_told_too():
     own_generator = BatchSampler(RandomSampler(range(9), generator=torch.Generator()), 4, drop_last=False)
     source = dataset(Squares(9), batch_sampler=own_generator)
@@ -228,17 +251,34 @@ def test_a_sampler_may_be_a_generator_function():
 
 
 def test_an_epoch_broken_off_is_followed_by_a_whole_one():
-    made = config(own(workers=2), sampler="torch.utils.data.RandomSampler", **SQUARES)
-    want = indices(made, 3)
+    made = config(own(workers=2), dataset=list("abcdefghijkl"), shuffle=True)
+    want = epochs(made, 3)
     with Pipeline(made) as pipeline:
         next(iter(pipeline))
-        assert [item["index"] for item in pipeline] == want[1]
-        assert [item["index"] for item in pipeline] == want[2]
+        assert list(pipeline) == want[1]
+        assert list(pipeline) == want[2]
         assert pipeline.progress().items_total == 12
 
 
+def test_another_run_goes_on_in_the_middle_of_an_epoch():
+    class Shuffled:  # without torch, which takes a worker seconds to import
+        def __iter__(self):
+            return iter(random.sample(range(12), 12))
+
+    made = config(own(workers=2), dataset=list("abcdefghijkl"), sampler=Shuffled())
+    want = epochs(made, 2)
+    with Pipeline(made) as pipeline:
+        items = iter(pipeline)
+        assert [next(items) for _ in range(5)] == want[0][:5]
+        state = pipeline.state_dict()
+    with Pipeline(made) as pipeline:
+        pipeline.load_state_dict(state)
+        assert list(pipeline) == want[0][5:]
+        assert list(pipeline) == want[1]
+
+
 def test_a_report_shows_the_stage_with_its_workers():
-    with Pipeline(config(own(workers=2), **SQUARES)) as pipeline:
+    with Pipeline(config(own(workers=2), dataset=list(range(12)))) as pipeline:
         assert len(list(pipeline)) == 12
     stages = {stage.name: (stage.workers, stage.items) for stage in pipeline.report().stages}
     assert stages == {"source": (1, 12), "dataset": (2, 12)}
@@ -262,13 +302,13 @@ def test_hugging_face_from_disk_with_workers(saved: Path):
 
 def test_hugging_face_as_an_object_in_batches():
     data = datasets.Dataset.from_dict({"n": list(range(6))}).with_format("torch")
-    found = epochs(config(dataset=data, batch_sampler=f"{ZOO}.pairs"), 1, inline=False)
+    found = epochs(config(dataset=data, batch_sampler=f"{ZOO}.pairs"), 1)
     assert found == [[{"n": ("tensor", "torch.int64", [at, at + 1])} for at in (0, 2, 4)]]
 
 
 def test_hugging_face_iterable_is_a_stream():
     data = datasets.Dataset.from_dict({"n": list(range(6))}).to_iterable_dataset(num_shards=2)
-    assert epochs(config(dataset=data), 1, inline=False) == [[{"n": at} for at in range(6)]]
+    assert epochs(config(dataset=data), 1) == [[{"n": at} for at in range(6)]]
     shuffled = epochs(config(dataset=data.shuffle(seed=1, buffer_size=4)))
     assert shuffled[0] != shuffled[1]  # it was told its epoch
 
@@ -288,7 +328,7 @@ def test_torchvisions_image_folder(tmp_path: Path):
         (tmp_path / name).mkdir()
         Image.new("RGB", (6, 4), (at * 200, 0, 0)).save(tmp_path / name / "one.png")
     arguments = {"root": str(tmp_path), "transform": {"uses": "torchvision.transforms.v2.PILToTensor"}}
-    with Pipeline(config(batch(2), dataset="torchvision.datasets.ImageFolder", **{"with": arguments})) as pipeline:
-        [(images, labels)] = pipeline
+    made = config(batch(2), dataset="torchvision.datasets.ImageFolder", **{"with": arguments})
+    [(images, labels)] = Pipeline(made, inline=True)
     assert images[:, 0, 0, 0].tolist() == [0, 200]
     assert labels.tolist() == [0, 1]

@@ -25,6 +25,10 @@ def plus(item: int, amount: int = 1) -> int:
     return item + amount
 
 
+def first(item: tuple[Any, ...]) -> Any:
+    return item[0]
+
+
 def is_even(item: int) -> bool:
     return item % 2 == 0
 
@@ -196,6 +200,11 @@ def surroundings(item: int) -> dict[str, Any]:
 def megabyte(item: int) -> dict[str, Any]:
     """1.2 MB: an image's worth."""
     return {"id": item, "image": np.full(1_200_000, item % 251, np.uint8)}
+
+
+def filled(item: int, nbytes: int) -> dict[str, Any]:
+    """An array of so many bytes, in memory of the process's own."""
+    return {"id": item, "image": np.full(nbytes, item % 251, np.uint8)}
 
 
 def touched(item: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from stagepipe.cli.bench import bench
 from stagepipe.cli.plan import plan
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(validate)
 app.command()(plan)
+app.command()(bench)
 app.command()(schema)
 
 

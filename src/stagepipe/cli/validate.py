@@ -18,7 +18,9 @@ def validate(
     ] = None,
 ) -> None:
     """Check a config: every mistake at once, each at its place. Imports no target."""
-    from stagepipe.config import load, outline
+    from stagepipe.config import load, outline, remarks
 
     spec = load(config, overrides or [])
     print(f"ok: {spec.name}: {outline(spec)}")
+    for remark in remarks(spec):
+        print(f"note: {remark}")

@@ -19,7 +19,7 @@ from stagepipe.config.spec import BatchSpec, Mode, PipelineSpec, ReportSpec, Sta
 if TYPE_CHECKING:
     from stagepipe.config.json_schema import schema
     from stagepipe.config.loading import load
-    from stagepipe.config.outlining import outline
+    from stagepipe.config.outlining import outline, remarks
 
 __all__ = [
     "BatchSpec",
@@ -31,11 +31,12 @@ __all__ = [
     "TransportSpec",
     "load",
     "outline",
+    "remarks",
     "schema",
 ]
 
 # None of these modules is named as its function is: importing a module puts it into its package under its own name.
-_READERS = {"load": "loading", "outline": "outlining", "schema": "json_schema"}
+_READERS = {"load": "loading", "outline": "outlining", "remarks": "outlining", "schema": "json_schema"}
 
 
 def __getattr__(name: str) -> Any:

@@ -144,7 +144,7 @@ def _of_arguments(given: Map) -> Iterator[Problem]:
     if arguments is not None and not isinstance(arguments, Map):
         yield arguments.place.problem("`with`: expected a mapping of the dataset's arguments", "write {root: data}")
     elif arguments is not None and dataset is not None and not _takes_arguments(dataset):
-        message = "`with` beside `dataset` is for a dataset named by its path; this one is built already"
+        message = "`with` beside `dataset` is for a dataset named by its path; this one has its own, or is built"
         yield given.entries["with"].key_place.problem(message, "remove `with`")
 
 

@@ -21,6 +21,9 @@ class Skip(NamedTuple):
 class Cursor(NamedTuple):
     """What an order point needs to make all that comes next, and what those before it need to feed it.
 
+    With `order: any` the source's part has more: the leaves above `item` that are out, and the groups, each a tuple of
+    leaves, that must be made as they were before anything else is.
+
     >>> Cursor().item
     0
     """
@@ -30,6 +33,8 @@ class Cursor(NamedTuple):
     last: Key | None = None
     emitted: int = 0
     skips: frozenset[Skip] = frozenset()
+    out: frozenset[Key] = frozenset()
+    groups: tuple[tuple[Key, ...], ...] = ()
 
 
 def cursor_to_plain(cursor: Cursor | None) -> list[object] | None:
@@ -40,20 +45,26 @@ def cursor_to_plain(cursor: Cursor | None) -> list[object] | None:
     """
     if cursor is None:
         return None
-    upstream, item, last, emitted, skips = cursor
+    upstream, item, last, emitted, skips, out, groups = cursor
     plain_skips = sorted([stage, list(key)] for stage, key in skips)
-    return [cursor_to_plain(upstream), item, None if last is None else list(last), emitted, plain_skips]
+    plain: list[object] = [cursor_to_plain(upstream), item, None if last is None else list(last), emitted, plain_skips]
+    if out or groups:
+        plain += [sorted(map(list, out)), [list(map(list, group)) for group in groups]]
+    return plain
 
 
 def cursor_from_plain(plain: Any) -> Cursor | None:
     """The cursor of which `cursor_to_plain` made lists."""
     if plain is None:
         return None
-    upstream, item, last, emitted, skips = plain
+    upstream, item, last, emitted, skips, *rest = plain
+    out, groups = rest or ((), ())
     return Cursor(
         cursor_from_plain(upstream),
         int(item),
         None if last is None else tuple(last),
         int(emitted),
         frozenset(Skip(stage, tuple(key)) for stage, key in skips),
+        frozenset(map(tuple, out)),
+        tuple(tuple(map(tuple, group)) for group in groups),
     )

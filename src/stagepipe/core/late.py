@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stagepipe.core.targets import Late, argument, call_once, is_called_once, resolve
+from stagepipe.core.targets import Late, TargetError, argument, call_once, is_called_once, resolve
 
 
 def build_late(value: Any, **known: Any) -> Any:
@@ -33,6 +33,8 @@ def _made(value: Any, config_dir: Path | None, known: Mapping[str, Any]) -> Any:
     given = value.get("with") or {}
     arguments = {key: _inner(inner, config_dir, known) for key, inner in given.items()}
     if not (is_called_once(target) or inspect.isroutine(target) or isinstance(target, functools.partial)):
+        if arguments:
+            raise TargetError(f"`{uses}` is {type(target).__name__}, which takes no arguments; remove `with`")
         return target
     names = _parameters(target) - arguments.keys()
     return call_once(uses, target, {**arguments, **{name: known[name] for name in names & known.keys()}})

@@ -165,7 +165,7 @@ class InlineRun:
 
     def _epoch(self, epoch: int) -> Iterator[Any]:
         self._source.enter(epoch)
-        self._source.seed((0,))
+        self._source.seed_epoch()
         self._first.enter(epoch)
         self._reader.seek(epoch, 0)
         at = 0
@@ -177,7 +177,7 @@ class InlineRun:
             self._source.count((at,))
             self._read += 1
             if box[0] is not SKIP:
-                self._first.item((at,), box, 1, b"")
+                self._first.item((at,), box, self._reader.samples, b"")
             at += 1
             yield from self._ready()
         self._first.finish()

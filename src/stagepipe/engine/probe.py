@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,16 +11,19 @@ from time import monotonic
 
 from stagepipe.core import RunError
 from stagepipe.engine.local import LocalRun
-from stagepipe.plan import Plan, Role
+from stagepipe.plan import Plan
 from stagepipe.plan.glimpse import Glimpse
 from stagepipe.plan.probing import probe_plan
 from stagepipe.report import RunRecord
 
 _LONG_S = 5.0
-"""From when all workers are ready; by then a probe has seen enough, if each stage has given something."""
+"""From when the pipeline is warm; by then a probe has seen enough."""
 
-_LONGEST_S = 30.0
-"""The end in any case: a stage that gives nothing for so long is shown without figures."""
+_LONGEST_S = 60.0
+"""From when all workers are ready, the end in any case: what gives nothing till then is shown without figures."""
+
+_WARM = 3
+"""With the source's item of this number the second has gone through: the first may load a library on its way."""
 
 _TICK_S = 0.1
 
@@ -66,23 +70,15 @@ def _bounded(run: LocalRun) -> Iterator[None]:
 
 
 def _watch(run: LocalRun, ended: threading.Event) -> None:
-    ready_s: float | None = None
+    """Cut off some seconds after the pipeline is warm, or long after it was ready."""
+    source = run.plan.processes[0].name
+    ready_s = warm_s = math.inf
     while not ended.wait(_TICK_S):
-        if ready_s is None:
-            ready_s = None if run.progress().starting else monotonic()
-            continue
-        spent_s = monotonic() - ready_s
-        if spent_s > _LONGEST_S or (spent_s > _LONG_S and _all_told(run)):
+        now_s = monotonic()
+        if not run.progress().starting:
+            ready_s = min(ready_s, now_s)
+        if len(run.seen().get(source, Glimpse()).items) >= _WARM:
+            warm_s = min(warm_s, now_s)
+        if now_s - warm_s > _LONG_S or now_s - ready_s > _LONGEST_S:
             run.cut_off(_EnoughError("the probe has taken long enough"))
             return
-
-
-def _all_told(run: LocalRun) -> bool:
-    """Whether each process up to the first order point, which gathers items, has sent something."""
-    told = run.seen()
-    for process in run.plan.processes:
-        if process.role is Role.ORDER_POINT:
-            return True
-        if process.name not in told:
-            return False
-    return True

@@ -1,7 +1,7 @@
 """Which neighbours are cheaper in one process, and which stage wants how many workers. Pure: costs in, advice out.
 
-Each edit is tried on the foretold pace and said only if that grows by more than a tenth. Fusing saves a hop and gives up
-that two stages work at the same time: it pays where their process is not the limit, or where the machine is full.
+Each edit is tried on the foretold pace, and said only if that grows by more than a tenth. Fusing saves a hop and gives
+up that two stages work at the same time: it pays where their process is not the limit, or where the machine is full.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def advise(costs: Costs, workers: tuple[int, ...], room: Room) -> tuple[Step, ..
 
     `workers` are those of the plan, by process.
     """
-    layout, steps = layout_of(workers), []
+    layout = layout_of(workers)
+    steps: list[Step] = []
     while True:
         now = pace(layout, costs, room.machine)
         best = _best(layout, costs, room)
@@ -116,10 +117,11 @@ def why(costs: Costs, workers: tuple[int, ...], room: Room) -> str:
     at = _limit(layout, costs, room)
     if at is None:
         return "whoever takes the items is the limit"
-    group = layout[at]
-    alone = any(each.alone for each in members(group, costs))
-    more = "it can have one worker only" if alone else "there is no room for more workers"
-    return f"{name_of(group, costs)} is the limit, with {format_ns(work_ns(group, costs))} an item, and {more}"
+    group, price = layout[at], format_ns(work_ns(layout[at], costs))
+    if any(each.alone for each in members(group, costs)):
+        return f"{name_of(group, costs)} is the limit, with {price} an item, and can have one worker only"
+    crowd = f" over {group.workers} workers" if group.workers > 1 else ""
+    return f"{name_of(group, costs)} is the limit, with {price} an item{crowd}"
 
 
 def _rate(layout: Layout, costs: Costs, room: Room) -> float:

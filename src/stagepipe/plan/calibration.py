@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime as dt
 import hashlib
 import json
 import os
@@ -17,7 +19,8 @@ from stagepipe.plan.measuring import measure
 
 _FORMAT = 3
 _NOISY = 0.6
-"""A spread from which curves are measured again when they are next wanted: the machine was busy with something else."""
+_NOISY_FOR = dt.timedelta(hours=1)
+"""Curves with a wider spread than that are measured again after so long: the machine was busy with something else."""
 
 
 def machine_key(version: str) -> str:
@@ -38,19 +41,26 @@ def cache_folder() -> Path:
 def load(version: str) -> Curves:
     """The curves of this machine: from the cache, or measured and cached where the folder can be written.
 
-    Curves that were measured on a busy machine are measured again; the quieter ones are kept.
+    Curves of a busy machine are measured again after an hour; the quieter ones are kept.
     """
     path = cache_folder() / f"curves-{machine_key(version)}.json"
     cached = None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         cached = Curves.from_plain(json.loads(path.read_text()))
-    if cached is not None and cached.spread < _NOISY:
+    if cached is not None and (cached.spread < _NOISY or _is_new(cached)):
         return cached
     curves = measure()
     if cached is not None and cached.spread < curves.spread:
-        return cached
+        curves = dataclasses.replace(cached, when=curves.when)
     keep(curves, version)
     return curves
+
+
+def _is_new(curves: Curves) -> bool:
+    now = dt.datetime.now(dt.UTC)
+    with contextlib.suppress(ValueError, TypeError):
+        return now - _NOISY_FOR < dt.datetime.fromisoformat(curves.when) <= now
+    return False
 
 
 def keep(curves: Curves, version: str) -> Path:

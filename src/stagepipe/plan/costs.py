@@ -20,8 +20,9 @@ _SOME = 3
 _LOOP_NS = 30_000
 """What a worker's own loop (seeding, counting, now and then waking up) takes an item; of runs on two machines."""
 
-_WAKING_NS = 300_000
-"""In a probe a process sleeps before each item, and pays up to so much CPU time for that, which a run does not."""
+_WAKING_NS, _WAITING = 300_000, 0.03
+"""In a probe a process sleeps before each item, and pays for that, which a run does not: CPU time an item, and of the
+time that passes the share in which it looks around."""
 
 _THREADED = 1.3
 """CPU time over working time from which a stage runs several threads, as the verdict has it."""
@@ -85,7 +86,7 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
     before: ProcessPlan | None = None
     for number, process in enumerate(plan.processes):
         own = [stages[stage.name] for stage in process.stages]
-        run_ns = sum(_run_ns(stage, process, items) for stage in own)
+        work_ns = sum(run_ns(stage, process) * stage.items for stage in own) / items
         sides_ns = hops[number].send_ns + (hops[number - 1].receive_ns if number else 0.0)
         loop_ns = _LOOP_NS * own[0].items / items
         measured_ns = _cpu_ns(own[0], sum(outward[number].messages.values()), seen.get(process.name, Glimpse()), items)
@@ -93,9 +94,9 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
             ProcessCost(
                 name=process.name,
                 last=process.stages[-1].name,
-                run_ns=run_ns,
+                run_ns=work_ns,
                 loop_ns=loop_ns,
-                cpu_ns=_likely_cpu_ns(measured_ns, run_ns + sides_ns + loop_ns),
+                cpu_ns=_likely_cpu_ns(measured_ns, work_ns + sides_ns + loop_ns, _passed_ns(own[0]) / items),
                 memory_bytes=own[0].pss_bytes,
                 alone=process.role is not Role.STAGE,
                 unfusable=unfusable(process, before, plan),
@@ -107,10 +108,14 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
     return Costs(tuple(processes), tuple(hops))
 
 
-def _likely_cpu_ns(measured_ns: float, work_ns: float) -> float:
+def _likely_cpu_ns(measured_ns: float, work_ns: float, passed_ns: float) -> float:
     """CPU time an item in a run: what was measured, but for waking up, where a single thread cannot have taken more."""
-    threaded = measured_ns > _THREADED * work_ns + _WAKING_NS
+    threaded = measured_ns > _THREADED * work_ns + _WAKING_NS + _WAITING * passed_ns
     return measured_ns if 0 < measured_ns < work_ns or threaded else work_ns
+
+
+def _passed_ns(stage: StageRecord) -> int:
+    return max(stage.wall_ns - stage.starting_ns, 0)
 
 
 def unfusable(process: ProcessPlan, before: ProcessPlan | None, plan: Plan) -> str:
@@ -150,6 +155,12 @@ def pickling(hop: HopRecord) -> HopCost:
     return HopCost(*(float(hop.phases[phase].percentile_ns(50)) for phase in ("encode_ns", "decode_ns")))
 
 
+def _second_ns(durations: Histogram) -> int:
+    """The largest but one."""
+    count = durations.count
+    return durations.percentile_ns(100 * (count - 1) / count) if count > 1 else durations.max_ns
+
+
 def _hop(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
     """Pickling as measured, carrying as foretold: in a probe each message wakes its reader up, as few do in a run.
 
@@ -162,11 +173,14 @@ def _hop(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
     return HopCost((both.send_ns + copy_ns + half_ns) * share, (both.receive_ns + half_ns) * share)
 
 
-def _run_ns(stage: StageRecord, process: ProcessPlan, items: int) -> float:
-    """Time in its function. An order point's is counted whole: what gives a group is no item's."""
+def run_ns(stage: StageRecord, process: ProcessPlan) -> float:
+    """Time in a stage's function for an item that it takes in.
+
+    Of an order point all counts but its very first item: the work that gives a group is no item's.
+    """
     if process.role is Role.ORDER_POINT and stage.name == process.name:
-        return stage.busy_ns / items
-    return typical_ns(stage.run) * stage.items / items
+        return (stage.busy_ns - stage.run.max_ns + _second_ns(stage.run)) / max(stage.items, 1)
+    return typical_ns(stage.run)
 
 
 def _cpu_ns(stage: StageRecord, sent: int, seen: Glimpse, items: int) -> float:

@@ -8,12 +8,11 @@ where it is told of its own, and the page of ledgers.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 
 import numpy as np
 
-from stagepipe.plan.measuring import DEADLINE_S, LIMIT_BYTES, WORK_BYTES, Process, ledgers_in, rest
+from stagepipe.plan.measuring import DEADLINE_S, LIMIT_BYTES, WORK_BYTES, Process, ledgers_at, rest
 from stagepipe.transport import Arena, Kind, Memory, Policy
 
 
@@ -25,7 +24,7 @@ def main(fds: list[int]) -> int:
         memory = Memory(
             Arena(1, own_arena, LIMIT_BYTES), {0: other_arena, 1: own_arena}, {0: other_returns, 1: own_returns}
         )
-        ledgers = ledgers_in(np.memmap(os.fdopen(page, "r+b"), np.uint64, "r+"))
+        ledgers = ledgers_at(page)
         process = Process(memory, (ledgers[2], ledgers[1]), stack)
         sender, receiver = process.sender(out_fd, Policy(1)), process.receiver(in_fd)
         while True:

@@ -9,7 +9,11 @@ from statistics import fmean
 from stagepipe.plan.curves import Curves
 from stagepipe.plan.glimpse import Glimpse, ItemSeen, PieceSeen
 from stagepipe.plan.model import HopPlan
-from stagepipe.plan.negotiator import FITS_BYTES, PIPE, SHARED, Choice, Decision, Part, decide
+from stagepipe.plan.negotiator import PIPE, SHARED, Choice, Decision, Part, decide
+from stagepipe.transport import FITS_BYTES
+
+_WORTH_NAMING = 256
+"""Bytes from which a piece inside the pickle that is no array is worth a line."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ def freight_of(hop: HopPlan, seen: Glimpse, curves: Curves) -> Freight | None:
     modes = dict(zip(buffers, decision.modes, strict=True))
     pieces = []
     for name, each in by_name.items():
+        if each[0].in_pickle and not each[0].shape and _part(name, each).nbytes < _WORTH_NAMING:
+            continue
         alone = decide([buffers[name]], choice, curves, pickle_bytes=0) if name in buffers else None
         pieces.append(_piece(name, each, modes.get(name, "pickle"), alone))
     return Freight(tuple(pieces), pickle_bytes, _pickle_mode(parts, decision.modes, choice, pickle_bytes), decision)

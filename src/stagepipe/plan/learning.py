@@ -92,8 +92,9 @@ def refine(choice: Choice, seen: Sequence[Seen], curves: Curves, *, single: bool
     after = crossing(corrected, single=single)
     best: tuple[int, Seen] | None = None
     for each in known:
-        if (each.way is Way.PIPE) == _by_pipe(after, each):
-            continue
+        by_pipe = each.way is Way.PIPE
+        if by_pipe is not _by_pipe(choice, each) or by_pipe is _by_pipe(after, each):
+            continue  # such messages go another way by now, or would go on as they do
         other = corrected.copied if each.way is Way.PIPE else corrected.pipe
         gain_ns = (each.cost_ns - other(each.mean_bytes)) * each.count
         if other(each.mean_bytes) < _GAIN * each.cost_ns and (best is None or gain_ns > best[0]):

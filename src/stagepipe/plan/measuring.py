@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import mmap
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from time import perf_counter_ns
 from typing import Any, Self
 
@@ -22,7 +24,17 @@ import numpy as np
 from stagepipe.core import RunError
 from stagepipe.plan.curves import Curve, Curves
 from stagepipe.plan.learning import Seen, seen_of
-from stagepipe.timing import LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, WORDS, Ledger, Recorder, Way, cell_of
+from stagepipe.timing import (
+    LEDGER_WORDS,
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    WORDS,
+    Histogram,
+    Ledger,
+    Recorder,
+    Way,
+    cell_of,
+)
 from stagepipe.transport import (
     FITS_BYTES,
     FORCED_PIPE,
@@ -45,7 +57,8 @@ FURTHER = 9
 """Buffers of the item that tells what each one after the first costs."""
 _ROUNDS = 20
 _COLD_ROUNDS = 5
-LIMIT_BYTES = 256 << 20
+LIMIT_BYTES = 1 << 30
+"""Of each arena: room for some blocks of 64 MB each; what is not touched takes nothing."""
 _UNDER_WAY = 4
 DEADLINE_S = 10.0
 WORK_BYTES = 2 << 20
@@ -67,9 +80,10 @@ class Process:
         self._memory, self._stack = memory, stack
         self._bell = Bell()
         stack.callback(self._bell.close)
+        phases = (SEND_PHASES, RECEIVE_PHASES)
+        self._words = [np.zeros(len(each) * WORDS, np.uint64) for each in phases]
         self.sending, self.receiving = (
-            Recorder(np.zeros(len(phases) * WORDS, np.uint64), len(phases), ledger)
-            for phases, ledger in zip((SEND_PHASES, RECEIVE_PHASES), ledgers, strict=True)
+            Recorder(words, len(each), ledger) for words, each, ledger in zip(self._words, phases, ledgers, strict=True)
         )
 
     def sender(self, fd: int, policy: Policy) -> Sender:
@@ -89,14 +103,33 @@ class Process:
         self.sending.flush()
         self.receiving.flush()
 
+    def phase_ns(self, name: str) -> int:
+        """The median of a phase over all messages that this side sent or received."""
+        side = name not in SEND_PHASES
+        at = (SEND_PHASES, RECEIVE_PHASES)[side].index(name)
+        return Histogram.from_words(self._words[side][at * WORDS :][:WORDS]).percentile_ns(50)
 
-def ledgers_in(words: np.ndarray[Any, np.dtype[np.uint64]]) -> list[Ledger]:
-    """The `SIDES` ledgers on a page of words."""
+
+def ledgers_at(page_fd: int) -> list[Ledger]:
+    """The `SIDES` ledgers on the shared page."""
+    words = np.frombuffer(mmap.mmap(page_fd, SIDES * LEDGER_WORDS * 8), np.uint64)
     return [Ledger(part) for part in words.reshape(SIDES, LEDGER_WORDS)]
 
 
-class _Trip:
-    """Messages to the other process and back. A context manager."""
+class Trip:
+    """Messages to the other process and back. A context manager.
+
+    >>> with Trip() as trip:
+    ...     for _ in range(20):
+    ...         for size in (64, 4096):
+    ...             trip.send(Way.COPIED, {"data": np.zeros(size, np.uint8)})
+    ...     trip.finish()
+    ...     there, back = trip.seen()
+    >>> [each.count for each in there]
+    [20, 20]
+
+    RunError if the other process cannot be started or does not answer.
+    """
 
     def __init__(self) -> None:
         self._stack = stack = contextlib.ExitStack()
@@ -111,7 +144,7 @@ class _Trip:
         self._other = _start(fds)
         stack.callback(self._end)
         self._memory = Memory(Arena(0, arenas[0], LIMIT_BYTES), arenas, {0: returns[0][0], 1: returns[1][1]})
-        ledgers = ledgers_in(np.memmap(os.fdopen(os.dup(page), "r+b"), np.uint64, "r+"))
+        ledgers = ledgers_at(page)
         self._there, self._back = ledgers[:2], ledgers[2:]
         self._process = process = Process(self._memory, (ledgers[0], ledgers[3]), stack)
         self._by = {
@@ -121,6 +154,7 @@ class _Trip:
         self._receiver = process.receiver(back.read_fd)
         self._work = np.zeros(WORK_BYTES, np.uint8)
         self._under_way = 0
+        self._received_ns: list[int] = []
 
     def _own(self, fd: int) -> int:
         self._stack.callback(os.close, fd)
@@ -161,16 +195,23 @@ class _Trip:
             taken.append(self._memory.loan(nbytes))
         self.send(Way.COPIED, item)
 
-    def finish(self) -> None:
-        """Wait for all, and for the other process to end."""
+    def drain(self) -> None:
+        """Wait for all that is under way."""
         while self._under_way:
             self._await()
+
+    def finish(self) -> None:
+        """Wait for all, and for the other process to end."""
+        self.drain()
         self._by[Way.PIPE].tell(Kind.END, 1, (0,))
         self._other.wait(DEADLINE_S)
         self._process.flush()
 
     def _await(self) -> None:
+        starved_ns, begin = self._receiver.starved_ns, perf_counter_ns()
         received = self._receiver.receive(1, DEADLINE_S)
+        if self._receiver.starved_ns == starved_ns:
+            self._received_ns.append(perf_counter_ns() - begin)
         if received is None or received.kind != Kind.ITEM:
             raise RunError(
                 "cannot measure this machine: the process at the other end of the hop does not answer "
@@ -179,8 +220,17 @@ class _Trip:
         received.value = None
         self._under_way -= 1
 
+    @property
+    def besides_ns(self) -> int:
+        """What a message costs besides being carried, in the median: pickling, reading it, unpickling. After `finish`.
+
+        It is the same in all ways, so that no ledger and no curve holds it.
+        """
+        reading_ns = int(median(self._received_ns or [0])) - self._process.phase_ns("receive_ns")
+        return self._process.phase_ns("encode_ns") + max(reading_ns, 0)
+
     def seen(self) -> tuple[list[Seen], list[Seen]]:
-        """What messages cost on the way there and on the way back."""
+        """What messages cost on the way there and on the way back. After `finish`."""
         return seen_of(self._there[:1], self._there[1:]), seen_of(self._back[:1], self._back[1:])
 
 
@@ -206,7 +256,7 @@ def measure(rounds: int = _ROUNDS) -> Curves:
     """
     items = {size: {"data": np.zeros(size, np.uint8)} for size in SIZES}
     many = {f"data{number}": np.full(FITS_BYTES + 64 * number, number, np.uint8) for number in range(FURTHER)}
-    with _Trip() as trip:
+    with Trip() as trip:
         for _ in range(rounds):
             for size in SIZES:
                 if size in PIPE_SIZES:
@@ -219,10 +269,11 @@ def measure(rounds: int = _ROUNDS) -> Curves:
             trip.cold(size, items[size])
         trip.finish()
         there, back = trip.seen()
-    return _curves(there, back, sum(array.nbytes for array in many.values()))
+    return curves_of(there, back, sum(array.nbytes for array in many.values()))
 
 
-def _curves(there: Sequence[Seen], back: Sequence[Seen], many_bytes: int) -> Curves:
+def curves_of(there: Sequence[Seen], back: Sequence[Seen], many_bytes: int) -> Curves:
+    """The curves through what was seen on both ways; `many_bytes` are those of the item of several buffers."""
     fitted = {way: _curve(there, way, many_bytes) for way in Way}
     further = [_further_ns(there, way, fitted[way], many_bytes) for way in (Way.PIPE, Way.COPIED)]
     return Curves(
@@ -238,10 +289,15 @@ def _curves(there: Sequence[Seen], back: Sequence[Seen], many_bytes: int) -> Cur
 
 
 def _curve(seen: Sequence[Seen], way: Way, many_bytes: int) -> Curve:
-    ones = (each for each in seen if each.way is way and not _is_many(each, many_bytes))
-    points = sorted(ones, key=lambda each: each.mean_bytes)
+    points = points_of(seen, way, many_bytes)
     costs = [(each.low_ns, each.cost_ns, each.high_ns) for each in points]
     return Curve.fitted([each.mean_bytes for each in points], costs)
+
+
+def points_of(seen: Sequence[Seen], way: Way, many_bytes: int) -> list[Seen]:
+    """What was seen of `way`, by size, without the item of several buffers."""
+    ones = (each for each in seen if each.way is way and not _is_many(each, many_bytes))
+    return sorted(ones, key=lambda each: each.mean_bytes)
 
 
 def _is_many(each: Seen, many_bytes: int) -> bool:

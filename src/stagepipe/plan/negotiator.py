@@ -58,7 +58,7 @@ def negotiate(mode: str, threshold_bytes: int | None, workers: tuple[int, int], 
     """
     single = workers == (1, 1)
     if mode == PIPE:
-        reason = "forced by the config" + ("" if single else "; what does not fit a packet takes shared memory")
+        reason = "forced by the config" + ("" if single else "; between several workers, what fits a packet")
         return Choice(PIPE, FORCED_PIPE, reason, large_in_pipe=single)
     if mode == SHARED:
         return Choice(SHARED, 1, "forced by the config")

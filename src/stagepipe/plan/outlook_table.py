@@ -13,6 +13,9 @@ from stagepipe.core.units import format_bytes, format_ns
 from stagepipe.plan.outlook import Advice, Hop, Outlook, Piece, Stage
 from stagepipe.report.fold import Column, Fold
 
+_PIECES = 6
+"""Pieces of an item that are listed; the JSON has them all."""
+
 _WHOLE = 100
 """Items a second from which a decimal says nothing."""
 
@@ -99,8 +102,11 @@ def _hop_rows(hop: Hop, arrow: str) -> Iterator[_Row]:
     size = hop.pickle_bytes + sum(piece.nbytes for piece in hop.pieces if piece.mode != "pickle")
     cost = hop.cost
     yield name, "", format_bytes(size), "", mode, format_ns(cost.pipe_ns), format_ns(cost.shared_memory_ns)
-    for piece in hop.pieces:
+    for piece in hop.pieces[:_PIECES]:
         yield _piece_row(piece)
+    if len(hop.pieces) > _PIECES:
+        rest = hop.pieces[_PIECES:]
+        yield f"  {len(rest)} more", "", format_bytes(sum(piece.nbytes for piece in rest)), "", "", "", ""
     yield "  the pickle", "", format_bytes(hop.pickle_bytes), "", _way(hop.pickle_mode), "", ""
 
 

@@ -17,14 +17,14 @@ def probe_plan(plan: Plan) -> Plan:
     """The same with one worker a stage, few items, and one item under way.
 
     With several under way the stages would run side by side and, on a full machine, each would seem slower than it is.
-    A stage that is called with lists gets whole ones.
+    A stage that is called with lists gets whole ones: the next is gathered while one is worked on.
     """
     processes = tuple(replace(process, workers=1) for process in plan.processes)
     windows = [1] * len(plan.stretches)
     for process in processes:
         batch = process.stages[0].batch
         if batch is not None:
-            windows[process.reads] = max(windows[process.reads], batch.size)
+            windows[process.reads] = max(windows[process.reads], 2 * batch.size)
     return replace(
         plan,
         processes=processes,

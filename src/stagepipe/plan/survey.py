@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from stagepipe.plan import outlook as words
 from stagepipe.plan.advise import Room, advise, why
-from stagepipe.plan.costs import Costs, costs_of, pickling, typical_ns
+from stagepipe.plan.costs import Costs, costs_of, pickling, run_ns
 from stagepipe.plan.freight import Freight, freight_of
 from stagepipe.plan.glimpse import Glimpse
 from stagepipe.plan.make import Machine
@@ -51,14 +51,13 @@ def _stages(plan: Plan, record: RunRecord, costs: Costs) -> tuple[words.Stage, .
     for process, cost in zip(plan.processes, costs.processes, strict=True):
         for stage in process.stages:
             first, mine = stage is process.stages[0], records[stage.name]
-            ordered = first and cost.alone and stage is not plan.processes[0].stages[0]
             found.append(
                 words.Stage(
                     name=stage.name,
                     uses=stage.target.label,
                     process=process.name,
                     workers=process.workers,
-                    run_ns=int(mine.busy_ns / max(mine.items, 1) if ordered else typical_ns(mine.run)),
+                    run_ns=int(run_ns(mine, process)),
                     items=round(mine.items / items, 4),
                     cpu_ns=int(cost.cpu_ns) if first else 0,
                     memory_bytes=cost.memory_bytes if first else 0,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
-from stagepipe.core import Cursor, Key, RunError, TransportError
+from stagepipe.core import Cursor, RunError, TransportError
 from stagepipe.core.units import format_bytes
 from stagepipe.plan import SINK
 from stagepipe.runtime.gate import Meter
+from stagepipe.runtime.place import InOrder, Place, place_at
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import RECEIVE_PHASES, Recorder, Word
 from stagepipe.transport import Kind, Memory, Received, Receiver, Reorder
@@ -48,9 +48,7 @@ class Consumer:
         self._meter = Meter(supervisor.board, self._stretch, resources.bells[self._stretch])
         self._generation = 0
         self._flushed_ns = 0
-        self._upstream: Cursor | None = None
-        self._item = 0
-        self._last: Key | None = None
+        self._place: Place = InOrder(Cursor())
         self._end: int | None = None
         self._meta_of: dict[int, bytes] = {}
         self.items = self.samples = 0
@@ -83,7 +81,7 @@ class Consumer:
     @property
     def committed(self) -> Cursor:
         """The cursor of the last delivered item: all that comes after it can be made again from it."""
-        return Cursor(self._upstream, self._item, self._last)
+        return self._place.cursor
 
     # ------------------------------------------------------------------ an epoch
 
@@ -107,6 +105,7 @@ class Consumer:
                     self._meta_of[packet.key[0]] = packet.meta
                 if self._reorder.straight(packet):
                     box = self._taken(packet)
+                    self._place.end(packet.key[0], self._meta_of.pop(packet.key[0], b""))
                     begin = perf_counter_ns()
                     yield box.pop()
                     self.busy_ns += perf_counter_ns() - begin
@@ -139,9 +138,11 @@ class Consumer:
         self._receiver.private = nbytes > self._plan.memory_bytes // 3
 
     def _seek(self, epoch: int, cursor: Cursor) -> None:
-        self._upstream, self._item, self._last = cursor.upstream, cursor.item, cursor.last
+        any_order = self._plan.any_order
+        self._place = place_at(cursor, self._stretch, any_order=any_order)
         self._generation = self._supervisor.seek(cursor, epoch)
-        self._reorder = Reorder(cursor.item, cursor.last, any_order=self._plan.any_order)
+        as_it_comes = any_order and not self._stretch
+        self._reorder = Reorder(cursor.item, cursor.last, any_order=as_it_comes, out=cursor.out)
         self._meta_of = {}
         self._end = None
         self._meter.enter(self._generation, cursor.item, self._supervisor.windows[self._stretch])
@@ -149,11 +150,11 @@ class Consumer:
     def _ready(self) -> Iterator[Any]:
         for packet, item in self._reorder.ready():
             if packet is None:
-                self._end_item(item)
+                self._place.end(item, self._meta_of.pop(item, b""))
                 self._meter.publish(self._reorder.item)
                 continue
             if packet.kind != Kind.ITEM:
-                self._item, self._last = item, packet.key
+                self._place.leaf(packet.key, self._meta_of.get(item, b""))
                 continue
             box = self._taken(packet)
             del packet
@@ -164,19 +165,9 @@ class Consumer:
     def _taken(self, packet: Received) -> list[Any]:
         """The item of a packet that is about to be yielded, in a box: nothing here keeps it alive."""
         box, packet.value = [packet.value], None
-        if len(packet.key) == 1:
-            self._end_item(packet.key[0])
-        else:
-            self._item, self._last = packet.key[0], packet.key
+        self._place.leaf(packet.key, self._meta_of.get(packet.key[0], b""))
         self._count(packet)
         return box
-
-    def _end_item(self, item: int) -> None:
-        if item < self._item:  # it was whole, and ended with its only leaf
-            return
-        meta = self._meta_of.pop(item, b"")
-        self._upstream = pickle.loads(meta) if meta else None
-        self._item, self._last = item + 1, None
 
     def _count(self, packet: Received) -> None:
         now = perf_counter_ns() - self.begun_ns

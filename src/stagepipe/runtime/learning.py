@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from stagepipe.plan import Change, Choice, HopPlan, Plan, refine, seen_of
 from stagepipe.timing import Board, Ledger
@@ -14,10 +15,10 @@ from stagepipe.transport import rule_word
 
 _MOST_CHANGES = 8
 """A hop that goes to and fro more often than that is left as it is."""
-_SOON_S, _LATER_S = 0.02, 0.5
-"""How often one looks: soon while a hop is young, later once it has settled."""
-_YOUNG = 2000
-"""Messages after which a hop is not young any more."""
+_EARLY_S, _SOON_S, _LATER_S = 0.05, 0.02, 0.5
+"""How often one looks: before anything has come, as soon as it has, and in the long run."""
+_SLOWING = 50
+"""A run is looked at so many times before it is twice as old."""
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Learner:
 
     def __init__(self, plan: Plan, board: Board, groups: Sequence[Sequence[int]]) -> None:
         """`groups` are the processes' numbers of each of the plan's processes, the sink's last."""
-        self._plan, self._board = plan, board
+        self._plan, self._board, self._begun_s = plan, board, 0.0
         self._hops = [
             _Hop(
                 number,
@@ -51,8 +52,9 @@ class Learner:
     @property
     def wait_s(self) -> float:
         """When to look again."""
-        young = any(0 < hop.looked < _YOUNG and self._open(hop) for hop in self._hops)
-        return _SOON_S if young else _LATER_S
+        if not self._begun_s:
+            return _EARLY_S
+        return min(_SOON_S + (monotonic() - self._begun_s) / _SLOWING, _LATER_S)
 
     def look(self) -> None:
         """Read what has come since the last time, and change the rules that it shows to be wrong."""
@@ -63,6 +65,7 @@ class Learner:
             if count == hop.looked:
                 continue
             hop.looked = count
+            self._begun_s = self._begun_s or monotonic()
             change = refine(hop.choice, seen_of(hop.sending, hop.receiving), self._plan.curves, single=hop.single)
             if change is not None:
                 hop.changes.append(change)

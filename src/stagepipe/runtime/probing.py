@@ -23,10 +23,8 @@ LOOKS = 8
 _NAMED = 64
 """Pieces of an item that are named; of more, only the sizes are told."""
 
-_WORTH_NAMING = 256
-"""Bytes from which a piece inside the pickle that is no array is worth a line."""
-
 _PLAIN = (type(None), bool, int, float, complex)
+_IN_PICKLE = (*_PLAIN, str, bytes)
 
 
 class ProbedOut(HopOut):
@@ -112,6 +110,8 @@ def _inside(value: Any, name: str) -> list[tuple[str, Any]] | None:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return [(f"{dot}{field}", each) for field, each in zip(value._fields, value, strict=True)]
     if isinstance(value, list | tuple):
+        if all(isinstance(each, _IN_PICKLE) for each in value):  # labels, texts: one piece
+            return None
         return [(f"{name}[{at}]", each) for at, each in enumerate(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f"{dot}{each.name}", getattr(value, each.name, None)) for each in dataclasses.fields(value)]
@@ -119,7 +119,7 @@ def _inside(value: Any, name: str) -> list[tuple[str, Any]] | None:
 
 
 def _seen(name: str, value: Any, encoder: Encoder) -> Iterator[PieceSeen]:
-    """The buffers of one piece; the piece itself if it has none, but some size."""
+    """The buffers of one piece; the piece itself, which then lies in the pickle, if it has none."""
     dtype, shape = _form(value)
     encoder.encode(value)
     try:
@@ -130,7 +130,7 @@ def _seen(name: str, value: Any, encoder: Encoder) -> Iterator[PieceSeen]:
     for number, (nbytes, in_arena) in enumerate(found):
         path = name if len(found) == 1 else f"{name}[{number}]"
         yield PieceSeen(path, nbytes, dtype, shape, in_arena=in_arena)
-    if not found and (shape or pickled >= _WORTH_NAMING):
+    if not found:
         size = getattr(value, "nbytes", None)
         nbytes = size if isinstance(size, int) else len(value) if isinstance(value, bytes | str) else pickled
         yield PieceSeen(name, nbytes, dtype or type(value).__name__, shape, in_pickle=True)

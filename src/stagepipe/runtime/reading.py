@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stagepipe.core import UsageError
@@ -15,7 +15,8 @@ class SourceReader:
 
     What is `indexed` can be asked for any item, so it is seeded before each. A stream is always read from its start
     (what comes before the place that is sought is skipped), so seeding it there is enough. Of what is read, a rank
-    takes its `shard`, and numbers that 0, 1, 2 ...; `limit` counts the source's items, those of all ranks.
+    takes its `shard`, and numbers that 0, 1, 2 ...; `limit` counts the source's items, those of all ranks. `samples` is
+    how many samples the item read last stands for.
     """
 
     def __init__(self, source: Any, seed: int, limit: int | None, shard: Shard = WHOLE) -> None:
@@ -25,6 +26,8 @@ class SourceReader:
         self._once = isinstance(source, Iterator)
         self._used = False
         self._iterator: Iterator[Any] = iter(())
+        self._samples_of: Callable[[Any], int] = getattr(source, "samples_of", _one)
+        self.samples = 1
 
     @property
     def total(self) -> int | None:
@@ -72,9 +75,15 @@ class SourceReader:
     def read(self, box: list[Any]) -> bool:
         """Put the next item into `box`; False at the epoch's end."""
         for item in self._iterator:
+            self.samples = self._samples_of(item)
             box.append(item)
             return True
         return False
+
+
+def _one(_: Any) -> int:
+    """An item is a sample, unless its source says otherwise."""
+    return 1
 
 
 def _full_rounds(stream: Iterator[Any], shard: Shard, item: int) -> Iterator[Any]:

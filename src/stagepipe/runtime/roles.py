@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stagepipe.config import BatchSpec
 from stagepipe.core import ArenaFullError, Cursor, Key, TransportError, cursor_from_plain
@@ -108,7 +108,7 @@ class SourceRole:
         self._gate.enter(seek.generation, cursor.item, seek.windows[0], seek.roomy_windows[0])
         region = self._around.region
         region[Word.EPOCH], region[Word.ITEMS_IN] = seek.epoch, self._at
-        self._stage.seed((0,))
+        self._stage.seed_epoch()
         self._reader.seek(seek.epoch, self._at)
         total = self._reader.total
         region[Word.TOTAL] = 0 if total is None else total + 1
@@ -132,7 +132,7 @@ class SourceRole:
             self._ended = True
             return
         self._stage.count(key)
-        self._chain.push(key, box, 1, b"")
+        self._chain.push(key, box, self._reader.samples, b"")
         self._at += 1
         region = self._around.region
         region[Word.AT_ITEM] = 0
@@ -204,11 +204,11 @@ class Output(NamedTuple):
 class OrderRole:
     """Batch and Shuffle: takes leaves in order, gives groups out, and feeds the next stretch."""
 
-    def __init__(self, stages: list[Stage], out: HopOut, ends: Ends, around: Surroundings, *, any_order: bool) -> None:
+    def __init__(self, stages: list[Stage], out: HopOut, ends: Ends, around: Surroundings) -> None:
         """The first of `stages` holds the grouping; the others are fused behind it."""
         self._stage, self._chain, self._out = stages[0], Chain(stages[1:], out), out
         self._receiver, self._meter, self._gate, self._reads = ends
-        self._around, self._any = around, any_order
+        self._around = around
         self._grouping = stages[0].target
         self._outputs: deque[Output] = deque()
         self._generation = self._number = 0
@@ -229,7 +229,7 @@ class OrderRole:
     def _begin(self, cursor: Cursor, number: int) -> None:
         self._grouping.clear()
         self._outputs.clear()
-        self._reorder = Reorder(cursor.item, cursor.last, any_order=self._any)
+        self._reorder = Reorder(cursor.item, cursor.last)
         self._place = self._group_begins = cursor._replace(emitted=0, skips=frozenset())
         self._emitted, self._number = cursor.emitted, number
         self._end, self._finished = None, False
@@ -262,38 +262,55 @@ class OrderRole:
         closed = self._reorder.closed
         for packet, item in self._reorder.ready():
             if packet is None:
-                meta = self._meta_of.pop(item, b"")
-                self._place = Cursor(pickle.loads(meta) if meta else None, item + 1)
+                self._end_item(item, self._meta_of.pop(item, b""))
                 continue
-            self._place = self._place._replace(item=item, last=packet.key)
-            if packet.kind == Kind.ITEM:
-                value, packet.value = packet.value, None
-                add = partial(self._grouping.add, value, packet.samples)
-                del value
-                full = self._stage.timed(packet.key, add)
-                self._stage.count(packet.key)
-                del add
-                if full:
-                    self._give(finished=False)
+            box, packet.value = [packet.value], None
+            self._leaf(packet, box)
         if self._reorder.closed != closed:
             self._meter.publish(self._reorder.item)
 
-    def _give(self, *, finished: bool) -> None:
-        """The group is complete: its outputs, each with the cursor from which all after it can be made again."""
+    def _end_item(self, item: int, meta: bytes) -> None:
+        self._place = Cursor(pickle.loads(meta) if meta else None, item + 1)
+
+    def _leaf(self, packet: Received, box: Box) -> None:
+        self._place = self._place._replace(item=packet.key[0], last=packet.key)
+        if packet.kind == Kind.ITEM and self._add(packet.key, box, packet.samples):
+            self._give(finished=False)
+
+    def _add(self, key: Key, box: Box, samples: int) -> bool:
+        """Whether the group is complete with this one."""
+        full: bool = self._stage.timed(key, lambda: self._grouping.add(box.pop(), samples))
+        self._stage.count(key)
+        return full
+
+    def _flushed(self, *, finished: bool) -> list[tuple[Any, int]]:
+        """The group's outputs, last first."""
         key = (self._group_begins.item,)
         rng = self._stage.random(self._group_begins.item, self._group_begins.last)
+        outputs: list[tuple[Any, int]]
         outputs = self._stage.timed(key, partial(self._grouping.finish if finished else self._grouping.flush, rng))
         outputs.reverse()
+        return outputs
+
+    def _send_later(self, box: Box, samples: int, meta: bytes) -> None:
+        self._outputs.append(Output(self._number, box, samples, meta))
+        self._number += 1
+
+    def _give(self, *, finished: bool) -> None:
+        """The group is complete: its outputs, each with the cursor from which all after it can be made again."""
+        outputs = self._flushed(finished=finished)
         count = len(outputs)
         for at in range(count):
             value, samples = outputs.pop()
-            here = self._place if at == count - 1 else self._group_begins._replace(emitted=at + 1)
             if at >= self._emitted:
-                meta = pickle.dumps(here, protocol=5)
-                self._outputs.append(Output(self._number, [value], samples, meta))
-                self._number += 1
+                self._send_later([value], samples, self._meta(at, count))
             del value
         self._group_begins, self._emitted = self._place, 0
+
+    def _meta(self, at: int, count: int) -> bytes:
+        """What output `at` of a group of `count` says of itself."""
+        here = self._place if at == count - 1 else self._group_begins._replace(emitted=at + 1)
+        return pickle.dumps(here, protocol=5)
 
     def _finish(self) -> None:
         self._finished = True

@@ -101,8 +101,16 @@ class Stage:
     def seed(self, key: Key) -> None:
         """Say where we are, and seed everything from (seed, epoch, stage, item)."""
         self.at(key)
+        self._seed_by(self._named(key))
+
+    def seed_epoch(self) -> None:
+        """Seed everything for what a source draws once an epoch, an order or a stream: the same in every rank."""
+        self.at((0,))
+        self._seed_by((0,))
+
+    def _seed_by(self, key: Key) -> None:
         if self.plan.reseed:
-            seed = seed_of(self._seed, self._epoch, self.name, self._named(key))
+            seed = seed_of(self._seed, self._epoch, self.name, key)
             seed_globals(seed)
             if self.reseed_own is not None:
                 self.reseed_own(seed & 0xFFFFFFFF)

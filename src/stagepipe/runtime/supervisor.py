@@ -23,7 +23,7 @@ from stagepipe.core import Cursor, ReadOnceError, RunError, cursor_to_plain
 from stagepipe.plan import Plan
 from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.learning import Learner
-from stagepipe.runtime.messages import Command, Failed, Full, Ready, ReadOnce, Seek, Stop, Told, decode_event, encode
+from stagepipe.runtime.messages import Command, Failed, Full, ReadOnce, Ready, Seek, Stop, Told, decode_event, encode
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.resources import Resources, WorkerPlace
 from stagepipe.runtime.yields import items_after

@@ -29,6 +29,7 @@ from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.roles import Ends, HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
 from stagepipe.runtime.stage import Stage, StageError, key_text
+from stagepipe.runtime.unordered import order_role
 from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, State, Word
 from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
 
@@ -58,6 +59,7 @@ class Worker:
             launch.outbound.threshold_bytes,
             force_shared=launch.outbound.mode == "shared_memory",
             large_in_pipe=launch.outbound.large_in_pipe,
+            pipe_only=launch.outbound.mode == "pipe" and not launch.outbound.large_in_pipe,
             live=self._board.rule(launch.group),
         )
         self._sender = Sender(
@@ -119,7 +121,7 @@ class Worker:
             return StageRole(self._stages, out, receiver, around)
         self._meter = Meter(self._board, plan.reads, Bell(launch.bell_fds[plan.reads]))
         ends = Ends(receiver, self._meter, self._gate(plan.feeds), plan.reads)
-        return OrderRole(self._stages, out, ends, around, any_order=launch.any_order)
+        return order_role(launch.any_order, plan.reads)(self._stages, out, ends, around)
 
     def _way_out(self) -> HopOut:
         launch = self._launch

@@ -87,6 +87,10 @@ class Indices:
     def __getitem__(self, at: int) -> Any:
         return self._order[at]
 
+    def samples_of(self, item: Any) -> int:
+        """How many samples an item stands for: a batch sampler's list for as many as it is long."""
+        return len(item) if isinstance(self._order, SampledOrder) and self._order.batched else 1
+
 
 class Samples:
     """An iterable dataset's samples."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +18,7 @@ class SampledOrder:
     """What a sampler yields in an epoch, as a list: so that any place of it can be read without replaying.
 
     Before it is drawn, `set_epoch` is called where the sampler has it, and the generators that it keeps (torch's,
-    NumPy's, Python's) are seeded from (seed, epoch). The global ones are the worker's to seed, which it does before
-    each epoch.
+    NumPy's, Python's) are seeded from (seed, epoch). The global ones are seeded by whoever calls `begin`.
 
     >>> order = SampledOrder(lambda: [2, 0])
     >>> len(order), order[0]
@@ -30,8 +29,9 @@ class SampledOrder:
 
     def __init__(self, build: Callable[[], Any], *, batched: bool = False) -> None:
         """`build` gives the sampler; once, but for one that can be read only once. `batched`: it yields lists."""
-        self._build, self._batched = build, batched
+        self._build, self.batched = build, batched
         self._sampler = build()
+        self._is_spent = False
         if not isinstance(self._sampler, Iterable):
             name = "batch_sampler" if batched else "sampler"
             message = f"dataset: `{name}` is {type(self._sampler).__qualname__}, which has no `__iter__`; give it one"
@@ -43,21 +43,26 @@ class SampledOrder:
         """Draw the epoch's order, unless it is the one that is there."""
         if self._drawn == (epoch, seed):
             return
-        if isinstance(self._sampler, Iterator) and self._drawn is not None:
+        if self._is_spent:
             self._sampler = self._build()
         _prepare(self._sampler, epoch, seed_of(seed, epoch, "sampler", ()))
-        self._order = [list(batch) for batch in self._sampler] if self._batched else list(self._sampler)
+        self._order = [list(batch) for batch in self._sampler] if self.batched else list(self._sampler)
+        self._is_spent = isinstance(self._sampler, Iterator)
         self._drawn = (epoch, seed)
 
     def __len__(self) -> int:
+        if self._drawn is None and isinstance(self._sampler, Sized):
+            return len(self._sampler)
         return len(self._now())
 
     def __getitem__(self, at: int) -> Any:
         return self._now()[at]
 
     def _now(self) -> list[Any]:
-        if self._drawn is None:
+        """Before an epoch has begun it is drawn by generators that nobody has seeded, so `begin` draws it again."""
+        if self._drawn is None and not self._order:
             self.begin(0, 0)
+            self._drawn = None
         return self._order
 
 

@@ -37,6 +37,7 @@ class Batch:
     """
 
     order_point: ClassVar[bool] = True
+    keeps_items: ClassVar[bool] = False
 
     def __init__(self, size: int, *, drop_last: bool = False) -> None:
         self.size: Final = checked_size(size, "Batch")

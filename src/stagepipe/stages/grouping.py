@@ -20,6 +20,8 @@ class Grouping(Protocol):
     """
 
     order_point: ClassVar[bool]
+    keeps_items: ClassVar[bool]
+    """Whether its outputs are the items that it took, one for one, in another order."""
 
     def add(self, value: Any, samples: int) -> bool:
         """Take one item that stands for `samples` samples; True when the group is complete and wants `flush`."""

@@ -22,6 +22,7 @@ class Shuffle:
     """
 
     order_point: ClassVar[bool] = True
+    keeps_items: ClassVar[bool] = True
 
     def __init__(self, size: int) -> None:
         self.size: Final = checked_size(size, "Shuffle")

@@ -36,7 +36,7 @@ def replaced(item: Any, leaf: Callable[[Any], Any]) -> Any:
         return item
     if isinstance(item, tuple):
         values = [replaced(value, leaf) for value in item]
-        return item._make(values) if hasattr(item, "_make") else kind(values)  # type: ignore[attr-defined]
+        return item._make(values) if hasattr(item, "_make") else kind(values)
     if isinstance(item, Mapping):
         return _mapping(item, leaf)
     if isinstance(item, list):

@@ -41,13 +41,15 @@ FORCED_PIPE = 1 << 62
 class Policy:
     """How a hop carries an item: what would go inline goes to shared memory from `threshold_bytes` up, all together.
 
-    `large_in_pipe`: below it, an item that does not fit a packet goes through the pipe in pieces. `live` is a word that
+    `large_in_pipe`: below it, an item that does not fit a packet goes through the pipe in pieces; `pipe_only`: it is
+    refused. `live` is a word that
     somebody else may change while the hop runs (see `rule_word`); without it the rule stays.
     """
 
     threshold_bytes: int
     force_shared: bool = False
     large_in_pipe: bool = False
+    pipe_only: bool = False
     live: Sequence[int] = ()
 
     @property
@@ -124,6 +126,8 @@ class Packer:
             one = self._pack_one(buffers[0], head)
             if one is not None:
                 return one
+        if policy.pipe_only:
+            self._refuse(head)
         pieces = self._large and len(data) + sum([buffer.nbytes for buffer in buffers]) < self._threshold
         passed = self._pass_on() if encoder.leases and not pieces else {}
         share = self._choose(passed, head)
@@ -154,6 +158,18 @@ class Packer:
         counts.copied_bytes += nbytes
         counts.inline_bytes += len(data)
         return packet
+
+    def _refuse(self, head: Head) -> None:
+        """TransportError if the item does not fit a packet."""
+        encoder = self._encoder
+        buffers = encoder.buffers
+        nbytes = len(encoder.pickle) + sum([buffer.nbytes + ALIGN for buffer in buffers])
+        room = PACKET_BYTES - overhead_bytes(head, len(buffers))
+        if nbytes > room:
+            raise TransportError(
+                f"{nbytes} bytes are forced through a pipe, which between several workers takes what fits a packet, "
+                f"here {room} bytes; write `transport: auto`, or `workers: 1` on both sides of the hop"
+            )
 
     def take_back(self) -> None:
         """The packet is not sent: what would have gone with it is given back."""

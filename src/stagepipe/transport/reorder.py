@@ -39,13 +39,15 @@ class Reorder:
     """One stretch's order from `item` on, of which the leaves up to `last` are out already.
 
     With `any_order` items are handed out as they come; in order come the ends of items, and for each item that is out
-    already a tombstone in its place.
+    already a tombstone in its place. `out` are leaves above `item` that are out already.
     """
 
-    def __init__(self, item: int, last: Key | None, *, any_order: bool = False) -> None:
+    def __init__(
+        self, item: int, last: Key | None, *, any_order: bool = False, out: frozenset[Key] = frozenset()
+    ) -> None:
         """Begin at a cursor's place."""
         self.item = item
-        self._last = last
+        self._last, self._out = last, out
         self._any = any_order
         self._root: dict[int, _Node | Received] = {}
         self._early: deque[Received] = deque()
@@ -74,6 +76,8 @@ class Reorder:
         """Whether `packet` is the whole of the item that is next: then it need not be taken in, and is through."""
         if packet.kind != Kind.ITEM or packet.key != (self.item,) or self._last is not None or self.item in self._root:
             return False
+        if self._out and packet.key in self._out:
+            return False
         self.item += 1
         self.closed += 1
         return True
@@ -98,7 +102,7 @@ class Reorder:
         return True
 
     def _is_out(self, key: Key) -> bool:
-        return self._last is not None and key <= self._last
+        return (self._last is not None and key <= self._last) or key in self._out
 
     def ready(self) -> Iterator[Leaf]:
         """Leaves in order, each with its packet, and after an item's last one a leaf without a packet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 
 _WANTED = 0.95
 
@@ -55,3 +55,12 @@ def _coverage(n: int, cut: int) -> float:
 def ratio(of: Sequence[float], to: Sequence[float]) -> Estimate:
     """Pair by pair within a round: what disturbs a round disturbs both."""
     return estimate([a / b for a, b in zip(of, to, strict=True)])
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error, which is 0 of a single value.
+
+    >>> mean_and_error([1.0, 2.0, 3.0])
+    (2.0, 0.5773502691896258)
+    """
+    return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0

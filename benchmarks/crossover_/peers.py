@@ -1,0 +1,121 @@
+"""The write-up's two contestants behind one interface: `repetition` asks for the arrays and gives them one by one.
+
+Each has a child process, forked from a server that holds no thread, which sends `TRANSFERS` arrays whenever it is asked
+to and ends when it is told None. Who waits for a child that died gets EOFError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.sharedctypes import RawArray
+from typing import Any, Protocol
+
+import numpy as np
+
+from crossover_.payload import TRANSFERS, Array, make_array, number
+
+_DEADLINE_S = 10.0
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+class Contestant(Protocol):
+    """Somebody who brings arrays from another process."""
+
+    repetition: Callable[[], Any]
+    """An iterator over the arrays of one repetition, which it asks for when it is first asked itself."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class _Child:
+    """A child process and the connection by which it is asked; what is sent by it may come back there too."""
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        self.connection, other = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=target, args=(other, *arguments), daemon=True)
+        self._process.start()
+        other.close()
+
+    def close(self) -> None:
+        """Tell it to end, and see that it does."""
+        with contextlib.suppress(OSError):  # it has ended already
+            self.connection.send(None)
+        self._process.join(_DEADLINE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+        self.connection.close()
+
+
+# ---------------------------------------------------------------------------------------------- Pipe
+
+
+def _send_arrays(asked: Connection, writer: Connection, d: int) -> None:
+    array = make_array(d)
+    while asked.recv() is not None:
+        for at in range(TRANSFERS):
+            number(array, at)
+            writer.send(array)
+
+
+class PipePeer:
+    """`multiprocessing.Pipe(duplex=False)` carries the array, pickled."""
+
+    def __init__(self, d: int) -> None:
+        """Start the child."""
+        self._reader, writer = _CONTEXT.Pipe(duplex=False)
+        self._child = _Child(_send_arrays, writer, d)
+        writer.close()
+        self.repetition: Callable[[], Iterator[Array]] = self._repetition
+
+    def _repetition(self) -> Iterator[Array]:
+        self._child.connection.send(True)
+        for _ in range(TRANSFERS):
+            yield self._reader.recv()
+
+    def close(self) -> None:
+        """End it."""
+        self._child.close()
+        self._reader.close()
+
+
+# ---------------------------------------------------------------------------------------------- RawArray
+
+
+def _write_arrays(flag: Connection, shared: Any, d: int) -> None:
+    array, room = make_array(d), np.frombuffer(shared, np.float32).reshape(d, d)
+    while flag.recv() is not None:
+        for at in range(TRANSFERS):
+            number(array, at)
+            np.copyto(room, array)
+            flag.send(True)
+            flag.recv()
+
+
+class RawArrayPeer:
+    """`multiprocessing.RawArray` holds the array and a Pipe is the flag: written, and copied out again."""
+
+    def __init__(self, d: int) -> None:
+        """Start the child."""
+        shared = _CONTEXT.RawArray("f", d * d)
+        self._room = np.frombuffer(shared, np.float32).reshape(d, d)
+        self._child = _Child(_write_arrays, shared, d)
+        self.repetition: Callable[[], Iterator[Array]] = self._repetition
+
+    def _repetition(self) -> Iterator[Array]:
+        connection = self._child.connection
+        connection.send(True)
+        for _ in range(TRANSFERS):
+            connection.recv()
+            array = self._room.copy()
+            connection.send(True)
+            yield array
+
+    def close(self) -> None:
+        """End it."""
+        self._child.close()

@@ -1,0 +1,50 @@
+"""The pipeline as a picture: every process and every hop is in it, and it is well-formed whatever the names are."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from stagepipe.plan.drawing import mermaid, svg
+from stagepipe.plan.outlook import Cost, Hop, Machine, Memory, Outlook, Piece, Stage
+
+MB = 10**6
+
+
+def piece(name="image", nbytes=602_112, mode="shared_memory"):
+    return Piece(name, nbytes, nbytes, nbytes, "float32", (3, 224, 224), in_arena=False, mode=mode)
+
+
+@pytest.fixture
+def outlook():
+    stages = (
+        Stage("source", "stagepipe.sources.files", "source", 1, 200_000, 1.0, 250_000, 30 * MB),
+        Stage("decode", "ops.decode", "decode", 2, 1_200_000, 1.0, 1_300_000, 40 * MB),
+        Stage("crop", "ops.crop", "decode", 2, 300_000, 1.0),
+        Stage('a "quoted" <name> & more', "ops.batch", 'a "quoted" <name> & more', 1, 10_000, 1.0, 20_000, 50 * MB),
+    )
+    hops = (
+        Hop("source", "decode", "auto", 3500, "why", 1.0, 90, "pipe", (), Cost(20_000, 20_000, 30_000, 9_000)),
+        Hop("decode", "crop", "local", 0, "fused: a call"),
+        Hop("crop", stages[-1].name, "auto", 3500, "why", 1.0, 90, "pipe", (piece(),), Cost(9, 9, 9, 9)),
+        Hop(stages[-1].name, "sink", "auto", 3500, "why"),
+    )
+    memory = Memory(160 * MB, 1000 * MB)
+    return Outlook("demo", "", Machine(2, 8000 * MB), 48, stages, hops, memory, 600.0, "decode", "why", ())
+
+
+def test_mermaid_has_a_line_for_each_process_and_hop(outlook):
+    first, *lines = mermaid(outlook).splitlines()
+    assert first == "flowchart TD"
+    assert lines[1] == '  p1["decode + crop<br/>2 workers, 1.5 ms an item<br/>80 MB"]'
+    assert [line.split("|")[0].strip() for line in lines[4:]] == ["p0 -->", "p1 -->", "p2 -->"]
+    assert "image 602 kB: shared memory" in lines[5]
+    assert "nothing seen" in lines[6]
+    assert "#quot;quoted#quot; &lt;name> &amp; more" in lines[2]
+
+
+def test_the_svg_is_well_formed_and_has_them_all(outlook):
+    root = ET.fromstring(svg(outlook))
+    texts = " ".join(element.text or "" for element in root.iter() if element.tag.endswith("text"))
+    for word in ("source", "decode + crop", "2 workers", 'a "quoted" <name> & more', "sink", "image 602 kB"):
+        assert word in texts
+    assert root.get("viewBox")
