@@ -2,9 +2,9 @@
 
     python benchmarks/crossover.py [--plot FILE.svg|FILE.png] [--json FILE] [--sizes 2,4] [--repetitions 10]
 
-A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, 100 transfers in each of 10
-repetitions, and found no difference when they are small and shared memory ahead when they are large. Here is that, with
-its two contestants, and stagepipe in each of its modes:
+A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, 100 transfers in each of
+10 repetitions, and found no difference when they are small and shared memory ahead when they are large. Here is that,
+with its two contestants, and stagepipe in each of its modes:
 
     Pipe                      `multiprocessing.Pipe` carries the array
     RawArray                  `multiprocessing.RawArray` holds it, a Pipe is the flag; the receiver copies it out, and
@@ -14,10 +14,10 @@ its two contestants, and stagepipe in each of its modes:
     stagepipe auto            the same with `mode: auto`, which is how it comes
 
 All five of a size are alive side by side, and each repetition of one is followed by one of another, in another order
-every time. A repetition lasts from the request (of stagepipe: a new epoch of the same workers) until the last array is in
-hand; the receiver looks at each array's first element, which holds its number. Before and after the timing a repetition
-of each is compared element by element. Which of two is the better one is by their medians, the ratio to it is taken pair
-by pair, and in brackets is the sign-test interval of its median.
+every time. A repetition lasts from the request (of stagepipe: a new epoch of the same workers) until the last array is
+in hand; the receiver looks at each array's first element, which holds its number. Before and after the timing a
+repetition of each is compared element by element. Which of two is the better one is by their medians; the ratio to it
+is taken pair by pair, and in brackets is the sign-test interval of its median.
 
 RESULT
 """

@@ -10,7 +10,6 @@ import contextlib
 import multiprocessing
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from multiprocessing.sharedctypes import RawArray
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +17,8 @@ import numpy as np
 from crossover_.payload import TRANSFERS, Array, make_array, number
 
 _DEADLINE_S = 10.0
+_GO = b""
+"""What asks for a repetition, and what raises a flag."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -74,7 +75,7 @@ class PipePeer:
         self.repetition: Callable[[], Iterator[Array]] = self._repetition
 
     def _repetition(self) -> Iterator[Array]:
-        self._child.connection.send(True)
+        self._child.connection.send(_GO)
         for _ in range(TRANSFERS):
             yield self._reader.recv()
 
@@ -93,7 +94,7 @@ def _write_arrays(flag: Connection, shared: Any, d: int) -> None:
         for at in range(TRANSFERS):
             number(array, at)
             np.copyto(room, array)
-            flag.send(True)
+            flag.send(_GO)
             flag.recv()
 
 
@@ -109,11 +110,11 @@ class RawArrayPeer:
 
     def _repetition(self) -> Iterator[Array]:
         connection = self._child.connection
-        connection.send(True)
+        connection.send(_GO)
         for _ in range(TRANSFERS):
             connection.recv()
             array = self._room.copy()
-            connection.send(True)
+            connection.send(_GO)
             yield array
 
     def close(self) -> None:

@@ -41,13 +41,13 @@ def test_the_json_has_the_names_of_the_design(rich_record):
     assert set(hop) >= {
         *("from", "to", "transport", "messages", "bytes", "cost_ns", "phases", "predicted", "saved_ns"),
     }
-    assert set(hop["transport"]) == {"mode", "threshold_bytes", "reason"}
+    assert set(hop["transport"]) == {"mode", "threshold_bytes", "reason", "changes"}
     assert set(hop["messages"]) == {"local", "pipe", "shared_memory", "mixed"}
     assert set(hop["bytes"]) == {"inline", "copied", "zero_copy"}
     phases = ["encode_ns", "copy_ns", "send_ns", "send_wait_ns", "queue_ns", "receive_ns", "decode_ns"]
     assert list(hop["phases"]) == phases
     assert set(hop["phases"]["copy_ns"]) == numbers
-    assert set(hop["predicted"]) == {"pipe_ns", "shared_memory_ns"}
+    assert set(hop["predicted"]) == {"pipe_ns", "shared_memory_ns", "taken_ns", "measured_ns", "error"}
     assert set(plain["memory"]) == {"arena_peak_bytes", "arena_limit_bytes", "copied_out_items"}
     assert set(plain["dead_letters"][0]) == {"item", "stage", "error", "attempts"}
     assert set(plain["restarts"][0]) == {"stage", "worker", "cause", "item", "lost_ns"}

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagepipe.timing import (
+    LEDGER_WORDS,
     RECEIVE_PHASES,
     SEND_PHASES,
     STAGE_WORDS,
@@ -42,8 +43,8 @@ def board():
 def test_regions_follow_each_other_and_fill_the_board(layout):
     starts = [layout.offset(process) for process in range(len(layout.stages))]
     sizes = [end - begin for begin, end in pairwise([*starts, layout.words])]
-    phases = (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS
-    assert sizes == [int(Word.LAST) + 1 + stages * STAGE_WORDS + phases for stages in layout.stages]
+    hops = (len(SEND_PHASES) + len(RECEIVE_PHASES)) * WORDS + 2 * LEDGER_WORDS
+    assert sizes == [int(Word.LAST) + 1 + stages * STAGE_WORDS + hops for stages in layout.stages]
 
 
 def places_of(region):
@@ -53,7 +54,9 @@ def places_of(region):
         places += [(stage, word) for word in StageWord]
         places += [(stage.run, 0), (stage.run, WORDS - 1)]
         places += [(stage.slow, at) for at in np.ndindex(stage.slow.shape)]
-    return places + [(words, at) for words in (region.sending, region.receiving) for at in (0, len(words) - 1)]
+    ledgers = (region.sending_ledger, region.receiving_ledger)
+    parts = [region.sending, region.receiving, *(ledger.words for ledger in ledgers)]
+    return places + [(words, at) for words in parts for at in (0, len(words) - 1)]
 
 
 @given(layouts)

@@ -24,7 +24,8 @@ def outline(spec: PipelineSpec) -> str:
 
 def remarks(spec: PipelineSpec) -> Iterator[str]:
     """What is no mistake but good to know before a run."""
-    before, workers = "source", 1
+    before: str = "source"
+    workers: int | str = 1
     heads = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if not stage.fuse]
     for name, own, mode in (*heads, ("sink", 1, "auto")):
         forced = (spec.transport.mode if mode == "auto" else mode) == "pipe"

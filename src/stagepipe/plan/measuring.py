@@ -41,6 +41,7 @@ from stagepipe.transport import (
     Arena,
     Bell,
     Kind,
+    Lease,
     Memory,
     Policy,
     Receiver,
@@ -143,7 +144,8 @@ class Trip:
         fds = (there.read_fd, back.write_fd, arenas[0], arenas[1], returns[0][1], returns[1][0], page)
         self._other = _start(fds)
         stack.callback(self._end)
-        self._memory = Memory(Arena(0, arenas[0], LIMIT_BYTES), arenas, {0: returns[0][0], 1: returns[1][1]})
+        self._arena = Arena(0, arenas[0], LIMIT_BYTES)
+        self._memory = Memory(self._arena, arenas, {0: returns[0][0], 1: returns[1][1]})
         ledgers = ledgers_at(page)
         self._there, self._back = ledgers[:2], ledgers[2:]
         self._process = process = Process(self._memory, (ledgers[0], ledgers[3]), stack)
@@ -190,7 +192,8 @@ class Trip:
 
     def cold(self, nbytes: int, item: Any) -> None:
         """Send an item through a block that nobody has touched: those that were are taken first."""
-        allocator, taken = self._memory.arena.allocator, []  # type: ignore[union-attr]  # it has an arena
+        allocator = self._arena.allocator
+        taken: list[Lease] = []
         while not taken or not allocator.fresh:
             taken.append(self._memory.loan(nbytes))
         self.send(Way.COPIED, item)

@@ -66,6 +66,7 @@ class Ledger:
 
     def __init__(self, words: NDArray[np.uint64]) -> None:
         """Nobody else may write to `words`."""
+        self.words = words
         self._counts, self._bytes = words[:_CELLS], words[_CELLS : 2 * _CELLS]
         self._costs = words[2 * _CELLS :].reshape(_CELLS, WORDS)
 

@@ -32,7 +32,7 @@ class Recorder:
         self._words = words.reshape(columns, WORDS)
         self._columns, self._ledger = columns, ledger
         self._width = columns + (0 if ledger is None else _LEDGER)
-        self._full = _FIRST_ROWS * self._width
+        self._full = (_ROWS if ledger is None else _FIRST_ROWS) * self._width
         self._rows: list[int] = []
 
     def add(self, row: Iterable[int], entry: Iterable[int] = ()) -> None:

@@ -29,7 +29,7 @@ class Transfer:
         """Warns, as DataLoader does, where there is nothing to pin memory for."""
         self.device = None if device is None else torch.device(device)
         if pin_memory and not torch.accelerator.is_available():
-            warnings.warn(_IDLE, UserWarning, stacklevel=4)
+            warnings.warn(_IDLE, UserWarning, stacklevel=3)
         self._idle = self.device is None
 
     def __call__(self, item: Any) -> Any:

@@ -53,7 +53,7 @@ class Allocator:
     lowest_free: dict[int, int] = field(default_factory=dict)
     punched: set[int] = field(default_factory=set)
     fresh: bool = False
-    """Whether the block that was taken last has pages that nobody has touched: to write them costs ten times as much."""
+    """Whether nobody has touched the pages of the block that was taken last: to write them costs ten times as much."""
 
     def reuse(self, size: int) -> int | None:
         """The block of that class that was freed last, with one reference; None if there is none, or no room."""

@@ -108,7 +108,7 @@ def _label(axes: Any, bench: Bench) -> None:
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    shown = [size for size in SIZES if size in bench.sizes and size != 3 << 10]  # noqa: PLR2004 - beside 4 KiB
+    shown = [size for size in SIZES if size in bench.sizes and size != 3 << 10]  # it is too near to 4 KiB
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(size)))
@@ -121,11 +121,12 @@ def _label(axes: Any, bench: Bench) -> None:
     axes.text(
         0.5,
         1.015,
-        f"medians and quartiles; {host.get('cpus', '?')} CPUs, Linux {host.get('kernel', '?')}, "
+        f"medians and quartiles; {host.get('cpu', '?')}, {host.get('cpus', '?')} CPUs, Linux {host.get('kernel', '?')}, "
         f"Python {host.get('python', '?')}, load average {bench.load_average:.1f}",
         transform=axes.transAxes,
         ha="center",
         fontsize=8,
         color="#666666",
     )
+    axes.set_ylim(bottom=axes.get_ylim()[0] / 1.6)  # room for the crossover's words
     axes.grid(visible=True, which="major", alpha=0.25)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -183,4 +185,13 @@ def peer_points(costs: Mapping[int, Sequence[int]]) -> tuple[Point, ...]:
 
 
 def _host() -> dict[str, Any]:
-    return {**host(), "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
+    return {"cpu": _cpu(), **host(), "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
+
+
+def _cpu() -> str:
+    """The processor's name, where the kernel tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return "an unnamed processor"

@@ -52,7 +52,7 @@ def _capital(text: str) -> str:
 def _notes(bench: Bench) -> Iterator[str]:
     messages = sum(point.count for points in bench.points.values() for point in points)
     yield (
-        "What both sides work for a message with one array, without their waits: pickling, copying, sending, receiving. "
+        "What both sides work for a message with one array: pickling, copying, sending, receiving, no waits. "
         f"Medians of {messages:,} messages, all by turns; the quartiles lie {bench.spread:.0%} of the median apart."
     )
     yield (
@@ -63,7 +63,7 @@ def _notes(bench: Bench) -> Iterator[str]:
     host, versions = bench.host, bench.host.get("versions", {})
     named = "".join(f", {name} {versions[name]}" for name in ("stagepipe", "numpy") if name in versions)
     yield (
-        f"{host.get('cpu', '')}{host.get('cpus', '?')} CPUs, {format_bytes(host.get('memory_bytes', 0))}, Linux "
+        f"{host.get('cpu', '?')}, {host.get('cpus', '?')} CPUs, {format_bytes(host.get('memory_bytes', 0))}, Linux "
         f"{host.get('kernel', '?')}, Python {host.get('python', '?')}{named}; load average {bench.load_average:.1f}; "
         f"{bench.took_s:.0f} s."
     )
