@@ -15,9 +15,10 @@ with its two contestants, and stagepipe in each of its modes:
 
 All five of a size are alive side by side, and each repetition of one is followed by one of another, in another order
 every time. A repetition lasts from the request (of stagepipe: a new epoch of the same workers) until the last array is
-in hand; the receiver looks at each array's first element, which holds its number. Before and after the timing a
-repetition of each is compared element by element. Which of two is the better one is by their medians; the ratio to it
-is taken pair by pair, and in brackets is the sign-test interval of its median.
+in hand; a second table begins with the first array in hand. The receiver looks at each array's first element, which
+holds its number; before and after the timing a repetition of each is compared element by element. Which of two is the
+better one is by their medians; the ratio to it is taken pair by pair, and in brackets is the sign-test interval of its
+median.
 
 RESULT
 """
@@ -37,10 +38,9 @@ from pathlib import Path
 from crossover_.drawing import draw
 from crossover_.payload import TRANSFERS
 from crossover_.rounds import CONTESTANTS, Measured, measure
-from crossover_.verdict import Line, lines, table, targets
+from crossover_.verdict import lines, table, targets
 from side_by_side.figures import estimate
 from side_by_side.machine import machine, machine_line
-from side_by_side.targets import Target
 
 SIZES = tuple(2**power for power in range(1, 11))
 REPETITIONS = 10
@@ -59,9 +59,11 @@ def main(arguments: Sequence[str]) -> None:
         measured.append(measure(d, options.only, options.repetitions, options.corrupt))
         _progress(d, options.sizes)
     rows = [row for each in measured for row in each.rows]
-    by_size = lines(rows)
+    by_size, steady = lines(rows), lines(rows, steady=True)
     verdicts = list(targets(by_size, len(options.sizes)))
-    print(*table(by_size), "", *(target.line() for target in verdicts), sep="\n")
+    print("From the request on:", *table(by_size), sep="\n")
+    print("\nFrom the first array in hand on:", *table(steady), sep="\n")
+    print("\nTargets, from the request on:", *(target.line() for target in verdicts), sep="\n")
     print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
     if options.plot:
         draw(rows, options.plot, machine_line(found))
@@ -72,13 +74,11 @@ def main(arguments: Sequence[str]) -> None:
             "transfers": TRANSFERS,
             "rows": [asdict(row) for row in rows],
             "told": {d: each.told for d, each in zip(options.sizes, measured, strict=True)},
-            **_plain(by_size, verdicts),
+            "lines": [asdict(line) for line in by_size],
+            "steady_lines": [asdict(line) for line in steady],
+            "targets": [asdict(target) for target in verdicts],
         }
         options.json.write_text(json.dumps(plain, indent=1) + "\n")
-
-
-def _plain(by_size: Sequence[Line], verdicts: Sequence[Target]) -> dict[str, object]:
-    return {"lines": [asdict(line) for line in by_size], "targets": [asdict(target) for target in verdicts]}
 
 
 def _how(repetitions: int) -> str:

@@ -23,6 +23,16 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 def draw(rows: Sequence[Row], paths: Sequence[Path], machine: str) -> None:
     """Write the plot to each of `paths`, in the form that its suffix names (svg, png)."""
+    import matplotlib as mpl
+
+    # Text stays text, so that an SVG can be searched; the same figures give the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
+        figure = _figure(rows, machine)
+        for path in paths:
+            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _figure(rows: Sequence[Row], machine: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -53,8 +63,7 @@ def draw(rows: Sequence[Row], paths: Sequence[Path], machine: str) -> None:
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
     figure.supxlabel(machine, fontsize=7, color="#666666")
-    for path in paths:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return figure
 
 
 def _bytes(nbytes: float) -> str:

@@ -1,7 +1,7 @@
 """The write-up's two contestants behind one interface: `repetition` asks for the arrays and gives them one by one.
 
 Each has a child process, forked from a server that holds no thread, which sends `TRANSFERS` arrays whenever it is asked
-to and ends when it is told None. Who waits for a child that died gets EOFError.
+to and ends when the other side closes. Who waits for a child that died gets EOFError.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from crossover_.payload import TRANSFERS, Array, make_array, number
 _DEADLINE_S = 10.0
 _GO = b""
 """What asks for a repetition, and what raises a flag."""
+_CLOSED = (EOFError, OSError)
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -42,15 +43,13 @@ class _Child:
         other.close()
 
     def close(self) -> None:
-        """Tell it to end, and see that it does."""
-        with contextlib.suppress(OSError):  # it has ended already
-            self.connection.send(None)
+        """Let it meet the end of what it reads or writes, and see that it ends."""
+        self.connection.close()
         self._process.join(_DEADLINE_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
         self._process.close()
-        self.connection.close()
 
 
 # ---------------------------------------------------------------------------------------------- Pipe
@@ -58,10 +57,12 @@ class _Child:
 
 def _send_arrays(asked: Connection, writer: Connection, d: int) -> None:
     array = make_array(d)
-    while asked.recv() is not None:
-        for at in range(TRANSFERS):
-            number(array, at)
-            writer.send(array)
+    with contextlib.suppress(*_CLOSED):
+        while True:
+            asked.recv()
+            for at in range(TRANSFERS):
+                number(array, at)
+                writer.send(array)
 
 
 class PipePeer:
@@ -81,8 +82,8 @@ class PipePeer:
 
     def close(self) -> None:
         """End it."""
-        self._child.close()
         self._reader.close()
+        self._child.close()
 
 
 # ---------------------------------------------------------------------------------------------- RawArray
@@ -90,12 +91,14 @@ class PipePeer:
 
 def _write_arrays(flag: Connection, shared: Any, d: int) -> None:
     array, room = make_array(d), np.frombuffer(shared, np.float32).reshape(d, d)
-    while flag.recv() is not None:
-        for at in range(TRANSFERS):
-            number(array, at)
-            np.copyto(room, array)
-            flag.send(_GO)
+    with contextlib.suppress(*_CLOSED):
+        while True:
             flag.recv()
+            for at in range(TRANSFERS):
+                number(array, at)
+                np.copyto(room, array)
+                flag.send(_GO)
+                flag.recv()
 
 
 class RawArrayPeer:

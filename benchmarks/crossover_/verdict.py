@@ -33,11 +33,11 @@ class Line:
     to_peer: Estimate
 
 
-def lines(rows: Sequence[Row]) -> list[Line]:
-    """A line for each size of which all contestants were measured."""
+def lines(rows: Sequence[Row], *, steady: bool = False) -> list[Line]:
+    """A line for each size of which all contestants were measured; `steady`: without the request."""
     found = []
     for d in sorted({row.d for row in rows}):
-        here = {row.contestant: row.us for row in rows if row.d == d}
+        here = {row.contestant: row.steady_us if steady else row.us for row in rows if row.d == d}
         if len(here) == len(CONTESTANTS):
             us = {name: median(values) for name, values in here.items()}
             own, peer = min(OWN, key=us.__getitem__), min(PEERS, key=us.__getitem__)
@@ -48,12 +48,12 @@ def lines(rows: Sequence[Row]) -> list[Line]:
 def table(found: Sequence[Line]) -> Iterator[str]:
     """Microseconds a transfer, and the two ratios with their intervals."""
     names = [name.removeprefix("stagepipe ") for name in CONTESTANTS]
-    head = "".join(f"{name:>15}" for name in names)
-    yield f"{'d':>5}{'bytes':>10}{head}   {'auto / better mode':<24}{'auto / better peer':<24}"
+    head = "".join(f"{name:>14}" for name in names)
+    yield f"{'d':>5}{'bytes':>10}{head}   {'auto / better mode':<27}auto / better peer"
     for line in found:
-        us = "".join(f"{line.us[name]:15.1f}" for name in CONTESTANTS)
+        us = "".join(f"{line.us[name]:14.1f}" for name in CONTESTANTS)
         own = f"{line.to_own.text()} {line.own.removeprefix('stagepipe ').removesuffix('_memory')}"
-        yield f"{line.d:5}{4 * line.d**2:10,}{us}   {own:<24}{line.to_peer.text()} {line.peer}".rstrip()
+        yield f"{line.d:5}{4 * line.d**2:10,}{us}   {own:<27}{line.to_peer.text()} {line.peer}".rstrip()
 
 
 def targets(found: Sequence[Line], sizes: int) -> Iterator[Target]:

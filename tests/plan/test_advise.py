@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stagepipe.plan.advise import GAIN, Room, advise, choose_workers, why
+from stagepipe.plan.advise import GAIN, Room, advise, choose_workers, each_fusion, why
 from stagepipe.plan.costs import Costs, HopCost, ProcessCost
 from stagepipe.plan.make import Machine
 from stagepipe.plan.pace import CONSUMER, MACHINE, Group, layout_of, pace
@@ -189,6 +189,16 @@ def test_each_step_brings_a_tenth_on_top_of_those_before_it():
             assert step.edits
             assert step.words
             at = step.after_per_s
+
+
+def test_each_pair_of_neighbours_is_looked_at_alone():
+    costs = chain(process("source", 20), process("split", 20), process("count", 20), batch(20), hop_us=60)
+    split, count, gather = each_fusion(costs, ones(costs), room(cpus=1))
+    assert (split.name, split.into, split.saved_ns) == ("split", "source", 60 * US)
+    now = pace(layout_of(ones(costs)), costs, Machine(1, 0)).items_per_s
+    assert split.per_s == pytest.approx(count.per_s)
+    assert split.per_s > now
+    assert (gather.why_not, gather.per_s) == ("order is restored there", 0.0)
 
 
 # ---------------------------------------------------------------------- workers: auto

@@ -17,10 +17,10 @@ def piece(name="image", nbytes=602_112, mode="shared_memory"):
 @pytest.fixture
 def outlook():
     stages = (
-        Stage("source", "stagepipe.sources.files", "source", 1, 200_000, 1.0, 250_000, 30 * MB),
-        Stage("decode", "ops.decode", "decode", 2, 1_200_000, 1.0, 1_300_000, 40 * MB),
-        Stage("crop", "ops.crop", "decode", 2, 300_000, 1.0),
-        Stage('a "quoted" <name> & more', "ops.batch", 'a "quoted" <name> & more', 1, 10_000, 1.0, 20_000, 50 * MB),
+        Stage("source", "stagepipe.sources.files", "source", 1, 1, 200_000, 1.0, 250_000, 30 * MB),
+        Stage("decode", "ops.decode", "decode", 2, 2, 1_200_000, 1.0, 1_300_000, 40 * MB),
+        Stage("crop", "ops.crop", "decode", 2, 2, 300_000, 1.0),
+        Stage('a "quoted" <name> & more', "ops.batch", 'a "quoted" <name> & more', 1, 1, 10_000, 1.0, 20_000, 50 * MB),
     )
     hops = (
         Hop("source", "decode", "auto", 3500, "why", 1.0, 90, "pipe", (), Cost(20_000, 20_000, 30_000, 9_000)),
@@ -29,7 +29,7 @@ def outlook():
         Hop(stages[-1].name, "sink", "auto", 3500, "why"),
     )
     memory = Memory(160 * MB, 1000 * MB)
-    return Outlook("demo", "", Machine(2, 8000 * MB), 48, stages, hops, memory, 600.0, "decode", "why", ())
+    return Outlook("demo", "", Machine(2, 8000 * MB), 48, stages, hops, memory, 600.0, "decode", "why", (), ())
 
 
 def test_mermaid_has_a_line_for_each_process_and_hop(outlook):

@@ -146,8 +146,10 @@ def test_an_iterable_dataset_has_nothing_to_order(order):
 
 
 def test_an_iterator_is_refused():
-    with pytest.raises(TypeError, match="can be read only once"):
+    with pytest.raises(TypeError, match=r"the dataset is an iterator .* can be read only once"):
         dataset(iter([1, 2]))
+    with pytest.raises(TypeError, match=r"`sampler` is an iterator .* can be read only once"):
+        dataset([1, 2], sampler=iter([1, 0]))
 
 
 def test_what_is_no_dataset_is_refused():

@@ -18,6 +18,7 @@ from stagepipe.plan import Plan
 from stagepipe.plan.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer
+from stagepipe.runtime.probing import cpu_delay_ns
 from stagepipe.runtime.supervisor import Supervisor
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -95,11 +96,16 @@ class LocalRun:
 
     def seen(self) -> dict[str, Glimpse]:
         """What the processes of a probe run have told, by their names."""
-        told = self._supervisor.told
+        told, workers = self._supervisor.told, self._supervisor.workers
         return {
-            place.plan.name: Glimpse(tuple(each.item for each in events), tuple(each.cpu_ns for each in events))
-            for place in self._supervisor.resources.places
-            if (events := list(told.get(place.number, ())))
+            worker.place.plan.name: Glimpse(
+                items=tuple(each.item for each in events),
+                cpu_ns=tuple(each.cpu_ns for each in events),
+                delay_ns=tuple(each.delay_ns for each in events),
+                last_delay_ns=cpu_delay_ns(worker.pid),
+            )
+            for number, worker in workers.items()
+            if (events := list(told.get(number, ())))
         }
 
     def record(self) -> RunRecord:

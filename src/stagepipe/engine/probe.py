@@ -53,7 +53,8 @@ def probe(plan: Plan) -> Probed:
                 del item
         except _EnoughError:
             pass
-    return Probed(run.record(), run.seen())
+        seen = run.seen()  # while they live: the kernel forgets with them
+    return Probed(run.record(), seen)
 
 
 @contextmanager

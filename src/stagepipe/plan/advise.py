@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
 from stagepipe.core.units import format_ns
 from stagepipe.plan.costs import Costs
@@ -85,6 +86,36 @@ def choose_workers(costs: Costs, workers: tuple[int, ...], free: Collection[int]
     return tuple(group.workers for group in (best if rates[1] >= GAIN * rates[0] else start))
 
 
+@dataclass(frozen=True)
+class Fusion:
+    """What running one process's stages in the process before it would do: CPU time saved an item, and the pace.
+
+    `why_not` says why it cannot be, or is empty.
+    """
+
+    name: str
+    into: str
+    saved_ns: float
+    per_s: float = 0.0
+    why_not: str = ""
+
+
+def each_fusion(costs: Costs, workers: tuple[int, ...], room: Room) -> tuple[Fusion, ...]:
+    """Each pair of neighbours, as if it alone were fused, with as many workers as the first of them has now."""
+    layout = layout_of(workers)
+    fused = dict(fusions(layout, costs))
+    return tuple(
+        Fusion(
+            name=after.name,
+            into=before.last,
+            saved_ns=costs.hops[number - 1].ns,
+            per_s=_rate(fused[number], costs, room) if number in fused else 0.0,
+            why_not=after.unfusable,
+        )
+        for number, (before, after) in enumerate(pairwise(costs.processes), 1)
+    )
+
+
 def fill(layout: Layout, costs: Costs, room: Room, free: Collection[int] | None = None) -> Layout:
     """Workers for whoever is the limit, one by one, as far as that can go; then none of those that hardly help.
 
@@ -112,7 +143,7 @@ def why(costs: Costs, workers: tuple[int, ...], room: Room) -> str:
         share = cpu_ns(top, costs) / now.cpu_ns
         return (
             f"the machine is full: an item takes {format_ns(now.cpu_ns)} of CPU time, "
-            f"{share:.0%} of it in {name_of(top, costs)}"
+            f"{share * 100:.0f} % of it in {name_of(top, costs)}"
         )
     at = _limit(layout, costs, room)
     if at is None:

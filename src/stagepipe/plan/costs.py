@@ -5,7 +5,7 @@ A probe has one worker a stage and one item under way, so that what is measured 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stagepipe.plan.freight import freight_of
@@ -24,6 +24,9 @@ _WAKING_NS, _WAITING = 300_000, 0.03
 """In a probe a process sleeps before each item, and pays for that, which a run does not: CPU time an item, and of the
 time that passes the share in which it looks around."""
 
+_BOUND = 0.7
+"""CPU time over working time from which a stage counts as bound to a CPU; the rest is noise, not waiting."""
+
 _THREADED = 1.3
 """CPU time over working time from which a stage runs several threads, as the verdict has it."""
 
@@ -41,6 +44,7 @@ class ProcessCost:
     loop_ns: float  # in its own loop
     cpu_ns: float  # CPU time, hops included
     memory_bytes: int  # of one worker
+    undisturbed: float = 1.0  # share of its stages' time that is not waiting for a CPU which others had
     alone: bool = False
     unfusable: str = ""
     own_threads: bool = False  # a key that fusing takes away
@@ -89,12 +93,17 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
         work_ns = sum(run_ns(stage, process) * stage.items for stage in own) / items
         sides_ns = hops[number].send_ns + (hops[number - 1].receive_ns if number else 0.0)
         loop_ns = _LOOP_NS * own[0].items / items
-        measured_ns = _cpu_ns(own[0], sum(outward[number].messages.values()), seen.get(process.name, Glimpse()), items)
+        sent, told = sum(outward[number].messages.values()), seen.get(process.name, Glimpse())
+        measured_ns = _an_item_ns(own[0].cpu_ns, told.cpu_ns, sent) / items
+        delay_ns = _an_item_ns(told.last_delay_ns, told.delay_ns, sent) / items
+        undisturbed = _undisturbed(work_ns, delay_ns, max(measured_ns - sides_ns, 0.0))
+        work_ns *= undisturbed
         processes.append(
             ProcessCost(
                 name=process.name,
                 last=process.stages[-1].name,
                 run_ns=work_ns,
+                undisturbed=undisturbed,
                 loop_ns=loop_ns,
                 cpu_ns=_likely_cpu_ns(measured_ns, work_ns + sides_ns + loop_ns, _passed_ns(own[0]) / items),
                 memory_bytes=own[0].pss_bytes,
@@ -111,7 +120,15 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
 def _likely_cpu_ns(measured_ns: float, work_ns: float, passed_ns: float) -> float:
     """CPU time an item in a run: what was measured, but for waking up, where a single thread cannot have taken more."""
     threaded = measured_ns > _THREADED * work_ns + _WAKING_NS + _WAITING * passed_ns
-    return measured_ns if 0 < measured_ns < work_ns or threaded else work_ns
+    waits = 0 < measured_ns < _BOUND * work_ns
+    return measured_ns if waits or threaded else work_ns
+
+
+def _undisturbed(run_ns: float, delay_ns: float, cpu_ns: float) -> float:
+    """The share of `run_ns` that is left without the waits for a CPU; some of these were outside of the functions."""
+    if run_ns <= 0:
+        return 1.0
+    return max(run_ns - delay_ns, min(run_ns, cpu_ns)) / run_ns
 
 
 def _passed_ns(stage: StageRecord) -> int:
@@ -183,10 +200,13 @@ def run_ns(stage: StageRecord, process: ProcessPlan) -> float:
     return typical_ns(stage.run)
 
 
-def _cpu_ns(stage: StageRecord, sent: int, seen: Glimpse, items: int) -> float:
-    """CPU time an item, of the items behind the last that was looked at (of few, behind the first); 0: not known."""
-    if not seen.cpu_ns or sent <= 1:
+def _an_item_ns(last_ns: int, told_ns: Sequence[int], sent: int) -> float:
+    """What grew to `last_ns`, as if it had done so from the first item on: by the items behind one that was told of.
+
+    That is the last one told of, or of few one near the start. 0 if nothing is known.
+    """
+    if not told_ns or sent <= 1:
         return 0.0
-    at = min(len(seen.cpu_ns) - 1, max(sent // _SOME - 1, 0))
+    at = min(len(told_ns) - 1, max(sent // _SOME - 1, 0))
     share = (sent - at - 1) / sent
-    return max(stage.cpu_ns - seen.cpu_ns[at], 0) / (items * share) if share > 0 else 0.0
+    return max(last_ns - told_ns[at], 0) / share if share > 0 else 0.0

@@ -20,6 +20,7 @@ class Machine(msgspec.Struct, frozen=True):
 class Stage(msgspec.Struct, frozen=True):
     """One stage; the source is the first. `process` names the first stage of the process that it runs in.
 
+    It has `workers` and `wants` as many as help on this machine, as `workers: auto` would choose them for all stages.
     `run_ns` is of one item that it takes in, `items` how many of these there are for each of the source. `cpu_ns` (an
     item of the source, hops included) and `memory_bytes` (of one worker) stand at the first stage of a process.
     """
@@ -28,6 +29,7 @@ class Stage(msgspec.Struct, frozen=True):
     uses: str
     process: str
     workers: int
+    wants: int = 1
     run_ns: int = 0
     items: float = 0.0
     cpu_ns: int = 0
@@ -83,6 +85,19 @@ class Memory(msgspec.Struct, frozen=True):
     shared_limit_bytes: int
 
 
+class Fusion(msgspec.Struct, frozen=True):
+    """A stage in the process of the one before it (`into`): what is saved an item, and the foretold rate then.
+
+    `why_not` says why it cannot be, or is empty; `per_s` is 0 then.
+    """
+
+    stage: str
+    into: str
+    saved_ns: int
+    per_s: float
+    why_not: str = ""
+
+
 class Advice(msgspec.Struct, frozen=True):
     """One thing to do, on top of those before it: overrides for the command line, words, and the foretold rates."""
 
@@ -108,6 +123,7 @@ class Outlook(msgspec.Struct, frozen=True):
     items_per_s: float
     limited_by: str
     reason: str
+    fusions: tuple[Fusion, ...]
     advice: tuple[Advice, ...]
     chosen: tuple[str, ...] = ()
     schema: str = SCHEMA

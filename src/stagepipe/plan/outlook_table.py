@@ -54,6 +54,9 @@ class _View:
         yield _faint("Cost in either mode: of all with the pickling on the hop's line, of each piece alone below.")
         yield from _reasons(outlook.hops, arrow)
         yield Text()
+        if outlook.fusions:
+            yield Fold("If fused, each pair alone", _fusion_columns(outlook))
+            yield Text()
         yield Text("Memory", style="bold")
         yield Text(_memory(outlook))
         yield Text()
@@ -69,6 +72,7 @@ def _stage_columns(stages: tuple[Stage, ...]) -> list[Column]:
     return [
         Column("stage", [s.name if head else f"+ {s.name}" for s, head in zip(stages, heads, strict=True)]),
         Column("workers", [f"{s.workers}" if head else "fused" for s, head in zip(stages, heads, strict=True)]),
+        Column("wants", [f"{s.wants}" if head else "" for s, head in zip(stages, heads, strict=True)]),
         Column("an item", [format_ns(s.run_ns) if s.items else "" for s in stages]),
         Column("items", [f"{s.items:.3g}" for s in stages]),
         Column("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
@@ -130,6 +134,25 @@ def _reasons(hops: tuple[Hop, ...], arrow: str) -> Iterator[RenderableType]:
             yield Padding(_faint(f"{hop.source} {arrow} {hop.target}: {hop.reason}"), (0, 0, 0, 2))
 
 
+def _fusion_columns(outlook: Outlook) -> list[Column]:
+    fusions, now = outlook.fusions, outlook.items_per_s
+    return [
+        Column("stage", [each.stage for each in fusions]),
+        Column("in the process of", [each.into for each in fusions], left=True),
+        Column("saves an item", [format_ns(each.saved_ns) for each in fusions]),
+        Column(
+            "foretold",
+            [
+                f"cannot be: {each.why_not}"
+                if each.why_not
+                else f"{_rate(each.per_s)} ({_percent(each.per_s / now - 1)})"
+                for each in fusions
+            ],
+            left=True,
+        ),
+    ]
+
+
 def _memory(outlook: Outlook) -> str:
     memory, machine = outlook.memory, outlook.machine
     return (
@@ -152,9 +175,13 @@ def _advice(outlook: Outlook, arrow: str) -> Panel:
 
 
 def _step(advice: Advice, number: int, arrow: str) -> str:
-    gain = advice.after_per_s / advice.before_per_s - 1
-    rates = f"{_number(advice.before_per_s)} {arrow} {_rate(advice.after_per_s)} ({gain:+.0%})"
+    gain = _percent(advice.after_per_s / advice.before_per_s - 1)
+    rates = f"{_number(advice.before_per_s)} {arrow} {_rate(advice.after_per_s)} ({gain})"
     return f"{'Then: ' if number else ''}{advice.words} Foretold: {rates}."
+
+
+def _percent(gain: float) -> str:
+    return f"{gain * 100:+.0f} %"
 
 
 def _sentence(words: str) -> str:

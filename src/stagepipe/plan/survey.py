@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stagepipe.plan import outlook as words
-from stagepipe.plan.advise import Room, advise, why
+from stagepipe.plan.advise import Room, advise, choose_workers, each_fusion, why
 from stagepipe.plan.costs import Costs, costs_of, pickling, run_ns
 from stagepipe.plan.freight import Freight, freight_of
 from stagepipe.plan.glimpse import Glimpse
@@ -30,12 +30,16 @@ def outlook_of(
         config_sha256=plan.config_sha256,
         machine=words.Machine(machine.cpus, machine.memory_bytes),
         items=record.items_in,
-        stages=_stages(plan, record, costs),
+        stages=_stages(plan, record, costs, room),
         hops=_hops(plan, record, seen),
         memory=words.Memory(now.memory_bytes, plan.memory_bytes),
         items_per_s=now.items_per_s,
         limited_by=now.limited_by,
         reason=why(costs, workers, room),
+        fusions=tuple(
+            words.Fusion(each.name, each.into, int(each.saved_ns), each.per_s, each.why_not)
+            for each in each_fusion(costs, workers, room)
+        ),
         advice=tuple(
             words.Advice(step.edits, step.words, step.before_per_s, step.after_per_s)
             for step in advise(costs, workers, room)
@@ -44,11 +48,13 @@ def outlook_of(
     )
 
 
-def _stages(plan: Plan, record: RunRecord, costs: Costs) -> tuple[words.Stage, ...]:
+def _stages(plan: Plan, record: RunRecord, costs: Costs, room: Room) -> tuple[words.Stage, ...]:
+    numbers = range(len(plan.processes))
+    wanted = choose_workers(costs, tuple(1 for _ in numbers), numbers, room)
     records = {stage.name: stage for stage in record.stages}
     items = max(record.items_in, 1)
     found = []
-    for process, cost in zip(plan.processes, costs.processes, strict=True):
+    for process, cost, wants in zip(plan.processes, costs.processes, wanted, strict=True):
         for stage in process.stages:
             first, mine = stage is process.stages[0], records[stage.name]
             found.append(
@@ -57,7 +63,8 @@ def _stages(plan: Plan, record: RunRecord, costs: Costs) -> tuple[words.Stage, .
                     uses=stage.target.label,
                     process=process.name,
                     workers=process.workers,
-                    run_ns=int(run_ns(mine, process)),
+                    wants=wants,
+                    run_ns=int(run_ns(mine, process) * cost.undisturbed),
                     items=round(mine.items / items, 4),
                     cpu_ns=int(cost.cpu_ns) if first else 0,
                     memory_bytes=cost.memory_bytes if first else 0,

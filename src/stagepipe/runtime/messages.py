@@ -56,10 +56,11 @@ class Full(msgspec.Struct, tag="full", frozen=True):
 
 
 class Told(msgspec.Struct, tag="told", frozen=True):
-    """In a probe run: an item that this process is about to send, and the CPU time of the process so far."""
+    """In a probe run: an item that this process is about to send, and its CPU time and wait for a CPU so far."""
 
     process: int
     cpu_ns: int
+    delay_ns: int
     item: ItemSeen
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from time import process_time_ns
 from typing import Any
 
@@ -58,7 +60,7 @@ class Probe:
             seen = look(box[0], self._encoder)
         except Exception:  # noqa: BLE001 - the sender will raise the same, with the item's number
             return
-        self._control.send(Told(self._process, process_time_ns(), seen))
+        self._control.send(Told(self._process, process_time_ns(), cpu_delay_ns(os.getpid()), seen))
 
 
 def refuse_what_is_read_once(source: Any, process: int, control: Control) -> None:
@@ -67,6 +69,17 @@ def refuse_what_is_read_once(source: Any, process: int, control: Control) -> Non
         control.send(ReadOnce(process))
         message = "the source can be read only once"
         raise UsageError(message)
+
+
+def cpu_delay_ns(pid: int) -> int:
+    """For how long a process's main thread could have run and had no CPU, in ns; 0 where the kernel does not say.
+
+    The second number of schedstat, https://docs.kernel.org/scheduler/sched-stats.html.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def look(item: Any, encoder: Encoder) -> ItemSeen:

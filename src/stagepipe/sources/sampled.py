@@ -46,6 +46,8 @@ class dataset:  # noqa: N801 - written `uses: stagepipe.sources.dataset` in YAML
         words = [name for name, value in given.items() if value is not None]
         if len(words) > 1:
             raise ValueError(f"dataset: `{words[0]}` and `{words[1]}` exclude each other; remove one of them")
+        for name in words:
+            _refuse_iterator(given[name], f"`{name}`")
         itself = dataset_of(dataset)
         if is_stream(itself):
             _refuse_order(itself, words)
@@ -67,6 +69,13 @@ def _refuse_order(itself: Any, words: list[str]) -> None:
             f"`{words[0]}`, and to shuffle add a stage {{name: shuffle, uses: stagepipe.stages.Shuffle, with: "
             "{size: 1000}}"
         )
+
+
+def _refuse_iterator(value: Any, name: str) -> None:
+    """One that was given as an object would be empty in the second epoch."""
+    if isinstance(value, Iterator):
+        kind = type(value).__qualname__
+        raise TypeError(f"dataset: {name} is an iterator ({kind}), which can be read only once; name what makes it")
 
 
 class Indices:
@@ -97,9 +106,7 @@ class Samples:
 
     def __init__(self, itself: Any) -> None:
         """A dataset that is an iterator is refused: it could be read only once."""
-        if isinstance(itself, Iterator):
-            name = type(itself).__qualname__
-            raise TypeError(f"dataset: {name} is an iterator, which can be read only once; name what makes it")
+        _refuse_iterator(itself, "the dataset")
         self._dataset = itself
 
     def begin(self, epoch: int, seed: int) -> None:  # noqa: ARG002 - a source's method

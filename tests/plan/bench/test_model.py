@@ -19,7 +19,7 @@ def bench(pipe_ns, copied_ns, sizes=(64, 4096, 65536)):
 
 def test_the_crossover_names_figures_of_a_size_that_was_measured():
     assert bench((9_000, 90_000, 300_000), (24_000, 30_000, 45_000)).crossover == (
-        "from 842 B up shared memory is cheaper: at 4.1 kB it takes 30 us, the pipe 90 us"
+        "from 881 B up shared memory is cheaper: at 4.1 kB it takes 30 us, the pipe 90 us"
     )
 
 

@@ -42,7 +42,7 @@ class Bench:
 
     >>> curves = Curves.simple((64, 4096, 65536), (9_000, 90_000, 300_000), (24_000, 30_000, 45_000))
     >>> Bench({}, curves, 6_000, 20.0, 15).crossover
-    'from 842 B up shared memory is cheaper: at 4.1 kB it takes 30 us, the pipe 90 us'
+    'from 881 B up shared memory is cheaper: at 4.1 kB it takes 30 us, the pipe 90 us'
     """
 
     points: Mapping[str, tuple[Point, ...]]

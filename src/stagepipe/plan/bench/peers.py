@@ -87,29 +87,39 @@ class Peer:
 
     def measure(self, nbytes: int, count: int) -> list[int]:
         """What each of `count` messages with so many bytes cost, in ns. RunError if one does not come or is wrong."""
-        expected, costs = self._expected[:nbytes], []
-        self._asking.send((nbytes, count))
-        for _ in range(count):
-            rest(self._work)
-            self._wait(self._consumer.ready)
-            begin = thread_time_ns()
-            item = self._consumer.receive()
-            received = thread_time_ns()
-            check(self.name, item, expected)
-            del item
-            checked = thread_time_ns()
-            self._consumer.let_go()
-            costs.append(thread_time_ns() - checked + received - begin)
-            self._asking.send(None)
-        self._wait(self._asking.poll)
-        return [sum(sides) for sides in zip(costs, self._asking.recv(), strict=True)]
+        try:
+            self._asking.send((nbytes, count))
+            received = [self._receive(self._expected[:nbytes]) for _ in range(count)]
+            self._wait(self._asking.poll)
+            sent = self._asking.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise self._silent() from error
+        return [sum(sides) for sides in zip(received, sent, strict=True)]
+
+    def _receive(self, expected: Bytes) -> int:
+        """Receive a message and check it: what that cost this side."""
+        rest(self._work)
+        self._wait(self._consumer.ready)
+        begin = thread_time_ns()
+        item = self._consumer.receive()
+        received = thread_time_ns()
+        check(self.name, item, expected)
+        del item
+        checked = thread_time_ns()
+        self._consumer.let_go()
+        cost_ns = thread_time_ns() - checked + received - begin
+        self._asking.send(None)
+        return cost_ns
 
     def _wait(self, ready: Callable[[float], bool]) -> None:
         if not ready(DEADLINE_S):
-            raise RunError(
-                f"cannot measure multiprocessing's {self.name}: its producer sends nothing "
-                f"(exit code {self._process.exitcode})"
-            )
+            raise self._silent()
+
+    def _silent(self) -> RunError:
+        return RunError(
+            f"cannot measure multiprocessing's {self.name}: its producer sends nothing "
+            f"(exit code {self._process.exitcode})"
+        )
 
 
 # ---------------------------------------------------------------------------------------------- the consumer's side

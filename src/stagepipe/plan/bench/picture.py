@@ -121,8 +121,8 @@ def _label(axes: Any, bench: Bench) -> None:
     axes.text(
         0.5,
         1.015,
-        f"medians and quartiles; {host.get('cpu', '?')}, {host.get('cpus', '?')} CPUs, Linux {host.get('kernel', '?')}, "
-        f"Python {host.get('python', '?')}, load average {bench.load_average:.1f}",
+        f"medians and quartiles; {host.get('cpu', '?')}, {host.get('cpus', '?')} CPUs, "
+        f"Linux {host.get('kernel', '?')}, Python {host.get('python', '?')}, load average {bench.load_average:.1f}",
         transform=axes.transAxes,
         ha="center",
         fontsize=8,
