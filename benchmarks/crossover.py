@@ -18,7 +18,8 @@ every time. A repetition lasts from the request (of stagepipe: a new epoch of th
 in hand; a second table begins with the first array in hand. The receiver looks at each array's first element, which
 holds its number; before and after the timing a repetition of each is compared element by element. Which of two is the
 better one is by their medians; the ratio to it is taken pair by pair, and in brackets is the sign-test interval of its
-median.
+median. The receiver has a processor of its own and all senders the others: left alone, the kernel puts one pair of
+processes on one processor and the next on two, which makes twice the difference (`--unpinned` shows it).
 
 RESULT
 """
@@ -41,6 +42,7 @@ from crossover_.rounds import CONTESTANTS, Measured, measure
 from crossover_.verdict import lines, table, targets
 from side_by_side.figures import estimate
 from side_by_side.machine import machine, machine_line
+from side_by_side.placing import Places
 
 SIZES = tuple(2**power for power in range(1, 11))
 REPETITIONS = 10
@@ -52,11 +54,14 @@ def main(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     multiprocessing.set_forkserver_preload(["crossover_.peers"])
     found, begin = machine(), time.monotonic()
+    places = Places(pinned=not options.unpinned)
     command = shlex.join([Path(sys.executable).name, *sys.argv])
-    print(machine_line(found), _how(options.repetitions), f"Again: {command}\n", sep="\n", flush=True)
+    print(
+        machine_line(found), f"{_how(options.repetitions)} {places.words}", f"Again: {command}\n", sep="\n", flush=True
+    )
     measured: list[Measured] = []
     for d in options.sizes:
-        measured.append(measure(d, options.only, options.repetitions, options.corrupt))
+        measured.append(measure(d, options.only, options.repetitions, places, options.corrupt))
         _progress(d, options.sizes)
     rows = [row for each in measured for row in each.rows]
     by_size, steady = lines(rows), lines(rows, steady=True)
@@ -71,6 +76,7 @@ def main(arguments: Sequence[str]) -> None:
         plain = {
             "command": command,
             "machine": found,
+            "pinned": places.pinned,
             "transfers": TRANSFERS,
             "rows": [asdict(row) for row in rows],
             "told": {d: each.told for d, each in zip(options.sizes, measured, strict=True)},
@@ -101,6 +107,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sizes", type=_sizes, default=list(SIZES), help="of d, such as 2,1024")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each contestant at each size")
     parser.add_argument("--only", type=_names, default=list(CONTESTANTS), help=f"of {', '.join(CONTESTANTS)}")
+    parser.add_argument("--unpinned", action="store_true", help="leave it to the kernel which processors are taken")
     parser.add_argument("--corrupt", help="spoil an element of what this contestant delivers: the check must stop it")
     return parser.parse_args(arguments)
 

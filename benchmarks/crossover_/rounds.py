@@ -12,6 +12,7 @@ from typing import Any
 from crossover_.payload import TRANSFERS, check, check_all, make_array, spoiled
 from crossover_.peers import Contestant, PipePeer, RawArrayPeer
 from crossover_.pipelines import MODES, PipelinePeer
+from side_by_side.placing import Places
 from side_by_side.turns import order
 
 CONTESTANTS: dict[str, Callable[[int], Contestant]] = {
@@ -45,12 +46,13 @@ class Measured:
     told: dict[str, dict[str, Any]]
 
 
-def measure(d: int, names: Sequence[str], repetitions: int, corrupt: str | None = None) -> Measured:
+def measure(d: int, names: Sequence[str], repetitions: int, places: Places, corrupt: str | None = None) -> Measured:
     """SystemExit if an array arrives wrong. `corrupt` names a contestant whose arrays are spoiled on purpose."""
     rows = {name: Row(name, d) for name in names}
     told: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:  # each is closed, whatever another one's closing raises
-        started = dict(_started(names, d, stack))
+        with places.elsewhere():
+            started = dict(_started(names, d, stack))
         for name, contestant in started.items():
             _verify(name, contestant, d, spoil=name == corrupt)
         for number in range(-WARM, repetitions):

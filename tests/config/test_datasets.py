@@ -50,6 +50,13 @@ def test_a_file_that_extends_another_sets_its_keys(data):
     assert outline(spec) == "source -> dataset (2) -> decode"
 
 
+def test_files_are_looked_for_beside_the_file_that_names_them(data, folder):
+    (folder / "deeper").mkdir()
+    data(SOURCE.replace("my_data.", "../my_data.py:"), "deeper/base.yaml")
+    spec = load(data("extends: deeper/base.yaml\n", "over.yaml"))
+    assert spec.source.arguments["dataset"]["uses"] == "my_data.py:Digits"
+
+
 def test_samplers_and_collate_fn_are_named_in_short_or_in_full(data):
     text = """
 source:

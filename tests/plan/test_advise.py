@@ -7,7 +7,8 @@ import pytest
 from stagepipe.plan.advise import GAIN, Room, advise, choose_workers, each_fusion, why
 from stagepipe.plan.costs import Costs, HopCost, ProcessCost
 from stagepipe.plan.make import Machine
-from stagepipe.plan.pace import CONSUMER, MACHINE, Group, layout_of, pace
+from stagepipe.plan.pace import MACHINE, Group, layout_of, pace
+from stagepipe.report.load import CONSUMER
 
 MB = 10**6
 US = 1000

@@ -193,6 +193,34 @@ def test_a_busy_consumer_ends_the_tuning(make):
     assert "Stop tuning" in verdict.advice
 
 
+def test_a_busy_training_step_is_called_so(make):
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.3, blocked=0.6))
+    times = {"consumer_busy_ns": int(9.5 * make.second), "consumer_wait_ns": make.second // 2}
+    record = make.record(*stages, **times, consumer_name="training step")
+    verdict = judge(record)
+    assert verdict.sentence.startswith("The training step is the limit: it works 9")
+    assert verdict.advice.endswith("Stop tuning here, or make the training step faster.")
+
+
+@pytest.mark.parametrize("outside", [0, 20])
+def test_what_happens_between_the_epochs_is_no_sign_of_what_limits_them(make, outside):
+    """Twenty seconds of validation, in which the workers wait: for room after a `break`, else for input."""
+    busy = make.stage("decode", busy=0.9, cpu=0.9)
+    stages = (make.stage("source", busy=0.1, blocked=0.8), busy)
+    record = make.record(*stages)
+    waited = [
+        make.replace(s, wall_ns=s.wall_ns + outside * make.second, starved_ns=s.starved_ns + outside * make.second)
+        for s in stages
+    ]
+    longer = make.replace(
+        record,
+        stages=tuple(waited),
+        wall_ns=record.wall_ns + outside * make.second,
+        consumer_outside_ns=outside * make.second,
+    )
+    assert judge(longer) == judge(record)
+
+
 def test_a_consumer_that_was_only_quick_is_not_the_limit(make, slow_decode):
     assert judge(slow_decode(consumer_wait_ns=0, consumer_busy_ns=1_000_000)).limited_by == "decode"
 

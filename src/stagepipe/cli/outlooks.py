@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +13,7 @@ from stagepipe.core import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stagepipe.engine import Pipeline
     from stagepipe.plan.outlook import Outlook
 
 _PICTURES: Final = (".svg", ".mmd")
@@ -35,10 +38,25 @@ def files_among(arguments: Sequence[str], *, graph: bool) -> tuple[list[str], li
     return [argument for argument in arguments if "=" in argument], files
 
 
-def tell_chosen(chosen: Sequence[str]) -> None:
-    """What `workers: auto` became, on stderr: stdout may be a sink's."""
-    for line in chosen:
-        print(line, file=sys.stderr)
+@contextmanager
+def probing() -> Iterator[None]:
+    """Say on a terminal's stderr what takes so long: stages start, and a few items go through."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("probing: the stages start and work on the first few items"):
+        yield
+
+
+def tell_chosen(pipeline: Pipeline) -> None:
+    """What `workers: auto` becomes, on stderr: stdout may be a sink's."""
+    if any(stage.workers == "auto" for stage in pipeline.spec.stages):
+        with probing():
+            chosen = pipeline.chosen
+        for line in chosen:
+            print(line, file=sys.stderr)
 
 
 def draw(outlook: Outlook, files: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stagepipe.cli.outlooks import draw, files_among, show
+from stagepipe.cli.outlooks import draw, files_among, probing, show
 from stagepipe.cli.problems import reported
 
 
@@ -30,7 +30,8 @@ def plan(
     from stagepipe.engine import Pipeline
 
     changes, files = files_among(overrides or [], graph=graph)
-    outlook = Pipeline(config, changes).outlook()
+    with probing():
+        outlook = Pipeline(config, changes).outlook()
     if graph:
         draw(outlook, files)
     if json or not graph:

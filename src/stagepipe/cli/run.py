@@ -34,7 +34,7 @@ def run(
         paths.append(check_report_path(Path(pipeline.spec.report.json)))
     try:
         if not quiet:
-            tell_chosen(pipeline.chosen)
+            tell_chosen(pipeline)
         with ProgressDisplay(limit, quiet) as display, pipeline:
             drain(pipeline, display.update)
     finally:

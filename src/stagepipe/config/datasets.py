@@ -23,9 +23,11 @@ from stagepipe.core.targets import nearest
 STAGE: Final = "dataset"
 """The name of the stage that turns indices into samples."""
 
+IN_SHORT: Final = ("dataset", "sampler", "batch_sampler", "collate_fn")
+"""Arguments of the source that may be a path alone."""
+
 _SOURCE: Final = "stagepipe.sources.dataset"
 _FETCH: Final = "stagepipe.stages.Fetch"
-_TARGETS: Final = ("dataset", "sampler", "batch_sampler", "collate_fn")
 _OF_SOURCE: Final = ("dataset", "shuffle", "sampler", "batch_sampler")
 _SHUFFLE: Final = "{name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: 1000}}"
 _KNOWN: Final = ("dataset", "with", "shuffle", "sampler", "batch_sampler", "collate_fn")
@@ -81,7 +83,7 @@ def expanded(root: Map, config_dir: Path | None, problems: list[Problem]) -> Map
 
 
 def _written_out(given: Map) -> Map:
-    entries = {key: replace(entry, node=_target(entry.node)) for key, entry in given.entries.items() if key in _TARGETS}
+    entries = {key: replace(entry, node=_target(entry.node)) for key, entry in given.entries.items() if key in IN_SHORT}
     dataset, arguments = entries.get("dataset"), given.entries.get("with")
     if dataset is not None and arguments is not None and isinstance(dataset.node, Map):
         node = dataset.node.with_entry("with", arguments.node, arguments.key_place)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stagepipe.config.datasets import IN_SHORT, is_dataset_source
 from stagepipe.config.nodes import Entry, List, Map, Node, Scalar
 from stagepipe.config.reading import read_file
 from stagepipe.config.references import environment_only
@@ -47,10 +49,18 @@ def _moved(node: Any, prefix: str) -> Any:
         return replace(node, items=tuple(_moved(item, prefix) for item in node.items))
     entries = {key: Entry(entry.key_place, _moved(entry.node, prefix)) for key, entry in node.entries.items()}
     moved = Map(entries, node.place)
-    uses = moved.text("uses")
-    if uses is None or not is_file(split_path(uses)[0]) or Path(uses).is_absolute():
-        return moved
-    return moved.with_entry("uses", Scalar(os.path.normpath(f"{prefix}/{uses}"), entries["uses"].node.place))
+    arguments = moved.get("with")
+    if is_dataset_source(moved) and isinstance(arguments, Map):
+        moved = moved.with_entry("with", _paths_moved(arguments, IN_SHORT, prefix))
+    return _paths_moved(moved, ("uses",), prefix)
+
+
+def _paths_moved(node: Map, keys: Sequence[str], prefix: str) -> Map:
+    for key in keys:
+        path = node.text(key)
+        if path is not None and is_file(split_path(path)[0]) and not Path(path).is_absolute():
+            node = node.with_entry(key, Scalar(os.path.normpath(f"{prefix}/{path}"), node.entries[key].node.place))
+    return node
 
 
 def merge(base: Node, over: Node) -> Node:

@@ -65,6 +65,8 @@ class Pipeline:
         self.spec: PipelineSpec = load(config, overrides)
         self._inline, self._limit = inline, limit
         self._run: LocalRun | InlineRun | None = None
+        self.consumer_name = "consumer"
+        """What the report calls whoever iterates: a `Loader` sets it to the training step."""
         self._closed = False
         self._next = Position()
         self._iteration: _Iteration | None = None
@@ -201,7 +203,7 @@ class Pipeline:
         if not isinstance(self._run, LocalRun):
             message = "there is no report: " + ("an inline run has no hops" if self._inline else "nothing has run yet")
             raise UsageError(message)
-        return build(self._run.record())
+        return build(dataclasses.replace(self._run.record(), consumer_name=self.consumer_name))
 
     # ------------------------------------------------------------------ the end
 

@@ -107,6 +107,8 @@ def record_of(
         delivered=tuple(consumer.delivered),
         consumer_wait_ns=consumer.wait_ns,
         consumer_busy_ns=consumer.busy_ns,
+        consumer_first_wait_ns=consumer.first_wait_ns,
+        consumer_outside_ns=consumer.outside_ns,
         stages=stages,
         hops=hops_of(supervisor),
         timing_ns_per_hop=plan.curves.timing_ns_per_hop,

@@ -12,6 +12,7 @@ from stagepipe.plan.freight import freight_of
 from stagepipe.plan.glimpse import Glimpse
 from stagepipe.plan.model import Plan, ProcessPlan, Role
 from stagepipe.report import HopRecord, RunRecord, StageRecord
+from stagepipe.report.load import THREADED
 from stagepipe.timing import Histogram
 
 _SOME = 3
@@ -26,9 +27,6 @@ time that passes the share in which it looks around."""
 
 _BOUND = 0.7
 """CPU time over working time from which a stage counts as bound to a CPU; the rest is noise, not waiting."""
-
-_THREADED = 1.3
-"""CPU time over working time from which a stage runs several threads, as the verdict has it."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
 
 def _likely_cpu_ns(measured_ns: float, work_ns: float, passed_ns: float) -> float:
     """CPU time an item in a run: what was measured, but for waking up, where a single thread cannot have taken more."""
-    threaded = measured_ns > _THREADED * work_ns + _WAKING_NS + _WAITING * passed_ns
+    threaded = measured_ns > THREADED * work_ns + _WAKING_NS + _WAITING * passed_ns
     waits = 0 < measured_ns < _BOUND * work_ns
     return measured_ns if waits or threaded else work_ns
 

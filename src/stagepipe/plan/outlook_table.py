@@ -48,10 +48,10 @@ class _View:
             yield Text(line, style="cyan")
         yield Text()
         yield Fold("Stages", _stage_columns(outlook.stages))
-        yield _faint("CPU: of the process, for each item of the source, its sides of the hops included.")
+        yield _faint("CPU: of the process, an item of the source, its sides of the hops included.")
         yield Text()
         yield Fold("Hops", _hop_columns(outlook.hops, arrow))
-        yield _faint("Cost in either mode: of all with the pickling on the hop's line, of each piece alone below.")
+        yield _faint("Cost in either mode: of all, with its pickling; below it, of each piece alone.")
         yield from _reasons(outlook.hops, arrow)
         yield Text()
         if outlook.fusions:
@@ -131,7 +131,7 @@ def _way(mode: str) -> str:
 def _reasons(hops: tuple[Hop, ...], arrow: str) -> Iterator[RenderableType]:
     for hop in hops:
         if hop.mode != "local":
-            yield Padding(_faint(f"{hop.source} {arrow} {hop.target}: {hop.reason}"), (0, 0, 0, 2))
+            yield Padding(_faint(f"{hop.source} {arrow} {hop.target}: {hop.reason}"), (0, 0, 0, 2), expand=False)
 
 
 def _fusion_columns(outlook: Outlook) -> list[Column]:

@@ -12,11 +12,10 @@ from itertools import pairwise
 
 from stagepipe.plan.costs import Costs, ProcessCost
 from stagepipe.plan.make import Machine
+from stagepipe.report.load import CONSUMER, FULL
 
-MACHINE, CONSUMER = "machine", "consumer"
-
-FULL = 0.9
-"""Share of the CPUs that a run gets to use, as the verdict has it; the rest goes to the system."""
+MACHINE = "machine"
+"""What limits a layout whose CPU time fills the CPUs."""
 
 _MEMORY_SHARE = 0.9
 """Share of the machine's memory that a run may plan to fill."""

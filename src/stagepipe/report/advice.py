@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stagepipe.report.load import CONSUMER, Load, cpus_used
+from stagepipe.report.load import CONSUMER, THREADED, Load, cpus_used
 from stagepipe.report.record import HopRecord, RunRecord
 
 _DEARER = 1.1
@@ -25,9 +25,6 @@ _LEAST_CPU = 0.05
 
 _ROOM = 0.75
 """Share of what a worker takes (of one CPU at most) that must be free for one more to be worth it."""
-
-_THREADED = 1.3
-"""CPU time over working time from which a worker runs several threads at once."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def for_window(record: RunRecord) -> Advice:
 
 def for_full_machine(top: Load, record: RunRecord) -> Advice:
     """All CPUs are in use, mostly by `top`."""
-    if top.work_ns > 0 and top.cpu_ns > _THREADED * top.work_ns and top.members[0] is not record.stages[0]:
+    if top.work_ns > 0 and top.cpu_ns > THREADED * top.work_ns and top.members[0] is not record.stages[0]:
         threads = top.cpu_ns / top.work_ns
         words = f"Each worker of {top.name} runs {threads:.1f} threads at a time: let it have one."
         return Advice(f"stages.{top.name}.threads=1", words)

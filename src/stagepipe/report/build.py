@@ -37,7 +37,13 @@ def build(record: RunRecord) -> model.Report:
         dead_letters=tuple(_dead_letter(d) for d in record.dead_letters),
         restarts=tuple(_restart(r) for r in record.restarts),
         verdict=judge(record),
-        consumer=model.Consumer(record.consumer_wait_ns, record.consumer_busy_ns),
+        consumer=model.Consumer(
+            record.consumer_wait_ns,
+            record.consumer_busy_ns,
+            record.consumer_name,
+            record.consumer_first_wait_ns,
+            record.consumer_outside_ns,
+        ),
     )
 
 

@@ -15,8 +15,14 @@ from stagepipe.report.record import HopRecord, RunRecord, StageRecord
 CONSUMER = "consumer"
 """What the verdict calls the training loop, the sink or `run` itself."""
 
-SENDING = ("encode_ns", "copy_ns", "send_ns")
-RECEIVING = ("receive_ns", "decode_ns")
+FULL = 0.9
+"""Share of the CPUs from which the machine counts as full; the rest goes to the consumer and the system."""
+
+THREADED = 1.3
+"""CPU time over working time from which a worker runs several threads at once."""
+
+_SENDING = ("encode_ns", "copy_ns", "send_ns")
+_RECEIVING = ("receive_ns", "decode_ns")
 """The phases of a hop in which its two sides work."""
 
 
@@ -93,7 +99,7 @@ def _spent_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:
 
 def _sides(names: set[str], record: RunRecord) -> tuple[Side, ...]:
     across = [hop for hop in record.hops if (hop.source in names) != (hop.target in names)]
-    return tuple(Side(hop, _spent_ns(hop, SENDING if hop.source in names else RECEIVING)) for hop in across)
+    return tuple(Side(hop, _spent_ns(hop, _SENDING if hop.source in names else _RECEIVING)) for hop in across)
 
 
 def _process(head: StageRecord, record: RunRecord) -> Load:
@@ -102,6 +108,11 @@ def _process(head: StageRecord, record: RunRecord) -> Load:
     busy_ns = max(own_busy_ns(head, record), 0)
     starved_ns, blocked_ns = max(head.starved_ns, 0), max(head.blocked_ns, 0)
     active_ns = max(head.wall_ns - max(head.starting_ns, 0), busy_ns + starved_ns + blocked_ns)
+    # While nobody iterated, it waited for nothing that a setting could change.
+    outside_ns = min(record.consumer_outside_ns * max(head.workers, 1), starved_ns + blocked_ns)
+    active_ns -= outside_ns
+    blocked_ns -= max(outside_ns - starved_ns, 0)
+    starved_ns -= min(outside_ns, starved_ns)
     overhead_ns = active_ns - busy_ns - starved_ns - blocked_ns
     idle_ns = _after_end_ns(head, record, overhead_ns - sum(side.spent_ns for side in sides))
     return Load(
@@ -129,11 +140,12 @@ def _consumer(record: RunRecord) -> Load:
     """The consumer; its wait for the very first item is the pipeline's start, no sign of what limits it."""
     stages = {stage.name for stage in record.stages}
     into = [hop for hop in record.hops if hop.target not in stages]
-    sides = tuple(Side(hop, _spent_ns(hop, RECEIVING)) for hop in into)
-    wait_ns = max(record.consumer_wait_ns - max(record.first_item_ns, 0), 0)
+    sides = tuple(Side(hop, _spent_ns(hop, _RECEIVING)) for hop in into)
+    first_ns = record.consumer_first_wait_ns or record.first_item_ns
+    wait_ns = max(record.consumer_wait_ns - max(first_ns, 0), 0)
     busy_ns = max(record.consumer_busy_ns, 0)
     receiving_ns = min(sum(side.spent_ns for side in sides), wait_ns)  # taking an item in is work, not waiting
-    active_ns = max(busy_ns + wait_ns, record.wall_ns - record.first_item_ns)
+    active_ns = max(busy_ns + wait_ns, record.wall_ns - record.first_item_ns - record.consumer_outside_ns)
     return Load(
         name=CONSUMER,
         members=(),

@@ -200,10 +200,17 @@ class Restart(msgspec.Struct, frozen=True):
 
 
 class Consumer(msgspec.Struct, frozen=True):
-    """The training loop, the sink or `run`: how long it waited for items and how long it worked on them."""
+    """The training loop, the sink or `run`: how long it waited for items and how long it worked on them.
+
+    `first_wait_ns` is the part of the wait until the very first item was there. `outside_ns` is neither: nobody
+    iterated, between two epochs or behind the last one.
+    """
 
     wait_ns: int = 0
     busy_ns: int = 0
+    name: str = "consumer"
+    first_wait_ns: int = 0
+    outside_ns: int = 0
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -115,6 +115,9 @@ class RunRecord:
     restarts: tuple[Mapping[str, Any], ...] = ()
     order_points: tuple[str, ...] = field(default_factory=tuple)  # stages that can have only one worker
     window: int = 0  # items that may be in flight at once; 0: not known
+    consumer_name: str = "consumer"  # what the report calls it: a training loop's is the training step
+    consumer_first_wait_ns: int = 0  # of the wait: until the very first item was there
+    consumer_outside_ns: int = 0  # nobody iterated: between two epochs, and behind the last one
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from stagepipe.core.units import format_bytes, format_ns
 from stagepipe.report.fold import Column, Fold
-from stagepipe.report.model import Hop, Percentiles, Report, Run, Stage
+from stagepipe.report.load import CONSUMER
+from stagepipe.report.model import Consumer, Hop, Percentiles, Report, Run, Stage
 from stagepipe.report.record import PHASES
 
 _BAR = 12
@@ -98,6 +99,8 @@ def _run_lines(report: Report) -> Iterator[RenderableType]:
         line.append(f": {(run.error.strip().splitlines() or [''])[0]}", style="red")
     yield line
     yield Text(", ".join(_run_facts(run)))
+    if report.consumer.name != CONSUMER:
+        yield Text(", ".join(_consumer_facts(report.consumer)))
     memory = report.memory
     if memory.arena_peak_bytes:
         limit = f" of {format_bytes(memory.arena_limit_bytes)}" if memory.arena_limit_bytes else ""
@@ -118,6 +121,16 @@ def _run_facts(run: Run) -> Iterator[str]:
     yield f"{format_ns(run.wall_ns)} in all"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"
+
+
+def _consumer_facts(consumer: Consumer) -> Iterator[str]:
+    """Of a training loop: what it waited for input. What waits for the very first item waits for the start."""
+    wait_ns = max(consumer.wait_ns - consumer.first_wait_ns, 0)
+    share = wait_ns / max(wait_ns + consumer.busy_ns, 1)
+    yield f"the {consumer.name} waited {format_ns(wait_ns)} for input ({share * 100:.0f} % of its time)"
+    yield f"and {format_ns(consumer.first_wait_ns)} for the first item"
+    if consumer.outside_ns:
+        yield f"{format_ns(consumer.outside_ns)} were outside the loop"
 
 
 def _stage_columns(stages: Sequence[Stage], *, ascii_only: bool) -> list[Column]:

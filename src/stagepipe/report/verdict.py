@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from stagepipe.core.units import format_ns
 from stagepipe.report.advice import Advice, for_full_machine, for_hop, for_source, for_stage, for_window
-from stagepipe.report.load import CONSUMER, Load, cpus_used, loads_of
+from stagepipe.report.load import CONSUMER, FULL, Load, cpus_used, loads_of
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord
 
@@ -27,9 +27,6 @@ _LONG_NS = 5_000_000_000
 
 _START = 0.75
 """Share of the wall time from which the start outlasts the work."""
-
-_FULL = 0.9
-"""Share of the CPUs from which the machine counts as full; the rest goes to the consumer and the system."""
 
 _LIMIT = 0.6
 """Use below which a process is not called the limit: it could do more than half as much again."""
@@ -72,7 +69,7 @@ def judge(record: RunRecord) -> Verdict:
         return short
     if case.top.name == CONSUMER and case.top.use >= _LIMIT:
         return _busiest(case)
-    if cpus_used(record) >= _FULL * record.cpus:
+    if cpus_used(record) >= FULL * record.cpus:
         return _full_machine(case)
     return _busiest(case) if case.top.use >= _LIMIT else _nobody(case)
 
@@ -113,8 +110,9 @@ def _busiest(case: _Case) -> Verdict:
     name, use = case.top.costliest, f"{_percent(case.top.use)} of the time once started{_witnesses(case)}"
     confidence = _confidence(case)
     if name == CONSUMER:
-        sentence = f"The consumer is the limit: it works {use}."
-        advice = "There is no edit to give: the pipeline keeps up. Stop tuning here, or make the consumer faster."
+        called = case.record.consumer_name
+        sentence = f"The {called} is the limit: it works {use}."
+        advice = f"There is no edit to give: the pipeline keeps up. Stop tuning here, or make the {called} faster."
         return Verdict(CONSUMER, "consumer", confidence, sentence, advice=advice)
     if name == case.record.stages[0].name:
         return _verdict(name, "source", confidence, f"The source is the limit: it works {use}.", for_source(case.top))
@@ -147,7 +145,7 @@ def _full_machine(case: _Case) -> Verdict:
     """All CPUs are in use: what costs most CPU time is the limit, be it a stage or a hop."""
     record, used = case.record, cpus_used(case.record)
     full = f"The machine is full: {used:.1f} of {_count(record.cpus, 'CPU')} in use"
-    confidence = round(0.6 + (_SUREST - 0.6) * _ramp(used / record.cpus, _FULL, 1.0), 2)
+    confidence = round(0.6 + (_SUREST - 0.6) * _ramp(used / record.cpus, FULL, 1.0), 2)
     hop = max(record.hops, key=lambda h: h.cost.sum_ns, default=None)
     if hop is not None and hop.cost.sum_ns > max(load.cpu_ns - load.hops_ns for load in case.loads):
         sentence = f"{full}, and the hop {_label(hop)} takes most: {_price(hop)}."

@@ -53,7 +53,8 @@ class Consumer:
         self._meta_of: dict[int, bytes] = {}
         self.items = self.samples = 0
         self.first_item_ns = 0
-        self.wait_ns = self.busy_ns = 0
+        self.wait_ns = self.busy_ns = self.first_wait_ns = 0
+        self._outside_ns = self._left_ns = 0
         self.delivered: list[tuple[int, int]] = []
         self._every = 1
         self._held_bytes = 0
@@ -87,8 +88,24 @@ class Consumer:
 
     def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
         """The items of an epoch from `cursor` on. The workers begin at once, not when the first item is asked for."""
+        self._outside_ns, self._left_ns = self.outside_ns, 0
         self._seek(epoch, cursor or Cursor())
-        return self._items(epoch)
+        return self._watched(self._items(epoch))
+
+    @property
+    def outside_ns(self) -> int:
+        """How long nobody iterated, from the first iteration on: between epochs, and behind the last one."""
+        if not self._left_ns:
+            return self._outside_ns
+        return self._outside_ns + (self.ended_ns or perf_counter_ns()) - self._left_ns
+
+    def _watched(self, items: Iterator[Any]) -> Iterator[Any]:
+        generation = self._generation
+        try:
+            yield from items
+        finally:
+            if generation == self._generation:  # else another iteration has begun, and nobody was outside
+                self._left_ns = perf_counter_ns()
 
     def _items(self, epoch: int) -> Iterator[Any]:
         while True:
@@ -172,7 +189,7 @@ class Consumer:
     def _count(self, packet: Received) -> None:
         now = perf_counter_ns() - self.begun_ns
         if not self.items:
-            self.first_item_ns = now
+            self.first_item_ns, self.first_wait_ns = now, self.wait_ns
         self.items += 1
         self.samples += packet.samples
         if not self.items % self._every or self.items == 1:

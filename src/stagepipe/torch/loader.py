@@ -72,6 +72,7 @@ class Loader:
             self.pipeline = Pipeline(
                 config, overrides, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even
             )
+        self.pipeline.consumer_name = "training step"
         self._transfer = Transfer(pin_memory=pin_memory, device=device)
 
     def __iter__(self) -> Iterator[Any]:
