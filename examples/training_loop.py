@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import stagepipe
+from stagepipe.torch import Loader
 
 EPOCHS, BATCH = 6, 32
 TEST = 400  # the last so many digits are kept for the test
@@ -65,12 +66,11 @@ model = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256
 optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
 loss_of = nn.CrossEntropyLoss()
 
-with stagepipe.Pipeline(config) as pipeline:
+with Loader(config) as loader:
     for epoch in range(EPOCHS):
         begin, losses = time.perf_counter(), []
-        for batch in pipeline:
-            images, labels = torch.from_numpy(batch["image"]), torch.from_numpy(batch["label"])
-            loss = loss_of(model(images), labels)
+        for batch in loader:
+            loss = loss_of(model(batch["image"]), batch["label"])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -82,4 +82,4 @@ with torch.no_grad():
     scores = model(torch.from_numpy((digits.images[-TEST:] / 16).astype(np.float32)))
 accuracy = (scores.argmax(1).numpy() == digits.target[-TEST:]).mean()
 print(f"accuracy on {TEST} digits that were not trained on: {accuracy:.1%}")
-print(pipeline.report().verdict.sentence)
+print(loader.report().verdict.sentence)

@@ -3,6 +3,7 @@
 The layers, from the top; imports point down only, and siblings never import each other:
 
     cli/         the commands, one file each; no logic
+    torch/       Loader and StageDataset: the training side
     engine/      a Plan in, items and a Report out: local (processes), inline (calls)
     runtime/     processes: supervisor, worker loop, control channel
     plan/        spec + machine -> Plan; calibration; negotiator

@@ -16,7 +16,7 @@ US = 1000
 
 def process(name, run_us, *, cpu_us=None, **more):
     """A process that works `run_us` an item; a thread of CPU time unless said."""
-    values = {"loop_ns": 0.0, "memory_bytes": 50 * MB, **more}
+    values = {"loop_ns": 0.0, "call_ns": 0.0, "memory_bytes": 50 * MB, **more}
     cpu_ns = (run_us if cpu_us is None else cpu_us) * US
     return ProcessCost(name=name, last=name, run_ns=run_us * US, cpu_ns=cpu_ns, **values)
 
@@ -81,6 +81,14 @@ def test_what_shares_a_process_adds_up_without_the_hop_between():
     assert fused.items_per_s == pytest.approx(1e6 / 550)
     assert apart.cpu_ns - fused.cpu_ns == pytest.approx(50 * US)
     assert (apart.memory_bytes, fused.memory_bytes) == (150 * MB, 100 * MB)
+
+
+def test_of_what_shares_a_process_one_loop_is_left_and_every_call():
+    costs = chain(*(process(name, 100, call_ns=8000, loop_ns=13_000, cpu_us=121) for name in "abc"), hop_us=0)
+    apart, fused = (pace(layout, costs, Machine(8, 0)) for layout in (layout_of((1, 1, 1)), (Group(0, 2),)))
+    assert apart.items_per_s == pytest.approx(1e6 / 121)
+    assert fused.items_per_s == pytest.approx(1e6 / 337)
+    assert apart.cpu_ns - fused.cpu_ns == pytest.approx(26 * US)
 
 
 # ---------------------------------------------------------------------- workers

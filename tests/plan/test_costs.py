@@ -46,7 +46,7 @@ def glimpse(cpu_us=0, delay_us=0):
     """What a process tells that takes so much for each item, its first included."""
     numbers = range(1, len(SEEN) + 1)
     cpu, delay = (tuple(each * US * number for number in numbers) for each in (cpu_us, delay_us))
-    return Glimpse(SEEN, cpu, delay, delay_us * US * ITEMS)
+    return Glimpse(SEEN, cpu, delay, cpu_us * US * ITEMS, delay_us * US * ITEMS)
 
 
 def one(run_us, *, cpu_us, delay_us=0, first_us=None):

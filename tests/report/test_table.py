@@ -53,8 +53,8 @@ def test_a_training_loop_hears_how_long_it_waited_for_input(make):
     times = {"consumer_wait_ns": 3 * make.second, "consumer_first_wait_ns": make.second, "consumer_busy_ns": 6 * 10**9}
     record = make.record(make.stage("source"), **times, consumer_name="training step", consumer_outside_ns=2 * 10**9)
     text = " ".join(drawn(build(record), 100).split())
-    assert "the training step waited 2 s for input (25 % of its time), and 1 s for the first item" in text, text
-    assert "2 s were outside the loop" in text
+    assert "the training step waited 2.0 s for input (25 % of its time), and 1.0 s for the first item" in text
+    assert "2.0 s were outside the loop" in text
 
 
 def test_a_failed_run_shows_its_status_and_the_first_line_of_its_error(make):

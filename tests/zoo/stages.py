@@ -207,6 +207,15 @@ def filled(item: int, nbytes: int) -> dict[str, Any]:
     return {"id": item, "image": np.full(nbytes, item % 251, np.uint8)}
 
 
+def hosted(item: int) -> Any:
+    """A tensor as it comes from another device."""
+    import torch
+
+    from stagepipe.transport.tensors import to_host
+
+    return to_host(torch.full((100_000,), float(item)))
+
+
 def touched(item: dict[str, Any]) -> dict[str, Any]:
     """A new array of the same size."""
     return {**item, "image": item["image"] + np.uint8(1)}

@@ -46,6 +46,7 @@ _CPU_RANGE: Final = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
 _PERCENT: Final = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED: Final = {"source": "the source", "sink": "the sink"}
+_DEVICE: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _MOST_CPUS: Final = 65536
 
 
@@ -112,6 +113,14 @@ def _cpus(value: Any) -> tuple[int, ...]:
     if not found:
         raise Mistake(f"expected {expected}, found none")
     return tuple(sorted(found))
+
+
+def _device(value: Any) -> str:
+    if isinstance(value, str) and _DEVICE.fullmatch(value):
+        return value
+    raise Mistake(
+        f"expected `cuda`, `cuda:1` or `cpu`, found {shown(value)}", "`cuda` spreads the workers over all GPUs"
+    )
 
 
 def _environment(value: Any) -> dict[str, str]:
@@ -188,6 +197,7 @@ Duration = _kind(_duration, _TIME_SCHEMA)
 Name = _kind(_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})
 StageName = _kind(_stage_name, {"type": "string", "pattern": f"^{_NAME.pattern}$"})
 Cpus = _kind(_cpus, _CPUS_SCHEMA)
+Device = _kind(_device, {"type": "string", "pattern": f"^({_DEVICE.pattern})$"})
 Environment = _kind(_environment, _ENV_SCHEMA)
 MaxSkipped = _kind(_max_skipped, {"type": ["integer", "string"]})
 Fields = _kind(_fields, _FIELD_SCHEMA)

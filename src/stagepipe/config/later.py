@@ -21,10 +21,6 @@ def _more_than_none(value: Any) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def _not_cpu(value: Any) -> bool:
-    return value not in {None, "cpu"} if isinstance(value, str | None) else False
-
-
 def _is(word: str) -> Callable[[Any], bool]:
     return lambda value: value == word
 
@@ -36,7 +32,6 @@ NOT_YET: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("report.html", _given, "write `report: {json: FILE}`"),
     ("report.trace", _given, "write `report: {json: FILE}`"),
     ("report.prometheus", _given, "write `report: {json: FILE}`"),
-    ("stages.*.device", _not_cpu, "remove it, and choose the device inside the stage"),
     ("stages.*.stateful", _true, "remove it"),
     ("stages.*.retries", _more_than_none, "remove it: an error ends the run"),
     ("stages.*.timeout", _given, "remove it"),

@@ -50,7 +50,9 @@ class StageModel(TargetModel):
     workers: fields.whole(1, 4096, word="auto") = Field(default=1, description="Processes, or auto.")  # type: ignore[valid-type]
     threads: fields.whole(1, 4096) | None = Field(default=None, description="OMP, MKL and torch threads of a process.")  # type: ignore[valid-type]
     cpus: fields.Cpus | None = Field(default=None, description="CPUs that its processes may run on: 0-3, or [0, 2].")
-    device: str | None = Field(default=None, description="cuda: workers are spread over the GPUs, one visible to each.")
+    device: fields.Device | None = Field(
+        default=None, description="cuda spreads the workers over the GPUs; cuda:1, cpu."
+    )
     env: fields.Environment = Field(default_factory=dict, description="Environment variables of its processes.")
     timeout: fields.Duration | None = Field(default=None, description="An item's time, such as 30s.")
     retries: fields.whole(0, 1000) = Field(default=0, description="How often an item that fails is tried again.")  # type: ignore[valid-type]

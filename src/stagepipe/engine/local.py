@@ -18,8 +18,9 @@ from stagepipe.plan import Plan
 from stagepipe.plan.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer
-from stagepipe.runtime.probing import cpu_delay_ns
+from stagepipe.runtime.probing import cpu_delay_ns, cpu_time_ns
 from stagepipe.runtime.supervisor import Supervisor
+from stagepipe.transport import Lease
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
@@ -86,6 +87,10 @@ class LocalRun:
         """The cursor of the last delivered item."""
         return self._consumer.committed
 
+    def block_of(self, address: int, nbytes: int) -> Lease | None:
+        """See `Pipeline.block_of`."""
+        return self._consumer.block_of(address, nbytes)
+
     def progress(self) -> Progress:
         """Where the run stands."""
         return self._sampler.progress(self._consumer, finished=self._record is not None)
@@ -102,6 +107,7 @@ class LocalRun:
                 items=tuple(each.item for each in events),
                 cpu_ns=tuple(each.cpu_ns for each in events),
                 delay_ns=tuple(each.delay_ns for each in events),
+                last_cpu_ns=cpu_time_ns(worker.pid),
                 last_delay_ns=cpu_delay_ns(worker.pid),
             )
             for number, worker in workers.items()

@@ -22,6 +22,7 @@ from stagepipe.plan import Even, Plan, Shard, make_plan, this_machine
 from stagepipe.plan import load as load_curves
 from stagepipe.plan.outlook import Outlook
 from stagepipe.report import Progress, Report, build
+from stagepipe.transport import Lease
 
 _CLOSED = "this pipeline is closed; make a new one"
 
@@ -67,6 +68,8 @@ class Pipeline:
         self._run: LocalRun | InlineRun | None = None
         self.consumer_name = "consumer"
         """What the report calls whoever iterates: a `Loader` sets it to the training step."""
+        self.keep_pages = False
+        """Whether the pages of idle blocks stay: a `Loader` that locks them for a GPU sets it before the start."""
         self._closed = False
         self._next = Position()
         self._iteration: _Iteration | None = None
@@ -79,7 +82,7 @@ class Pipeline:
 
     def _planned(self, spec: PipelineSpec) -> Plan:
         plan = make_plan(spec, this_machine(), load_curves(VERSION), limit=self._limit)
-        return dataclasses.replace(plan, shard=self.shard)
+        return dataclasses.replace(plan, shard=self.shard, keep_pages=self.keep_pages)
 
     @cached_property
     def _settled(self) -> Settled:
@@ -135,6 +138,10 @@ class Pipeline:
             message = "nobody knows how many items this pipeline yields: a stream, a generator or a filter is in it"
             raise TypeError(message)
         return length
+
+    def block_of(self, address: int, nbytes: int) -> Lease | None:
+        """The lease on the block in which these bytes of a yielded item lie; None if they lie in none."""
+        return self._run.block_of(address, nbytes) if isinstance(self._run, LocalRun) else None
 
     # ------------------------------------------------------------------ where it stands
 

@@ -108,7 +108,7 @@ def each_fusion(costs: Costs, workers: tuple[int, ...], room: Room) -> tuple[Fus
         Fusion(
             name=after.name,
             into=before.last,
-            saved_ns=costs.hops[number - 1].ns,
+            saved_ns=costs.hops[number - 1].ns + after.loop_ns,
             per_s=_rate(fused[number], costs, room) if number in fused else 0.0,
             why_not=after.unfusable,
         )

@@ -18,8 +18,9 @@ from stagepipe.timing import Histogram
 _SOME = 3
 """Durations of which the largest is left out: the first item pays for what is loaded late and for fresh pages."""
 
-_LOOP_NS = 30_000
-"""What a worker's own loop (seeding, counting, now and then waking up) takes an item; of runs on two machines."""
+_LOOP_NS, _CALL_NS = 13_000, 8_000
+"""What a worker's loop takes an item, which is saved by fusing, and what each stage's call takes besides its function
+(seeding, counting), which is not: of runs whose stages do nothing."""
 
 _WAKING_NS, _WAITING = 300_000, 0.03
 """In a probe a process sleeps before each item, and pays for that, which a run does not: CPU time an item, and of the
@@ -39,6 +40,7 @@ class ProcessCost:
     name: str
     last: str  # the name of the last stage in it
     run_ns: float  # in its stages' functions
+    call_ns: float  # around these
     loop_ns: float  # in its own loop
     cpu_ns: float  # CPU time, hops included
     memory_bytes: int  # of one worker
@@ -91,19 +93,22 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
         work_ns = sum(run_ns(stage, process) * stage.items for stage in own) / items
         sides_ns = hops[number].send_ns + (hops[number - 1].receive_ns if number else 0.0)
         loop_ns = _LOOP_NS * own[0].items / items
+        call_ns = _CALL_NS * sum(stage.items for stage in own) / items
         sent, told = sum(outward[number].messages.values()), seen.get(process.name, Glimpse())
-        measured_ns = _an_item_ns(own[0].cpu_ns, told.cpu_ns, sent) / items
+        measured_ns = _an_item_ns(told.last_cpu_ns, told.cpu_ns, sent) / items
         delay_ns = _an_item_ns(told.last_delay_ns, told.delay_ns, sent) / items
         undisturbed = _undisturbed(work_ns, delay_ns, max(measured_ns - sides_ns, 0.0))
         work_ns *= undisturbed
+        all_ns = work_ns + call_ns + loop_ns + sides_ns
         processes.append(
             ProcessCost(
                 name=process.name,
                 last=process.stages[-1].name,
                 run_ns=work_ns,
                 undisturbed=undisturbed,
+                call_ns=call_ns,
                 loop_ns=loop_ns,
-                cpu_ns=_likely_cpu_ns(measured_ns, work_ns + sides_ns + loop_ns, _passed_ns(own[0]) / items),
+                cpu_ns=_likely_cpu_ns(measured_ns, all_ns, _passed_ns(own[0]) / items),
                 memory_bytes=own[0].pss_bytes,
                 alone=process.role is not Role.STAGE,
                 unfusable=unfusable(process, before, plan),
@@ -201,10 +206,11 @@ def run_ns(stage: StageRecord, process: ProcessPlan) -> float:
 def _an_item_ns(last_ns: int, told_ns: Sequence[int], sent: int) -> float:
     """What grew to `last_ns`, as if it had done so from the first item on: by the items behind one that was told of.
 
-    That is the last one told of, or of few one near the start. 0 if nothing is known.
+    That is the last one told of, or of few the second: a process's first pays for what is loaded late. 0 if nothing is
+    known.
     """
     if not told_ns or sent <= 1:
         return 0.0
-    at = min(len(told_ns) - 1, max(sent // _SOME - 1, 0))
+    at = min(len(told_ns) - 1, sent - 2, max(sent // _SOME - 1, 1))
     share = (sent - at - 1) / sent
     return max(last_ns - told_ns[at], 0) / share if share > 0 else 0.0

@@ -34,11 +34,12 @@ class Glimpse:
     """What a process of a probe run told of the first items that it sent, in their order.
 
     `cpu_ns` is the CPU time of its process when it told of each: so what comes later is known apart from the start.
-    `delay_ns` is for how long until then it could have run and had no CPU, `last_delay_ns` the same at the probe's end
-    (0 where the kernel does not say).
+    `delay_ns` is for how long until then it could have run and had no CPU. The last two are the same at the probe's
+    end, 0 where the kernel does not say.
     """
 
     items: tuple[ItemSeen, ...] = ()
     cpu_ns: tuple[int, ...] = ()
     delay_ns: tuple[int, ...] = ()
+    last_cpu_ns: int = 0
     last_delay_ns: int = 0

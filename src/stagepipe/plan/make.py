@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stagepipe.config import PipelineSpec, StageSpec
 from stagepipe.plan.curves import Curves
+from stagepipe.plan.devices import devices_of
 from stagepipe.plan.model import SINK, SOURCE, HopPlan, Plan, ProcessPlan, Role, StagePlan, StretchPlan
 from stagepipe.plan.negotiator import negotiate
 
@@ -18,15 +19,16 @@ _ROOMY_WINDOW = 256
 
 @dataclass(frozen=True)
 class Machine:
-    """What the plan needs to know of a machine: processors that may be used, and bytes of memory."""
+    """What the plan needs to know of a machine: processors that may be used, bytes of memory, the names of its GPUs."""
 
     cpus: int
     memory_bytes: int
+    cuda_devices: tuple[str, ...] = ()
 
 
 def make_plan(spec: PipelineSpec, machine: Machine, curves: Curves, *, limit: int | None = None) -> Plan:
     """The plan of a run of at most `limit` source items."""
-    processes = _processes(spec)
+    processes = _processes(spec, machine)
     hops = tuple(
         _hop(source, target, spec, curves) for source, target in zip(processes, (*processes[1:], None), strict=True)
     )
@@ -55,7 +57,7 @@ def is_order_point(stage: StageSpec | StagePlan) -> bool:
     return name in ORDER_POINTS and (isinstance(uses, str) or getattr(uses, "order_point", False))
 
 
-def _processes(spec: PipelineSpec) -> tuple[ProcessPlan, ...]:
+def _processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
     source = StagePlan(SOURCE, spec.source)
     groups: list[tuple[StageSpec | None, list[StagePlan]]] = [(None, [source])]
     for stage in spec.stages:
@@ -73,8 +75,9 @@ def _processes(spec: PipelineSpec) -> tuple[ProcessPlan, ...]:
         workers = 1 if ordered or head.workers == "auto" else head.workers
         role = Role.ORDER_POINT if ordered else Role.STAGE
         feeds = stretch + ordered
+        devices = devices_of(head.name, head.device, workers, machine.cuda_devices)
         processes.append(
-            ProcessPlan(role, tuple(stages), workers, stretch, feeds, head.threads, head.cpus, dict(head.env))
+            ProcessPlan(role, tuple(stages), workers, stretch, feeds, head.threads, head.cpus, dict(head.env), devices)
         )
         stretch = feeds
     return tuple(processes)

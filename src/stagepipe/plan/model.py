@@ -49,6 +49,7 @@ class ProcessPlan:
     threads: int | None = None
     cpus: tuple[int, ...] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] | None = None  # the GPU that each worker sees; None: as its surroundings have it
 
     @property
     def name(self) -> str:
@@ -102,6 +103,7 @@ class Plan:
     sink: Target | None = None
     limit: int | None = None
     config_sha256: str = ""
+    keep_pages: bool = False
     shard: Shard = WHOLE
     probe: bool = False  # its workers tell of the first items that they send
 

@@ -67,17 +67,19 @@ def name_of(group: Group, costs: Costs) -> str:
 
 
 def work_ns(group: Group, costs: Costs) -> float:
-    """What a group's process works for an item: its functions, its loops, its sides of the hops to others."""
+    """What a group's process works for an item: its functions, its one loop, its sides of the hops to others."""
     inside = members(group, costs)
     receive_ns = costs.hops[group.first - 1].receive_ns if group.first else 0.0
-    own_ns = sum(each.run_ns + each.loop_ns for each in inside)
+    own_ns = sum(each.run_ns + each.call_ns for each in inside) + inside[0].loop_ns
     return max(own_ns + receive_ns + costs.hops[group.last].send_ns, _LEAST_NS)
 
 
 def cpu_ns(group: Group, costs: Costs) -> float:
-    """The CPU time of a group for an item: what its members take, less the hops between them."""
+    """The CPU time of a group for an item: what its members take, less the hops between them and all loops but one."""
+    inside = members(group, costs)
     saved_ns = sum(costs.hops[number].ns for number in range(group.first, group.last))
-    return max(sum(each.cpu_ns for each in members(group, costs)) - saved_ns, 0.0)
+    saved_ns += sum(each.loop_ns for each in inside[1:])
+    return max(sum(each.cpu_ns for each in inside) - saved_ns, 0.0)
 
 
 def memory_bytes(group: Group, costs: Costs) -> int:

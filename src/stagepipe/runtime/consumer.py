@@ -13,7 +13,7 @@ from stagepipe.runtime.gate import Meter
 from stagepipe.runtime.place import InOrder, Place, place_at
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import RECEIVE_PHASES, Recorder, Word
-from stagepipe.transport import Kind, Memory, Received, Receiver, Reorder
+from stagepipe.transport import Kind, Lease, Memory, Received, Receiver, Reorder
 
 _FLUSH_NS = 100_000_000
 _THIN = 512
@@ -83,6 +83,10 @@ class Consumer:
     def committed(self) -> Cursor:
         """The cursor of the last delivered item: all that comes after it can be made again from it."""
         return self._place.cursor
+
+    def block_of(self, address: int, nbytes: int) -> Lease | None:
+        """The lease in which these bytes lie, if it is alive."""
+        return self._memory.find(address, nbytes)
 
     # ------------------------------------------------------------------ an epoch
 

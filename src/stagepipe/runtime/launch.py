@@ -41,6 +41,7 @@ class Launch:
     config_dir: Path | None
     sys_path: tuple[str, ...]
     started_ns: int
+    keep_pages: bool = False  # of idle blocks: a device has locked them
     probe: bool = False  # tell of the first items that it sends
 
     @property

@@ -72,14 +72,22 @@ def refuse_what_is_read_once(source: Any, process: int, control: Control) -> Non
 
 
 def cpu_delay_ns(pid: int) -> int:
-    """For how long a process's main thread could have run and had no CPU, in ns; 0 where the kernel does not say.
+    """For how long a process's main thread could have run and had no CPU, in ns; 0 where the kernel does not say."""
+    return _schedstat(Path(f"/proc/{pid}/schedstat"))[1]
 
-    The second number of schedstat, https://docs.kernel.org/scheduler/sched-stats.html.
-    """
+
+def cpu_time_ns(pid: int) -> int:
+    """The CPU time of a live process's threads, in ns; 0 where the kernel does not say."""
+    return sum(_schedstat(path)[0] for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def _schedstat(path: Path) -> tuple[int, int]:
+    """Time on a CPU and time waiting for one, https://docs.kernel.org/scheduler/sched-stats.html."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+        on_cpu_ns, waiting_ns, *_ = path.read_text().split()
+        return int(on_cpu_ns), int(waiting_ns)
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def look(item: Any, encoder: Encoder) -> ItemSeen:

@@ -114,5 +114,6 @@ def _environment(launch: Launch) -> Mapping[str, str]:
         **os.environ,
         **dict.fromkeys(_THREAD_VARIABLES, threads),
         "PYTHONPATH": path,
+        **({} if launch.plan.devices is None else {"CUDA_VISIBLE_DEVICES": launch.plan.devices[launch.worker]}),
         **launch.plan.env,
     }

@@ -111,6 +111,7 @@ class Supervisor:
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             started_ns=perf_counter_ns(),
+            keep_pages=plan.keep_pages,
             probe=plan.probe,
         )
         try:
@@ -236,7 +237,7 @@ class Supervisor:
             self._hear(*self._socket.recv_multipart())
         place = worker.place
         at = self.board.region(place.number)[Word.AT_ITEM]
-        item = str(at - 1) if at else ""
+        item = str(self.plan.shard.number(at - 1)) if at else ""
         where = f"stage {place.plan.name}, worker {place.worker}{f', item {item}' if at else ''}"
         message = f"{where} (pid {worker.pid}) {worker.cause()}"
         trace = worker.last_words()

@@ -236,7 +236,7 @@ class Worker:
 
     def _at_item(self) -> str:
         at = self._region[Word.AT_ITEM]
-        return str(at - 1) if at else ""
+        return str(self._launch.shard.number(at - 1)) if at else ""
 
     def _report_item(self, error: Exception) -> None:
         self._report(self._stages[-1].name, self._at_item(), message_of(error), trace_of(error))
@@ -274,7 +274,7 @@ class Worker:
         if memory.arena is not None:
             memory.collect()
             region[Word.PEAK_BYTES] = memory.arena.allocator.peak
-            if now - self._swept_ns > _SWEEP_NS:
+            if now - self._swept_ns > _SWEEP_NS and not self._launch.keep_pages:
                 self._swept_ns = now
                 memory.arena.punch_idle()
 

@@ -73,7 +73,8 @@ class Loader:
                 config, overrides, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even
             )
         self.pipeline.consumer_name = "training step"
-        self._transfer = Transfer(pin_memory=pin_memory, device=device)
+        self._transfer = Transfer(pin_memory=pin_memory, device=device, find=self.pipeline.block_of)
+        self.pipeline.keep_pages = self._transfer.pins
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or the rest of the one that was loaded. The workers begin on it now."""
@@ -118,6 +119,7 @@ class Loader:
 
     def close(self) -> None:
         """End the workers. Tensors that were yielded stay valid; so do the report and the state."""
+        self._transfer.close()
         self.pipeline.close()
 
     def __enter__(self) -> Self:
@@ -129,6 +131,7 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close it."""
+        self._transfer.close()
         self.pipeline.__exit__(kind, error, trace)
 
 

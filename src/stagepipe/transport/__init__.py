@@ -14,7 +14,7 @@ receiver    receiving, timed
 reorder     order restored
 """
 
-from stagepipe.transport.arena import Arena, make_arena
+from stagepipe.transport.arena import PUNCHED_FROM, Arena, class_size, make_arena
 from stagepipe.transport.lease import Lease, Memory
 from stagepipe.transport.packer import FITS_BYTES, FORCED_PIPE, Counts, Policy, rule_word
 from stagepipe.transport.packet import PACKET_BYTES, Kind
@@ -27,6 +27,7 @@ __all__ = [
     "FITS_BYTES",
     "FORCED_PIPE",
     "PACKET_BYTES",
+    "PUNCHED_FROM",
     "Arena",
     "Bell",
     "Counts",
@@ -41,6 +42,7 @@ __all__ = [
     "Reorder",
     "Sender",
     "Waiter",
+    "class_size",
     "make_arena",
     "make_byte_pipe",
     "make_pipe",

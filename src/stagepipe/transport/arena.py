@@ -68,8 +68,10 @@ class Allocator:
         if block is not None:
             return block
         if self.live + size <= self.limit:
-            if self.end + size <= self.capacity:
-                block, self.end, self.fresh = self.end, self.end + size, True
+            # What may be punched or locked by itself shares no page with another block.
+            block = -(-self.end // mmap.PAGESIZE) * mmap.PAGESIZE if size >= PUNCHED_FROM else self.end
+            if block + size <= self.capacity:
+                self.end, self.fresh = block + size, True
                 self.size_of[block] = size
                 return self._start(block)
             # The address range is cut up: a larger block does as well, where the limit lets it.

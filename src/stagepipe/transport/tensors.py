@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stagepipe.core import empty
 from stagepipe.transport.arrays import Note, incoming
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def reduce_tensor(tensor: torch.Tensor, note: Note) -> Any:
     if tensor.requires_grad:
         return rebuild_with_grad, (tensor.detach(),)
     if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
+        tensor = to_host(tensor)
     tensor = tensor.resolve_conj().resolve_neg()
     code = None
     if tensor.dtype not in _numpy_dtypes():
@@ -45,6 +46,12 @@ def reduce_tensor(tensor: torch.Tensor, note: Note) -> Any:
     order = None if tensor.is_contiguous() else _dense_order(tensor)
     array = tensor.numpy() if order is None else tensor.permute(order).numpy()
     return rebuild_tensor, (note(array), array.dtype.str, array.shape, order, code)
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A dense tensor in the worker's outgoing shared memory, where it has one: from a GPU it is copied there, once."""
+    host: torch.Tensor = empty(tuple(tensor.shape), tensor.dtype)
+    return host.copy_(tensor)
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:

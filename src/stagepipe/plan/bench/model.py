@@ -41,8 +41,9 @@ class Bench:
     the same for all; the curves leave it out, as they do everywhere.
 
     >>> curves = Curves.simple((64, 4096, 65536), (9_000, 90_000, 300_000), (24_000, 30_000, 45_000))
-    >>> Bench({}, curves, 6_000, 20.0, 15).crossover
-    'from 881 B up shared memory is cheaper: at 4.1 kB it takes 30 us, the pipe 90 us'
+    >>> dear, cheap = Point(4096, 9, 95_000, 96_000, 99_000), Point(4096, 9, 35_000, 36_000, 39_000)
+    >>> Bench({"pipe": (dear,), "copied": (cheap,)}, curves, 6_000, 20.0, 15).crossover
+    'from 881 B up shared memory is cheaper: at 4.1 kB it takes 36 us, the pipe 96 us'
     """
 
     points: Mapping[str, tuple[Point, ...]]
@@ -62,16 +63,23 @@ class Bench:
     @property
     def crossover(self) -> str:
         """The crossover in words, with the figures of the next size that was measured."""
-        curves, at = self.curves, self.crossing_bytes
-        sizes = curves.copied.sizes
+        at, sizes = self.crossing_bytes, self.curves.copied.sizes
         if at is None:
             return f"shared memory is not cheaper than the pipe up to {format_bytes(sizes[-1])}"
-        shown = next((size for size in sizes if size >= at), sizes[-1])
-        begin = f"from {format_bytes(at)} up" if at > curves.pipe.sizes[0] else "at every size"
+        begin = f"from {format_bytes(at)} up" if at > self.curves.pipe.sizes[0] else "at every size"
+        nbytes, shared_ns, pipe_ns = self._figures(at)
         return (
-            f"{begin} shared memory is cheaper: at {format_bytes(shown)} it takes {format_ns(curves.copied(shown))}, "
-            f"the pipe {format_ns(curves.pipe(shown))}"
+            f"{begin} shared memory is cheaper: at {format_bytes(nbytes)} it takes {format_ns(shared_ns)}, "
+            f"the pipe {format_ns(pipe_ns)}"
         )
+
+    def _figures(self, at: int) -> tuple[int, int, int]:
+        """(bytes, ns copied, ns by the pipe) of the first size from `at` on that shows it; else the curves' at `at`."""
+        for copied in self.points.get(COPIED, ()):
+            pipe = self.point(PIPE, copied.nbytes)
+            if pipe is not None and copied.nbytes >= at and copied.ns < pipe.ns:
+                return copied.nbytes, copied.ns, pipe.ns
+        return at, self.curves.copied(at), self.curves.pipe(at)
 
     def point(self, name: str, nbytes: int) -> Point | None:
         """What was measured of a mechanism at a size; None if nothing was."""

@@ -57,8 +57,8 @@ def _notes(bench: Bench) -> Iterator[str]:
     )
     yield (
         "pipe, copied, loaned, passed on, cold: ways of a stagepipe hop; the better of pipe and copied is what `auto` "
-        f"takes. {format_ns(bench.besides_ns)} of each are pickling and reading, the same in all, which the crossover "
-        "leaves out. Pipe, Queue, SharedMemory: multiprocessing's, a SharedMemory segment a message."
+        f"takes. {format_ns(bench.besides_ns)} of each are pickling and reading, the same in all. Pipe, Queue, "
+        "SharedMemory: multiprocessing's, a SharedMemory segment a message."
     )
     host, versions = bench.host, bench.host.get("versions", {})
     named = "".join(f", {name} {versions[name]}" for name in ("stagepipe", "numpy") if name in versions)
