@@ -30,7 +30,7 @@ CONFIG = Path(__file__).with_name("digits.yaml")
 
 
 def make_model() -> nn.Module:
-    """A CNN for batches of 8 x 8 pixels, (batch, 8, 8) float32, to ten scores each."""
+    """A CNN from images, float32 of (batch, 8, 8), to ten scores each."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 8)),
         nn.Conv2d(1, 32, 3, padding=1),
@@ -46,58 +46,58 @@ def make_model() -> nn.Module:
 
 @torch.no_grad()
 def accuracy(model: nn.Module) -> float:
-    """The share of the test's digits that it recognises; they were not trained on."""
+    """The share that it recognises of the digits that are kept for the test."""
     test = Digits("test")
     scores = model.eval()(torch.from_numpy(test.images))
     return (scores.argmax(1) == torch.from_numpy(test.labels)).float().mean().item()
 
 
-def train(arguments: argparse.Namespace) -> None:
+def train(epochs: int, checkpoint: Path | None, every: int, kill_at: int | None, *, resume: bool) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)
-    model = make_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    step = 0
-
     with Loader(CONFIG) as loader:
-        if arguments.resume:
-            step = restore(arguments.checkpoint, model, optimizer, loader)
-        while loader.epoch < arguments.epochs:
+        model = make_model()
+        optimizer = torch.optim.Adam(model.parameters())
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=epochs * len(loader))
+        parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "loader": loader}
+        step = restore(checkpoint, parts) if checkpoint and resume else 0
+
+        while loader.epoch < epochs:
             for batch in loader:
                 loss = cross_entropy(model(batch["image"]), batch["label"])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
+                schedule.step()
                 step += 1
-                if arguments.checkpoint and step % arguments.every == 0:
-                    save(arguments.checkpoint, model, optimizer, loader, step)
-                if step == arguments.kill_at:
-                    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does where memory is out
-            print(f"epoch {loader.epoch}: {step} steps, loss {loss.item():.3f}")
+                if checkpoint and step % every == 0:
+                    save(checkpoint, parts, step)
+                if step == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
+            print(f"epoch {loader.epoch} of {epochs}: {step} steps, loss {loss.item():.3f}")
 
     waited = loader.report().consumer
     print(f"accuracy: {accuracy(model):.1%}")
     print(f"waited for input: {waited.wait_ns / 1e9:.2f} s, {waited.first_wait_ns / 1e9:.2f} s of it for the first")
-    print(f"weights: {digest(model)}")
+    print("weights:", digest(model))
 
 
-def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader, step: int) -> None:
-    """All that the run depends on, and whole or not at all: it is written beside and put in its place by one rename."""
+def save(path: Path, parts: dict[str, Any], step: int) -> None:
+    """Write all that the rest of the run depends on: to a file beside, which then takes the other's place at once."""
+    states = {name: part.state_dict() for name, part in parts.items()}
     beside = path.with_suffix(".tmp")
-    states: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save({**states, "loader": loader.state_dict(), "generator": torch.get_rng_state(), "step": step}, beside)
+    torch.save({**states, "generator": torch.get_rng_state(), "step": step}, beside)  # dropout uses the generator
     beside.replace(path)
 
 
-def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader) -> int:
-    """The step behind which the checkpoint was written."""
+def restore(path: Path, parts: dict[str, Any]) -> int:
+    """Load it, and give the number of steps that it has behind it."""
     saved = torch.load(path)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    loader.load_state_dict(saved["loader"])
-    torch.set_rng_state(saved["generator"])  # the dropout draws from it
-    print(f"going on behind step {saved['step']}, in epoch {loader.epoch}")
+    for name, part in parts.items():
+        part.load_state_dict(saved[name])
+    torch.set_rng_state(saved["generator"])
+    print(f"going on behind step {saved['step']}, in epoch {parts['loader'].epoch + 1}")
     return int(saved["step"])
 
 
@@ -106,29 +106,31 @@ def digest(model: nn.Module) -> str:
     return hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()
 
 
-def prove(arguments: argparse.Namespace) -> None:
-    """Run to the end; run again, be killed, go on in new processes; compare."""
+def prove(epochs: int, every: int, kill_at: int) -> None:
+    """Train to the end; train again, be killed, and go on in new processes. Exits with 1 where the weights differ."""
+    digests = []
     with tempfile.TemporaryDirectory() as folder:
-        base = [sys.executable, __file__, f"--epochs={arguments.epochs}"]
-        kept = [f"--checkpoint={folder}/digits.pt", f"--every={arguments.every}"]
-        outputs = []
-        for more in ([], [*kept, f"--kill-at={arguments.kill_at or 150}"], [*kept, "--resume"]):
-            print(">", *base[1:], *more, flush=True)
-            done = subprocess.run([*base, *more], stdout=subprocess.PIPE, text=True, check=False)
-            print(done.stdout + ("killed\n" if done.returncode == -signal.SIGKILL else ""))
-            outputs.append(re.search("weights: (.*)", done.stdout))
-    undisturbed, killed, resumed = outputs
-    equal = undisturbed and resumed and not killed and undisturbed[1] == resumed[1]
-    sys.exit(None if print("weights equal:", equal) or equal else 1)
+        kept = [f"--checkpoint={folder}/digits.pt", f"--every={every}"]
+        for more in ([], [*kept, f"--kill-at={kill_at}"], [*kept, "--resume"]):
+            command = [sys.executable, __file__, f"--epochs={epochs}", *more]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            print("train_digits.py", *more, done.stdout + f"exit status {done.returncode}\n", sep="\n", flush=True)
+            digests += re.findall("weights: (.*)", done.stdout)
+    equal = len(digests) == 2 and len(set(digests)) == 1  # noqa: PLR2004 - the killed run has none
+    print("the weights are equal" if equal else "the weights differ")
+    sys.exit(not equal)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="where to write checkpoints")
-    parser.add_argument("--every", type=int, default=20, metavar="STEPS", help="how often")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE")
+    parser.add_argument("--every", type=int, default=20, metavar="STEPS", help="between two checkpoints (20)")
+    parser.add_argument("--kill-at", type=int, metavar="STEP", help="be killed (SIGKILL) behind this step")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--kill-at", type=int, metavar="STEP", help="be killed behind this step (SIGKILL)")
-    parser.add_argument("--prove", action="store_true", help="compare an undisturbed run with a killed one")
-    chosen = parser.parse_args()
-    prove(chosen) if chosen.prove else train(chosen)
+    parser.add_argument("--prove", action="store_true", help="compare a run with one that is killed at 150")
+    args = parser.parse_args()
+    if args.prove:
+        prove(args.epochs, args.every, args.kill_at or 150)
+    else:
+        train(args.epochs, args.checkpoint, args.every, args.kill_at, resume=args.resume)

@@ -65,6 +65,16 @@ def test_a_source_that_can_be_read_only_once_is_not_probed_and_keeps_its_items()
     assert line.startswith("double: 1 worker (auto): the source can be read only once")
 
 
+def test_a_source_of_very_few_items_foretells_nothing():
+    config = pipeline(stage("double", workers="auto"), source=3)
+    items, running = run(config)
+    assert items == [0, 2, 4]
+    assert running.chosen == ("double: 1 worker (auto): the source gives too few items to foretell a pace",)
+    for count in (0, 3):
+        outlook = Pipeline(pipeline(stage("double"), source=count)).outlook()
+        assert (outlook.items, outlook.items_per_s, outlook.advice) == (count, 0.0, ())
+
+
 def test_a_stage_that_fails_in_the_probe_fails_as_in_the_run():
     config = pipeline(stage(f"{BAD}.raises", name="decode", workers="auto"))
     with pytest.raises(RunError, match="stage decode, worker 0, item 5: KeyError: 'wanted'"):

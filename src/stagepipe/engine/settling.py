@@ -14,7 +14,7 @@ from stagepipe.plan.advise import Room, choose_workers, why
 from stagepipe.plan.costs import Costs, costs_of
 from stagepipe.plan.outlook import Outlook
 from stagepipe.plan.pace import layout_of, work_ns
-from stagepipe.plan.survey import outlook_of
+from stagepipe.plan.survey import FEW_ITEMS, TOO_FEW, outlook_of
 
 Planned = Callable[[PipelineSpec], Plan]
 """Makes the plan of a spec on this machine."""
@@ -44,9 +44,9 @@ def settle(spec: PipelineSpec, planned: Planned, *, inline: bool) -> Settled:
     try:
         probed = probe(plan)
     except ReadOnceError:
-        why_one = "the source can be read only once, so that there is nothing to probe"
-        chosen = tuple(f"{name}: 1 worker (auto): {why_one}" for name in autos)
-        return Settled(_with_workers(spec, dict.fromkeys(autos, 1)), chosen)
+        return _ones(spec, autos, "the source can be read only once, so that there is nothing to probe")
+    if probed.record.items_in < FEW_ITEMS:
+        return _ones(spec, autos, TOO_FEW)
     costs = costs_of(plan, probed.record, probed.seen)
     room = Room(this_machine(), plan.memory_bytes)
     names = [process.name for process in plan.processes]
@@ -65,6 +65,11 @@ def look_ahead(settled: Settled, planned: Planned) -> Outlook:
     plan = planned(settled.spec)
     probed = settled.probed or probe(plan)
     return outlook_of(plan, probed.record, probed.seen, this_machine(), settled.chosen)
+
+
+def _ones(spec: PipelineSpec, names: list[str], reason: str) -> Settled:
+    chosen = tuple(f"{name}: 1 worker (auto): {reason}" for name in names)
+    return Settled(_with_workers(spec, dict.fromkeys(names, 1)), chosen)
 
 
 def _with_workers(spec: PipelineSpec, workers: dict[str, int]) -> PipelineSpec:

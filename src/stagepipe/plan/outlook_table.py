@@ -163,10 +163,9 @@ def _memory(outlook: Outlook) -> str:
 
 
 def _advice(outlook: Outlook, arrow: str) -> Panel:
-    lines: list[RenderableType] = [
-        Text(f"Foretold: {_rate(outlook.items_per_s)}. {_sentence(outlook.reason)}", style="bold")
-    ]
-    if not outlook.advice:
+    told = f"Foretold: {_rate(outlook.items_per_s)}. " if outlook.items_per_s else ""
+    lines: list[RenderableType] = [Text(f"{told}{_sentence(outlook.reason)}", style="bold")]
+    if told and not outlook.advice:
         lines.append(Text("No edit is expected to help by more than 10 %."))
     for number, advice in enumerate(outlook.advice):
         lines.append(Text(_step(advice, number, arrow)))

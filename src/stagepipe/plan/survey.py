@@ -14,6 +14,11 @@ from stagepipe.plan.model import HopPlan, Plan
 from stagepipe.plan.pace import layout_of, pace
 from stagepipe.report import HopRecord, RunRecord
 
+FEW_ITEMS = 4
+"""Fewer foretell nothing: the first of them is left out, and the rest may be as unlike."""
+
+TOO_FEW = "the source gives too few items to foretell a pace"
+
 _UNSEEN = "no item came so far in the probe"
 
 
@@ -25,6 +30,7 @@ def outlook_of(
     workers = tuple(process.workers for process in plan.processes)
     room = Room(machine, plan.memory_bytes)
     now = pace(layout_of(workers), costs, machine)
+    enough = record.items_in >= FEW_ITEMS
     return words.Outlook(
         name=plan.name,
         config_sha256=plan.config_sha256,
@@ -33,16 +39,16 @@ def outlook_of(
         stages=_stages(plan, record, costs, room),
         hops=_hops(plan, record, seen),
         memory=words.Memory(now.memory_bytes, plan.memory_bytes),
-        items_per_s=now.items_per_s,
-        limited_by=now.limited_by,
-        reason=why(costs, workers, room),
+        items_per_s=now.items_per_s if enough else 0.0,
+        limited_by=now.limited_by if enough else "",
+        reason=why(costs, workers, room) if enough else TOO_FEW,
         fusions=tuple(
             words.Fusion(each.name, each.into, int(each.saved_ns), each.per_s, each.why_not)
-            for each in each_fusion(costs, workers, room)
+            for each in (each_fusion(costs, workers, room) if enough else ())
         ),
         advice=tuple(
             words.Advice(step.edits, step.words, step.before_per_s, step.after_per_s)
-            for step in advise(costs, workers, room)
+            for step in (advise(costs, workers, room) if enough else ())
         ),
         chosen=chosen,
     )

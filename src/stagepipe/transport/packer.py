@@ -122,7 +122,7 @@ class Packer:
             counts.pipe += 1
             counts.inline_bytes += len(data)
             return packet
-        if len(buffers) == 1 and buffers[0].lease < 0 and not policy.force_shared:
+        if len(buffers) == 1 and not policy.force_shared:
             one = self._pack_one(buffers[0], head)
             if one is not None:
                 return one
@@ -150,6 +150,8 @@ class Packer:
             counts.pipe += 1
             counts.inline_bytes += nbytes + len(data)
             return packet
+        if buffer.lease >= 0:
+            return self._pass_one(buffer, head, flags)
         arena, block, bytes_ = self._block(nbytes)
         encoder.copy(buffer, bytes_)
         packet = pack(Kind.ITEM, head, descriptors=[(arena, flags, 0, block, 0, nbytes)], pickle=data)
@@ -157,6 +159,24 @@ class Packer:
         counts.shared_memory += 1
         counts.copied_bytes += nbytes
         counts.inline_bytes += len(data)
+        return packet
+
+    def _pass_one(self, buffer: Buffer, head: Head, flags: int) -> bytearray | None:
+        """The same for one that lies in a block; None if it must be copied."""
+        encoder, counts = self._encoder, self._counts
+        box = encoder.leases[buffer.lease]
+        token = box[0].token
+        shared = None if token is None else self._memory.pass_on(box, token)
+        if token is None or shared is None:
+            return None
+        self.carried.append(token)
+        arena, block = token
+        descriptor = (arena, flags | SHARED if shared else flags, 0, block, buffer.start, buffer.nbytes)
+        packet = pack(Kind.ITEM, head, descriptors=[descriptor], pickle=encoder.pickle)
+        self.way, self.block_bytes = Way.ZERO_COPY, buffer.nbytes
+        counts.shared_memory += 1
+        counts.zero_copy_bytes += buffer.nbytes
+        counts.inline_bytes += len(encoder.pickle)
         return packet
 
     def _refuse(self, head: Head) -> None:
