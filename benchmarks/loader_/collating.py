@@ -1,4 +1,4 @@
-"""A batch of prepared samples: stagepipe's source and its stages, named by dotted path. In its workers."""
+"""A batch of prepared samples: stagepipe's stages, named by dotted path, which run in its workers; its configs."""
 
 from __future__ import annotations
 
@@ -12,38 +12,6 @@ import stagepipe
 from loader_.samples import KEPT, prepared
 
 Sample = dict[str, Any]
-
-
-class Own:
-    """Prepared samples in the source's own memory: the transport copies each into shared memory, Batch copies again."""
-
-    def __init__(self, side: int, count: int) -> None:
-        """`count` samples an epoch."""
-        self._samples, self._count = list(prepared(side)), count
-
-    def __len__(self) -> int:
-        """How many samples an epoch has."""
-        return self._count
-
-    def __getitem__(self, position: int) -> Sample:
-        """A view, and the position as label."""
-        return {"image": self._samples[position % KEPT], "label": position}
-
-
-class Chest:
-    """One item an epoch: all prepared samples, so that they lie in shared memory before the first is asked for."""
-
-    def __init__(self, side: int) -> None:
-        """Make them."""
-        self._samples = list(prepared(side))
-
-    def __len__(self) -> int:
-        """One."""
-        return 1
-
-    def __getitem__(self, position: int) -> list[NDArray[np.float32]]:
-        """All of them."""
-        return self._samples
 
 
 def unpack(samples: list[NDArray[np.float32]], count: int) -> Iterator[Sample]:
@@ -94,7 +62,7 @@ def config(name: str, side: int, batch: int, count: int) -> dict[str, Any]:
     """The pipeline of the contestant `name`."""
     here, size = "loader_.collating", {"side": side, "batch": batch}
     collate = {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": batch}}
-    chest = {"uses": f"{here}.Chest", "with": {"side": side}}
+    chest = {"uses": "loader_.samples.Chest", "with": {"side": side}}
     unpacked = {"name": "unpack", "uses": f"{here}.unpack", "with": {"count": count}}
     numbers = {"uses": range(count // batch)}
     return {
@@ -102,7 +70,7 @@ def config(name: str, side: int, batch: int, count: int) -> dict[str, Any]:
         **{
             "stagepipe Batch": {"source": chest, "stages": [unpacked, collate]},
             "stagepipe Batch, samples copied": {
-                "source": {"uses": f"{here}.Own", "with": {"side": side, "count": count}},
+                "source": {"uses": "loader_.samples.Own", "with": {"side": side, "count": count}},
                 "stages": [collate],
             },
             "stagepipe in place": {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from itertools import islice
+from typing import Any, Protocol
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
-from loader_.samples import Place, Places
+from loader_.contest import Workers
+from loader_.datasets import Places
 from stagepipe.report import Report
 from stagepipe.torch import Loader
 
@@ -60,17 +61,8 @@ def _in_short(report: Report) -> Iterator[str]:
         phases = hop.phases
         named = ((name.removesuffix("_ns"), getattr(phases, name).p50) for name in phases.__struct_fields__)
         listed = ", ".join(f"{name} {ns / 1000:.0f}" for name, ns in named)
-        yield f"{hop.from_} -> {hop.to}: cost p50 {hop.cost_ns.p50 / 1000:.0f} us ({listed})"
+        yield f"{hop.source} -> {hop.target}: cost p50 {hop.cost_ns.p50 / 1000:.0f} us ({listed})"
     yield report.verdict.sentence
-
-
-@dataclass(frozen=True)
-class Workers:
-    """How a DataLoader is set up, beside what it loads. Persistent, everything else as it comes."""
-
-    count: int
-    prefetch: int = 2
-    context: Literal["fork", "spawn"] = "fork"
 
 
 class TorchLoader:
@@ -111,6 +103,23 @@ class TorchLoader:
         return []
 
 
-def dataset_items(places: Iterator[Place], dataset: Dataset[Batch]) -> Iterator[Batch]:
-    """A dataset's samples one after another, in this process."""
-    return (dataset[place] for place in places)  # type: ignore[index]  # Dataset's key is typed as int nowhere
+class InProcess:
+    """A dataset's samples, one after another in this process: what the others' first epoch is held against."""
+
+    def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None) -> None:
+        """`batch` None: samples come one by one."""
+        self._dataset: Any = dataset  # its key is a place
+        self._items, self._batch = items, batch
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """Batches, or samples."""
+        samples: Iterator[Batch] = (self._dataset[number, position] for position in range(self._items))
+        while together := list(islice(samples, self._batch or 1)):
+            yield default_convert(together[0]) if self._batch is None else default_collate(together)
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def told(self) -> list[str]:
+        """Nothing."""
+        return []

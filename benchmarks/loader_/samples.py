@@ -1,18 +1,14 @@
-"""Prepared samples, and the order in which a DataLoader asks for them. In every process of a contestant."""
+"""Prepared samples and inputs, and stagepipe's sources of them. In its workers, where torch is not wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, Sampler
 
 from loader_.job import SEED
 
-Place = tuple[int, int]
-"""(epoch, position in the epoch's order): what stagepipe's source knows of an item, and its draws follow from."""
 KEPT = 64
 """Prepared samples. They come again and again, so that making them is not measured."""
 
@@ -24,32 +20,49 @@ def prepared(side: int) -> NDArray[np.float32]:
     return samples
 
 
-class Places(Sampler[Place]):
-    """The positions 0 ... count - 1 of an epoch. The dataset knows which file stands at which position."""
+class Own:
+    """Prepared samples in the source's own memory: the transport copies each into shared memory, Batch copies again."""
 
-    def __init__(self, count: int) -> None:
-        """Of the first epoch; set `epoch` before each."""
-        self.epoch, self._count = 0, count
+    def __init__(self, side: int, count: int) -> None:
+        """`count` samples an epoch."""
+        self._samples, self._count = list(prepared(side)), count
 
     def __len__(self) -> int:
-        """How many there are."""
+        """How many samples an epoch has."""
         return self._count
 
-    def __iter__(self) -> Iterator[Place]:
-        """Of `epoch`."""
-        epoch = self.epoch
-        return ((epoch, position) for position in range(self._count))
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """A view, and the position as label."""
+        return {"image": self._samples[position % KEPT], "label": position}
 
 
-class Prepared(Dataset[dict[str, Any]]):
-    """Prepared samples as tensors; a fork of the process has them without a copy."""
+class Chest:
+    """One item an epoch: all prepared samples, so that they lie in shared memory before the first is asked for."""
 
     def __init__(self, side: int) -> None:
         """Make them."""
-        import torch
+        self._samples = list(prepared(side))
 
-        self._samples = torch.from_numpy(prepared(side))
+    def __len__(self) -> int:
+        """One."""
+        return 1
 
-    def __getitem__(self, place: Place) -> dict[str, Any]:
-        """A view, and the position as label."""
-        return {"image": self._samples[place[1] % KEPT], "label": place[1]}
+    def __getitem__(self, position: int) -> list[NDArray[np.float32]]:
+        """All of them."""
+        return self._samples
+
+
+class Numbers:
+    """Inputs of the models: the position, everywhere."""
+
+    def __init__(self, count: int, inputs: int) -> None:
+        """`count` an epoch, float32 (1, inputs) each."""
+        self._count, self._inputs = count, inputs
+
+    def __len__(self) -> int:
+        """How many inputs an epoch has."""
+        return self._count
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """What `datasets.ThreeModels` begins with."""
+        return {"features": np.full((1, self._inputs), position, np.float32), "label": position}

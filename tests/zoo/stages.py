@@ -216,6 +216,14 @@ def hosted(item: int) -> Any:
     return to_host(torch.full((100_000,), float(item)))
 
 
+def on_the_gpu(item: int) -> Any:
+    """A tensor on the one GPU that the worker sees."""
+    import torch
+
+    assert torch.cuda.device_count() == 1
+    return torch.full((100_000,), float(item), device="cuda")
+
+
 def touched(item: dict[str, Any]) -> dict[str, Any]:
     """A new array of the same size."""
     return {**item, "image": item["image"] + np.uint8(1)}

@@ -87,37 +87,52 @@ def costs_of(plan: Plan, record: RunRecord, seen: Mapping[str, Glimpse]) -> Cost
         for hop, freight in zip(outward, carrying, strict=True)
     ]
     processes = []
-    before: ProcessPlan | None = None
     for number, process in enumerate(plan.processes):
         own = [stages[stage.name] for stage in process.stages]
-        work_ns = sum(run_ns(stage, process) * stage.items for stage in own) / items
+        told = _told(seen.get(process.name, Glimpse()), sum(outward[number].messages.values()), items)
         sides_ns = hops[number].send_ns + (hops[number - 1].receive_ns if number else 0.0)
-        loop_ns = _LOOP_NS * own[0].items / items
-        call_ns = _CALL_NS * sum(stage.items for stage in own) / items
-        sent, told = sum(outward[number].messages.values()), seen.get(process.name, Glimpse())
-        measured_ns = _an_item_ns(told.last_cpu_ns, told.cpu_ns, sent) / items
-        delay_ns = _an_item_ns(told.last_delay_ns, told.delay_ns, sent) / items
-        undisturbed = _undisturbed(work_ns, delay_ns, max(measured_ns - sides_ns, 0.0))
-        work_ns *= undisturbed
-        all_ns = work_ns + call_ns + loop_ns + sides_ns
-        processes.append(
-            ProcessCost(
-                name=process.name,
-                last=process.stages[-1].name,
-                run_ns=work_ns,
-                undisturbed=undisturbed,
-                call_ns=call_ns,
-                loop_ns=loop_ns,
-                cpu_ns=_likely_cpu_ns(measured_ns, all_ns, _passed_ns(own[0]) / items),
-                memory_bytes=own[0].pss_bytes,
-                alone=process.role is not Role.STAGE,
-                unfusable=unfusable(process, before, plan),
-                own_threads=process.threads is not None,
-                most_workers=None if process.cpus is None else len(process.cpus),
-            )
-        )
-        before = process
+        processes.append(_process(number, plan, own, told, items=items, sides_ns=sides_ns))
     return Costs(tuple(processes), tuple(hops))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the kernel said of a process, an item of the source; 0 where nothing is known."""
+
+    cpu_ns: float
+    delay_ns: float
+
+
+def _told(seen: Glimpse, sent: int, items: int) -> _Told:
+    cpu_ns = _all_items_ns(seen.last_cpu_ns, seen.cpu_ns, sent)
+    return _Told(cpu_ns / items, _all_items_ns(seen.last_delay_ns, seen.delay_ns, sent) / items)
+
+
+def _process(
+    number: int, plan: Plan, own: Sequence[StageRecord], told: _Told, *, items: int, sides_ns: float
+) -> ProcessCost:
+    """The cost of process `number`, whose stages' records are `own`."""
+    process = plan.processes[number]
+    work_ns = sum(run_ns(stage, process) * stage.items for stage in own) / items
+    undisturbed = _undisturbed(work_ns, told.delay_ns, max(told.cpu_ns - sides_ns, 0.0))
+    loop_ns = _LOOP_NS * own[0].items / items
+    call_ns = _CALL_NS * sum(stage.items for stage in own) / items
+    all_ns = work_ns * undisturbed + call_ns + loop_ns + sides_ns
+    passed_ns = max(own[0].wall_ns - own[0].starting_ns, 0) / items
+    return ProcessCost(
+        name=process.name,
+        last=process.stages[-1].name,
+        run_ns=work_ns * undisturbed,
+        call_ns=call_ns,
+        loop_ns=loop_ns,
+        cpu_ns=_likely_cpu_ns(told.cpu_ns, all_ns, passed_ns),
+        memory_bytes=own[0].pss_bytes,
+        undisturbed=undisturbed,
+        alone=process.role is not Role.STAGE,
+        unfusable=unfusable(process, plan.processes[number - 1] if number else None, plan),
+        own_threads=process.threads is not None,
+        most_workers=None if process.cpus is None else len(process.cpus),
+    )
 
 
 def _likely_cpu_ns(measured_ns: float, work_ns: float, passed_ns: float) -> float:
@@ -132,10 +147,6 @@ def _undisturbed(run_ns: float, delay_ns: float, cpu_ns: float) -> float:
     if run_ns <= 0:
         return 1.0
     return max(run_ns - delay_ns, min(run_ns, cpu_ns)) / run_ns
-
-
-def _passed_ns(stage: StageRecord) -> int:
-    return max(stage.wall_ns - stage.starting_ns, 0)
 
 
 def unfusable(process: ProcessPlan, before: ProcessPlan | None, plan: Plan) -> str:
@@ -203,7 +214,7 @@ def run_ns(stage: StageRecord, process: ProcessPlan) -> float:
     return typical_ns(stage.run)
 
 
-def _an_item_ns(last_ns: int, told_ns: Sequence[int], sent: int) -> float:
+def _all_items_ns(last_ns: int, told_ns: Sequence[int], sent: int) -> float:
     """What grew to `last_ns`, as if it had done so from the first item on: by the items behind one that was told of.
 
     That is the last one told of, or of few the second: a process's first pays for what is loaded late. 0 if nothing is

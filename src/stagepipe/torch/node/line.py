@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import msgspec
 
@@ -37,17 +38,28 @@ class Line:
             connected.close()
             message = f"process {self.pid} of user {uid} is at the other end of the ranks' socket, and this is user "
             raise RunError(f"{message}{os.getuid()}; all ranks of a machine must run as the same user")
-        connected.settimeout(_SEND_S)
+        connected.setblocking(False)  # two threads use it: neither may set a timeout for the other
         self.fd = connected.fileno()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
-        """False if the other side is gone."""
+        """False if the other side is gone, or takes nothing for ten seconds."""
         data = encode(message)
-        try:
-            socket.send_fds(self._socket, [data], fds) if fds else self._socket.sendall(data)
-        except OSError:
-            return False
-        return True
+        deadline = monotonic() + _SEND_S
+        while True:
+            try:
+                socket.send_fds(self._socket, [data], fds)
+            except BlockingIOError:
+                if not self._ready(select.POLLOUT, deadline - monotonic()):
+                    return False
+            except OSError:
+                return False
+            else:
+                return True
+
+    def _ready(self, event: int, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self.fd, event)
+        return timeout_s > 0 and bool(poll.poll(timeout_s * 1000))
 
     def hand(self, fds: Sequence[int]) -> bool:
         """Send descriptors, any number of them."""
@@ -56,15 +68,14 @@ class Line:
 
     def receive(self, timeout_s: float) -> tuple[Message | None, list[int]]:
         """The next message and its descriptors; None when the other side is gone. TimeoutError."""
-        self._socket.settimeout(timeout_s)
+        if timeout_s and not self._ready(select.POLLIN, timeout_s):
+            raise TimeoutError
         try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, _LARGEST, _FDS)
-        except TimeoutError:
-            raise
+            data, fds, flags, _ = socket.recv_fds(self._socket, _LARGEST, _FDS, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError as error:
+            raise TimeoutError from error
         except OSError:
             return None, []
-        finally:
-            self._socket.settimeout(_SEND_S)
         if not data:
             return None, []
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
@@ -126,7 +137,7 @@ class Ear:
                 if message is None:
                     return False
                 self._heard(line, message)
-        except (BlockingIOError, TimeoutError):
+        except TimeoutError:
             return not ended
         except RunError:
             return False

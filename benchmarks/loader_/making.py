@@ -1,0 +1,46 @@
+"""How each contestant is started. In its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from loader_ import collating, images, models
+from loader_.contest import COLLATE, DATALOADERS, HANDED, MODELS, QUICKSTART, REFERENCE, SHARED, WAYS
+from loader_.datasets import Images, Prepared, ThreeModels
+from loader_.feeds import Feed, InProcess, Stagepipe, TorchLoader
+from loader_.job import Job
+from stagepipe.torch import Loader
+
+
+def make(job: Job) -> Feed:
+    """The contestant that the job names; its workers may be started by the first epoch only."""
+    return _MAKERS[job.part](job)
+
+
+def _collate(job: Job) -> Feed:
+    if job.contestant.startswith("stagepipe"):
+        return Stagepipe(Loader(collating.config(job.contestant, job.side, job.batch, job.items)))
+    return _dataloader(job, Prepared(job.side), job.batch)
+
+
+def _quickstart(job: Job) -> Feed:
+    if job.contestant.startswith("stagepipe"):
+        edits = images.overrides(job.contestant, job.images, job.side, job.batch)
+        return Stagepipe(Loader(images.CONFIG, edits, limit=job.items))
+    return _dataloader(job, Images(job.images, job.side), job.batch)
+
+
+def _models(job: Job) -> Feed:
+    if job.contestant in WAYS:
+        return Stagepipe(Loader(models.config(WAYS.index(job.contestant) + 1, job.items, job.model_bytes)))
+    made_before = job.contestant in {SHARED, HANDED, REFERENCE}
+    return _dataloader(job, ThreeModels(job.model_bytes, now=made_before), None)
+
+
+def _dataloader(job: Job, dataset: Images | Prepared | ThreeModels, batch: int | None) -> Feed:
+    if job.contestant == REFERENCE:
+        return InProcess(dataset, job.items, batch)
+    return TorchLoader(dataset, job.items, batch, DATALOADERS[job.part][job.contestant])
+
+
+_MAKERS: dict[str, Callable[[Job], Feed]] = {COLLATE: _collate, QUICKSTART: _quickstart, MODELS: _models}
