@@ -8,7 +8,6 @@ Needs the `demo` extra, for the digits of scikit-learn.
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 import stagepipe
 
@@ -19,6 +18,8 @@ class Digits:
     """1,797 images of 8 x 8; a `torch.utils.data.Dataset` has the same two methods. Each worker builds its own."""
 
     def __init__(self, split: Literal["train", "test"] = "train") -> None:
+        from sklearn.datasets import load_digits  # takes seconds, which the worker of `augment` need not wait
+
         bunch = load_digits()
         part = slice(None, -TEST) if split == "train" else slice(-TEST, None)
         self.images = (bunch.images[part] / 16).astype(np.float32)

@@ -69,7 +69,7 @@ def config(name: str, side: int, batch: int, count: int) -> dict[str, Any]:
         "name": "batches",
         **{
             "stagepipe Batch": {"source": chest, "stages": [unpacked, collate]},
-            "stagepipe Batch, samples copied": {
+            "stagepipe Batch from copies": {
                 "source": {"uses": "loader_.samples.Own", "with": {"side": side, "count": count}},
                 "stages": [collate],
             },
@@ -77,7 +77,7 @@ def config(name: str, side: int, batch: int, count: int) -> dict[str, Any]:
                 "source": numbers,
                 "stages": [{"name": "build", "uses": f"{here}.Begin", "with": size}],
             },
-            "stagepipe in place, filled": {
+            "stagepipe in place filled": {
                 "source": numbers,
                 "stages": [{"name": "build", "uses": f"{here}.Fill", "with": size}],
             },

@@ -9,11 +9,11 @@ REFERENCE = "reference"
 """No contestant: the first epoch in one process, without any transport, which the others' is held against."""
 COLLATE, QUICKSTART, MODELS = PARTS = ("collate", "quickstart", "models")
 
-BATCH, COPIED = "stagepipe Batch", "stagepipe Batch, samples copied"
-IN_PLACE, FILLED = "stagepipe in place", "stagepipe in place, filled"
-PLAIN, FUSED = "stagepipe", "stagepipe fused, 2 workers"
+BATCH, COPIED = "stagepipe Batch", "stagepipe Batch from copies"
+IN_PLACE, FILLED = "stagepipe in place", "stagepipe in place filled"
+PLAIN, FUSED = "stagepipe", "stagepipe fused x 2"
 WAYS = ("stagepipe 1 way", "stagepipe 2 ways", "stagepipe 3 ways")
-SHARED, HANDED = "DataLoader 3 forked, made before", "DataLoader 3 spawned, handed over"
+SHARED, HANDED = "DataLoader 3 forked made before", "DataLoader 3 spawned handed over"
 SPAWNED = ("DataLoader 1 spawned", "DataLoader 2 spawned", "DataLoader 3 spawned")
 
 
@@ -29,11 +29,11 @@ class Workers:
 DATALOADERS: dict[str, dict[str, Workers]] = {
     COLLATE: {"DataLoader": Workers(1)},
     QUICKSTART: {
-        "DataLoader 1 worker, prefetch 2": Workers(1),
-        "DataLoader 1 worker, prefetch 4": Workers(1, prefetch=4),
-        "DataLoader 2 workers, prefetch 2": Workers(2),
-        "DataLoader 2 workers, prefetch 4": Workers(2, prefetch=4),
-        "DataLoader 2 spawned, prefetch 2": Workers(2, context="spawn"),
+        "DataLoader 1 worker prefetch 2": Workers(1),
+        "DataLoader 1 worker prefetch 4": Workers(1, prefetch=4),
+        "DataLoader 2 workers prefetch 2": Workers(2),
+        "DataLoader 2 workers prefetch 4": Workers(2, prefetch=4),
+        "DataLoader 2 spawned prefetch 2": Workers(2, context="spawn"),
     },
     MODELS: {
         **{name: Workers(count, context="spawn") for count, name in enumerate(SPAWNED, 1)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from stagepipe.report import Report
 from stagepipe.torch import Loader
 
 Batch = dict[str, Any]
+_convert: Callable[[Any], Any] = default_convert  # it has no types
 
 
 class Feed(Protocol):
@@ -115,7 +116,7 @@ class InProcess:
         """Batches, or samples."""
         samples: Iterator[Batch] = (self._dataset[number, position] for position in range(self._items))
         while together := list(islice(samples, self._batch or 1)):
-            yield default_convert(together[0]) if self._batch is None else default_collate(together)
+            yield _convert(together[0]) if self._batch is None else default_collate(together)
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -8,7 +8,7 @@ CONFIG = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 
 EDITS: dict[str, tuple[str, ...]] = {
     "stagepipe": (),
-    "stagepipe fused, 2 workers": ("stages.augment.fuse=true", "stages.decode.workers=2"),
+    "stagepipe fused x 2": ("stages.augment.fuse=true", "stages.decode.workers=2"),
 }
 """What each contestant changes in the quickstart's config: nothing; or all transforms in a process, which there is
 twice, as DataLoader does it."""

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -109,6 +111,23 @@ def test_the_png_is_a_picture_with_something_in_it(done, folder):
 def test_no_process_is_left_behind(done):
     left = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     assert not [line for line in left if "stagepipe" in line]
+
+
+def test_ctrl_c_ends_it_with_130_and_without_a_word(tmp_path):
+    running = subprocess.Popen(
+        [str(COMMAND), "bench", "--quick"],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 30
+    while not psutil.Process(running.pid).children() and time.monotonic() < until:
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the command and to what it has started
+    assert running.communicate(timeout=30) == ("", "")
+    assert running.returncode == 130
 
 
 @pytest.mark.parametrize(

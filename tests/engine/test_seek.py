@@ -99,6 +99,22 @@ def test_a_stream_that_can_be_read_only_once_refuses_the_second_epoch(inline):
             list(running)
 
 
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_pipeline_goes_on_where_its_state_was_taken(inline):
+    want = epochs(MIXED, 2)
+    with Pipeline(MIXED, inline=inline) as running:
+        assert running.epoch == 0
+        for stop in (0, 1, 5, len(want[0])):
+            running.set_epoch(0)
+            items = iter(running)
+            assert [plain(item) for item in itertools.islice(items, stop)] == want[0][:stop]
+            running.load_state_dict(running.state_dict())
+            assert [plain(item) for item in running] == want[0][stop:]
+            assert running.epoch == 1, "an epoch that has ended is followed by the next"
+        assert [plain(item) for item in running] == want[1]
+        assert running.state_dict()["rank0"] == '{"epoch":2,"items":0,"cursor":null}'
+
+
 def test_an_error_of_an_iteration_that_was_broken_off_is_void():
     """The design: errors of an older generation are void. Here item 5 fails in every epoch."""
     config = pipeline(stage(f"{BAD}.raises"), source=20, window=20)

@@ -142,3 +142,26 @@ def test_what_another_process_writes_is_read_here():
     assert board.region(1).stage(0)[StageWord.ITEMS] == 41
     assert Histogram.from_words(board.region(0).stage(0).run).count == 0
     os.close(fd)
+
+
+def test_a_seek_is_read_whole_or_not_at_all(board):
+    assert board.seek(1) is None
+    assert board.publish_seek(1, b"begin at 3")
+    assert board.seek(1) == b"begin at 3"
+    assert board.seek(2) is None
+    assert board.publish_seek(2, b"and at 7 now")
+    assert board.seek(1) is None
+    assert board.seek(2) == b"and at 7 now"
+
+
+def test_a_seek_that_is_too_long_for_the_board_is_told_another_way(board):
+    assert board.publish_seek(1, b"short")
+    assert not board.publish_seek(2, b"x" * 2000)
+    assert board.seek(1) is None
+    assert board.seek(2) is None
+
+
+def test_a_seek_that_is_written_over_while_it_is_read_is_not_taken(board):
+    board.publish_seek(1, b"a" * 100)
+    board._seek_bytes[50:60] = b"b" * 10
+    assert board.seek(1) is None

@@ -43,7 +43,7 @@ class _Yielded:
         pass
 
     def enter(self, epoch: int) -> None:
-        pass
+        self.ready.clear()  # an epoch that was broken off may have left some
 
 
 class _StageProcess(_Yielded):

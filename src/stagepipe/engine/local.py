@@ -17,7 +17,7 @@ from stagepipe.engine.recording import Sampler, record_of
 from stagepipe.plan import Plan
 from stagepipe.plan.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
-from stagepipe.runtime.consumer import Consumer
+from stagepipe.runtime.consumer import Consumer, Lent
 from stagepipe.runtime.probing import cpu_delay_ns, cpu_time_ns
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.transport import Lease
@@ -39,6 +39,10 @@ def _limits_told(plan: Plan) -> Iterator[None]:
         else:
             raise
         raise RunError(f"cannot start {workers} workers: {os.strerror(error.errno)}; {mend}") from error
+
+
+class EpochCutError(RunError):
+    """The epoch was ended from another thread, on purpose."""
 
 
 class LocalRun:
@@ -67,6 +71,8 @@ class LocalRun:
     def _guarded(self, items: Iterator[Any]) -> Iterator[Any]:
         try:
             yield from items
+        except EpochCutError:
+            raise
         except RunError as error:
             self._status, self._error = "failed", str(error)
             raise
@@ -98,6 +104,14 @@ class LocalRun:
     def cut_off(self, error: RunError) -> None:
         """End the epoch under way, from another thread: its iteration raises `error`."""
         self._supervisor.cut_off(error)
+
+    def cut(self) -> None:
+        """End the epoch under way, from another thread, because nothing more is wanted: the run has not failed."""
+        self._supervisor.cut_off(EpochCutError("nothing more is wanted of this run"))
+
+    def lend(self) -> Lent:
+        """For a caller that sends items on to other processes; before the first epoch. See `Consumer.lend`."""
+        return self._consumer.lend()
 
     def seen(self) -> dict[str, Glimpse]:
         """What the processes of a probe run have told, by their names."""

@@ -120,12 +120,16 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or the rest of the one that was loaded; work on it begins now.
 
-        An iterator of an earlier one ends its life here: going on with it raises UsageError.
+        An iterator of an earlier one ends its life here: going on with it raises UsageError. One that was never asked
+        for an item was no epoch, so code that calls `iter` only to see that it can does not lose one.
         """
-        run, begin = self._started(), self._next
-        iteration = _Iteration(self, run, begin)
-        self._iteration, self._next = iteration, Position(begin.epoch + 1)
-        return iteration
+        self._iteration = _Iteration(self, self._started(), self._next)
+        return self._iteration
+
+    def _entered(self, begin: Position) -> None:
+        """An iteration is asked for its first item: the epoch after it is next, unless something else has been said."""
+        if self._next is begin:
+            self._next = Position(begin.epoch + 1)
 
     def __len__(self) -> int:
         """How many items an epoch yields; starts the workers and waits until their stages are built, if need be.
@@ -138,6 +142,19 @@ class Pipeline:
             message = "nobody knows how many items this pipeline yields: a stream, a generator or a filter is in it"
             raise TypeError(message)
         return length
+
+    def local_run(self) -> LocalRun:
+        """The run itself, started, for whoever deals its items out to several processes. UsageError when inline."""
+        run = self._started()
+        if not isinstance(run, LocalRun):
+            message = "an inline pipeline has no memory that other processes could share; leave `inline` out"
+            raise UsageError(message)
+        return run
+
+    @property
+    def description(self) -> str:
+        """All of the config that decides what comes out, as JSON: what a state is compared by."""
+        return self._described
 
     def block_of(self, address: int, nbytes: int) -> Lease | None:
         """The lease on the block in which these bytes of a yielded item lie; None if they lie in none."""
@@ -247,7 +264,7 @@ class _Iteration:
     def __init__(self, pipeline: Pipeline, run: LocalRun | InlineRun, begin: Position) -> None:
         """Seek at once."""
         self._pipeline, self._run, self._begin = pipeline, run, begin
-        self._yielded, self._ended = 0, False
+        self._yielded, self._asked, self._ended = 0, False, False
         if isinstance(run, LocalRun) and (begin.cursor is not None or not begin.items):
             self._items = run.epoch(begin.epoch, begin.cursor)
         else:  # a state of an inline run, or for one: what was yielded is made again
@@ -268,6 +285,9 @@ class _Iteration:
 
     def __next__(self) -> Any:
         self._pipeline._check_alive(self)  # noqa: SLF001 - the other half of it
+        if not self._asked:
+            self._asked = True
+            self._pipeline._entered(self._begin)  # noqa: SLF001 - as above
         try:
             item = next(self._items)
         except StopIteration:

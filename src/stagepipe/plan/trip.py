@@ -222,6 +222,7 @@ def _start(fds: Sequence[int]) -> subprocess.Popen[bytes]:
             pass_fds=fds,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is for the caller, who ends it
         )
     except OSError as error:
         raise RunError(f"cannot measure this machine: no process can be started: {error}") from error

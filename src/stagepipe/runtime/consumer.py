@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,7 +15,17 @@ from stagepipe.runtime.gate import Meter
 from stagepipe.runtime.place import InOrder, Place, place_at
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import RECEIVE_PHASES, Recorder, Word
-from stagepipe.transport import Kind, Lease, Memory, Received, Receiver, Reorder
+from stagepipe.transport import (
+    Arena,
+    Kind,
+    Lease,
+    Memory,
+    Received,
+    Receiver,
+    Reorder,
+    make_arena,
+    make_byte_pipe,
+)
 
 _FLUSH_NS = 100_000_000
 _THIN = 512
@@ -21,6 +33,20 @@ _LOOK_EVERY, _MANY = 4, 64
 """To look at what is held takes time for each lease: at many of them it is done every few items."""
 _FEW = 4
 """Leases that any caller may hold: the item in hand, and those of the last few that are not given back yet."""
+
+
+@dataclass(frozen=True)
+class Lent:
+    """What passes delivered items on needs: the memory that they lie in, its descriptors by arena, and its upkeep.
+
+    `release_fds` are the ends that take the records of released blocks. `tick` is run in every wait.
+    """
+
+    memory: Memory
+    arena_fds: dict[int, int]
+    release_fds: dict[int, int]
+    memory_bytes: int
+    tick: Callable[[], None]
 
 
 class Consumer:
@@ -35,15 +61,8 @@ class Consumer:
         returns = {owner: ends[1] for owner, ends in resources.returns.items()}
         self._memory = Memory(None, dict(resources.arenas), returns, writable=True)
         self._rows = Recorder(self._region.receiving, len(RECEIVE_PHASES), self._region.receiving_ledger)
-        self._receiver = Receiver(
-            resources.pipes[-1].read_fd,
-            self._memory,
-            supervisor.bell,
-            self._interrupted,
-            self._rows,
-            self._tick,
-            readonly=False,
-        )
+        self._receiver = self._reading()
+        self._lent, self._thread = False, -1
         self._stretch = len(self._plan.stretches) - 1
         self._meter = Meter(supervisor.board, self._stretch, resources.bells[self._stretch])
         self._generation = 0
@@ -61,11 +80,45 @@ class Consumer:
         self.begun_ns = perf_counter_ns()
         self.ended_ns = 0
 
+    def _reading(self) -> Receiver:
+        supervisor = self._supervisor
+        return Receiver(
+            supervisor.resources.pipes[-1].read_fd,
+            self._memory,
+            supervisor.bell,
+            self._interrupted,
+            self._rows,
+            self._tick,
+            readonly=False,
+        )
+
+    def lend(self) -> Lent:
+        """For a caller that sends items on to other processes. Before the first epoch, and once.
+
+        What is delivered may then be passed on by the `Memory` of the thread that iterates, which has an arena for what
+        must be copied; and only that thread tells the owners what nobody needs any more.
+        """
+        resources, limit = self._supervisor.resources, self._plan.memory_bytes
+        number = resources.sink_number
+        resources.arenas[number], resources.returns[number] = make_arena(limit), make_byte_pipe()
+        arena = Arena(number, resources.arenas[number], limit)
+        releases = {owner: ends[1] for owner, ends in resources.returns.items()}
+        records = {**releases, number: resources.returns[number][0]}
+        self._memory = Memory(arena, dict(resources.arenas), records, writable=True)
+        self._memory.publish_live = self._publish_live
+        self._receiver.close()
+        self._receiver, self._lent = self._reading(), True
+        return Lent(self._memory, dict(resources.arenas), releases, limit, self._tick)
+
+    def _publish_live(self, nbytes: int) -> None:
+        self._region[Word.LIVE_BYTES] = nbytes
+
     def _interrupted(self) -> bool:
         return self._supervisor.failure is not None or self._supervisor.full is not None
 
     def _tick(self) -> None:
         self._memory.flush()
+        self._memory.collect()
         self._meter.flush()
         now = perf_counter_ns()
         if now - self._flushed_ns > _FLUSH_NS:
@@ -74,6 +127,8 @@ class Consumer:
 
     def flush(self) -> None:
         """Bring the counts to the board and the leases that are over to their owners."""
+        if self._lent and self._thread != threading.get_ident():
+            return  # the thread that iterates does it, and nothing of this may be done twice at a time
         self._memory.flush()
         self._rows.flush()
         self._region[Word.STARVED_NS] = self._receiver.starved_ns
@@ -159,6 +214,7 @@ class Consumer:
         self._receiver.private = nbytes > self._plan.memory_bytes // 3
 
     def _seek(self, epoch: int, cursor: Cursor) -> None:
+        self._thread = threading.get_ident()
         any_order = self._plan.any_order
         self._place = place_at(cursor, self._stretch, any_order=any_order)
         self._generation = self._supervisor.seek(cursor, epoch)
@@ -225,6 +281,7 @@ class Consumer:
     def close(self) -> None:
         """Give back what can be given back."""
         self.ended_ns = perf_counter_ns()
+        self._lent = False  # whoever iterated has stopped
         self.flush()
         self._receiver.close()
 

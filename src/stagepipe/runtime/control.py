@@ -18,9 +18,9 @@ _LINGER_MS = 2000
 class Control:
     """The worker's end of the control channel. The main thread reads `stopping` and `told`; `bell` ends its waits."""
 
-    def __init__(self, address: str, number: int) -> None:
-        """Connect to the supervisor at the zmq address `address`, as process `number`."""
-        self.bell = Bell()
+    def __init__(self, address: str, number: int, ear_fd: int) -> None:
+        """Connect to the supervisor at the zmq address `address`, as process `number`, which rings `ear_fd` too."""
+        self.bell = Bell(ear_fd)
         self.stopping = False
         self.told: Seek | None = None
         self._waiter = Waiter(None, select.EPOLLIN, self.bell)
@@ -79,6 +79,11 @@ class Control:
         command = decode_command(data)
         if isinstance(command, Stop):
             self.stopping = True
-        elif self.told is None or command.generation > self.told.generation:
-            self.told = command
+        else:
+            self.learn(command)
         self.bell.ring()
+
+    def learn(self, seek: Seek) -> None:
+        """A seek was told here, or was read from the board."""
+        if self.told is None or seek.generation > self.told.generation:
+            self.told = seek

@@ -38,10 +38,12 @@ class Gate:
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
         """Begin a generation at item `start`."""
-        self._generation, self._consumed, self._item_bytes = generation, start, 0.0
+        self._generation, self._consumed = generation, start
         self._window, self._roomy = window, roomy_window
-        # A slow start: what an item will take is known only when some have come through.
-        self._grown = self._room = min(_SLOW_START, window)
+        # A slow start: what an item will take is known only when some have come through, now or in an epoch before.
+        self._grown = self._room = min(max(_SLOW_START, self._grown), max(window, roomy_window))
+        if self._grown <= _SLOW_START:
+            self._room = min(_SLOW_START, window)
 
     def admits(self, number: int) -> bool:
         """Whether item `number` may enter now. One may always enter an empty stretch."""

@@ -29,6 +29,7 @@ class Launch:
     arena_fds: Mapping[int, int]
     return_fds: Mapping[int, int]
     bell_fds: Mapping[int, int]  # of the stretches that it feeds or consumes
+    ear_fd: int  # rings when there is a seek
     board_fd: int
     layout: Layout
     life_fd: int
@@ -47,7 +48,14 @@ class Launch:
     @property
     def fds(self) -> list[int]:
         """All descriptors to be inherited."""
-        own = [self.out_fd, self.board_fd, self.life_fd, *self.arena_fds.values(), *self.return_fds.values()]
+        own = [
+            self.out_fd,
+            self.ear_fd,
+            self.board_fd,
+            self.life_fd,
+            *self.arena_fds.values(),
+            *self.return_fds.values(),
+        ]
         own += self.bell_fds.values()
         return own if self.in_fd is None else [self.in_fd, *own]
 

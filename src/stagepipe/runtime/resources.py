@@ -31,6 +31,7 @@ class Resources:
     arenas: dict[int, int] = field(default_factory=dict)
     returns: dict[int, tuple[int, int]] = field(default_factory=dict)
     bells: list[Bell] = field(default_factory=list)
+    ears: dict[int, Bell] = field(default_factory=dict)
     board_fd: int = -1
     layout: Layout = field(default_factory=lambda: Layout(0, ()))
 
@@ -55,6 +56,7 @@ class Resources:
         for place in self.places:
             self.arenas[place.number] = make_arena(plan.memory_bytes)
             self.returns[place.number] = make_byte_pipe()
+            self.ears[place.number] = Bell()
         self.bells = [Bell() for _ in plan.stretches]
 
     @property
@@ -93,10 +95,10 @@ class Resources:
         """Close every descriptor."""
         for pipe in self.pipes:
             pipe.close()
-        for bell in self.bells:
+        for bell in (*self.bells, *self.ears.values()):
             bell.close()
         fds = [self.board_fd, *self.arenas.values(), *(fd for ends in self.returns.values() for fd in ends)]
         for fd in fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self.pipes, self.bells, self.arenas, self.returns, self.board_fd = [], [], {}, {}, -1
+        self.pipes, self.bells, self.ears, self.arenas, self.returns, self.board_fd = [], [], {}, {}, {}, -1

@@ -24,7 +24,7 @@ from stagepipe.runtime.control import Control
 from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.launch import Launch, read_launch
-from stagepipe.runtime.messages import Failed, Full, Ready
+from stagepipe.runtime.messages import Failed, Full, Ready, Seek, decode_command
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.roles import Ends, HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
@@ -211,6 +211,9 @@ class Worker:
 
     def _entered(self, role: Roles) -> bool:
         """Enter the generation in force; False while its seek is not known yet."""
+        generation = self._board.generation
+        if generation != self._generation:
+            self._look_for_seek(generation)
         told = self._control.told
         if told is not None and told.generation > self._generation:
             self._generation = told.generation
@@ -219,6 +222,12 @@ class Worker:
                 stage.enter(told.epoch)
             role.enter(told)
         return self._void_generation < self._generation == self._board.generation
+
+    def _look_for_seek(self, generation: int) -> None:
+        data = self._board.seek(generation)
+        seek = None if data is None else decode_command(data)
+        if isinstance(seek, Seek):
+            self._control.learn(seek)
 
     def _await_stop(self) -> None:
         self._flush(perf_counter_ns())
@@ -331,7 +340,7 @@ def main() -> NoReturn:
     if plan.cpus is not None:
         os.sched_setaffinity(0, plan.cpus)
     threading.current_thread().name = f"{plan.name}/{launch.worker}"
-    control = Control(launch.address, launch.number)
+    control = Control(launch.address, launch.number, launch.ear_fd)
     worker = Worker(launch, control)
     try:
         worker.run()

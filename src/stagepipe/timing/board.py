@@ -1,6 +1,6 @@
 """The board: one shared page of counters for all processes of a run. Every word has one writer, so there is no lock.
 
-Layout, in 8-byte words: the run's own words, then a region for each process: its words (`Word`), then for each of its
+Layout, in 8-byte words: the run's own words and the seek in force, then a region for each process: its words (`Word`), then for each of its
 stages the words of `StageWord`, a histogram of run times and the slowest items, then the histograms and the ledgers
 of its sending and of its receiving side. The run's own words end with the rule of each hop, which the supervisor may
 change while it runs. Progress words carry the generation in which they were written; one of an older generation is
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -24,6 +25,9 @@ from stagepipe.timing.ledger import LEDGER_WORDS, Ledger
 GENERATION = 0
 """Run word: the generation in force. The supervisor writes it."""
 _RUN_WORDS = 8
+_SEEK_WORDS = 128
+"""For the seek in force: its generation, its length and check, its bytes. A plain one has less than a hundred."""
+_SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
 _STRETCH_WORDS = 8  # a cache line for each stretch, though it has two writers: they write rarely
 _CONSUMED, _AWAITED = 0, 4
 _COUNT_BITS = 40
@@ -99,7 +103,7 @@ class Layout:
 
     def rule(self, hop: int) -> int:
         """The word of a hop's rule."""
-        return _RUN_WORDS + _STRETCH_WORDS * self.stretches + hop
+        return _RUN_WORDS + _SEEK_WORDS + _STRETCH_WORDS * self.stretches + hop
 
     @property
     def words(self) -> int:
@@ -120,6 +124,8 @@ class Board:
         self._map = mmap.mmap(fd, layout.words * 8)
         self.words = memoryview(self._map).cast("Q")
         self.array: NDArray[np.uint64] = np.frombuffer(self._map, np.uint64)
+        begin = 8 * (_RUN_WORDS + 2)
+        self._seek_bytes = memoryview(self._map)[begin : begin + _SEEK_BYTES]
         self._live = [layout.offset(p) + Word.LIVE_BYTES for p in range(len(layout.stages))]
 
     @property
@@ -130,6 +136,26 @@ class Board:
     @generation.setter
     def generation(self, value: int) -> None:
         self.words[GENERATION] = value
+
+    def publish_seek(self, generation: int, data: bytes) -> bool:
+        """Leave the seek of a generation for all to read, before it is in force; False if it is too long for that."""
+        words = self.words
+        words[_RUN_WORDS] = 0  # what is read from here on is not whole
+        if len(data) > _SEEK_BYTES:
+            return False
+        self._seek_bytes[: len(data)] = data
+        words[_RUN_WORDS + 1] = zlib.crc32(data) << 32 | len(data)
+        words[_RUN_WORDS] = generation
+        return True
+
+    def seek(self, generation: int) -> bytes | None:
+        """The seek of a generation; None if it is not here, or not here any more."""
+        words = self.words
+        if words[_RUN_WORDS] != generation:
+            return None
+        about = words[_RUN_WORDS + 1]
+        data = bytes(self._seek_bytes[: about & 0xFFFF])
+        return data if zlib.crc32(data) == about >> 32 and words[_RUN_WORDS] == generation else None
 
     def live_bytes(self) -> int:
         """Shared memory in use in all arenas."""
@@ -162,7 +188,7 @@ class Board:
         self.words[self._stretch(stretch) + _AWAITED] = 0 if count is None else generation << _COUNT_BITS | count
 
     def _stretch(self, stretch: int) -> int:
-        return _RUN_WORDS + _STRETCH_WORDS * stretch
+        return _RUN_WORDS + _SEEK_WORDS + _STRETCH_WORDS * stretch
 
     def _progress(self, stretch: int, word: int, generation: int) -> int | None:
         value = self.words[self._stretch(stretch) + word]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from stagepipe.core import UsageError
 from stagepipe.engine import Pipeline
 from stagepipe.plan import Even
 from stagepipe.report import Report
+from stagepipe.torch.node import SharedPipeline, World
 from stagepipe.torch.tensors import to_tensors
 from stagepipe.torch.transfer import Transfer
 
@@ -33,6 +34,11 @@ class Loader:
         device: where the tensors of what is yielded are to be.
         limit: an epoch is the first so many items of the source.
         inline: all stages run in this process.
+        share: `"node"`: the ranks of a machine share one pipeline, which the first of them owns; item k of an epoch
+            goes to the k % local_world_size th. `even` then also says what becomes of the last ones.
+        local_rank: which of this machine's ranks this is. It, local_world_size, rank and world_size are what
+            `torchrun` has set where they are left out.
+        local_world_size: how many ranks this machine has.
 
     NumPy arrays come as tensors of the same shape and dtype over the same shared memory, without a copy. They are the
     caller's own and writable, and a block of memory is used again when the last tensor over it is gone. A caller that
@@ -45,7 +51,8 @@ class Loader:
     [tensor([0, 1, 2]), tensor([3, 4, 5])]
 
     Raises ConfigError with all the config's problems at once; while iterating, RunError when the run fails, and
-    UsageError where another iteration of this loader has begun since.
+    UsageError where another iteration of this loader has begun since. With `share`, also RunError that names the rank
+    that did not come, has closed its loader, or is gone.
     """
 
     def __init__(  # noqa: PLR0913 - each is the user's to choose
@@ -60,9 +67,16 @@ class Loader:
         device: torch.device | str | int | None = None,
         limit: int | None = None,
         inline: bool = False,
+        share: Literal["node"] | None = None,
+        local_rank: int | None = None,
+        local_world_size: int | None = None,
     ) -> None:
         """Check the config; nothing is started before the first iteration, or `with`."""
-        if isinstance(config, Pipeline):
+        self.pipeline: Pipeline | SharedPipeline
+        if share is not None:
+            world = _world(share, rank, world_size, local_rank, local_world_size)
+            self.pipeline = _shared(world, config, overrides, even=even, limit=limit, inline=inline)
+        elif isinstance(config, Pipeline):
             chosen = (tuple(overrides), rank, world_size, even, limit, inline)
             if chosen != ((), 0, 1, None, None, False):
                 message = "a Pipeline has its overrides, rank, world_size, even, limit and inline; say them there"
@@ -133,6 +147,23 @@ class Loader:
         """Close it."""
         self._transfer.close()
         self.pipeline.__exit__(kind, error, trace)
+
+
+def _world(share: str, rank: int, world_size: int, local_rank: int | None, local_world_size: int | None) -> World:
+    if share != "node":
+        message = f"share={share!r}; give 'node' (one pipeline for all ranks of a machine) or None (one for each rank)"
+        raise UsageError(message)
+    return World.of(rank, world_size, local_rank, local_world_size)
+
+
+def _shared(
+    world: World, config: Any, overrides: Sequence[str], *, even: Even | None, limit: int | None, inline: bool
+) -> SharedPipeline:
+    if isinstance(config, Pipeline) or inline:
+        message = "share='node' makes the pipeline, in processes, on the first rank alone: pass the config, not "
+        raise UsageError(message + ("inline=True" if inline else "a Pipeline"))
+    pipeline = Pipeline(config, overrides, limit=limit, rank=world.machine, world_size=world.machines, even=even)
+    return SharedPipeline(pipeline, world)
 
 
 class _Items:

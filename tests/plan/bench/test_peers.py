@@ -37,9 +37,9 @@ def test_an_array_of_another_size_is_noticed():
 
 
 def test_a_producer_that_died_is_named(monkeypatch):
-    monkeypatch.setattr("stagepipe.plan.bench.peers.DEADLINE_S", 1.0)
     with Peer("Queue", 64) as peer:
         peer.measure(64, 1)
+        monkeypatch.setattr("stagepipe.plan.bench.peers.DEADLINE_S", 0.5)
         peer._process.kill()
         peer._process.join()
         with pytest.raises(RunError, match="multiprocessing's Queue"):

@@ -13,7 +13,9 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from time import thread_time_ns
@@ -52,6 +54,27 @@ def check(name: str, received: Item, expected: Bytes) -> None:
         raise RunError(f"{name} delivered {np.count_nonzero(data != expected)} of {expected.size} bytes wrong")
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is started in here inherits a blocked SIGINT: Ctrl-C is for the caller, who ends the process.
+
+    For the caller it is put off until the process has all that it needs to begin: half started, it would complain.
+    """
+    resource_tracker.ensure_running()  # it would unblock the signal again
+    came: list[int] = []
+    put_off = threading.current_thread() is threading.main_thread()  # in which alone Python sees signals
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if put_off else None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if put_off:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if came:
+        raise KeyboardInterrupt
+
+
 class Peer:
     """A mechanism with its producer. A context manager.
 
@@ -69,9 +92,14 @@ class Peer:
         self._process = _SPAWN.Process(
             target=serve, args=(name, most_bytes, asked, self._consumer.channel), daemon=True
         )
-        self._process.start()
-        asked.close()
-        self._consumer.started()
+        try:
+            with _uninterrupted():
+                self._process.start()
+            asked.close()
+            self._consumer.started()
+        except BaseException:  # interrupted: it must not meet channels that are gone
+            self._end()
+            raise
 
     def __enter__(self) -> Self:
         """The peer itself."""
@@ -79,11 +107,14 @@ class Peer:
 
     def __exit__(self, *_: object) -> None:
         """End the producer."""
-        self._process.kill()
-        self._process.join()
-        self._process.close()
+        self._end()
         self._asking.close()
         self._consumer.close()
+
+    def _end(self) -> None:
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
 
     def measure(self, nbytes: int, count: int) -> list[int]:
         """What each of `count` messages with so many bytes cost, in ns. RunError if one does not come or is wrong."""
@@ -216,7 +247,6 @@ _CONSUMERS: dict[str, Callable[[], Any]] = {
 
 def serve(name: str, most_bytes: int, asked: Connection, channel: Any) -> None:
     """In the spawned process: send what is asked for, one message at a time, and tell what each cost, in ns."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller ends this process
     whole, work = make_bytes(most_bytes), np.zeros(WORK_BYTES, np.uint8)
     send = {"Pipe": channel_send, "Queue": queue_put, "SharedMemory": segment_send}[name]
     while True:

@@ -85,7 +85,7 @@ def _figure(bench: Bench) -> Any:
         )
     _mark_crossover(axes, bench)
     _label(axes, bench)
-    axes.legend(loc="upper left", fontsize=9, framealpha=1, edgecolor="white")
+    axes.legend(loc="upper left", fontsize=8, framealpha=1, edgecolor="white")
     return figure
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import fcntl
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -68,17 +68,15 @@ class OwnPlace:
 class PipePlace:
     """Another rank's: a packet pipe of its own. What lies in shared memory is passed on where it lies."""
 
-    def __init__(self, lent: Lent, wanted: Callable[[], bool], tick: Callable[[], object]) -> None:
-        """`wanted` and `tick` are asked and run while the pipe is full."""
+    def __init__(self, lent: Lent, wanted: Callable[[], bool]) -> None:
+        """`wanted` is asked while the pipe is full."""
         self.ends: PipeEnds = make_pipe(AHEAD)
         with suppress(OSError):  # where pipes in packet mode are sockets, more items wait
             fcntl.fcntl(self.ends.write_fd, fcntl.F_SETPIPE_SZ, AHEAD * 4096)
         self.bell = Bell()
         rows = Recorder(np.zeros(len(SEND_PHASES) * WORDS, np.uint64), len(SEND_PHASES))
         policy = Policy(_THRESHOLD_BYTES)
-        self._sender = Sender(
-            self.ends.write_fd, lent.memory, policy, self.bell, lambda: not wanted(), rows, lambda: _run(tick)
-        )
+        self._sender = Sender(self.ends.write_fd, lent.memory, policy, self.bell, lambda: not wanted(), rows, lent.tick)
 
     def send(self, ask: int, number: int, cursor: bytes | None, box: list[Any]) -> bool:
         """See `Place`. The cursor goes with the item: it may be longer than a packet's head allows."""
@@ -104,17 +102,18 @@ class Dealer:
         self.own = OwnPlace(lambda: table.wants(0), self._tick)
         self.others: list[PipePlace] = []
         for rank in range(1, ranks):
-            self.others.append(PipePlace(lent, self._wanted_by(rank), self._tick))
+            self.others.append(PipePlace(lent, self._wanted_by(rank)))
         self._places: list[Place] = [self.own, *self.others]
-        self._tell_failed: Callable[[int, Failed], object] = _nobody
+        self._tell_failed: Callable[[int, Failed], object]
+        self._tell_length: Callable[[int | None], object]
         self._thread = threading.Thread(target=self._serve, name="stagepipe-dealer", daemon=True)
 
     def _wanted_by(self, rank: int) -> Callable[[], bool]:
         return lambda: self._table.wants(rank)
 
-    def start(self, tell_failed: Callable[[int, Failed], object]) -> None:
-        """Begin; `tell_failed` is told of each rank's iteration that ends with an error."""
-        self._tell_failed = tell_failed
+    def start(self, tell_length: Callable[[int | None], object], tell_failed: Callable[[int, Failed], object]) -> None:
+        """Begin; they are told an epoch's length, and of each rank's iteration that ends with an error."""
+        self._tell_length, self._tell_failed = tell_length, tell_failed
         self._thread.start()
 
     def wake(self) -> None:
@@ -131,6 +130,7 @@ class Dealer:
 
     def _serve(self) -> None:
         try:
+            self._tell_length(self._run.length())
             while True:
                 try:
                     asks = self._table.gather(self._tick)
@@ -145,6 +145,8 @@ class Dealer:
 
     def _end(self, error: Exception) -> None:
         """Nobody gets anything any more."""
+        if self._table.over:
+            return
         if not isinstance(error, RunError):
             told = RunError(f"the dealer of this machine's items failed: {type(error).__name__}: {error}")
             told.__cause__ = error
@@ -161,13 +163,8 @@ class Dealer:
                 self._tell_failed(rank, failed(ask.number, error))
 
     def _answer(self, asks: dict[int, Ask]) -> None:
-        epoch = min(ask.epoch for ask in asks.values())
-        for rank, ask in asks.items():  # who is in a later epoch has had all of this one, and waits for the others
-            if ask.epoch != epoch:
-                self._table.ask(rank, ask)
-        asks = {rank: ask for rank, ask in asks.items() if ask.epoch == epoch}
         try:
-            self._deal(epoch, asks)
+            self._deal(asks)
         except StagepipeError as error:
             if self._table.over:
                 return
@@ -175,27 +172,20 @@ class Dealer:
                 if self._table.wants(rank):
                     self._tell_failed(rank, failed(ask.number, error))
 
-    def _deal(self, epoch: int, asks: dict[int, Ask]) -> None:
+    def _deal(self, asks: dict[int, Ask]) -> None:
+        """One epoch, from the lowest of the ranks' places on; each gets what it has not had."""
         first = min(asks.values(), key=lambda ask: ask.rounds)
         if self._run.plan.any_order and any(ask.rounds != first.rounds for ask in asks.values()):
-            had = {rank: ask.rounds for rank, ask in sorted(asks.items())}
-            message = (
-                f"the ranks stand at different places of epoch {epoch} (items had, by local rank: {had}), and with "
-                "`order: any` only those before all of them could be told apart; save all ranks at the same step"
-            )
-            raise UsageError(message)
-        items = self._run.epoch(epoch, cursor_from_plain(first.cursor))
-        number = first.rounds
-        with closing(_as_generator(items)) as stream:
-            for number, dealt in enumerate(rounds(stream, self._ranks, self._even, self._cursor), first.rounds):
-                self._deal_round(number, dealt, asks)
-                if not any(self._table.wants(rank) for rank in asks):
-                    return
-                del dealt
-            else:
-                pass
+            _refuse_different_places(asks)
+        number, wants = first.rounds, self._table.wants
+        items = self._run.epoch(first.epoch, cursor_from_plain(first.cursor))
+        for dealt in rounds(items, self._ranks, self._even, self._cursor):
+            self._deal_round(number, dealt, asks)
+            number += 1
+            if not any(wants(rank) for rank in asks):
+                return
         for rank, ask in asks.items():
-            if self._table.wants(rank):
+            if wants(rank):
                 self._places[rank].end(ask.number, number)
 
     def _deal_round(self, number: int, dealt: Round, asks: dict[int, Ask]) -> None:
@@ -238,14 +228,10 @@ def failed(ask: int, error: StagepipeError) -> Failed:
 _TRACE = 32 << 10
 
 
-def _run(tick: Callable[[], object]) -> None:
-    tick()
-
-
-def _nobody(_: int, __: Failed) -> None:
-    """Nobody is to be told yet."""
-
-
-def _as_generator(items: Iterator[Any]) -> Any:
-    """What `LocalRun.epoch` gives is a generator, which can be closed."""
-    return items
+def _refuse_different_places(asks: dict[int, Ask]) -> None:
+    had = {rank: ask.rounds for rank, ask in sorted(asks.items())}
+    message = (
+        f"the ranks stand at different places of epoch {min(ask.epoch for ask in asks.values())} (items had, by local "
+        f"rank: {had}), and with `order: any` what comes next is not what came then; save all ranks at the same step"
+    )
+    raise UsageError(message)

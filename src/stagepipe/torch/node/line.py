@@ -1,4 +1,4 @@
-"""The typed connection between two ranks of a machine, and the ear that listens to some. Its own thread on each side."""
+"""The typed connection between two ranks of a machine, and the ear, a thread that listens to some of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Line:
             connected.close()
             message = f"process {self.pid} of user {uid} is at the other end of the ranks' socket, and this is user "
             raise RunError(f"{message}{os.getuid()}; all ranks of a machine must run as the same user")
-        connected.setblocking(False)  # two threads use it: neither may set a timeout for the other
+        connected.settimeout(0)  # two threads use it: neither may set a timeout for the other
         self.fd = connected.fileno()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:

@@ -22,9 +22,7 @@ class Round:
     cursor: Cursor | None
 
 
-def rounds(
-    items: Iterable[Any], ranks: int, even: Even | None, cursor: Callable[[], Cursor | None]
-) -> Iterator[Round]:
+def rounds(items: Iterable[Any], ranks: int, even: Even | None, cursor: Callable[[], Cursor | None]) -> Iterator[Round]:
     """Item k goes to rank k % ranks. `even` says what becomes of the last round where it is not whole.
 
     `"drop"` leaves it out, `"pad"` gives its items once more to the ranks that have none, None deals what there is.

@@ -13,9 +13,9 @@ from stagepipe.torch.node.messages import Ask
 class Table:
     """The asks that wait for an answer, who has gone, and what ended it all."""
 
-    def __init__(self, ranks: int, wait_s: float) -> None:
-        """Of so many ranks of this machine; `wait_s` is how long one may wait for the others to begin an epoch."""
-        self._ranks, self._wait_s = ranks, wait_s
+    def __init__(self, names: list[str], wait_s: float) -> None:
+        """`names` of this machine's ranks; `wait_s` is how long one may wait for the others to begin an epoch."""
+        self._names, self._wait_s = names, wait_s
         self._changed = threading.Condition()
         self._asks: dict[int, Ask] = {}
         self._since: dict[int, float] = {}
@@ -63,20 +63,26 @@ class Table:
         return rank not in self._asks and rank not in self._gone and not self.over
 
     def gather(self, tick: Callable[[], float]) -> dict[int, Ask] | None:
-        """Wait until every rank has begun an iteration, and take what they ask for; None when it is over.
+        """Wait until every rank has begun an iteration, and take what those ask for that are in the lowest epoch.
+
+        Who is in a later one has had all of this, and goes on waiting for the others. None when it is all over.
 
         `tick` runs meanwhile and says how long until it wants to run again. RunError, naming who has not come, when
-        the first has waited too long, or when one has closed its loader.
+        one has waited too long; ClosedError when one has closed its loader.
         """
+        begin = monotonic()
         while True:
             pause_s = tick()
             with self._changed:
                 if self.over:
                     return None
-                if len(self._asks) == self._ranks:
-                    asks, self._asks = self._asks, {}
-                    return asks
-                self._check()
+                if len(self._asks) == len(self._names):
+                    epoch = min(ask.epoch for ask in self._asks.values())
+                    served = {rank: ask for rank, ask in self._asks.items() if ask.epoch == epoch}
+                    for rank in served:
+                        del self._asks[rank]
+                    return served
+                self._check(begin)
                 self._changed.wait(pause_s)
 
     def give_up(self, rank: int) -> Ask | None:
@@ -84,23 +90,26 @@ class Table:
         with self._changed:
             return self._asks.pop(rank, None)
 
-    def _check(self) -> None:
+    def _check(self, begin: float) -> None:
         waiting = sorted(self._asks)
         if not waiting:
             return
-        epoch = min(self._asks[rank].epoch for rank in waiting)
+        epoch, who = min(self._asks[rank].epoch for rank in waiting), self._listed(waiting)
         if self._gone:
-            raise ClosedError(f"local rank {_listed(sorted(self._gone))} has closed its loader, and local rank "
-                              f"{_listed(waiting)} begins epoch {epoch}; end the training on all ranks alike")
-        if monotonic() - min(self._since[rank] for rank in waiting) > self._wait_s:
-            missing = [rank for rank in range(self._ranks) if rank not in self._asks]
-            raise RunError(f"local rank {_listed(missing)} has not begun epoch {epoch} in {self._wait_s:.0f} s, and local "
-                           f"rank {_listed(waiting)} waits for it; iterate over the loader on all ranks alike")
+            raise ClosedError(
+                f"{self._listed(sorted(self._gone))}: the loader is closed there, and {who} begins epoch {epoch}; "
+                "iterate on all ranks alike"
+            )
+        if monotonic() - max(begin, min(self._since[rank] for rank in waiting)) > self._wait_s:
+            missing = self._listed([rank for rank in range(len(self._names)) if rank not in self._asks])
+            raise RunError(
+                f"{missing}: epoch {epoch} was not begun there for {self._wait_s:.0f} s, while {who} waited for it; "
+                "iterate on all ranks alike"
+            )
+
+    def _listed(self, ranks: list[int]) -> str:
+        return ", ".join(self._names[rank] for rank in ranks)
 
 
 class ClosedError(RunError):
     """A rank wants items, and another one has closed its loader."""
-
-
-def _listed(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks))

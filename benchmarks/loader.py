@@ -1,0 +1,171 @@
+"""A training loop's data loading: stagepipe beside `torch.utils.data.DataLoader`, in three parts.
+
+    python scripts/make_images.py
+    python benchmarks/loader.py [--quick] [--rounds 6] [--only collate,models] [--step sum] [--json FILE]
+
+collate: what it costs to get a ready batch of 64 x 3 x 224 x 224 float32 from prepared samples to the training process.
+
+    DataLoader                       one worker collates (default_collate) into shared memory; samples are its own
+                                     tensors, which the fork gave it
+    stagepipe Batch                  the samples lie in shared memory, where a stage that makes them in
+                                     `stagepipe.empty` leaves them; Batch, in a process of its own, collates
+    stagepipe Batch from copies      the samples are the source's own, and are copied into shared memory first
+    stagepipe in place               a stage makes the batch in `stagepipe.empty` and writes each sample's first
+                                     element: the price of the batch without the price of its contents, which any
+                                     maker of samples pays
+    stagepipe in place filled        the same, and the stage copies the prepared samples into it
+
+quickstart: configs/quickstart.yaml, and the same functions in a map-style dataset with the same files, order and draws.
+DataLoader forks unless it says spawned. "fused x 2": decode, augment and normalise in one process, twice.
+
+models: E4's motive. Three models of 400 MB each; every input goes through all three. "n ways": n processes work side by
+side. stagepipe has one copy of each model, in one, two or three stage processes (the rest fused); each of n DataLoader
+workers has all three, which it makes at its first input.
+
+    forked made before               the models are made before the fork: the workers share their pages
+    spawned handed over              the models are in the dataset that is pickled for the workers: CPU tensors of torch
+                                     travel as shared memory, so the workers share them. Models on a GPU, or of another
+                                     library, do not
+
+Each turn is a fresh process in which nothing has run, alone on the machine; contestants take turns in another order
+every round. Its first epoch is checked batch by batch against one made in a single process, bit for bit (the models'
+results rounded). Then two epochs are timed: whole ones with their start; of collate what follows the 8th batch, of the
+models what follows the 6th input. In a last epoch memory is looked at. All workers live on between epochs. Columns:
+
+    CPU ms       of the whole process tree in the timed epochs, by its processes' clocks
+    first batch  from before the loader is made, torch imported, to the first batch
+    2nd epoch    from the request for the second epoch to its first batch
+    p99 wait     for a batch that is not an epoch's first, over all rounds
+    PSS          summed over the process tree
+    CPU in all   of the whole process tree from its start to its end, by getrusage(2), with imports and the check
+
+RESULT
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from loader_.contest import COLLATE, CONTESTANTS, MODELS, PARTS, QUICKSTART
+from loader_.job import Job
+from loader_.rounds import Row, measure
+from loader_.tables import describe, table, title, told
+from loader_.targets import targets
+from side_by_side.machine import machine, machine_line
+
+_IMAGES = Path(__file__).parents[1] / "data" / "images"
+_ROUNDS, _QUICK_ROUNDS = 6, 1
+_MODEL_ROUNDS = 3
+"""Memory hardly differs from round to round, and a turn of the models takes long."""
+_COLLATE_BATCHES, _COLLATE_WARM = 40, 8
+_MODEL_ITEMS, _MODELS_WARM = 30, 6
+"""Two inputs for each of three workers are under way before the first is there."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print, and write the JSON if asked to."""
+    options = _options(arguments)
+    found, begin = machine(), time.monotonic()
+    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    print(machine_line(found), describe(options.rounds), f"Again: {command}", sep="\n", flush=True)
+    rows: list[Row] = []
+    jobs = [_job(part, options) for part in PARTS if options.only[part]]
+    for job in jobs:
+        rounds = min(options.rounds, _MODEL_ROUNDS) if job.part == MODELS else options.rounds
+        measured = measure(job, options.only[job.part], rounds, options.corrupt, _progress)
+        rows += measured
+        print(title(job), *table(job, measured), *told(measured), sep="\n", flush=True)
+    verdicts = list(targets(rows))
+    print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
+    print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
+    if options.json:
+        plain = {
+            "command": command,
+            "machine": found,
+            "jobs": [asdict(job) for job in jobs],
+            "rows": [asdict(row) for row in rows],
+            "targets": [asdict(target) for target in verdicts],
+        }
+        options.json.write_text(json.dumps(plain, indent=1) + "\n")
+
+
+def _job(part: str, options: argparse.Namespace) -> Job:
+    job = Job(
+        part=part,
+        contestant="",
+        items=options.items,
+        batch=options.batch,
+        side=options.side,
+        steady_from=0,
+        epochs=1 if options.quick else 2,
+        step=options.step or ("none" if part == COLLATE else "sum"),
+        images=str(options.images.absolute()),
+        model_bytes=options.model_mb * 1_000_000,
+    )
+    if part == QUICKSTART:
+        return replace(job, items=min(job.items, _count(options.images)))
+    if part == COLLATE:
+        batches = min(_COLLATE_BATCHES, max(_COLLATE_WARM + 2, job.batches * 4))
+        return replace(job, items=job.batch * batches, steady_from=_COLLATE_WARM)
+    return replace(job, items=min(_MODEL_ITEMS, max(_MODELS_WARM + 2, job.items)), batch=1, steady_from=_MODELS_WARM)
+
+
+def _count(images: Path) -> int:
+    count = sum(1 for _ in images.rglob("*.jpg"))
+    if not count:
+        message = f"{images} has no .jpg files; make some: python scripts/make_images.py --out {images}"
+        raise SystemExit(message)
+    return count
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{text:<79}", file=sys.stderr, end="", flush=True)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one round with shorter epochs: under two minutes")
+    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
+    parser.add_argument("--only", type=_chosen, default=dict(CONTESTANTS), help="parts, or part:contestant; by commas")
+    parser.add_argument("--step", choices=("none", "sum"), help="the training process's work; sum, for collate none")
+    parser.add_argument("--json", type=Path, help="where every round's figures go")
+    parser.add_argument("--items", type=int, help="of an epoch of the quickstart")
+    parser.add_argument("--batch", type=int, default=64, help="samples in a batch")
+    parser.add_argument("--side", type=int, default=224, help="of the images, in pixels")
+    parser.add_argument("--model-mb", type=int, default=400, help="of each of the three models")
+    parser.add_argument("--images", type=Path, default=_IMAGES, help="a folder with .jpg files")
+    parser.add_argument("--corrupt", help="spoil an element of what this contestant delivers: the check must stop it")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
+    options.items = options.items or (320 if options.quick else 640)
+    return options
+
+
+def _chosen(text: str) -> dict[str, tuple[str, ...]]:
+    """The contestants of each part: `collate` means all of that part, `models:stagepipe 3 ways` one."""
+    known = {
+        part: {part: names, **{f"{part}:{name}": (name,) for name in names}} for part, names in CONTESTANTS.items()
+    }
+    wanted = [name.strip() for name in text.split(",")]
+    for name in wanted:
+        if not any(name in of_part for of_part in known.values()):
+            message = (
+                f"there is no {name!r}; there are {', '.join(one for of_part in known.values() for one in of_part)}"
+            )
+            raise argparse.ArgumentTypeError(message)
+    return {
+        part: tuple(dict.fromkeys(one for name in wanted for one in of_part.get(name, ())))
+        for part, of_part in known.items()
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,67 @@
+"""What is printed: a table a part, and stagepipe's own account of a turn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from loader_.contest import COLLATE, MODELS, QUICKSTART
+from loader_.job import Job
+from loader_.rounds import Row
+from side_by_side.figures import estimate
+
+
+def title(job: Job) -> str:
+    """What the part is, and what the training process does."""
+    step = "nothing" if job.step == "none" else "the sum of its elements"
+    megabytes = job.batch * 3 * job.side**2 * 4 / 1e6
+    shape = f"{job.batch} x 3 x {job.side} x {job.side}"
+    what = {
+        COLLATE: f"From prepared samples to a batch of {shape} float32, {megabytes:.1f} MB; {job.batches} an epoch",
+        QUICKSTART: f"The quickstart: {job.items} JPEG files an epoch, to batches of {shape} float32",
+        MODELS: f"Three models of {job.model_bytes / 1e6:.0f} MB, {job.items} inputs an epoch, one by one",
+    }[job.part]
+    return f"\n{job.part}. {what}. The training process does with each: {step}."
+
+
+def table(job: Job, rows: list[Row]) -> Iterator[str]:
+    """The part's rows."""
+    wide = 3 + max(len(row.contestant) for row in rows)
+    per, unit = (job.batch, "batch") if job.part == COLLATE else (1, "item")
+    rate = "ms a batch" if job.part == COLLATE else "items/s"
+    yield (
+        f"{'':{wide}}{rate:<22}{f'CPU ms a {unit}':<22}{'first batch s':>13}{'2nd epoch ms':>13}{'p99 wait ms':>12}"
+        f"{'PSS MB':>8}{'CPU s in all':>13}"
+    )
+    for row in rows:
+        speeds = row.values("items_per_s")
+        speed = [1000 * per / each for each in speeds] if job.part == COLLATE else speeds
+        cpu = [1000 * per * each for each in row.values("cpu_s_per_item")]
+        yield (
+            f"{row.contestant:{wide}}{estimate(speed).text():<22}{estimate(cpu).text():<22}"
+            f"{median(row.values('first_batch_s')):13.2f}{1000 * median(row.values('second_first_s')):13.1f}"
+            f"{1000 * p99(row):12.1f}{median(row.values('pss_bytes')) / 1e6:8.0f}"
+            f"{median(row.values('life_cpu_s')):13.1f}"
+        )
+
+
+def p99(row: Row) -> float:
+    """Of the waits of all rounds, in seconds: the value that one in a hundred exceeds."""
+    waits = sorted(wait for answer in row.answers for wait in answer.waits_s)
+    return waits[-1 - len(waits) // 100] if waits else 0.0
+
+
+def told(rows: list[Row]) -> Iterator[str]:
+    """What stagepipe's own reports say of the last round."""
+    for row in rows:
+        for line in row.answers[-1].told:
+            yield f"  {row.contestant}: {line}"
+
+
+def describe(rounds: int) -> str:
+    """How to read the figures."""
+    return (
+        f"Medians of {rounds} rounds (of the models, of the rounds that they have); a turn is a fresh process. Ratios "
+        "are taken round by round; in brackets is the sign-test interval of the median, which holds the true one with "
+        f"probability {estimate([1.0] * rounds).coverage:.3f}."
+    )
