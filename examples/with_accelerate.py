@@ -55,10 +55,10 @@ if __name__ == "__main__":
     state = PartialState(cpu=True)
     part = {"rank": state.process_index, "world_size": state.num_processes, "even": "drop"}
     with tempfile.TemporaryDirectory() as name, Loader(CONFIG, **part, device=state.device) as loader:
-        folder = Path(name)
+        folder, start = Path(name), loader.state_dict()
         fit(loader, folder / "stopped", stop=STOP)
         resumed = fit(loader, folder / "stopped", begin=SAVE)
-        loader.set_epoch(0)
+        loader.load_state_dict(start)
         undisturbed = fit(loader, folder / "undisturbed")
 
     print(f"accuracy: {accuracy(resumed):.1%}")

@@ -151,6 +151,23 @@ def test_set_epoch_says_which_epoch_comes_next():
             loader.set_epoch(-1)
 
 
+def test_an_iterator_that_was_never_asked_for_an_item_was_no_epoch():
+    """Lightning calls `iter` on what it is given to see whether it can, and once more to train."""
+    config = pipeline(stage("light_draws"), source=5, seed=1)
+    with Loader(config) as loader:
+        epochs = [[item["python"] for item in loader] for _ in range(3)]
+        loader.set_epoch(0)
+        iter(loader)
+        found = iter(loader)
+        assert [next(found)["python"] for _ in range(2)] == epochs[0][:2]
+        loader.load_state_dict(loader.state_dict())
+        iter(loader)
+        assert [item["python"] for item in loader] == epochs[0][2:], "a place that was loaded is kept"
+        iter(loader)
+        loader.set_epoch(2)
+        assert [item["python"] for item in loader] == epochs[2]
+
+
 def test_set_epoch_leaves_a_place_loaded_in_that_epoch_alone():
     with Loader(BATCHES) as loader:
         list(loader)

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from stagepipe.plan.curves import Curves
-from stagepipe.plan.learning import Change, Forecast, Seen, correct, foretell, refine, seen_of
+from stagepipe.plan.learning import ENOUGH, Change, Forecast, Seen, correct, foretell, refine, seen_of
 from stagepipe.plan.make import Machine, is_order_point, make_plan
 from stagepipe.plan.model import SINK, SOURCE, HopPlan, Plan, ProcessPlan, Role, StagePlan, StretchPlan
 from stagepipe.plan.negotiator import Choice, Decision, Part, decide, negotiate
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stagepipe.plan.measuring import TIMING_HOW, measure
 
 __all__ = [
+    "ENOUGH",
     "SINK",
     "SOURCE",
     "TIMING_HOW",

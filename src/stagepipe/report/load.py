@@ -86,9 +86,10 @@ def own_busy_ns(stage: StageRecord, record: RunRecord) -> int:
 
 
 def cpus_used(record: RunRecord) -> float:
-    """How many CPUs the stages kept running on average over the run."""
+    """How many CPUs the stages kept running on average over the run, without the time in which nobody iterated."""
     total_ns = sum(s.cpu_ns for s in record.stages if s.fused_into is None)
-    return total_ns / record.wall_ns if record.wall_ns > 0 else 0.0
+    wall_ns = record.wall_ns - record.consumer_outside_ns
+    return total_ns / wall_ns if wall_ns > 0 else 0.0
 
 
 def _spent_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from itertools import pairwise
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from stagepipe.timing import Board
 from stagepipe.transport import Bell, Waiter
@@ -20,20 +22,26 @@ _FORGET = 0.98
 """How fast the memory of an item of the past is forgotten, a look: fifty looks leave a third of it."""
 
 
+class Stretch(NamedTuple):
+    """What is fed: its number, by stage the processes whose arenas hold its items, the whole run's memory in bytes."""
+
+    number: int
+    stages: tuple[tuple[int, ...], ...]
+    memory_bytes: int
+
+
 class Gate:
     """The feeder's side. Counts are item numbers of the stretch; bytes are those of all arenas of the run."""
 
-    def __init__(
-        self, board: Board, stretch: int, bells: tuple[Bell, Bell], memory_bytes: int, tick: Callable[[], None]
-    ) -> None:
+    def __init__(self, board: Board, stretch: Stretch, bells: tuple[Bell, Bell], tick: Callable[[], None]) -> None:
         """`bells` end a wait: the stretch's order point rings one, a seek or the end the other; `tick` runs before."""
-        self._board, self._stretch, self._tick = board, stretch, tick
-        self._limit_bytes = memory_bytes * _MEMORY_SHARE
+        self._board, self._stretch, self._stages, self._tick = board, stretch.number, stretch.stages, tick
+        self._limit_bytes = stretch.memory_bytes * _MEMORY_SHARE
         self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
         self.blocked_ns = 0
         self._window = self._roomy = self._consumed = self._live = self._room = self._grown = 0
-        self._held = 0
+        self._held = self._largest = 0
         self._item_bytes = 0.0
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
@@ -55,9 +63,10 @@ class Gate:
             return True
         if under_way >= self._room:
             return False
-        # What is under way may not have its memory yet: each will take what those before it took.
-        expected = self._held + under_way * self._item_bytes
-        return max(self._live, expected) + self._item_bytes <= self._limit_bytes
+        # What is under way may not have its memory yet: each will take what those before it took, or a look that comes
+        # between two items has seen none; what has been taken at once is known for certain.
+        each = max(self._item_bytes, self._largest)
+        return max(self._live, self._held + under_way * each) + each <= self._limit_bytes
 
     def _look(self, number: int) -> None:
         self._live = self._board.live_bytes()
@@ -65,11 +74,16 @@ class Gate:
         if consumed is not None and consumed > self._consumed:
             self._grown = min(self._grown + 2 * (consumed - self._consumed), self._roomy)
             self._consumed = consumed
-        self._held = self._board.held_bytes()
+        self._held, self._largest = self._board.held_bytes(), self._most_bytes()
         under_way = max(number - self._consumed, 1)
         self._item_bytes = max((self._live - self._held) / under_way, self._item_bytes * _FORGET)
         fitting = int(_ROOMY_BYTES / max(self._item_bytes, 1.0))
         self._room = min(max(self._window, min(fitting, self._roomy)), self._grown)
+
+    def _most_bytes(self) -> int:
+        """What an item can take at a time: its place in one stage's arena, and in that of the next, which copies it."""
+        blocks = [self._board.largest_bytes(stage) for stage in self._stages]
+        return max(map(sum, pairwise(blocks)), default=blocks[0])
 
     def wait(self, number: int, interrupted: Callable[[], bool]) -> bool:
         """Until item `number` is admitted; False if interrupted."""

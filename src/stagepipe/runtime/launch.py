@@ -28,6 +28,7 @@ class Launch:
     out_fd: int
     arena_fds: Mapping[int, int]
     return_fds: Mapping[int, int]
+    fed: tuple[tuple[int, ...], ...]  # by stage, the processes whose arenas hold items of the stretch that it feeds
     bell_fds: Mapping[int, int]  # of the stretches that it feeds or consumes
     ear_fd: int  # rings when there is a seek
     board_fd: int

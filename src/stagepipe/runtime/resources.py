@@ -6,7 +6,7 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 
-from stagepipe.plan import Plan, ProcessPlan
+from stagepipe.plan import Plan, ProcessPlan, Role
 from stagepipe.timing import Board, Layout, make_board
 from stagepipe.transport import Bell, PipeEnds, make_arena, make_byte_pipe, make_pipe, rule_word
 
@@ -86,6 +86,13 @@ class Resources:
         """The read end of its own records, the write ends of those before it."""
         fds = {p.number: self.returns[p.number][1] for p in self.places if p.group < place.group}
         return {**fds, place.number: self.returns[place.number][0]}
+
+    def fed_by(self, place: WorkerPlace) -> tuple[tuple[int, ...], ...]:
+        """Whose arenas hold items of the stretch that a worker feeds: its own, then by stage those of the others."""
+        stretch = place.plan.feeds
+        inside = [p for p in self.places if p.plan.role is Role.STAGE and p.plan.reads == stretch]
+        groups = dict.fromkeys(p.group for p in inside)
+        return (place.number,), *(tuple(p.number for p in inside if p.group == group) for group in groups)
 
     def bell_fds(self, place: WorkerPlace) -> dict[int, int]:
         """The bells of the stretches that it feeds or consumes."""

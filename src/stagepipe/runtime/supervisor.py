@@ -98,6 +98,7 @@ class Supervisor:
             out_fd=resources.pipes[place.group].write_fd,
             arena_fds=resources.arena_fds(place),
             return_fds=resources.return_fds(place),
+            fed=resources.fed_by(place),
             bell_fds=resources.bell_fds(place),
             ear_fd=resources.ears[place.number].fd,
             board_fd=resources.board_fd,

@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any, NoReturn
@@ -22,7 +23,7 @@ from stagepipe.core.targets import add_import_path
 from stagepipe.plan import Role, StagePlan
 from stagepipe.runtime.control import Control
 from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
-from stagepipe.runtime.gate import Gate, Meter
+from stagepipe.runtime.gate import Gate, Meter, Stretch
 from stagepipe.runtime.launch import Launch, read_launch
 from stagepipe.runtime.messages import Failed, Full, Ready, Seek, decode_command
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
@@ -51,7 +52,8 @@ class Worker:
         self._region[Word.STARTED_NS] = launch.started_ns
         arena = Arena(launch.number, launch.arena_fds[launch.number], launch.memory_bytes)
         self._memory = Memory(arena, dict(launch.arena_fds), dict(launch.return_fds))
-        self._memory.publish_live = self._publish_live
+        self._memory.publish_live = partial(self._publish, Word.LIVE_BYTES)
+        self._memory.publish_largest = partial(self._publish, Word.LARGEST_BYTES)
         region = self._region
         self._send_rows = Recorder(region.sending, len(SEND_PHASES), region.sending_ledger)
         self._receive_rows = Recorder(region.receiving, len(RECEIVE_PHASES), region.receiving_ledger)
@@ -153,7 +155,9 @@ class Worker:
 
     def _gate(self, stretch: int) -> Gate:
         bell = Bell(self._launch.bell_fds[stretch])
-        gate = Gate(self._board, stretch, (bell, self._control.bell), self._launch.memory_bytes, self._gate_tick)
+        launch = self._launch
+        ends = Stretch(stretch, launch.fed, launch.memory_bytes)
+        gate = Gate(self._board, ends, (bell, self._control.bell), self._gate_tick)
         self._feeding = gate
         return gate
 
@@ -287,8 +291,8 @@ class Worker:
                 self._swept_ns = now
                 memory.arena.punch_idle()
 
-    def _publish_live(self, nbytes: int) -> None:
-        self._region[Word.LIVE_BYTES] = nbytes
+    def _publish(self, word: Word, nbytes: int) -> None:
+        self._region[word] = nbytes
 
     def close(self) -> None:
         """The last words on the board."""

@@ -1,11 +1,11 @@
 """The board: one shared page of counters for all processes of a run. Every word has one writer, so there is no lock.
 
-Layout, in 8-byte words: the run's own words and the seek in force, then a region for each process: its words (`Word`), then for each of its
-stages the words of `StageWord`, a histogram of run times and the slowest items, then the histograms and the ledgers
-of its sending and of its receiving side. The run's own words end with the rule of each hop, which the supervisor may
-change while it runs. Progress words carry the generation in which they were written; one of an older generation is
-not read. Words are stored through a cast memoryview, which is a single aligned store (`struct.pack_into` writes zeros
-first).
+Layout, in 8-byte words: the run's own words and the seek in force, then a region for each process: its words
+(`Word`), then for each of its stages the words of `StageWord`, a histogram of run times and the slowest items, then
+the histograms and the ledgers of its sending and of its receiving side. The run's own words end with the rule of each
+hop, which the supervisor may change while it runs. Progress words carry the generation in which they were written;
+one of an older generation is not read. Words are stored through a cast memoryview, which is a single aligned store
+(`struct.pack_into` writes zeros first).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -62,6 +63,7 @@ class Word(IntEnum):
     STATE = 20
     STOPPED_NS = 21
     HELD_BYTES = 22  # by the consumer: what its caller keeps
+    LARGEST_BYTES = 23  # of the blocks that it took
     LAST = 31
 
 
@@ -161,6 +163,11 @@ class Board:
         """Shared memory in use in all arenas."""
         words = self.words
         return sum([words[at] for at in self._live])
+
+    def largest_bytes(self, processes: Sequence[int]) -> int:
+        """The largest block that any of these processes has taken."""
+        words, live = self.words, self._live
+        return max([words[live[process] - Word.LIVE_BYTES + Word.LARGEST_BYTES] for process in processes])
 
     def held_bytes(self) -> int:
         """Shared memory that the consumer's caller keeps. The consumer is the last process."""

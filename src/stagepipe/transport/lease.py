@@ -65,6 +65,9 @@ class Memory:
         """References that this process holds or has not told the owner yet that it does not: a reason to tick."""
         self.publish_live: Callable[[int], None] = _nobody
         """Told how many bytes are live in one's own arena whenever that changes."""
+        self.publish_largest: Callable[[int], None] = _nobody
+        """Told the size of the largest block of one's own, in bytes, whenever that grows."""
+        self._largest = 0
 
     # ------------------------------------------------------------------ blocks of one's own
 
@@ -80,6 +83,9 @@ class Memory:
                 self.flush()
                 block = allocator.take(size)
         self.publish_live(allocator.live)
+        if size > self._largest:
+            self._largest = size
+            self.publish_largest(size)
         return block
 
     def loan(self, nbytes: int) -> Lease:

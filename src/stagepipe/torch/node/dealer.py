@@ -173,7 +173,11 @@ class Dealer:
                     self._tell_failed(rank, failed(ask.number, error))
 
     def _deal(self, asks: dict[int, Ask]) -> None:
-        """One epoch, from the lowest of the ranks' places on; each gets what it has not had."""
+        """One epoch, from the lowest of the ranks' places on; each gets what it has not had.
+
+        The owner's own comes last, of a round and at the end: when it has its item, all others have theirs, and it may
+        close.
+        """
         first = min(asks.values(), key=lambda ask: ask.rounds)
         if self._run.plan.any_order and any(ask.rounds != first.rounds for ask in asks.values()):
             _refuse_different_places(asks)
@@ -184,12 +188,11 @@ class Dealer:
             number += 1
             if not any(wants(rank) for rank in asks):
                 return
-        for rank, ask in asks.items():
+        for rank, ask in sorted(asks.items(), reverse=True):
             if wants(rank):
                 self._places[rank].end(ask.number, number)
 
     def _deal_round(self, number: int, dealt: Round, asks: dict[int, Ask]) -> None:
-        """The owner's own comes last: when it has its item, all others have theirs, and it may close."""
         cursor = None if dealt.cursor is None else msgspec.msgpack.encode(cursor_to_plain(dealt.cursor))
         for rank in (*range(1, len(dealt.boxes)), 0):
             ask = asks.get(rank)

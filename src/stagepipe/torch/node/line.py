@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from time import monotonic
 
@@ -22,6 +23,7 @@ _LARGEST = 64 << 10
 """Bytes of a message: what a socket's buffer takes of a peer that is stopped for a while."""
 _FDS = 200
 """Descriptors in a message; the kernel takes 253 (SCM_MAX_FD)."""
+_ROOM = socket.CMSG_LEN(_FDS * array("i").itemsize)
 _SEND_S = 10.0
 _JOIN_S = 5.0
 
@@ -71,13 +73,15 @@ class Line:
         if timeout_s and not self._ready(select.POLLIN, timeout_s):
             raise TimeoutError
         try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, _LARGEST, _FDS, socket.MSG_CMSG_CLOEXEC)
+            # Not `recv_fds`, which takes flags and does not pass them on.
+            data, ancillary, flags, _ = self._socket.recvmsg(_LARGEST, _ROOM, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError as error:
             raise TimeoutError from error
         except OSError:
             return None, []
         if not data:
             return None, []
+        fds = array("i", b"".join(found for _, _, found in ancillary)).tolist()
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             message = "a message between ranks was cut short; allow more open files (`ulimit -n 4096`)"
             raise RunError(message)
