@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
         for result in compare(config, options.rounds, options.limit):
             print(result[2], flush=True)
             results.append(result)
-    right, near = (sum(result[at] for result in results) for at in (0, 1))
+    right, near = sum(result[0] for result in results), sum(result[1] for result in results)
     print(f"{right} of {len(results)} choices right; {near} of {len(results)} predictions within {_ERROR} times")
 
 

@@ -162,20 +162,19 @@ def test_breaking_off_anywhere_and_beginning_anew_goes_on_with_the_next_epoch(ru
 
 
 def test_ranks_resume_together_from_the_lowest_of_their_places(run):
-    config = with_workers(MIXED, 2)
     taken = {0: 4, 1: 6, 2: 5}
     scripts = {rank: [["begin"], ["take", count], ["state"], ["take"], ["state"]] for rank, count in taken.items()}
-    first = run(3, loader(config, scripts, even="drop"))
+    first = run(3, loader(MIXED, scripts, even="drop"))
     states = {rank: gave(first[rank])[0][1] for rank in taken}
     ends = {rank: gave(first[rank])[0][3] for rank in taken}
     mixed = {**ends, 1: states[1]}
     second = run(
         3,
-        loader(config, {rank: [["load", states[rank]], *WHOLE, *WHOLE] for rank in taken}, even="drop"),
-        loader(config, {rank: [["load", mixed[rank]], *WHOLE, *(WHOLE if rank == 1 else [])] for rank in taken},
+        loader(MIXED, {rank: [["load", states[rank]], *WHOLE, *WHOLE] for rank in taken}, even="drop"),
+        loader(MIXED, {rank: [["load", mixed[rank]], *WHOLE, *(WHOLE if rank == 1 else [])] for rank in taken},
                even="drop"),
     )  # fmt: skip
-    whole = [dealt(epoch, 3, "drop") for epoch in epochs(config, 2)]
+    whole = [dealt(epoch, 3, "drop") for epoch in epochs(MIXED, 2)]
     for rank, count in taken.items():
         before, after = gave(first[rank])[0][0], gave(second[rank])[0]
         assert before + after[0] == whole[0][rank]

@@ -43,7 +43,8 @@ class _Yielded:
         pass
 
     def enter(self, epoch: int) -> None:
-        self.ready.clear()  # an epoch that was broken off may have left some
+        del epoch
+        self.ready.clear()  # one that was broken off may have left some
 
 
 class _StageProcess(_Yielded):
