@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from stagepipe.core import VERSION
-from stagepipe.plan import calibration
 from stagepipe.plan.bench import HOP, PEERS
+from stagepipe.plan.calibration import kept
 
 COMMAND = Path(sys.executable).parent / "stagepipe"
 
@@ -88,7 +88,7 @@ def test_the_curves_are_kept_for_later_runs(done, found, folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (path,) = (folder / "cache" / "stagepipe").iterdir()
     assert json.loads(path.read_text()) == found["curves"]
-    assert calibration.machine_key(VERSION) in path.name
+    assert kept.machine_key(VERSION) in path.name
     assert max(found["curves"]["copied"]["sizes"]) > 16 << 20
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.core import VERSION
-from stagepipe.plan import Curves, calibration
+from stagepipe.plan import Curves
+from stagepipe.plan.calibration import kept
 from tests.zoo.pipelines import pipeline, stage
 
 HONEST = Curves.simple(
@@ -20,7 +21,7 @@ HONEST = Curves.simple(
 
 def plant(monkeypatch, folder, curves: Curves) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    calibration.keep(curves, VERSION)
+    kept.keep(curves, VERSION)
 
 
 def cheaper_pipe(times: float) -> Curves:

@@ -32,7 +32,7 @@ def bench(
     from stagepipe.plan.bench.picture import check_pictures, draw
     from stagepipe.plan.bench.schedule import FULL, QUICK, measure
     from stagepipe.plan.bench.table import render
-    from stagepipe.plan.calibration import keep
+    from stagepipe.plan.calibration.kept import keep
 
     pictures = plot or []
     check_pictures(pictures)

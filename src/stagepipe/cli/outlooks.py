@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stagepipe.engine import Pipeline
-    from stagepipe.plan.outlook import Outlook
+    from stagepipe.plan.outlook.model import Outlook
 
 _PICTURES: Final = (".svg", ".mmd")
 
@@ -61,7 +61,7 @@ def tell_chosen(pipeline: Pipeline) -> None:
 
 def draw(outlook: Outlook, files: Sequence[Path]) -> None:
     """Write the picture to each of `files`; without any, print Mermaid text."""
-    from stagepipe.plan.drawing import mermaid, svg
+    from stagepipe.plan.outlook.drawing import mermaid, svg
 
     for path in files:
         path.write_text(svg(outlook) if path.suffix == ".svg" else mermaid(outlook), encoding="utf-8")
@@ -72,12 +72,12 @@ def draw(outlook: Outlook, files: Sequence[Path]) -> None:
 def show(outlook: Outlook, *, json: bool) -> None:
     """Print the tables and the advice on stdout, or all of it as JSON."""
     if json:
-        from stagepipe.plan.outlook import to_json
+        from stagepipe.plan.outlook.model import to_json
 
         print(to_json(outlook).decode(), end="")
         return
     from rich.console import Console
 
-    from stagepipe.plan.outlook_table import render
+    from stagepipe.plan.outlook.table import render
 
     Console().print(render(outlook))

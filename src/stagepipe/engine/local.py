@@ -15,7 +15,7 @@ import zmq
 from stagepipe.core import Cursor, RunError
 from stagepipe.engine.recording import Sampler, record_of
 from stagepipe.plan import Plan
-from stagepipe.plan.glimpse import Glimpse
+from stagepipe.plan.outlook.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer, Lent
 from stagepipe.runtime.probing import cpu_delay_ns, cpu_time_ns

@@ -20,7 +20,7 @@ from stagepipe.engine.settling import Settled, look_ahead, settle
 from stagepipe.engine.state import Position, described, from_state, to_state
 from stagepipe.plan import Even, Plan, Shard, make_plan, this_machine
 from stagepipe.plan import load as load_curves
-from stagepipe.plan.outlook import Outlook
+from stagepipe.plan.outlook.model import Outlook
 from stagepipe.report import Progress, Report, build
 from stagepipe.transport import Lease
 

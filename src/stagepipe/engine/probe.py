@@ -12,8 +12,8 @@ from time import monotonic
 from stagepipe.core import RunError
 from stagepipe.engine.local import LocalRun
 from stagepipe.plan import Plan
-from stagepipe.plan.glimpse import Glimpse
-from stagepipe.plan.probing import probe_plan
+from stagepipe.plan.outlook.glimpse import Glimpse
+from stagepipe.plan.outlook.probing import probe_plan
 from stagepipe.report import RunRecord
 
 _LONG_S = 5.0

@@ -10,11 +10,11 @@ from stagepipe.core import ReadOnceError
 from stagepipe.core.units import format_ns
 from stagepipe.engine.probe import Probed, probe
 from stagepipe.plan import Plan, this_machine
-from stagepipe.plan.advise import Room, choose_workers, why
-from stagepipe.plan.costs import Costs, costs_of
-from stagepipe.plan.outlook import Outlook
-from stagepipe.plan.pace import layout_of, work_ns
-from stagepipe.plan.survey import FEW_ITEMS, TOO_FEW, outlook_of
+from stagepipe.plan.outlook.advise import Room, choose_workers, why
+from stagepipe.plan.outlook.costs import Costs, costs_of
+from stagepipe.plan.outlook.model import Outlook
+from stagepipe.plan.outlook.pace import layout_of, work_ns
+from stagepipe.plan.outlook.survey import FEW_ITEMS, TOO_FEW, outlook_of
 
 Planned = Callable[[PipelineSpec], Plan]
 """Makes the plan of a spec on this machine."""

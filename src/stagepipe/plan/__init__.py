@@ -1,4 +1,12 @@
-"""A spec and a machine become a plan: processes, hops, windows, and why. Starts nothing."""
+"""A spec and a machine become a plan: processes, hops, windows, and why. Starts nothing but what measures the machine.
+
+model, make     what will run (machine, devices, shard: on what, and whose part of the source)
+curves          what carrying a message costs here, by size and way
+negotiator      pipe or shared memory, and why; learning: what a hop really paid corrects it
+calibration/    measuring the machine, and where the curves are kept
+bench/          the same at length, beside multiprocessing's ways
+outlook/        `stagepipe plan`: costs from a few items, the pace they foretell, advice
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -11,9 +19,8 @@ from stagepipe.plan.negotiator import Choice, Decision, Part, decide, negotiate
 from stagepipe.plan.shard import WHOLE, Even, Shard
 
 if TYPE_CHECKING:
-    from stagepipe.plan.calibration import load
+    from stagepipe.plan.calibration import TIMING_HOW, load, measure
     from stagepipe.plan.machine import host, this_machine
-    from stagepipe.plan.measuring import TIMING_HOW, measure
 
 __all__ = [
     "ENOUGH",
@@ -52,9 +59,9 @@ __all__ = [
 ]
 
 _MEASURING = {
-    "TIMING_HOW": "measuring",
+    "TIMING_HOW": "calibration",
     "load": "calibration",
-    "measure": "measuring",
+    "measure": "calibration",
     "host": "machine",
     "this_machine": "machine",
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stagepipe.plan.glimpse import ItemSeen
+from stagepipe.plan.outlook.glimpse import ItemSeen
 from stagepipe.runtime.yields import Yields
 
 

@@ -11,7 +11,7 @@ from time import process_time_ns
 from typing import Any
 
 from stagepipe.core import Key, UsageError
-from stagepipe.plan.glimpse import ItemSeen, PieceSeen
+from stagepipe.plan.outlook.glimpse import ItemSeen, PieceSeen
 from stagepipe.runtime.chain import Box
 from stagepipe.runtime.control import Control
 from stagepipe.runtime.messages import ReadOnce, Told

@@ -1,7 +1,7 @@
 """multiprocessing's Pipe, Queue and SharedMemory: what a message costs, one at a time, producer to consumer.
 
 The producer is a spawned process (`serve`), the consumer is the caller. Both rest between two messages as the sides of
-a hop do (`plan.trip.rest`). Counted is what both sides work: the processor time of the threads that send, of the
+a hop do (`calibration.trip.rest`). Counted is what both sides work: the processor time of the threads that send, of the
 one that receives, and of letting go of what was received. It leaves out all waits, also those in which another process
 took the processor, which a hop's own timing cannot; so it is never in a hop's favour. Every byte is compared, outside
 of it.
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stagepipe.core import RunError
-from stagepipe.plan.trip import DEADLINE_S, WORK_BYTES, rest
+from stagepipe.plan.calibration.trip import DEADLINE_S, WORK_BYTES, rest
 
 Bytes = NDArray[np.uint8]
 Item = dict[str, Any]

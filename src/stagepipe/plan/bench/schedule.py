@@ -16,10 +16,10 @@ import numpy as np
 
 from stagepipe.plan.bench.model import COLD, HOP, PEERS, SIZES, Bench, Point
 from stagepipe.plan.bench.peers import Peer, make_bytes
+from stagepipe.plan.calibration.measuring import FURTHER, curves_of, points_of
+from stagepipe.plan.calibration.trip import Trip
 from stagepipe.plan.learning import Seen
 from stagepipe.plan.machine import host, this_machine
-from stagepipe.plan.measuring import FURTHER, curves_of, points_of
-from stagepipe.plan.trip import Trip
 from stagepipe.timing import Way
 from stagepipe.transport import FITS_BYTES
 

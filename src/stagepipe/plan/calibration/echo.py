@@ -1,6 +1,6 @@
-"""The other process of a measurement: `python -m stagepipe.plan.echo FD...` sends back what comes.
+"""The other process of a measurement: `python -m stagepipe.plan.calibration.echo FD...` sends back what comes.
 
-It is started by `plan.trip`. Its descriptors, all inherited:
+It is started by `calibration.trip`. Its descriptors, all inherited:
 the pipe to it, the pipe from it, the two arenas, where it tells of the other's blocks,
 where it is told of its own, and the page of ledgers.
 """
@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from stagepipe.plan.trip import DEADLINE_S, LIMIT_BYTES, WORK_BYTES, Process, ledgers_at, rest
+from stagepipe.plan.calibration.trip import DEADLINE_S, LIMIT_BYTES, WORK_BYTES, Process, ledgers_at, rest
 from stagepipe.transport import Arena, Kind, Memory, Policy
 
 

@@ -1,4 +1,4 @@
-"""A hop to another process and back, on which a message's cost is measured. The other process is `plan.echo`."""
+"""A hop to another process and back, on which a message's cost is measured. The other process is `calibration.echo`."""
 
 from __future__ import annotations
 
@@ -213,12 +213,12 @@ class Trip:
 
 
 def _start(fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    """The other process, with the descriptors that `plan.echo` names."""
-    package = str(Path(__file__).parents[2])
+    """The other process, with the descriptors that `calibration.echo` names."""
+    package = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "stagepipe.plan.echo", *map(str, fds)],
+            [sys.executable, "-P", "-m", "stagepipe.plan.calibration.echo", *map(str, fds)],
             pass_fds=fds,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,

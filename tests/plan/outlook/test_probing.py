@@ -5,7 +5,7 @@ import pytest
 from stagepipe.config import load
 from stagepipe.plan import Curves, Machine, make_plan
 from stagepipe.plan.model import Plan
-from stagepipe.plan.probing import probe_plan
+from stagepipe.plan.outlook.probing import probe_plan
 from tests.zoo.pipelines import batch, pipeline, shuffle, stage
 
 CURVES = Curves.simple((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))

@@ -6,8 +6,8 @@ import pytest
 
 from stagepipe.config import load
 from stagepipe.plan import Curves, Machine, make_plan
-from stagepipe.plan.costs import costs_of, unfusable
-from stagepipe.plan.glimpse import Glimpse, ItemSeen
+from stagepipe.plan.outlook.costs import costs_of, unfusable
+from stagepipe.plan.outlook.glimpse import Glimpse, ItemSeen
 from stagepipe.report import HopRecord, RunRecord, StageRecord
 from stagepipe.timing import Histogram
 from tests.zoo.pipelines import batch, pipeline, stage

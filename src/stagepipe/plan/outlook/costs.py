@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagepipe.plan.freight import freight_of
-from stagepipe.plan.glimpse import Glimpse
 from stagepipe.plan.model import Plan, ProcessPlan, Role
+from stagepipe.plan.outlook.freight import freight_of
+from stagepipe.plan.outlook.glimpse import Glimpse
 from stagepipe.report import HopRecord, RunRecord, StageRecord
 from stagepipe.report.load import THREADED
 from stagepipe.timing import Histogram

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stagepipe.core.units import format_ns
-from stagepipe.plan.costs import Costs
 from stagepipe.plan.make import Machine
-from stagepipe.plan.pace import (
+from stagepipe.plan.outlook.costs import Costs
+from stagepipe.plan.outlook.pace import (
     MACHINE,
     Group,
     Layout,

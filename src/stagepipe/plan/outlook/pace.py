@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from stagepipe.plan.costs import Costs, ProcessCost
 from stagepipe.plan.make import Machine
+from stagepipe.plan.outlook.costs import Costs, ProcessCost
 from stagepipe.report.load import CONSUMER, FULL
 
 MACHINE = "machine"

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from stagepipe.plan.advise import GAIN, Room, advise, choose_workers, each_fusion, why
-from stagepipe.plan.costs import Costs, HopCost, ProcessCost
 from stagepipe.plan.make import Machine
-from stagepipe.plan.pace import MACHINE, Group, layout_of, pace
+from stagepipe.plan.outlook.advise import GAIN, Room, advise, choose_workers, each_fusion, why
+from stagepipe.plan.outlook.costs import Costs, HopCost, ProcessCost
+from stagepipe.plan.outlook.pace import MACHINE, Group, layout_of, pace
 from stagepipe.report.load import CONSUMER
 
 MB = 10**6

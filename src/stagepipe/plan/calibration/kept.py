@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from stagepipe.plan.calibration.measuring import measure
 from stagepipe.plan.curves import Curves
-from stagepipe.plan.measuring import measure
 
 _FORMAT = 3
 _NOISY = 0.6

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagepipe.plan import outlook as words
-from stagepipe.plan.advise import Room, advise, choose_workers, each_fusion, why
-from stagepipe.plan.costs import Costs, costs_of, pickling, run_ns
-from stagepipe.plan.freight import Freight, freight_of
-from stagepipe.plan.glimpse import Glimpse
 from stagepipe.plan.make import Machine
 from stagepipe.plan.model import HopPlan, Plan
-from stagepipe.plan.pace import layout_of, pace
+from stagepipe.plan.outlook import model as words
+from stagepipe.plan.outlook.advise import Room, advise, choose_workers, each_fusion, why
+from stagepipe.plan.outlook.costs import Costs, costs_of, pickling, run_ns
+from stagepipe.plan.outlook.freight import Freight, freight_of
+from stagepipe.plan.outlook.glimpse import Glimpse
+from stagepipe.plan.outlook.pace import layout_of, pace
 from stagepipe.report import HopRecord, RunRecord
 
 FEW_ITEMS = 4

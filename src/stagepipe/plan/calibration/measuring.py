@@ -1,8 +1,8 @@
 """Measuring this machine: what carrying a message costs by size and way, on a real hop to a process and back.
 
-The other process (`plan.echo`) sends back what came to it. Both rest between two messages as stages do, with work of
-their own, so that caches are as cold and readers as often asleep as in a run, and what is counted are the medians of
-what both sides worked. Ways and sizes go by turns, all within a second.
+The other process (`calibration.echo`) sends back what came to it. Both rest between two messages as stages do, with
+work of their own, so that caches are as cold and readers as often asleep as in a run, and what is counted are the
+medians of what both sides worked. Ways and sizes go by turns, all within a second.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from stagepipe.plan.calibration.trip import Trip
 from stagepipe.plan.curves import Curve, Curves
 from stagepipe.plan.learning import Seen
-from stagepipe.plan.trip import Trip
 from stagepipe.timing import LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, WORDS, Ledger, Recorder, Way, cell_of
 from stagepipe.transport import FITS_BYTES
 

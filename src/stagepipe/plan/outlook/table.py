@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from stagepipe.core.units import format_bytes, format_ns
-from stagepipe.plan.outlook import Advice, Hop, Outlook, Piece, Stage
+from stagepipe.plan.outlook.model import Advice, Hop, Outlook, Piece, Stage
 from stagepipe.report.fold import Column, Fold
 
 _PIECES = 6

@@ -3,9 +3,9 @@
 import pytest
 
 from stagepipe.plan.curves import Curves
-from stagepipe.plan.freight import freight_of
-from stagepipe.plan.glimpse import Glimpse, ItemSeen, PieceSeen
 from stagepipe.plan.model import HopPlan
+from stagepipe.plan.outlook.freight import freight_of
+from stagepipe.plan.outlook.glimpse import Glimpse, ItemSeen, PieceSeen
 
 CURVES = Curves.simple((64, 1 << 20), (5_000, 2_000_000), (9_000, 60_000))
 

@@ -4,8 +4,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from stagepipe.plan.drawing import mermaid, svg
-from stagepipe.plan.outlook import Cost, Hop, Machine, Memory, Outlook, Piece, Stage
+from stagepipe.plan.outlook.drawing import mermaid, svg
+from stagepipe.plan.outlook.model import Cost, Hop, Machine, Memory, Outlook, Piece, Stage
 
 MB = 10**6
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from stagepipe.plan.curves import Curves
-from stagepipe.plan.glimpse import Glimpse, ItemSeen, PieceSeen
 from stagepipe.plan.model import HopPlan
 from stagepipe.plan.negotiator import PIPE, SHARED, Choice, Decision, Part, decide
+from stagepipe.plan.outlook.glimpse import Glimpse, ItemSeen, PieceSeen
 from stagepipe.transport import FITS_BYTES
 
 _WORTH_NAMING = 256

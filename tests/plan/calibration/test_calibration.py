@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from stagepipe.core import RunError
-from stagepipe.plan import Curves, calibration, load, measure, trip
+from stagepipe.plan import Curves, load, measure
+from stagepipe.plan.calibration import kept, trip
 
 
 @pytest.fixture
@@ -57,13 +58,13 @@ def test_a_partner_that_ends_is_named(monkeypatch):
 def test_it_is_kept_and_read_again(cache, monkeypatch):
     first = load("1.0")
     assert [path.suffix for path in cache.iterdir()] == [".json"]
-    monkeypatch.setattr(calibration, "measure", lambda: pytest.fail("measured again"))
+    monkeypatch.setattr(kept, "measure", lambda: pytest.fail("measured again"))
     assert load("1.0") == first
 
 
 def test_another_version_measures_anew(cache, monkeypatch):
     found = Curves.simple((1, 2), (1, 2), (1, 2))
-    monkeypatch.setattr(calibration, "measure", lambda: found)
+    monkeypatch.setattr(kept, "measure", lambda: found)
     assert load("1.0") == load("2.0") == found
     assert len(list(cache.iterdir())) == 2
 
@@ -71,19 +72,19 @@ def test_another_version_measures_anew(cache, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"pipe": 1}', b"null"])
 def test_a_bad_cache_file_is_ignored_and_replaced(cache, monkeypatch, content):
     found = Curves.simple((1, 2), (1, 2), (1, 2))
-    monkeypatch.setattr(calibration, "measure", lambda: found)
+    monkeypatch.setattr(kept, "measure", lambda: found)
     load("1.0")
     (path,) = cache.iterdir()
     path.write_bytes(content)
     assert load("1.0") == found
-    monkeypatch.setattr(calibration, "measure", lambda: pytest.fail("it was not replaced"))
+    monkeypatch.setattr(kept, "measure", lambda: pytest.fail("it was not replaced"))
     assert load("1.0") == found
 
 
 def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(calibration, "measure", lambda: Curves.simple((1, 2), (1, 2), (1, 2)))
+    monkeypatch.setattr(kept, "measure", lambda: Curves.simple((1, 2), (1, 2), (1, 2)))
     assert load("1.0").pipe.sizes == (1, 2)
 
 
@@ -94,7 +95,7 @@ def test_curves_of_a_busy_machine_are_measured_again_after_an_hour(cache, monkey
     when = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=age_s)).isoformat()
     wide = replace(Curves.simple((1, 2), (100, 200), (100, 200)), when=when)
     wide = replace(wide, pipe=replace(wide.pipe, high_ns=tuple(int(ns * (1 + spread)) for ns in wide.pipe.ns)))
-    calibration.keep(wide, "1.0")
+    kept.keep(wide, "1.0")
     quiet = replace(Curves.simple((1, 2), (3, 4), (5, 6)), when="2026-01-01")
-    monkeypatch.setattr(calibration, "measure", lambda: quiet)
+    monkeypatch.setattr(kept, "measure", lambda: quiet)
     assert load("1.0") == (quiet if again else wide)

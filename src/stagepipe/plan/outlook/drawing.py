@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from stagepipe.core.units import format_bytes, format_ns
 from stagepipe.plan.model import SINK
-from stagepipe.plan.outlook import Hop, Outlook, Stage
+from stagepipe.plan.outlook.model import Hop, Outlook, Stage
 
 _WIDTH, _BOX_WIDTH, _LEFT = 560, 300, 20  # pixels, as are all that follow
 _LINE, _PAD, _GAP, _BAR = 19, 12, 64, 5
