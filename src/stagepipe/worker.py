@@ -1,6 +1,6 @@
 """`python -m stagepipe.worker FD`: one worker process. Started by the supervisor; `FD` is an inherited memfd."""
 
-from stagepipe.runtime.worker import main
+from stagepipe.runtime.entry import main
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,6 @@
-"""What each rank of a test runs: `torchrun tests/torch/node_ranks.py JOB.json`, or without torchrun, which forks them:
-paths of jobs come by stdin, and a line on stdout says that one is done. So torch is imported once for all tests.
+"""What each rank of a test runs: `torchrun tests/torch/node_ranks.py JOB.json`, or without torchrun, which forks them.
+
+Then paths of jobs come by stdin, and a line on stdout says that one is done: torch is imported once for all tests.
 
 A job has loaders, each with a config, its keywords and a script, or one for each rank; what a rank found is written to
 `rank<N>.json` beside the job, also when it ends with an error.
@@ -37,37 +38,51 @@ def mapped_over_an_arena(tensor: Any) -> bool:
     return False
 
 
-def follow(loader: Loader, script: list[Any], found: list[Any], before: list[Any], *, gloo: bool) -> None:
-    """Do what the script says; `found` gets what each step gave, `before` is what the loader before this one gave."""
-    items: Any = iter(())
-    kept: list[Any] = []
-    for step, *arguments in script:
-        if step == "begin":
-            items = iter(loader)
-        elif step == "take":
-            found.append([])
-            for item in itertools.islice(items, arguments[0] if arguments else None):
-                found[-1].append(small(item))
-                if gloo:
-                    reduced(item)
-        elif step == "keep":
-            kept += items
-            found.append([[small(item), mapped_over_an_arena(item["image"])] for item in kept])
-        elif step == "write":
-            for item in items:
-                item["image"] += 1
-                kept.append(item)
-            found.append([[item["id"], int(item["image"][0])] for item in kept])
-        elif step == "state":
-            found.append(loader.state_dict())
-        elif step == "load":
-            loader.load_state_dict(arguments[0] if arguments else before[-1])
-        elif step == "length":
-            found.append(len(loader))
-        elif step == "close":
-            loader.close()
-        elif step == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
+class Actor:
+    """Does what a script says with a loader: a method a step. `found` gets what the steps gave."""
+
+    def __init__(self, loader: Loader, before: list[Any], *, gloo: bool) -> None:
+        """`before` is what the loader before this one gave."""
+        self.loader, self.before, self.gloo = loader, before, gloo
+        self.found: list[Any] = []
+        self.items: Any = iter(())
+
+    def begin(self) -> None:
+        self.items = iter(self.loader)
+
+    def take(self, count: int | None = None) -> None:
+        taken: list[Any] = []
+        self.found.append(taken)
+        for item in itertools.islice(self.items, count):
+            taken.append(small(item))
+            if self.gloo:
+                reduced(item)
+
+    def keep(self) -> None:
+        kept = list(self.items)
+        self.found.append([[small(item), mapped_over_an_arena(item["image"])] for item in kept])
+
+    def write(self) -> None:
+        kept = []
+        for item in self.items:
+            item["image"] += 1
+            kept.append(item)
+        self.found.append([[item["id"], int(item["image"][0])] for item in kept])
+
+    def state(self) -> None:
+        self.found.append(self.loader.state_dict())
+
+    def load(self, state: dict[str, Any] | None = None) -> None:
+        self.loader.load_state_dict(state or (self.found or self.before)[-1])
+
+    def length(self) -> None:
+        self.found.append(len(self.loader))
+
+    def close(self) -> None:
+        self.loader.close()
+
+    def kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def reduced(item: Any) -> None:
@@ -91,9 +106,11 @@ def rank_of(rank: int, job: dict[str, Any], folder: Path) -> None:
                 keywords |= {"rank": rank, "world_size": int(os.environ["WORLD_SIZE"])}
             config = each["configs"][rank] if "configs" in each else each["config"]
             before = found[-1] if found else []
-            found.append([])
             with Loader(config, **keywords) as loader:
-                follow(loader, script, found[-1], before, gloo=job.get("gloo", False))
+                actor = Actor(loader, before, gloo=job.get("gloo", False))
+                found.append(actor.found)
+                for step, *arguments in script:
+                    getattr(actor, step)(*arguments)
     except StagepipeError as caught:
         error = f"{type(caught).__name__}: {caught}"
     (folder / f"rank{rank}.json").write_text(json.dumps({"found": found, "error": error, "pid": os.getpid()}))

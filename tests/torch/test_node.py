@@ -185,6 +185,14 @@ def test_ranks_resume_together_from_the_lowest_of_their_places(run):
         assert len(json.dumps(states[rank])) < 2000
 
 
+def test_ranks_at_different_places_of_an_epoch_in_any_order_cannot_resume(run):
+    config = {**NUMBERS, "order": "any"}
+    scripts = {rank: [["begin"], ["take", 2 + rank], ["state"], ["load"], *WHOLE] for rank in range(2)}
+    first, second = run(2, loader(config, scripts))
+    assert "the ranks stand at different places of epoch 0 (items had, by local rank: {0: 2, 1: 3})" in first["error"]
+    assert second["error"] == first["error"]
+
+
 def test_a_state_of_another_number_of_ranks_is_refused_with_the_difference():
     two = {"share": "node", "local_world_size": 2, "local_rank": 0}
     state = Loader(MIXED, **two).state_dict()

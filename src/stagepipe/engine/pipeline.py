@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Self
 from stagepipe.config import PipelineSpec, load
 from stagepipe.core import VERSION, UsageError
 from stagepipe.engine.inline import InlineRun
+from stagepipe.engine.iteration import Iteration, Stand
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.settling import Settled, look_ahead, settle
 from stagepipe.engine.state import Position, described, from_state, to_state
@@ -72,7 +72,7 @@ class Pipeline:
         """Whether the pages of idle blocks stay: a `Loader` that locks them for a GPU sets it before the start."""
         self._closed = False
         self._next = Position()
-        self._iteration: _Iteration | None = None
+        self._stand: Stand | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     @property
@@ -123,8 +123,8 @@ class Pipeline:
         An iterator of an earlier one ends its life here: going on with it raises UsageError. One that was never asked
         for an item was no epoch, so code that calls `iter` only to see that it can does not lose one.
         """
-        self._iteration = _Iteration(self, self._started(), self._next)
-        return self._iteration
+        self._stand = Stand(self._started(), self._next)
+        return Iteration(self._stand, self._check_alive, self._entered)
 
     def _entered(self, begin: Position) -> None:
         """An iteration is asked for its first item: the epoch after it is next, unless something else has been said."""
@@ -193,21 +193,21 @@ class Pipeline:
         if self._inline and self.spec.order == "any" and position.items:
             message = "a state in the middle of an epoch of `order: any` cannot be gone on with inline"
             raise UsageError(message)
-        self._next, self._iteration = position, None
+        self._next, self._stand = position, None
 
     @cached_property
     def _described(self) -> str:
         return described(self.spec, self._limit, self.shard)
 
     def _position(self) -> Position:
-        return self._next if self._iteration is None else self._iteration.position()
+        return self._next if self._stand is None else self._stand.position()
 
-    def _check_alive(self, iteration: _Iteration) -> None:
+    def _check_alive(self, stand: Stand) -> None:
         if self._closed:
             raise UsageError(_CLOSED)
-        if self._iteration is not iteration:
+        if self._stand is not stand:
             message = "a newer iteration of this pipeline has begun; only one can be alive at a time"
-            if self._iteration is None:
+            if self._stand is None:
                 message = "a state was loaded into this pipeline; begin a new iteration to go on from it"
             raise UsageError(message)
 
@@ -256,42 +256,3 @@ def _close_in(pid: int, close: Callable[[], None]) -> None:
     """Close a pipeline that was collected: in its own process, not in one that was forked off it."""
     if os.getpid() == pid:
         close()
-
-
-class _Iteration:
-    """One iteration of a pipeline: an epoch, or the rest of one. It keeps nothing of what it has yielded."""
-
-    def __init__(self, pipeline: Pipeline, run: LocalRun | InlineRun, begin: Position) -> None:
-        """Seek at once."""
-        self._pipeline, self._run, self._begin = pipeline, run, begin
-        self._yielded, self._asked, self._ended = 0, False, False
-        if isinstance(run, LocalRun) and (begin.cursor is not None or not begin.items):
-            self._items = run.epoch(begin.epoch, begin.cursor)
-        else:  # a state of an inline run, or for one: what was yielded is made again
-            self._items = itertools.islice(run.epoch(begin.epoch), begin.items, None)
-
-    def position(self) -> Position:
-        """Behind the last item yielded; behind the last of all, at the start of the next epoch."""
-        begin = self._begin
-        if self._ended:
-            return Position(begin.epoch + 1)
-        if not self._yielded:
-            return begin
-        cursor = self._run.committed if isinstance(self._run, LocalRun) else None
-        return Position(begin.epoch, begin.items + self._yielded, cursor)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        self._pipeline._check_alive(self)  # noqa: SLF001 - the other half of it
-        if not self._asked:
-            self._asked = True
-            self._pipeline._entered(self._begin)  # noqa: SLF001 - as above
-        try:
-            item = next(self._items)
-        except StopIteration:
-            self._ended = True
-            raise
-        self._yielded += 1
-        return item

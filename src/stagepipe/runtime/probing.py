@@ -15,7 +15,7 @@ from stagepipe.plan.outlook.glimpse import ItemSeen, PieceSeen
 from stagepipe.runtime.chain import Box
 from stagepipe.runtime.control import Control
 from stagepipe.runtime.messages import ReadOnce, Told
-from stagepipe.runtime.roles import HopOut
+from stagepipe.runtime.outlet import HopOut
 from stagepipe.transport import Memory, Sender
 from stagepipe.transport.codec import Encoder
 

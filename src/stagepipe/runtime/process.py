@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from time import monotonic
 
 from stagepipe.runtime.launch import Launch, write_launch
 from stagepipe.runtime.resources import WorkerPlace
 
+_STOP_S, _TERM_S, _KILL_S = 5.0, 2.0, 5.0
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -103,6 +105,25 @@ class WorkerProcess:
         """Give back its descriptors; it has ended. What it forked and left behind is ended too."""
         self.signal(signal.SIGKILL)
         self._close_fds()
+
+
+def end(workers: Iterable[WorkerProcess], *, asked: bool) -> list[str]:
+    """Wait for workers that were `asked` to stop, then SIGTERM, then SIGKILL. Names those who did not go by then."""
+    late: list[str] = []
+    running = list(workers)
+    for worker in running:
+        if not worker.ready:  # it is building its stages, and hears nothing yet
+            worker.signal(signal.SIGTERM)
+    for number, seconds in ((None, _STOP_S), (signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
+        if number is not None:
+            late += [worker.name for worker in running if worker.name not in late]
+            for worker in running:
+                worker.signal(number)
+        deadline = monotonic() + (0.0 if number is None and not asked else seconds)
+        running = [worker for worker in running if not worker.wait(max(deadline - monotonic(), 0.0))]
+        if not running:
+            break
+    return late
 
 
 def _environment(launch: Launch) -> Mapping[str, str]:

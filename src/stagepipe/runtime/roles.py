@@ -7,75 +7,20 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from stagepipe.config import BatchSpec
-from stagepipe.core import ArenaFullError, Cursor, Key, TransportError, cursor_from_plain
+from stagepipe.core import Cursor, Key, cursor_from_plain
 from stagepipe.runtime.chain import Box, Chain
-from stagepipe.runtime.failures import CannotTravelError
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.messages import Seek
+from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.stage import Stage
-from stagepipe.timing import Region, Word
-from stagepipe.transport import Kind, Received, Receiver, Reorder, Sender
-
-
-class TurnedError(Exception):
-    """The work in hand is void: there was a seek, or the end. Unwinds to the worker's loop."""
-
-
-class HopOut:
-    """A chain's results onto the hop."""
-
-    def __init__(self, sender: Sender) -> None:
-        """`generation` is set by the role that enters one."""
-        self._sender = sender
-        self.generation = 0
-
-    def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        """Send an item. Raises CannotTravelError for one that cannot be pickled."""
-        try:
-            sent = self._sender.send(box, self.generation, key, samples, meta)
-        except (ArenaFullError, TransportError):
-            raise
-        except Exception as error:
-            if not box:  # it was pickled
-                raise
-            raise CannotTravelError(box[0], error) from error
-        if not sent:
-            raise TurnedError
-
-    def dropped(self, key: Key, samples: int, meta: bytes) -> None:
-        """Send a tombstone."""
-        self._tell(Kind.TOMBSTONE, key, samples=samples, meta=meta)
-
-    def close(self, key: Key, count: int, meta: bytes) -> None:
-        """Say how many parts there were."""
-        self._tell(Kind.CLOSE, key, count=count, meta=meta)
-
-    def end(self, count: int) -> None:
-        """Say how many items the stretch has."""
-        self._tell(Kind.END, (0,), count=count)
-
-    def forward(self, packet: Received) -> None:
-        """Send on what is not an item."""
-        self._tell(Kind(packet.kind), packet.key, samples=packet.samples, count=packet.count, meta=packet.meta)
-
-    def _tell(self, kind: Kind, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b"") -> None:
-        if not self._sender.tell(kind, self.generation, key, samples=samples, count=count, meta=meta):
-            raise TurnedError
-
-
-class Surroundings(NamedTuple):
-    """What the worker lends its role. `wait` is a short wait that a seek or the end cuts off."""
-
-    region: Region
-    interrupted: Callable[[], bool]
-    wait: Callable[[], None]
+from stagepipe.timing import Word
+from stagepipe.transport import Kind, Received, Receiver, Reorder
 
 
 class Ends(NamedTuple):

@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import threading
 from collections import deque
 from pathlib import Path
-from time import monotonic, perf_counter_ns, sleep
+from time import perf_counter_ns, sleep
 
 import zmq
 
@@ -24,15 +23,13 @@ from stagepipe.plan import Plan
 from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.learning import Learner
 from stagepipe.runtime.messages import Command, Failed, Full, ReadOnce, Ready, Seek, Stop, Told, decode_event, encode
-from stagepipe.runtime.process import WorkerProcess
+from stagepipe.runtime.process import WorkerProcess, end
 from stagepipe.runtime.resources import Resources, WorkerPlace
 from stagepipe.runtime.yields import items_after
 from stagepipe.timing import Word
 from stagepipe.transport import Bell
 
 _TICK_MS = 500
-_STOP_S = 5.0
-_TERM_S = 2.0
 _KILL_S = 5.0
 _GRACE_S = 0.2
 
@@ -74,7 +71,7 @@ class Supervisor:
             for place in self.resources.places:
                 self._start(place)
         except BaseException:
-            self._end_workers()
+            end(self.workers.values(), asked=False)
             self._owned.close()
             raise
         self._thread = threading.Thread(target=self._serve, name="stagepipe-supervisor", daemon=True)
@@ -270,7 +267,7 @@ class Supervisor:
             return []
         self._stopping = True
         self._post(Stop())
-        late = self._end_workers()
+        late = end(self.workers.values(), asked=True)
         self._finishing = True
         self._wake.ring()
         self._thread.join(timeout=_KILL_S)
@@ -280,23 +277,6 @@ class Supervisor:
         data = encode(command)
         self._outbox.extend((number, data) for number in self.workers)
         self._wake.ring()
-
-    def _end_workers(self) -> list[str]:
-        late: list[str] = []
-        running = list(self.workers.values())
-        for worker in running:
-            if not worker.ready:  # it is building its stages, and hears nothing yet
-                worker.signal(signal.SIGTERM)
-        for number, seconds in ((None, _STOP_S), (signal.SIGTERM, _TERM_S), (signal.SIGKILL, _KILL_S)):
-            if number is not None:
-                late += [worker.name for worker in running if worker.name not in late]
-                for worker in running:
-                    worker.signal(number)
-            deadline = monotonic() + (0.0 if number is None and not self._stopping else seconds)
-            running = [worker for worker in running if not worker.wait(max(deadline - monotonic(), 0.0))]
-            if not running:
-                break
-        return late
 
     def close(self) -> list[str]:
         """End what still runs and give everything back."""

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import fcntl
 import math
-import os
-import pickle
-import signal
 import sys
-import threading
 from functools import partial
-from pathlib import Path
 from time import perf_counter_ns, process_time_ns
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from stagepipe.core import ArenaFullError, current
-from stagepipe.core.targets import add_import_path
 from stagepipe.plan import Role, StagePlan
 from stagepipe.runtime.control import Control
 from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
 from stagepipe.runtime.gate import Gate, Meter, Stretch
-from stagepipe.runtime.launch import Launch, read_launch
+from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.messages import Failed, Full, Ready, Seek, decode_command
+from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
 from stagepipe.runtime.reading import SourceReader
-from stagepipe.runtime.roles import Ends, HopOut, OrderRole, SourceRole, StageRole, Surroundings, TurnedError
+from stagepipe.runtime.roles import Ends, OrderRole, SourceRole, StageRole
 from stagepipe.runtime.stage import Stage, StageError, key_text
 from stagepipe.runtime.unordered import order_role
 from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, State, Word
@@ -37,7 +29,6 @@ from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
 _FLUSH_NS = 100_000_000
 _SWEEP_NS = 1_000_000_000
 _WAIT_S = 0.25
-_F_SETSIG = 10
 Roles = SourceRole | StageRole | OrderRole
 
 
@@ -306,49 +297,3 @@ def _limit_late_threads(threads: int) -> None:
     cv2 = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setNumThreads(threads)
-
-
-def _die_with(life_fd: int) -> None:
-    """Be killed when the supervisor ends, however it ends: the kernel sends SIGKILL when the pipe's other end closes.
-
-    A stopped process dies as well; PR_SET_PDEATHSIG would fire when the thread that started us ends.
-    """
-    fcntl.fcntl(life_fd, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(life_fd, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
-    with contextlib.suppress(BlockingIOError):
-        if os.read(life_fd, 1) == b"":  # closed before we could ask for the signal
-            os._exit(1)
-
-
-def _no_breakpoint(*_: object, **__: object) -> NoReturn:
-    raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
-
-
-def main() -> NoReturn:
-    """The process's entry."""
-    if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen what it does: nothing, or a remote debugger
-        sys.breakpointhook = _no_breakpoint
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
-    sys_path, pickled = read_launch(int(sys.argv[1]))
-    sys.path[:] = sys_path
-    crash_fd = int(sys.argv[2])
-    faulthandler.enable(os.fdopen(crash_fd, "w"), all_threads=False)
-    launch: Launch = pickle.loads(pickled)
-    _die_with(launch.life_fd)
-    if launch.config_dir is not None:
-        add_import_path(launch.config_dir)
-    plan = launch.plan
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
-    if plan.cpus is not None:
-        os.sched_setaffinity(0, plan.cpus)
-    threading.current_thread().name = f"{plan.name}/{launch.worker}"
-    control = Control(launch.address, launch.number, launch.ear_fd)
-    worker = Worker(launch, control)
-    try:
-        worker.run()
-    finally:
-        worker.close()
-        control.close()
-    sys.exit(0)

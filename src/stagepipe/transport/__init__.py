@@ -8,6 +8,7 @@ lease       who still needs a block
 stacks      many small arrays as one
 arrays      NumPy without its bytes; tensors, images: torch's and PIL's; reducers: the table of them
 codec       an item into a pickle and buffers, and back
+policy      the rule of a hop
 packer      what goes where: described, copied into a block, or inline; unpacker: back
 sender      sending, timed
 receiver    receiving, timed
@@ -16,9 +17,10 @@ reorder     order restored
 
 from stagepipe.transport.arena import PUNCHED_FROM, Arena, class_size, make_arena
 from stagepipe.transport.lease import Lease, Memory
-from stagepipe.transport.packer import FITS_BYTES, FORCED_PIPE, Counts, Policy, rule_word
+from stagepipe.transport.packer import Counts
 from stagepipe.transport.packet import PACKET_BYTES, Kind
 from stagepipe.transport.pipe import Bell, PipeEnds, Waiter, make_byte_pipe, make_pipe, make_socket_pair
+from stagepipe.transport.policy import FITS_BYTES, FORCED_PIPE, Policy, rule_word
 from stagepipe.transport.receiver import Received, Receiver
 from stagepipe.transport.reorder import Leaf, Reorder
 from stagepipe.transport.sender import Sender

@@ -13,9 +13,10 @@ from stagepipe.timing import Recorder, cell_of
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.large import fragments, make_body
 from stagepipe.transport.lease import Memory
-from stagepipe.transport.packer import Counts, Packer, Policy
+from stagepipe.transport.packer import Counts, Packer
 from stagepipe.transport.packet import OUT_OF_BAND, Head, Kind, pack, stamp
 from stagepipe.transport.pipe import Bell, Waiter
+from stagepipe.transport.policy import Policy
 
 TICK_S = 0.01
 """A wait's length while leases are out: so long may a block that nobody needs any more stay taken."""

@@ -42,17 +42,25 @@ class Owner:
         self._lines: list[Line] = []
         with listening(folder) if world.local_world_size > 1 else nullcontext() as server:
             try:
-                self._start(server)
+                self._run: LocalRun = pipeline.local_run()
+                self._table = Table(self._names, wait_s)
+                lent, ranks = self._run.lend(), world.local_world_size
+                self._dealer = Dealer(self._run, lent, self._table, ranks, pipeline.shard.even)
             except BaseException as error:
                 self._refuse(server, error)
                 pipeline.close()
                 raise
+            try:
+                self._meet(server, lent)
+            except BaseException as error:
+                self._table.stop()
+                self._dealer.close(_STOP_S)
+                self._refuse(server, error)
+                pipeline.close()
+                raise
 
-    def _start(self, server: socket.socket | None) -> None:
-        self._run: LocalRun = self._pipeline.local_run()
-        lent = self._run.lend()
-        self._table = Table(self._names, self._wait_s)
-        self._dealer = Dealer(self._run, lent, self._table, self._world.local_world_size, self._pipeline.shard.even)
+    def _meet(self, server: socket.socket | None, lent: Lent) -> None:
+        """All ranks are there and have what they need; then the dealing begins."""
         if server is not None:
             self._await(server)
         for line in self._lines:

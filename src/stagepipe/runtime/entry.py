@@ -1,0 +1,67 @@
+"""The entry of a worker process: what it inherits, how it dies with its supervisor, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import pickle
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+from stagepipe.core.targets import add_import_path
+from stagepipe.runtime.control import Control
+from stagepipe.runtime.launch import Launch, read_launch
+from stagepipe.runtime.worker import Worker
+
+_F_SETSIG = 10
+
+
+def _die_with(life_fd: int) -> None:
+    """Be killed when the supervisor ends, however it ends: the kernel sends SIGKILL when the pipe's other end closes.
+
+    A stopped process dies as well; PR_SET_PDEATHSIG would fire when the thread that started us ends.
+    """
+    fcntl.fcntl(life_fd, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life_fd, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
+    with contextlib.suppress(BlockingIOError):
+        if os.read(life_fd, 1) == b"":  # closed before we could ask for the signal
+            os._exit(1)
+
+
+def _no_breakpoint(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
+
+
+def main() -> NoReturn:
+    """The process's entry."""
+    if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen what it does: nothing, or a remote debugger
+        sys.breakpointhook = _no_breakpoint
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    sys_path, pickled = read_launch(int(sys.argv[1]))
+    sys.path[:] = sys_path
+    crash_fd = int(sys.argv[2])
+    faulthandler.enable(os.fdopen(crash_fd, "w"), all_threads=False)
+    launch: Launch = pickle.loads(pickled)
+    _die_with(launch.life_fd)
+    if launch.config_dir is not None:
+        add_import_path(launch.config_dir)
+    plan = launch.plan
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
+    if plan.cpus is not None:
+        os.sched_setaffinity(0, plan.cpus)
+    threading.current_thread().name = f"{plan.name}/{launch.worker}"
+    control = Control(launch.address, launch.number, launch.ear_fd)
+    worker = Worker(launch, control)
+    try:
+        worker.run()
+    finally:
+        worker.close()
+        control.close()
+    sys.exit(0)
