@@ -29,8 +29,8 @@ workers has all three, which it makes at its first input.
 
 Each turn is a fresh process in which nothing has run, alone on the machine; contestants take turns in another order
 every round. Its first epoch is checked batch by batch against one made in a single process, bit for bit (the models'
-results rounded). Then two epochs are timed: whole ones with their start; of collate what follows the 8th batch, of the
-models what follows the 6th input. In a last epoch memory is looked at. All workers live on between epochs. Columns:
+results rounded). Then two whole epochs of the quickstart are timed, with their start; of collate what follows the 8th
+batch of one, of the models what follows the 6th input of one. In a last epoch memory is looked at. All workers live on between epochs. Columns:
 
     CPU ms       of the whole process tree in the timed epochs, by its processes' clocks
     first batch  from before the loader is made, torch imported, to the first batch
@@ -53,7 +53,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from loader_.contest import COLLATE, CONTESTANTS, MODELS, PARTS, QUICKSTART
+from loader_.contest import COLLATE, CONTESTANTS, FORKED, MODELS, PARTS, QUICKSTART, SPAWNED, WAYS
 from loader_.job import Job
 from loader_.rounds import Row, measure
 from loader_.tables import describe, table, title, told
@@ -64,8 +64,10 @@ _IMAGES = Path(__file__).parents[1] / "data" / "images"
 _ROUNDS, _QUICK_ROUNDS = 6, 1
 _MODEL_ROUNDS = 3
 """Memory hardly differs from round to round, and a turn of the models takes long."""
-_COLLATE_BATCHES, _COLLATE_WARM = 40, 8
-_MODEL_ITEMS, _MODELS_WARM = 30, 6
+_QUICK = {**CONTESTANTS, MODELS: (WAYS[2], SPAWNED[2], FORKED)}
+_ITEMS, _QUICK_ITEMS = 512, 256
+_COLLATE_BATCHES, _COLLATE_WARM = 32, 8
+_MODEL_ITEMS, _MODELS_WARM = 24, 6
 """Two inputs for each of three workers are under way before the first is there."""
 
 
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     found, begin = machine(), time.monotonic()
     command = shlex.join([Path(sys.executable).name, *sys.argv])
-    print(machine_line(found), describe(options.rounds), f"Again: {command}", sep="\n", flush=True)
+    print(machine_line(found), describe(options.rounds, _MODEL_ROUNDS), f"Again: {command}", sep="\n", flush=True)
     rows: list[Row] = []
     jobs = [_job(part, options) for part in PARTS if options.only[part]]
     for job in jobs:
@@ -104,7 +106,7 @@ def _job(part: str, options: argparse.Namespace) -> Job:
         batch=options.batch,
         side=options.side,
         steady_from=0,
-        epochs=1 if options.quick else 2,
+        epochs=2 if part == QUICKSTART and not options.quick else 1,
         step=options.step or ("none" if part == COLLATE else "sum"),
         images=str(options.images.absolute()),
         model_bytes=options.model_mb * 1_000_000,
@@ -132,9 +134,11 @@ def _progress(text: str) -> None:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round with shorter epochs: under two minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round, shorter epochs, models three ways alone: under two minutes"
+    )
     parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
-    parser.add_argument("--only", type=_chosen, default=dict(CONTESTANTS), help="parts, or part:contestant; by commas")
+    parser.add_argument("--only", type=_chosen, help="parts, or part:contestant; by commas")
     parser.add_argument("--step", choices=("none", "sum"), help="the training process's work; sum, for collate none")
     parser.add_argument("--json", type=Path, help="where every round's figures go")
     parser.add_argument("--items", type=int, help="of an epoch of the quickstart")
@@ -145,7 +149,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--corrupt", help="spoil an element of what this contestant delivers: the check must stop it")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
-    options.items = options.items or (320 if options.quick else 640)
+    options.only = options.only or (_QUICK if options.quick else CONTESTANTS)
+    options.items = options.items or (_QUICK_ITEMS if options.quick else _ITEMS)
     return options
 
 

@@ -13,7 +13,7 @@ BATCH, COPIED = "stagepipe Batch", "stagepipe Batch from copies"
 IN_PLACE, FILLED = "stagepipe in place", "stagepipe in place filled"
 PLAIN, FUSED = "stagepipe", "stagepipe fused x 2"
 WAYS = ("stagepipe 1 way", "stagepipe 2 ways", "stagepipe 3 ways")
-SHARED, HANDED = "DataLoader 3 forked made before", "DataLoader 3 spawned handed over"
+FORKED, SHARED, HANDED = "DataLoader 3 forked", "DataLoader 3 forked made before", "DataLoader 3 spawned handed over"
 SPAWNED = ("DataLoader 1 spawned", "DataLoader 2 spawned", "DataLoader 3 spawned")
 
 
@@ -37,7 +37,7 @@ DATALOADERS: dict[str, dict[str, Workers]] = {
     },
     MODELS: {
         **{name: Workers(count, context="spawn") for count, name in enumerate(SPAWNED, 1)},
-        "DataLoader 3 forked": Workers(3),
+        FORKED: Workers(3),
         SHARED: Workers(3),
         HANDED: Workers(3, context="spawn"),
     },

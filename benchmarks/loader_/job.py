@@ -63,6 +63,8 @@ class Answer:
     """For each batch of the measured epochs but an epoch's first: how long the training process waited."""
     pss_bytes: int
     """The largest sum over the process tree, in the middle of an epoch."""
+    bare_pss_bytes: int
+    """Of the training process alone, torch and stagepipe imported, before anything is made."""
     digests: list[str]
     """Of the first epoch's batches, in order."""
     told: list[str]

@@ -30,7 +30,7 @@ class _Epoch:
 
 def measure(job: Job, make: Callable[[Job], Feed]) -> Answer:
     """Make the feed, run its epochs, end it."""
-    begin = perf_counter_ns()
+    bare, begin = pss_bytes(), perf_counter_ns()
     feed = make(job)
     try:
         digests, first_batch_ns = _checked(feed, job, begin)
@@ -47,6 +47,7 @@ def measure(job: Job, make: Callable[[Job], Feed]) -> Answer:
         cpu_s_per_item=sum(epoch.cpu_ns for epoch in epochs) / items / 1e9,
         waits_s=[wait / 1e9 for epoch in epochs for wait in epoch.waits_ns],
         pss_bytes=pss,
+        bare_pss_bytes=bare,
         digests=digests,
         told=feed.told(),
     )

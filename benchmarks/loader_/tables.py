@@ -58,10 +58,11 @@ def told(rows: list[Row]) -> Iterator[str]:
             yield f"  {row.contestant}: {line}"
 
 
-def describe(rounds: int) -> str:
-    """How to read the figures."""
+def describe(rounds: int, most: int) -> str:
+    """How to read the figures; the models have `most` rounds at most."""
     return (
-        f"Medians of {rounds} rounds (of the models, of the rounds that they have); a turn is a fresh process. Ratios "
-        "are taken round by round; in brackets is the sign-test interval of the median, which holds the true one with "
-        f"probability {estimate([1.0] * rounds).coverage:.3f}."
+        f"Medians of {rounds} round{'s' * (rounds > 1)} (of the models at most {most}); a turn is a fresh process. "
+        "Ratios are taken round by round; in brackets is the sign-test interval of the median, which holds the true "
+        f"one with probability {estimate([1.0] * rounds).coverage:.3f} (of the models "
+        f"{estimate([1.0] * min(rounds, most)).coverage:.3f})."
     )

@@ -11,6 +11,7 @@ from loader_.contest import (
     COPIED,
     DATALOADERS,
     FILLED,
+    FORKED,
     FUSED,
     HANDED,
     IN_PLACE,
@@ -39,6 +40,10 @@ class Figures:
         """How many times `to`'s figure the contestant `of` has; None where one of them was not measured."""
         first, second = self._rows.get((part, of)), self._rows.get((part, to))
         return ratio(first.values(name), second.values(name)) if first and second else None
+
+    def bare_bytes(self) -> float:
+        """Of a process that has imported torch and stagepipe, and has made nothing yet."""
+        return median([value for row in self._rows.values() for value in row.values("bare_pss_bytes")])
 
     def best(self, part: str, name: str, choose: Callable[..., str]) -> str:
         """The DataLoader with the smallest (`min`) or largest (`max`) median of all that were measured; or ''."""
@@ -90,9 +95,10 @@ def _memory(figures: Figures) -> Target:
     found = figures.times(MODELS, WAYS[2], SPAWNED[2], name)
     if found is None:
         return Target(text, _UNMEASURED, None)
-    beside = {peer: figures.times(MODELS, WAYS[2], peer, name) for peer in ("DataLoader 3 forked", SHARED, HANDED)}
+    beside = {peer: figures.times(MODELS, WAYS[2], peer, name) for peer in (FORKED, SHARED, HANDED)}
     others = "".join(_also(f"of {peer}: {each.text()}") for peer, each in beside.items() if each)
-    return Target(text, found.text() + others, found.value <= limit)
+    bare = f"; torch takes {figures.bare_bytes() / 1e6:.0f} MB in each process that has done no more than import it"
+    return Target(text, found.text() + others + bare, found.value <= limit)
 
 
 def _also(text: str) -> str:

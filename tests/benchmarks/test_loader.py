@@ -14,7 +14,15 @@ ROOT = Path(__file__).parents[2]
 LOADER = ROOT / "benchmarks" / "loader.py"
 TINY = ("--rounds", "1", "--batch", "2", "--side", "16", "--items", "6", "--model-mb", "1")
 DEADLINE_S = 280
-COLUMNS = ("first_batch_s", "second_first_s", "items_per_s", "cpu_s_per_item", "pss_bytes", "life_cpu_s")
+COLUMNS = (
+    "first_batch_s",
+    "second_first_s",
+    "items_per_s",
+    "cpu_s_per_item",
+    "pss_bytes",
+    "bare_pss_bytes",
+    "life_cpu_s",
+)
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,11 @@ class Actor:
     def length(self) -> None:
         self.found.append(len(self.loader))
 
+    def copied(self) -> None:
+        """How many bytes the dealer had to copy for the other ranks."""
+        dealer = getattr(self.loader.pipeline._seat, "_dealer", None)
+        self.found.append(sum(place._sender.counts.copied_bytes for place in dealer.others) if dealer else 0)
+
     def close(self) -> None:
         self.loader.close()
 
@@ -120,12 +125,13 @@ def forked(path: Path) -> None:
     """All ranks of a job, each a child of this process, which has nothing but imported yet."""
     job = json.loads(path.read_text())
     ranks, children = job["ranks"], {}
+    of_machine = ranks // job.get("machines", 1)
     for rank in range(ranks):
         pid = os.fork()
         if not pid:
             os.dup2(os.open(path.parent / f"stderr{rank}", os.O_WRONLY | os.O_CREAT), 2)
-            os.environ |= {"MASTER_PORT": str(path), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), **job["environ"]}
+            os.environ |= {"MASTER_PORT": str(path), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(of_machine)}
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank % of_machine), **job["environ"]}
             try:
                 rank_of(rank, job, path.parent)
             except BaseException:  # noqa: BLE001 - the rest of the server's program is not for this process

@@ -47,8 +47,8 @@ def server() -> Iterator[subprocess.Popen[str]]:
 def run(server, tmp_path):
     """Runs a job on so many ranks: what each found."""
 
-    def start(ranks: int, *loaders: dict[str, Any]) -> list[dict[str, Any]]:
-        job = written(tmp_path, ranks, loaders)
+    def start(ranks: int, *loaders: dict[str, Any], **keys: Any) -> list[dict[str, Any]]:
+        job = written(tmp_path, ranks, loaders, **keys)
         server.stdin.write(f"{job}\n")
         server.stdin.flush()
         assert select.select([server.stdout], [], [], 90)[0], "the ranks do not end"
@@ -128,11 +128,18 @@ def test_items_are_dealt_in_a_fixed_order_epoch_by_epoch(run):
             assert gave(found[rank])[number] == [dealt(list(range(23)), 3, even)[rank]] * 2
 
 
+def test_each_machine_takes_its_part_of_the_source_for_its_own_ranks(run):
+    found = run(4, loader(NUMBERS, WHOLE), machines=2)
+    for rank in range(4):
+        of_machine = list(range(rank // 2, 23, 2))
+        assert gave(found[rank]) == [[of_machine[rank % 2 :: 2]]]
+
+
 def test_what_a_rank_gets_is_its_own_in_shared_memory_and_a_list_of_it_gets_copies_in_time(run):
     small_memory = {**pipeline(stage("megabyte"), source=60), "memory": "48MiB"}
     found = run(
         2,
-        loader(IMAGES, [["length"], ["begin"], ["keep"]], even="pad"),
+        loader(IMAGES, [["length"], ["begin"], ["keep"], ["copied"]], even="pad"),
         loader(IMAGES, [["begin"], ["write"]], even="pad"),
         loader(small_memory, [["begin"], ["keep"]]),
     )
@@ -140,14 +147,15 @@ def test_what_a_rank_gets_is_its_own_in_shared_memory_and_a_list_of_it_gets_copi
         first, written, kept = gave(found[rank])
         assert first[0] == 12 == len(first[1])
         arenas = [in_arena for _, in_arena in first[1]]
-        assert all(arenas[:-1]), "nothing is copied on the way"
+        assert all(arenas[:-1])
+        assert first[2] == (0 if rank else 1_200_000), "nothing is copied on the way but what is given a second time"
         assert written == [[[number, number + 1] for number in [*range(rank, 22, 2), 22]]]
         assert [item for item, _ in kept[0]] == [[number, number * 1_200_000] for number in range(rank, 60, 2)]
         assert not all(in_arena for _, in_arena in kept[0])
 
 
 def test_breaking_off_anywhere_and_beginning_anew_goes_on_with_the_next_epoch(run):
-    stops = {0: [3, 0, 5, 1], 1: [4, 2, 0, 1]}
+    stops = {0: [3, 1, 5, 1], 1: [4, 2, 1, 1]}
     scripts = {
         rank: [step for stop in each for step in (["begin"], ["take", stop])] + WHOLE for rank, each in stops.items()
     }

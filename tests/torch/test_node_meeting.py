@@ -81,6 +81,9 @@ def test_a_rank_that_is_alone_on_its_machine_needs_nobody():
             next(items)
         assert list(loader) == [1, 2, 3, 4]
         assert loader.epoch == 2
+        iter(loader)
+        assert next(iter(loader)) == 0
+        assert loader.epoch == 2, "one that nobody has asked for an item was no epoch"
     with pytest.raises(UsageError, match="closed"):
         iter(loader)
     assert loader.report().run.status == "finished"

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from stagepipe.core import Cursor, UsageError, cursor_from_plain
+from stagepipe.core import UsageError, cursor_from_plain
 from stagepipe.engine import Pipeline
 from stagepipe.engine.state import Position, from_state, to_state
 from stagepipe.plan import Shard
@@ -50,7 +50,7 @@ class SharedPipeline:
         self._seat: Seat | None = None
         self._closed = False
         self._next = Position()
-        self._iteration: _Iteration | None = None
+        self._stand: _Stand | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     # ------------------------------------------------------------------ start and end
@@ -97,11 +97,15 @@ class SharedPipeline:
     # ------------------------------------------------------------------ epochs
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch, or the rest of the one that was loaded; work begins when all ranks have begun it."""
-        seat, begin = self._started(), self._next
-        iteration = _Iteration(self, seat, begin)
-        self._iteration, self._next = iteration, Position(begin.epoch + 1)
-        return iteration
+        """One epoch, or the rest of the one that was loaded; work begins when all ranks ask for their first item."""
+        seat = self._started()
+        self._stand = _Stand(self._next)
+        return _Iteration(self, seat, self._stand)
+
+    def entered(self, begin: Position) -> None:
+        """An iteration is asked for its first item: the epoch after it is next, unless something else has been said."""
+        if self._next is begin:
+            self._next = Position(begin.epoch + 1)
 
     def __len__(self) -> int:
         """How many items an epoch yields on this rank, as `Pipeline` has it. TypeError where nobody knows."""
@@ -138,18 +142,18 @@ class SharedPipeline:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on there: on all ranks, from the lowest of their places. UsageError."""
-        self._next, self._iteration = from_state(state, self._described, self._shard), None
+        self._next, self._stand = from_state(state, self._described, self._shard), None
 
     def _position(self) -> Position:
-        return self._next if self._iteration is None else self._iteration.position()
+        return self._next if self._stand is None else self._stand.position()
 
-    def check_alive(self, iteration: _Iteration) -> None:
-        """UsageError if `iteration` is not the newest."""
+    def check_alive(self, stand: _Stand) -> None:
+        """UsageError if that is not the newest iteration's."""
         if self._closed:
             raise UsageError(_CLOSED)
-        if self._iteration is not iteration:
+        if self._stand is not stand:
             message = "a newer iteration of this pipeline has begun; only one can be alive at a time"
-            if self._iteration is None:
+            if self._stand is None:
                 message = "a state was loaded into this pipeline; begin a new iteration to go on from it"
             raise UsageError(message)
 
@@ -191,40 +195,53 @@ def _close_in(pid: int, close: Callable[[], None]) -> None:
         close()
 
 
-class _Iteration:
-    """One iteration of a rank: an epoch, or the rest of one. It keeps nothing of what it has yielded."""
+class _Stand:
+    """Where an iteration stands. The pipeline keeps it, and not the iteration, which keeps the pipeline."""
 
-    def __init__(self, shared: SharedPipeline, seat: Seat, begin: Position) -> None:
-        """Ask for it at once."""
-        self._shared, self._seat = shared, seat
-        self._at = begin
-        self._ask = seat.ask(begin)
-        self._raw: bytes | None = None
-        self._moved = self._ended = False
+    def __init__(self, begin: Position) -> None:
+        """Before the first item."""
+        self.at = begin
+        self.cursor: bytes | None = b""
+        self.ended = False
+
+    def moved(self, number: int, cursor: bytes | None) -> None:
+        """Behind the rank's item `number`."""
+        self.at, self.cursor = Position(self.at.epoch, number + 1), cursor
 
     def position(self) -> Position:
         """Behind the last item yielded; behind the last of all, at the start of the next epoch."""
-        at = self._at
-        if self._ended:
-            return Position(at.epoch + 1)
-        if not self._moved:
-            return at
-        if self._raw is None:
+        if self.ended:
+            return Position(self.at.epoch + 1)
+        if self.cursor is None:
             message = "a place between the rows of a large batch that is opened again cannot be told with `order: any`"
             raise UsageError(message)
-        cursor: Cursor | None = cursor_from_plain(msgspec.msgpack.decode(self._raw))
-        return Position(at.epoch, at.items, cursor)
+        if not self.cursor:
+            return self.at
+        return Position(self.at.epoch, self.at.items, cursor_from_plain(msgspec.msgpack.decode(self.cursor)))
+
+
+class _Iteration:
+    """One iteration of a rank: an epoch, or the rest of one. It keeps nothing of what it has yielded."""
+
+    def __init__(self, shared: SharedPipeline, seat: Seat, stand: _Stand) -> None:
+        """Nothing is asked for before the first item is: the other ranks would wait for one that nobody wants."""
+        self._shared, self._seat, self._stand = shared, seat, stand
+        self._ask = 0
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        self._shared.check_alive(self)
-        if self._ended:
+        stand = self._stand
+        self._shared.check_alive(stand)
+        if stand.ended:
             raise StopIteration
+        if not self._ask:
+            self._shared.entered(stand.at)
+            self._ask = self._seat.ask(stand.at)
         dealt = self._seat.take(self._ask)
         if dealt is None:
-            self._ended = True
+            stand.ended = True
             raise StopIteration
-        self._at, self._raw, self._moved = Position(self._at.epoch, dealt.number + 1), dealt.cursor, True
+        stand.moved(dealt.number, dealt.cursor)
         return dealt.box.pop()
