@@ -30,7 +30,8 @@ workers has all three, which it makes at its first input.
 Each turn is a fresh process in which nothing has run, alone on the machine; contestants take turns in another order
 every round. Its first epoch is checked batch by batch against one made in a single process, bit for bit (the models'
 results rounded). Then two whole epochs of the quickstart are timed, with their start; of collate what follows the 8th
-batch of one, of the models what follows the 6th input of one. In a last epoch memory is looked at. All workers live on between epochs. Columns:
+batch of one, of the models what follows the 6th input of one. In a last epoch memory is looked at. All workers live on
+between epochs. Columns:
 
     CPU ms       of the whole process tree in the timed epochs, by its processes' clocks
     first batch  from before the loader is made, torch imported, to the first batch

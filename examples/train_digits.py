@@ -86,6 +86,7 @@ def train(epochs: int, checkpoint: Path | None, every: int, kill_at: int | None,
 def save(path: Path, parts: dict[str, Any], step: int) -> None:
     """Write all that the rest of the run depends on: to a file beside, which then takes the other's place at once."""
     states = {name: part.state_dict() for name, part in parts.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
     torch.save({**states, "generator": torch.get_rng_state(), "step": step}, beside)  # dropout uses the generator
     beside.replace(path)
@@ -130,6 +131,8 @@ if __name__ == "__main__":
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--prove", action="store_true", help="compare a run with one that is killed at 150")
     args = parser.parse_args()
+    if args.resume and not args.checkpoint:
+        parser.error("--resume needs the checkpoint to go on from: --checkpoint FILE")
     if args.prove:
         prove(args.epochs, args.every, args.kill_at or 150)
     else:

@@ -242,9 +242,18 @@ def test_a_rank_that_closes_lets_the_others_have_what_was_dealt_and_then_ends_th
     assert first["error"].startswith(f"RunError: rank 1 (pid {second['pid']}): the loader is closed there")
 
 
-def test_a_stages_error_reaches_every_rank(run):
-    found = run(2, loader(pipeline(stage(f"{BAD}.raises"), source=20), WHOLE))
-    assert all("RunError: stage raises, worker 0, item 5" in rank["error"] for rank in found), found
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (stage(f"{BAD}.raises"), "stage raises, worker 0, item 5"),
+        (stage(f"{BAD}.kills_itself"), "SIGKILL"),
+        (stage(f"{BAD}.NotBuilt", with_={"size": 3}), "cannot be built"),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) else "",
+)
+def test_a_stages_error_reaches_every_rank(run, bad, message):
+    found = run(2, loader(pipeline(bad, source=20), WHOLE))
+    assert all(rank["error"].startswith("RunError: stage") and message in rank["error"] for rank in found), found
 
 
 def test_ranks_with_different_configs_do_not_begin(run):
