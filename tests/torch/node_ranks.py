@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,7 @@ def forked(path: Path) -> None:
             os.dup2(os.open(path.parent / f"stderr{rank}", os.O_WRONLY | os.O_CREAT), 2)
             os.environ |= {"MASTER_PORT": str(path), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(of_machine)}
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank % of_machine), **job["environ"]}
+            tempfile.tempdir = None  # it is looked up once a process, and that was before
             try:
                 rank_of(rank, job, path.parent)
             except BaseException:  # noqa: BLE001 - the rest of the server's program is not for this process

@@ -18,8 +18,8 @@ _STOP_S, _TERM_S, _KILL_S = 5.0, 2.0, 5.0
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 _HEAP = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""mallopt(3): glibc gives an array's pages back when it dies, and the next one of its size faults them in again. A stage
-makes arrays of the same sizes over and over: decoding JPEG files took 87 page faults an item, and a tenth more time."""
+"""mallopt(3): glibc gives an array's pages back when it dies, and the next one of its size faults them in again. Stages
+make arrays of the same sizes over and over: decoding JPEG files took 87 page faults an item, and a tenth more time."""
 
 
 class WorkerProcess:
