@@ -49,6 +49,8 @@ class Iteration:
     def __next__(self) -> Any:
         """The next item."""
         stand = self._stand
+        if stand.ended:
+            raise StopIteration
         self._alive(stand)
         if not stand.asked:
             stand.asked = True

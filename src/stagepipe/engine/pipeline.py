@@ -174,6 +174,8 @@ class Pipeline:
             raise UsageError(message)
         if self._next.epoch != epoch:
             self._next = Position(epoch)
+        if self._stand is not None and self._stand.ended:  # nothing is under way that `state_dict` could speak of
+            self._stand = None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands: behind the last item that was yielded, whatever was made ahead of it.
