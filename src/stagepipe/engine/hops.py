@@ -65,7 +65,7 @@ def _hop(supervisor: Supervisor, number: int, senders: list[Region], readers: li
         phases=phases,
         predicted_pipe_ns=forecast.pipe_ns + pickling_ns,
         predicted_shared_memory_ns=forecast.shared_memory_ns + pickling_ns,
-        predicted_ns=forecast.taken_ns + pickling_ns,
+        predicted_ns=forecast.likely_ns + pickling_ns,
         measured_ns=forecast.measured_ns + pickling_ns,
         saved_ns=(other_ns - forecast.taken_ns) * count,
         changes=tuple(

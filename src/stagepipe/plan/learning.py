@@ -155,14 +155,16 @@ def _reason(each: Seen, known: Sequence[Seen], curves: Curves, corrected: Curves
 
 @dataclass(frozen=True)
 class Forecast:
-    """What carrying a hop's messages was to cost by the curves, a message in the mean, in ns.
+    """What carrying a hop's messages was to cost by the curves, in ns a message.
 
-    All of them by the pipe, all in shared memory, and as they went; and what that was measured to cost.
+    In the mean if all of them went by the pipe, or in shared memory, or as they did; and of the messages as they went
+    the median: `likely_ns` as foretold, `measured_ns` as paid.
     """
 
     pipe_ns: int = 0
     shared_memory_ns: int = 0
     taken_ns: int = 0
+    likely_ns: int = 0
     measured_ns: int = 0
 
 
@@ -171,7 +173,7 @@ def foretell(seen: Sequence[Seen], curves: Curves) -> Forecast:
 
     >>> curves = Curves.simple((0, 1000), (0, 1000), (500, 600), 300)
     >>> foretell([Seen(Way.ZERO_COPY, 1000, 10, 400)], curves)
-    Forecast(pipe_ns=1000, shared_memory_ns=300, taken_ns=300, measured_ns=400)
+    Forecast(pipe_ns=1000, shared_memory_ns=300, taken_ns=300, likely_ns=300, measured_ns=400)
     """
     count = max(sum(each.count for each in seen), 1)
 
@@ -183,9 +185,23 @@ def foretell(seen: Sequence[Seen], curves: Curves) -> Forecast:
     def shared(each: Seen) -> int:
         return ways.get(each.way, curves.copied)(each.mean_bytes)
 
+    def taken(each: Seen) -> int:
+        return curves.pipe(each.mean_bytes) if each.way is Way.PIPE else shared(each)
+
     return Forecast(
         mean(lambda each: curves.pipe(each.mean_bytes)),
         mean(shared),
-        mean(lambda each: curves.pipe(each.mean_bytes) if each.way is Way.PIPE else shared(each)),
-        mean(lambda each: each.cost_ns),
+        mean(taken),
+        _median([(taken(each), each.count) for each in seen]),
+        _median([(each.cost_ns, each.count) for each in seen]),
     )
+
+
+def _median(weighted: Sequence[tuple[int, int]]) -> int:
+    """The middle one of values that came so often each; 0 of none."""
+    half = sum(count for _, count in weighted) / 2
+    for value, count in sorted(weighted):
+        half -= count
+        if half <= 0:
+            return value
+    return 0

@@ -66,8 +66,8 @@ class HopRecord:
     phases: Mapping[str, Histogram]
     predicted_pipe_ns: int = 0
     predicted_shared_memory_ns: int = 0
-    predicted_ns: int = 0  # of the messages as they went, in the mean
-    measured_ns: int = 0  # the same, as the medians of their sizes have it
+    predicted_ns: int = 0  # of the messages as they went, the median
+    measured_ns: int = 0  # the same, as paid
     saved_ns: int = 0
     changes: tuple[RuleChange, ...] = ()
 

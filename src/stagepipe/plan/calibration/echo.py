@@ -8,6 +8,7 @@ where it is told of its own, and the page of ledgers.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 import numpy as np
@@ -19,6 +20,8 @@ from stagepipe.transport import Arena, Kind, Memory, Policy
 def main(fds: list[int]) -> int:
     """Echo until the end is told; 1 if nothing comes for too long."""
     in_fd, out_fd, other_arena, own_arena, other_returns, own_returns, page = fds
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # as workers are
     work = np.zeros(WORK_BYTES, np.uint8)
     with contextlib.ExitStack() as stack:
         memory = Memory(
@@ -34,8 +37,11 @@ def main(fds: list[int]) -> int:
             if received.kind == Kind.END:
                 process.flush()
                 return 0
-            box, received.value = [received.value if received.samples == 1 else None], None
-            rest(work)
+            item = received.value
+            nbytes = sum(array.nbytes for array in item.values())
+            box, received.value = [item if received.samples == 1 else None], None
+            del item
+            rest(work, nbytes)
             sender.send(box, 1, (0,), 1, b"")
 
 

@@ -37,15 +37,17 @@ LIMIT_BYTES = 1 << 30
 """Of each arena: room for some blocks of 64 MB each; what is not touched takes nothing."""
 _UNDER_WAY = 4
 DEADLINE_S = 10.0
-WORK_BYTES = 2 << 20
-"""What a process touches between two messages: as large as the cache of its own that a core has."""
+OWN_BYTES = 2 << 20
+"""What a process touches between two messages besides: as large as the cache of its own that a core has."""
+WORK_BYTES = 16 << 20
+"""The most that it touches."""
 SIDES = 4
 """Ledgers on the shared page: of sending there, receiving there, sending back, receiving back."""
 
 
-def rest(work: np.ndarray[Any, Any]) -> None:
-    """What a process does between two messages: work of its own, a tenth of a millisecond of it."""
-    work += 1
+def rest(work: np.ndarray[Any, Any], nbytes: int = 0) -> None:
+    """What a process does between two messages of `nbytes`: work of its own, the longer the more it carries."""
+    work[: OWN_BYTES + 2 * nbytes] += 1
 
 
 class Process:
@@ -151,7 +153,7 @@ class Trip:
 
     def send(self, way: Way, item: Any) -> None:
         """Send an item, which the caller may hold; one that goes by the pipe comes back as an empty one."""
-        rest(self._work)
+        rest(self._work, sum(array.nbytes for array in item.values()))
         samples = 2 if way is Way.PIPE else 1
         self._by[way].send([item], 1, (0,), samples, b"")
         self._under_way += 1
@@ -160,7 +162,7 @@ class Trip:
 
     def loan(self, nbytes: int) -> None:
         """Send an item that lies in a block already."""
-        rest(self._work)
+        rest(self._work, nbytes)
         self._by[Way.COPIED].send([{"data": np.asarray(self._memory.loan(nbytes))}], 1, (0,), 1, b"")
         self._under_way += 1
         self._await()
