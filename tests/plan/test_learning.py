@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stagepipe.plan import Curves, Seen, foretell, negotiate, refine, seen_of
 from stagepipe.plan.curves import Curve
 from stagepipe.plan.learning import ENOUGH
-from stagepipe.timing import LEDGER_WORDS, Ledger, Way, cell_of
+from stagepipe.timing import LEDGER_WORDS, Ledger, Way
 
 TRUE = Curves.simple(
     (64, 3500, 4096, 65_536, 1 << 22),
@@ -104,7 +104,7 @@ def test_it_settles_whatever_was_planted(data):
 
 def ledger(*rows: tuple[Way, int, int]) -> Ledger:
     made = Ledger(np.zeros(LEDGER_WORDS, np.uint64))
-    made.add(*(np.array(column) for column in zip(*((cell_of(way, n), n, ns) for way, n, ns in rows), strict=True)))
+    made.add(*(np.array(column) for column in zip(*((way, n, ns) for way, n, ns in rows), strict=True)))
     return made
 
 

@@ -14,7 +14,7 @@ from stagepipe.timing.board import (
     make_board,
 )
 from stagepipe.timing.histogram import STEPS, WORDS, Histogram, step_of
-from stagepipe.timing.ledger import LEDGER_WORDS, Entry, Ledger, Way, cell_of
+from stagepipe.timing.ledger import LEDGER_WORDS, Entry, Ledger, Way
 from stagepipe.timing.recorder import Recorder
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "State",
     "Way",
     "Word",
-    "cell_of",
     "make_board",
     "step_of",
 ]

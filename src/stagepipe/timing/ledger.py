@@ -33,15 +33,6 @@ _CELLS = len(Way) * _SIZES
 LEDGER_WORDS = _CELLS * (2 + WORDS)
 
 
-def cell_of(way: int, nbytes: int) -> int:
-    """The cell of a message.
-
-    >>> cell_of(Way.COPIED, 1024) == cell_of(Way.COPIED, 2047), cell_of(Way.PIPE, 1)
-    (True, 1)
-    """
-    return way * _SIZES + min(nbytes.bit_length(), _SIZES - 1)
-
-
 @dataclass(frozen=True)
 class Entry:
     """The messages of one way and of sizes of so many `bits`; `nbytes` and `cost` are of all of them."""
@@ -70,17 +61,33 @@ class Ledger:
         self._counts, self._bytes = words[:_CELLS], words[_CELLS : 2 * _CELLS]
         self._costs = words[2 * _CELLS :].reshape(_CELLS, WORDS)
 
-    def add(self, cells: NDArray[np.int64], nbytes: NDArray[np.int64], cost_ns: NDArray[np.int64]) -> None:
-        """Messages, an entry of each array a message."""
+    def add(self, ways: NDArray[np.int64], nbytes: NDArray[np.int64], cost_ns: NDArray[np.int64]) -> None:
+        """Messages, an entry of each array a message.
+
+        >>> ledger = Ledger(np.zeros(LEDGER_WORDS, np.uint64))
+        >>> ledger.add(np.array([Way.COPIED] * 2), np.array([1024, 2047]), np.array([10, 20]))
+        >>> [(entry.way.name, entry.mean_bytes) for entry in ledger.entries()]
+        [('COPIED', 1535)]
+        """
+        cells = ways * _SIZES + np.minimum(np.frexp(nbytes.astype(np.float64))[1], _SIZES - 1)
         steps = step_of(cost_ns)
+        first = int(cells[0]) if len(cells) else 0
+        if (cells == first).all():  # as most often
+            self._add(first, steps, nbytes, cost_ns)
+            return
         for cell in np.unique(cells).tolist():
             mine = cells == cell
-            words, costs = self._costs[cell], cost_ns[mine]
-            words[:STEPS] += np.bincount(steps[mine], minlength=STEPS).astype(np.uint64)
-            words[STEPS] += np.uint64(costs.sum())
-            words[STEPS + 1] = max(int(words[STEPS + 1]), int(costs.max()))
-            self._bytes[cell] += np.uint64(nbytes[mine].sum())
-            self._counts[cell] += np.uint64(len(costs))  # last: who reads the count finds the rest
+            self._add(cell, steps[mine], nbytes[mine], cost_ns[mine])
+
+    def _add(self, cell: int, steps: NDArray[np.int64], nbytes: NDArray[np.int64], cost_ns: NDArray[np.int64]) -> None:
+        if not len(steps):
+            return
+        words = self._costs[cell]
+        words[:STEPS] += np.bincount(steps, minlength=STEPS).astype(np.uint64)
+        words[STEPS] += np.uint64(cost_ns.sum())
+        words[STEPS + 1] = max(int(words[STEPS + 1]), int(cost_ns.max()))
+        self._bytes[cell] += np.uint64(nbytes.sum())
+        self._counts[cell] += np.uint64(len(steps))  # last: who reads the count finds the rest
 
     @property
     def count(self) -> int:

@@ -24,7 +24,7 @@ _LEDGER = 3
 class Recorder:
     """Fills `columns` histograms that lie one after another in `words` (uint64, shape (columns * WORDS,)).
 
-    With a `ledger` each row has an entry for it: the message's cell, its bytes, and what carrying it cost.
+    With a `ledger` each row has an entry for it: the message's way, its bytes, and what carrying it cost.
     """
 
     def __init__(self, words: NDArray[np.uint64], columns: int, ledger: Ledger | None = None) -> None:
@@ -36,7 +36,7 @@ class Recorder:
         self._rows: list[int] = []
 
     def add(self, row: Iterable[int], entry: Iterable[int] = ()) -> None:
-        """One duration in ns for each column, and the ledger's entry: a cell, bytes, ns.
+        """One duration in ns for each column, and the ledger's entry: a way, bytes, ns.
 
         >>> recorder = Recorder(np.zeros(2 * WORDS, np.uint64), 2)
         >>> recorder.add((100, 2000))

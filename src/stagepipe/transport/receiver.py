@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Key, TransportError
-from stagepipe.timing import Recorder, Way, cell_of
+from stagepipe.timing import Recorder, Way
 from stagepipe.transport.codec import decode
 from stagepipe.transport.large import Body, is_fragment
 from stagepipe.transport.lease import Memory
@@ -169,7 +169,7 @@ class Receiver:
         self.queue_ns = queue
         receive, decoding = received - begin, end_ns - received
         row = (queue, receive, decoding, packet.spent_ns + receive + decoding)
-        self._recorder.add(row, (cell_of(way, nbytes), nbytes, receive))
+        self._recorder.add(row, (way, nbytes, receive))
         return Received(Kind.ITEM, packet.key, packet.samples, 0, packet.meta, value)
 
     def _out_of_band(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:

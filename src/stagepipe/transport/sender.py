@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Key
-from stagepipe.timing import Recorder, cell_of
+from stagepipe.timing import Recorder
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.large import fragments, make_body
 from stagepipe.transport.lease import Memory
@@ -81,7 +81,7 @@ class Sender:
         self._last_send_ns = perf_counter_ns() - copied - waited
         nbytes = len(packet) + (packer.block_bytes if body is None else len(body))
         copy, send = copied - encoded, self._last_send_ns
-        entry = (cell_of(packer.way, nbytes), nbytes, copy + send)
+        entry = (packer.way, nbytes, copy + send)
         self._recorder.add((encoded - begin, copy, send, waited), entry)
         self.blocked_ns += waited
         return True

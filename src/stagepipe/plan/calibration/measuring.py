@@ -16,7 +16,7 @@ import numpy as np
 from stagepipe.plan.calibration.trip import Trip
 from stagepipe.plan.curves import Curve, Curves
 from stagepipe.plan.learning import Seen
-from stagepipe.timing import LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, WORDS, Ledger, Recorder, Way, cell_of
+from stagepipe.timing import LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, WORDS, Ledger, Recorder, Way
 from stagepipe.transport import FITS_BYTES
 
 PIPE_SIZES = (64, 512, 1024, 3072, 4096, 16 << 10, 64 << 10, 256 << 10)
@@ -102,8 +102,8 @@ def timing_ns_per_hop(rounds: int = 2000) -> int:
         for at in range(rounds):
             for _ in range(stamps):
                 perf_counter_ns()
-            send.add((at, at, at, 0), (cell_of(Way.COPIED, _TIMED_BYTES), _TIMED_BYTES, at))
-            receive.add((at, at, at, at), (cell_of(Way.COPIED, _TIMED_BYTES), _TIMED_BYTES, at))
+            send.add((at, at, at, 0), (Way.COPIED, _TIMED_BYTES, at))
+            receive.add((at, at, at, at), (Way.COPIED, _TIMED_BYTES, at))
         best = min(best, (perf_counter_ns() - begin) // rounds)
     return best
 
