@@ -14,10 +14,10 @@ from typing import Any, Self
 from stagepipe.config import PipelineSpec, load
 from stagepipe.core import VERSION, UsageError
 from stagepipe.engine.inline import InlineRun
-from stagepipe.engine.iteration import Iteration, Stand
+from stagepipe.engine.iteration import Iteration, Stand, Standing
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.settling import Settled, look_ahead, settle
-from stagepipe.engine.state import Position, described, from_state, to_state
+from stagepipe.engine.state import described, from_state, to_state
 from stagepipe.plan import Even, Plan, Shard, make_plan, this_machine
 from stagepipe.plan import load as load_curves
 from stagepipe.plan.outlook.model import Outlook
@@ -70,9 +70,7 @@ class Pipeline:
         """What the report calls whoever iterates: a `Loader` sets it to the training step."""
         self.keep_pages = False
         """Whether the pages of idle blocks stay: a `Loader` that locks them for a GPU sets it before the start."""
-        self._closed = False
-        self._next = Position()
-        self._stand: Stand | None = None
+        self._standing = Standing()
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     @property
@@ -110,8 +108,8 @@ class Pipeline:
         return self
 
     def _started(self) -> LocalRun | InlineRun:
-        if self._closed:
-            raise UsageError(_CLOSED)
+        if self._standing.closed:
+            raise UsageError(self._standing.closed)
         if self._run is None:
             self._run = InlineRun(self.plan) if self._inline else LocalRun(self.plan)
             self._finalizer = weakref.finalize(self, _close_in, os.getpid(), self._run.close)
@@ -123,13 +121,9 @@ class Pipeline:
         An iterator of an earlier one ends its life here: going on with it raises UsageError. One that was never asked
         for an item was no epoch, so code that calls `iter` only to see that it can does not lose one.
         """
-        self._stand = Stand(self._started(), self._next)
-        return Iteration(self._stand, self._check_alive, self._entered)
-
-    def _entered(self, begin: Position) -> None:
-        """An iteration is asked for its first item: the epoch after it is next, unless something else has been said."""
-        if self._next is begin:
-            self._next = Position(begin.epoch + 1)
+        stand = Stand(self._started(), self._standing.next)
+        self._standing.begin(stand)
+        return Iteration(stand, self._standing, self)
 
     def __len__(self) -> int:
         """How many items an epoch yields; starts the workers and waits until their stages are built, if need be.
@@ -165,17 +159,11 @@ class Pipeline:
     @property
     def epoch(self) -> int:
         """The epoch that `state_dict` speaks of: the one under way, or the next where none is."""
-        return self._position().epoch
+        return self._standing.position().epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be epoch `epoch`: from its start, or from its loaded place. UsageError if below 0."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            message = f"set_epoch({epoch!r}): epochs are whole numbers from 0 on"
-            raise UsageError(message)
-        if self._next.epoch != epoch:
-            self._next = Position(epoch)
-        if self._stand is not None and self._stand.ended:  # nothing is under way that `state_dict` could speak of
-            self._stand = None
+        self._standing.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the iteration stands: behind the last item that was yielded, whatever was made ahead of it.
@@ -183,7 +171,7 @@ class Pipeline:
         Flat, of numbers and texts, so it can be pickled, be written as JSON, and go into any checkpoint. Taking it
         costs some microseconds and touches no worker.
         """
-        return to_state(self._position(), self._described, self.shard)
+        return to_state(self._standing.position(), self._described, self.shard)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on where `state` was taken; those after it are whole epochs.
@@ -195,23 +183,11 @@ class Pipeline:
         if self._inline and self.spec.order == "any" and position.items:
             message = "a state in the middle of an epoch of `order: any` cannot be gone on with inline"
             raise UsageError(message)
-        self._next, self._stand = position, None
+        self._standing.load(position)
 
     @cached_property
     def _described(self) -> str:
         return described(self.spec, self._limit, self.shard)
-
-    def _position(self) -> Position:
-        return self._next if self._stand is None else self._stand.position()
-
-    def _check_alive(self, stand: Stand) -> None:
-        if self._closed:
-            raise UsageError(_CLOSED)
-        if self._stand is not stand:
-            message = "a newer iteration of this pipeline has begun; only one can be alive at a time"
-            if self._stand is None:
-                message = "a state was loaded into this pipeline; begin a new iteration to go on from it"
-            raise UsageError(message)
 
     # ------------------------------------------------------------------ what is told of it
 
@@ -235,7 +211,7 @@ class Pipeline:
 
     def close(self) -> None:
         """End the workers and give everything back. The report stays, and so does the state."""
-        self._closed = True
+        self._standing.closed = _CLOSED
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._run is not None:

@@ -19,6 +19,7 @@ import msgspec
 
 from stagepipe.core import UsageError, cursor_from_plain
 from stagepipe.engine import Pipeline
+from stagepipe.engine.iteration import Standing
 from stagepipe.engine.state import Position, from_state, to_state
 from stagepipe.plan import Shard
 from stagepipe.report import Report
@@ -48,9 +49,7 @@ class SharedPipeline:
         self._shard = Shard(world.rank, world.world_size, pipeline.shard.even)
         self._folder = folder_of((*world.run, str(world.machine), str(next(_counts))))
         self._seat: Seat | None = None
-        self._closed = False
-        self._next = Position()
-        self._stand: _Stand | None = None
+        self._standing = Standing()
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     # ------------------------------------------------------------------ start and end
@@ -61,8 +60,8 @@ class SharedPipeline:
         return self
 
     def _started(self) -> Seat:
-        if self._closed:
-            raise UsageError(_CLOSED)
+        if self._standing.closed:
+            raise UsageError(self._standing.closed)
         if self._seat is None:
             world = self._world
             if world.local_rank:
@@ -74,7 +73,7 @@ class SharedPipeline:
 
     def close(self) -> None:
         """Say goodbye to the other ranks; the first one ends the workers."""
-        self._closed = True
+        self._standing.closed = _CLOSED
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._seat is not None:
@@ -99,13 +98,9 @@ class SharedPipeline:
     def __iter__(self) -> Iterator[Any]:
         """One epoch, or the rest of the one that was loaded; work begins when all ranks ask for their first item."""
         seat = self._started()
-        self._stand = _Stand(self._next)
-        return _Iteration(self, seat, self._stand)
-
-    def entered(self, begin: Position) -> None:
-        """An iteration is asked for its first item: the epoch after it is next, unless something else has been said."""
-        if self._next is begin:
-            self._next = Position(begin.epoch + 1)
+        stand = _Stand(self._standing.next)
+        self._standing.begin(stand)
+        return _Iteration(self, seat, stand)
 
     def __len__(self) -> int:
         """How many items an epoch yields on this rank, as `Pipeline` has it. TypeError where nobody knows."""
@@ -118,15 +113,11 @@ class SharedPipeline:
     @property
     def epoch(self) -> int:
         """See `Pipeline.epoch`."""
-        return self._position().epoch
+        return self._standing.position().epoch
 
     def set_epoch(self, epoch: int) -> None:
         """See `Pipeline.set_epoch`: the same on all ranks."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            message = f"set_epoch({epoch!r}): epochs are whole numbers from 0 on"
-            raise UsageError(message)
-        if self._next.epoch != epoch:
-            self._next = Position(epoch)
+        self._standing.set_epoch(epoch)
 
     # ------------------------------------------------------------------ state
 
@@ -138,24 +129,11 @@ class SharedPipeline:
 
     def state_dict(self) -> dict[str, Any]:
         """Where this rank stands: behind the last item that it was given."""
-        return to_state(self._position(), self._described, self._shard)
+        return to_state(self._standing.position(), self._described, self._shard)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on there: on all ranks, from the lowest of their places. UsageError."""
-        self._next, self._stand = from_state(state, self._described, self._shard), None
-
-    def _position(self) -> Position:
-        return self._next if self._stand is None else self._stand.position()
-
-    def check_alive(self, stand: _Stand) -> None:
-        """UsageError if that is not the newest iteration's."""
-        if self._closed:
-            raise UsageError(_CLOSED)
-        if self._stand is not stand:
-            message = "a newer iteration of this pipeline has begun; only one can be alive at a time"
-            if self._stand is None:
-                message = "a state was loaded into this pipeline; begin a new iteration to go on from it"
-            raise UsageError(message)
+        self._standing.load(from_state(state, self._described, self._shard))
 
     # ------------------------------------------------------------------ for the loader
 
@@ -225,7 +203,7 @@ class _Iteration:
 
     def __init__(self, shared: SharedPipeline, seat: Seat, stand: _Stand) -> None:
         """Nothing is asked for before the first item is: the other ranks would wait for one that nobody wants."""
-        self._shared, self._seat, self._stand = shared, seat, stand
+        self._shared, self._standing, self._seat, self._stand = shared, shared._standing, seat, stand  # noqa: SLF001 - its other half
         self._ask = 0
 
     def __iter__(self) -> Self:
@@ -233,11 +211,11 @@ class _Iteration:
 
     def __next__(self) -> Any:
         stand = self._stand
-        self._shared.check_alive(stand)
         if stand.ended:
             raise StopIteration
+        self._standing.check(stand)
         if not self._ask:
-            self._shared.entered(stand.at)
+            self._standing.entered(stand.at)
             self._ask = self._seat.ask(stand.at)
         dealt = self._seat.take(self._ask)
         if dealt is None:
