@@ -44,6 +44,7 @@ def is_in(process, folder):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_a_training_run_reaches_97_percent_and_one_that_is_killed_and_resumed_ends_with_the_same_weights(tmp_path):
     done = run("train_digits.py", "--prove", folder=tmp_path)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -113,12 +113,12 @@ ENDS = [whole, broken_off, forgotten, by_an_exception, by_a_stages_exception, by
 def test_nothing_is_left_in_the_calling_process(end):
     config = with_workers(pipeline(stage("megabyte"), stage("touched"), source=30), 2)
     end(config)  # what is loaded once is loaded now
-    files, fds, threads = traces(), descriptors(), set(threading.enumerate())
+    files, fds, threads, before = traces(), descriptors(), set(threading.enumerate()), children()
     for _ in range(2):
         end(config)
     assert descriptors() <= fds
     assert set(threading.enumerate()) <= threads
-    assert children() == []
+    assert set(children()) <= set(before)  # multiprocessing's resource tracker stays, where a test has used it
     assert traces() <= files
 
 

@@ -315,6 +315,7 @@ def test_hugging_face_iterable_is_a_stream():
     assert shuffled[0] != shuffled[1]  # it was told its epoch
 
 
+@pytest.mark.slow
 def test_torchvisions_fake_data_with_its_transform():
     fake = {"size": 6, "image_size": [3, 8, 8], "transform": {"uses": "torchvision.transforms.v2.PILToTensor"}}
     made = config(own(workers=2), batch(6), dataset="torchvision.datasets.FakeData", **{"with": fake})

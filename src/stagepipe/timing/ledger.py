@@ -75,7 +75,7 @@ class Ledger:
         if (cells == first).all():  # as most often
             self._add(first, steps, nbytes, cost_ns)
             return
-        for cell in np.unique(cells).tolist():
+        for cell in set(cells.tolist()):  # np.unique would load numpy.ma, 8 MB of it
             mine = cells == cell
             self._add(cell, steps[mine], nbytes[mine], cost_ns[mine])
 
