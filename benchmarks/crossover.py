@@ -22,38 +22,39 @@ median. The receiver has a processor of its own and all senders the others: left
 processes on one processor and the next on two, which makes twice the difference (`--unpinned` shows it).
 
 Result of `python benchmarks/crossover.py --plot docs/crossover.svg`, two cores of an AMD EPYC, Linux 6.18, Python 3.11;
-the machine was shared (load average 4 to 8). Microseconds a transfer, medians of 10 repetitions; 97.9 % intervals.
+the machine was shared (load average 3). Microseconds a transfer, medians of 10 repetitions; 97.9 % intervals.
 
 From the request on:
     d     bytes     Pipe RawArray     pipe   shared     auto  auto / better mode        auto / better peer
-    2        16     11.0     49.0     26.4     44.1     33.7  1.35 [1.00, 1.50] pipe    2.85 [2.46, 3.33] Pipe
-    4        64     12.5     43.0     25.8     41.0     30.1  1.20 [1.04, 1.42] pipe    2.45 [1.93, 3.09] Pipe
-    8       256     10.0     45.3     20.0     33.9     23.7  1.27 [0.98, 1.59] pipe    2.42 [2.22, 2.82] Pipe
-   16     1,024     10.1     42.2     18.1     32.1     22.2  1.24 [1.07, 1.71] pipe    2.19 [2.03, 2.46] Pipe
-   32     4,096     12.2    157.8     71.9     59.2     49.8  1.00 [0.51, 1.53] shared  2.64 [0.59, 7.67] Pipe
-   64    16,384     14.2     40.7     36.1     28.4     29.7  0.97 [0.65, 1.35] shared  2.08 [1.42, 2.50] Pipe
-  128    65,536     75.7     35.1     79.8     38.3     39.3  0.93 [0.76, 1.31] shared  0.99 [0.78, 1.36] RawArray
-  256   262,144    280.2     45.1    209.9     40.8     36.6  0.82 [0.74, 0.96] shared  0.81 [0.61, 1.08] RawArray
-  512 1,048,576   1326.5    158.0   1106.7     98.3     81.4  0.94 [0.74, 1.06] shared  0.52 [0.45, 0.91] RawArray
- 1024 4,194,304  11957.0    443.5   4091.6    305.6    471.1  1.04 [0.96, 2.05] shared  0.82 [0.53, 1.77] RawArray
+    2        16     14.8     50.0     23.0     43.0     21.6  0.93 [0.72, 1.46] pipe    1.42 [1.20, 1.84] Pipe
+    4        64     12.9     49.7     22.0     40.9     20.9  0.97 [0.76, 1.30] pipe    1.60 [1.30, 1.87] Pipe
+    8       256     14.5     43.2     22.3     39.4     22.2  0.96 [0.65, 1.15] pipe    1.58 [1.19, 1.84] Pipe
+   16     1,024     15.3     43.6     24.4     46.1     25.7  0.97 [0.82, 1.14] pipe    1.67 [1.50, 1.83] Pipe
+   32     4,096     10.6     44.4     32.5     31.7     25.8  0.86 [0.73, 0.88] shared  2.66 [2.12, 2.82] Pipe
+   64    16,384     22.8     43.5     60.9     47.2     40.0  0.83 [0.73, 0.96] shared  1.60 [1.38, 2.03] Pipe
+  128    65,536     82.2     50.9     91.8     41.5     34.6  0.85 [0.66, 0.90] shared  0.60 [0.52, 0.79] RawArray
+  256   262,144    308.1     55.3    263.2     38.5     31.8  0.79 [0.59, 0.97] shared  0.61 [0.51, 0.71] RawArray
+  512 1,048,576   1235.0    149.9    913.5     76.2     67.6  0.94 [0.84, 1.00] shared  0.47 [0.42, 0.59] RawArray
+ 1024 4,194,304   9650.6    322.7   4566.3    194.5    333.6  1.12 [0.85, 2.49] shared  0.78 [0.46, 1.43] RawArray
 
 From the first array in hand on:
     d     bytes     Pipe RawArray     pipe   shared     auto  auto / better mode        auto / better peer
-    2        16      7.6     45.8     16.1     33.8     16.1  0.98 [0.69, 1.28] pipe    1.93 [1.38, 2.39] Pipe
-    4        64      9.6     41.4     17.2     32.5     16.8  1.03 [0.80, 1.21] pipe    1.75 [1.40, 2.17] Pipe
-    8       256      7.4     43.6     13.8     27.7     12.9  0.93 [0.73, 1.32] pipe    1.76 [1.25, 2.05] Pipe
-   16     1,024      7.7     40.4     11.9     24.5     10.5  0.92 [0.77, 1.27] pipe    1.36 [1.31, 1.69] Pipe
-   32     4,096      9.8    140.3     42.9     39.2     30.4  0.83 [0.44, 1.49] shared  2.02 [0.39, 6.02] Pipe
-   64    16,384     11.5     39.4     30.2     21.6     17.1  0.79 [0.62, 1.12] shared  1.51 [1.24, 1.81] Pipe
-  128    65,536     72.9     33.9     67.8     30.1     23.7  0.80 [0.66, 0.94] shared  0.68 [0.54, 0.86] RawArray
-  256   262,144    276.9     42.2    198.3     29.5     23.2  0.77 [0.71, 0.81] shared  0.56 [0.46, 0.71] RawArray
-  512 1,048,576   1287.9    149.6   1092.4     83.9     68.2  0.92 [0.74, 1.02] shared  0.45 [0.38, 0.84] RawArray
- 1024 4,194,304  11931.5    438.1   4065.8    289.8    440.6  1.03 [0.94, 2.08] shared  0.79 [0.50, 1.68] RawArray
+    2        16     12.7     48.1     16.7     38.4     17.2  0.93 [0.80, 1.40] pipe    1.38 [1.18, 1.77] Pipe
+    4        64     11.0     47.9     15.5     32.1     14.9  0.98 [0.87, 1.19] pipe    1.47 [1.21, 1.73] Pipe
+    8       256     12.1     41.6     17.1     33.4     17.1  0.93 [0.65, 1.25] pipe    1.37 [1.17, 1.81] Pipe
+   16     1,024     13.0     41.5     18.7     39.3     19.5  1.00 [0.75, 1.17] pipe    1.55 [1.38, 1.74] Pipe
+   32     4,096      7.8     42.9     24.7     25.1     19.9  0.80 [0.74, 0.85] pipe    2.58 [2.35, 2.70] Pipe
+   64    16,384     19.8     41.2     51.5     40.0     31.3  0.79 [0.66, 0.91] shared  1.55 [1.13, 1.91] Pipe
+  128    65,536     79.5     48.0     82.7     31.9     25.3  0.79 [0.67, 0.82] shared  0.50 [0.39, 0.63] RawArray
+  256   262,144    305.9     52.5    253.5     32.2     22.3  0.75 [0.54, 0.83] shared  0.42 [0.38, 0.58] RawArray
+  512 1,048,576   1229.4    144.4    904.7     67.0     59.8  0.92 [0.79, 1.03] shared  0.43 [0.37, 0.54] RawArray
+ 1024 4,194,304   9606.9    317.0   4534.3    184.1    328.5  1.09 [0.86, 2.42] shared  0.78 [0.44, 1.36] RawArray
 
-`auto` takes what the better of its modes takes. From 64 KiB up it is level with the better peer or ahead of it. Below,
-Pipe is ahead, so that the second target is missed at d = 2, 4, 8, 16 and 64: an epoch of stagepipe begins with about a
-millisecond's work, 10 us for each of its 100 items here, and an item of a pipeline is numbered, counted and timed
-besides. RawArray's two sides alternate, and would be faster on a single processor: 21 us up to 64 KiB.
+`auto` takes what the better of its modes takes. From 64 KiB up it is ahead of the better peer. Below, Pipe is ahead, so
+that the second target is missed at d = 2 to 64: an epoch of stagepipe begins with half a millisecond's work, 5 us for
+each of its 100 items here; an item of a pipeline is numbered, counted and timed besides (12 to 16 us of work on either
+side); and what a packet of 4 KiB does not hold takes a block. RawArray's two sides alternate, and would be faster on a
+single processor.
 """
 
 from __future__ import annotations
