@@ -95,9 +95,9 @@ class Curves:
         copied = Curve.through(sizes, copied_ns)
         return cls(Curve.through(sizes, pipe_ns), copied, copied, flat, flat)
 
-    def crossing_bytes(self, *, in_arena: bool = False) -> int:
-        """From how many bytes on shared memory is cheaper, for good; `in_arena`: of what already lies in it."""
-        return crossing_bytes(self.pipe, self.passed_on if in_arena else self.copied)
+    def crossing_bytes(self) -> int:
+        """From how many bytes on shared memory is cheaper, for good."""
+        return crossing_bytes(self.pipe, self.copied)
 
     @property
     def spread(self) -> float:

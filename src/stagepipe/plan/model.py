@@ -10,6 +10,7 @@ from typing import Literal
 
 from stagepipe.config import BatchSpec, Target
 from stagepipe.plan.curves import Curves
+from stagepipe.plan.negotiator import Choice
 from stagepipe.plan.shard import WHOLE, Shard
 
 
@@ -73,6 +74,16 @@ class HopPlan:
     packets: int
     large_in_pipe: bool = False
     fixed: bool = False
+
+    @property
+    def choice(self) -> Choice:
+        """The hop's rule, as the negotiator has it."""
+        return Choice(self.mode, self.threshold_bytes, self.reason, self.large_in_pipe)
+
+    @property
+    def learns(self) -> bool:
+        """Whether its rule may change while it runs: not forced, and no threshold of the user's."""
+        return self.mode == "auto" and not self.fixed
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,18 @@
 supervisor   starts and ends the workers, hears them, sees their deaths     caller's process, a thread of its own
 resources    pipes, arenas, board: made before any worker starts            caller's process
 process      one worker as its supervisor holds it                          caller's process
+learning     the hops' rules, by what their messages really cost            caller's process
 consumer     the last hop's reader: delivers items in order                 caller's process
+place        where it stands, as a cursor                                   caller's process
 launch       what a worker is given at its start                            both
 messages     what both sides say on the control channel                     both
+entry        how a worker's process begins and ends                         worker
 worker       the worker's loop                                              worker
 control      the worker's ear                                               worker
-roles        source, stage, order point                                     worker
+roles        source, stage, order point; unordered: with `order: any`       worker
+outlet       where a role's results go                                      worker
+groups       what travels with an order point's output, `order: any`        worker, caller's process
+yields       how many items a stage gives for those it takes                both
 chain, stage what is run on an item                                         worker, and inline
 probing      what a probe run tells of its items                            worker
 gate         backpressure                                                   worker

@@ -50,8 +50,6 @@ class Gate:
         self._window, self._roomy = window, roomy_window
         # A slow start: what an item will take is known only when some have come through, now or in an epoch before.
         self._grown = self._room = min(max(_SLOW_START, self._grown), max(window, roomy_window))
-        if self._grown <= _SLOW_START:
-            self._room = min(_SLOW_START, window)
 
     def admits(self, number: int) -> bool:
         """Whether item `number` may enter now. One may always enter an empty stretch."""

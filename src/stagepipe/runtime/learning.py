@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from stagepipe.plan import ENOUGH, Change, Choice, HopPlan, Plan, refine, seen_of
+from stagepipe.plan import ENOUGH, Change, Choice, Plan, refine, seen_of
 from stagepipe.timing import Board, Ledger
 from stagepipe.transport import rule_word
 
@@ -23,7 +23,6 @@ _SLOWING = 50
 
 @dataclass
 class _Hop:
-    number: int
     choice: Choice
     single: bool
     sending: Sequence[Ledger]
@@ -38,28 +37,30 @@ class Learner:
     def __init__(self, plan: Plan, board: Board, groups: Sequence[Sequence[int]]) -> None:
         """`groups` are the processes' numbers of each of the plan's processes, the sink's last."""
         self._plan, self._board, self._begun_s = plan, board, 0.0
-        self._hops = [
-            _Hop(
-                number,
-                Choice(hop.mode, hop.threshold_bytes, hop.reason, hop.large_in_pipe),
+        self._hops = {
+            number: _Hop(
+                hop.choice,
                 len(groups[number]) == len(groups[number + 1]) == 1,
                 [board.region(process).sending_ledger for process in groups[number]],
                 [board.region(process).receiving_ledger for process in groups[number + 1]],
             )
             for number, hop in enumerate(plan.hops)
-        ]
+            if hop.learns
+        }
 
     @property
     def wait_s(self) -> float:
         """When to look again."""
+        if not self._hops:
+            return _LATER_S
         if not self._begun_s:
             return _EARLY_S
         return min(_SOON_S + (monotonic() - self._begun_s) / _SLOWING, _LATER_S)
 
     def look(self) -> None:
         """Read what has come since the last time, and change the rules that it shows to be wrong."""
-        for hop in self._hops:
-            if not self._open(hop) or len(hop.changes) >= _MOST_CHANGES:
+        for number, hop in self._hops.items():
+            if len(hop.changes) >= _MOST_CHANGES:
                 continue
             count = sum(ledger.count for ledger in hop.receiving)
             if count < max(2 * hop.looked, ENOUGH):
@@ -71,16 +72,8 @@ class Learner:
                 hop.changes.append(change)
                 hop.choice = change.after
                 rule = rule_word(change.after.threshold_bytes, change.after.large_in_pipe)
-                self._board.rule(hop.number)[0] = rule
+                self._board.rule(number)[0] = rule
 
     def changes(self, number: int) -> tuple[Change, ...]:
         """How the rule of a hop has changed, the oldest first."""
-        return tuple(self._hops[number].changes)
-
-    def _open(self, hop: _Hop) -> bool:
-        return is_open(self._plan.hops[hop.number])
-
-
-def is_open(hop: HopPlan) -> bool:
-    """Whether the rule of a hop is ours to change: not forced, and no threshold of the user's."""
-    return hop.mode == "auto" and not hop.fixed
+        return tuple(self._hops[number].changes) if number in self._hops else ()

@@ -48,7 +48,7 @@ def freight_of(hop: HopPlan, seen: Glimpse, curves: Curves) -> Freight | None:
     """What a hop carries by what was `seen` on it; None where that was nothing."""
     if not seen.items:
         return None
-    choice = Choice(hop.mode, hop.threshold_bytes, hop.reason, hop.large_in_pipe)
+    choice = hop.choice
     pickle_bytes = round(fmean(item.pickle_bytes for item in seen.items))
     by_name = _by_name(seen.items)
     buffers = {name: _part(name, each) for name, each in by_name.items() if not each[0].in_pickle}
