@@ -1,38 +1,53 @@
-"""Whatever is done to a config, the answer is a spec or a ConfigError."""
+"""Whatever is done to a config, the answer is a spec or a ConfigError, soon."""
 
-import re
-from pathlib import Path
+import time
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepipe.config import load
 from stagepipe.core import ConfigError
+from tests.fuzz.mutations import mutated
 
-EXAMPLE = (Path(__file__).parent / "example.yaml").read_text(encoding="utf-8")
-TOKENS = re.findall(r"\w+|\s+|[^\w\s]", EXAMPLE)
-WORDS = st.sampled_from(
-    [
-        *("", "{", "}", "[", "]", ": ", "- ", "${", "${vars.size}", "*a", "&a ", "<<: ", "null", "0", "-1", "1e400"),
-        *("no", "'", '"', "\t", "\n", "!!int ", "uses", "with", "__main__", "os", ".", "%", "|", "\x00", "é"),
-        *("9" * 4500, "stages: 1\n"),
-    ]
-)
-EDITS = st.lists(st.tuples(st.integers(0, len(TOKENS) - 1), WORDS), min_size=1, max_size=6)
+AT_ONCE_S = 10.0
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(EDITS)
-def test_a_mutated_config_raises_nothing_but_config_error(folder, edits):
-    tokens = list(TOKENS)
-    for at, word in edits:
-        tokens[at] = word
+def answers(folder, seeds, most_s):
+    """How many of the mutated configs were right all the same, and were wrong. Ends early when `most_s` are over."""
     path = folder / "pipeline.yaml"
-    path.write_text("".join(tokens), encoding="utf-8")
-    try:
-        load(path)
-    except ConfigError as error:
-        assert all(problem.message for problem in error.problems)  # noqa: PT017 - either outcome is right
+    right = wrong = 0
+    began = time.monotonic()
+    for seed in seeds:
+        path.write_bytes(mutated(seed))
+        begin = time.monotonic()
+        try:
+            load(path)
+            right += 1
+        except ConfigError as error:
+            wrong += 1
+            assert all(problem.message for problem in error.problems), f"seed {seed}"  # noqa: PT017 - either is right
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        assert time.monotonic() - begin < AT_ONCE_S, f"seed {seed} took too long"
+        if time.monotonic() - began > most_s:
+            break
+    return right, wrong
+
+
+def test_a_mutated_config_raises_nothing_but_config_error(folder):
+    right, wrong = answers(folder, range(600), 10)
+    assert right > 3
+    assert wrong > 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_thousand_mutated_configs(folder):
+    right, wrong = answers(folder, range(1000, 13_000), 1500)
+    print(f"{right + wrong} mutated configs: {right} right all the same, {wrong} with errors")  # noqa: T201 - with -s
+    assert right + wrong > 10_000
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,6 +9,7 @@ from typing import Final
 
 import typer
 
+from stagepipe.cli.interrupts import Interrupted
 from stagepipe.core import ConfigError, RunError, UsageError
 from stagepipe.core.targets import TargetError
 
@@ -19,7 +20,7 @@ WRONG: Final = 2
 """Exit status: the config or the call is wrong."""
 
 INTERRUPTED: Final = 130
-"""Exit status: interrupted; 128 + SIGINT, as shells have it."""
+"""Exit status: interrupted; 128 + SIGINT, as shells have it. Of another signal it is 128 + that one's number."""
 
 
 @contextmanager
@@ -38,5 +39,7 @@ def reported() -> Iterator[None]:
     except RunError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(FAILED) from None
+    except Interrupted as signal:
+        raise typer.Exit(128 + signal.number) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -39,6 +39,8 @@ class ProgressDisplay:
             self._bar = _bar()
             self._task = self._bar.add_task("", total=self._total, rate="", doing="starting")
             self._bar.start()
+            # rich hides it. A run that is stopped by Ctrl-Z, or killed, would leave the shell without one.
+            self._bar.console.show_cursor(True)
         return self
 
     def __exit__(

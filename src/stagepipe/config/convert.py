@@ -32,6 +32,9 @@ def to_spec(model: models.PipelineModel, resolved: Map, path: Path | None) -> Pi
         config_dir=None if path is None else path.resolve().parent,
         path=path,
         sha256=fingerprint(resolved),
+        source_sha256=fingerprint(_of_source(resolved)),
+        source_retries=model.source.retries,
+        source_on_error=model.source.on_error,
     )
 
 
@@ -50,6 +53,7 @@ def _stage(model: models.StageModel) -> StageSpec:
         device=model.device,
         env=model.env,
         timeout_ns=model.timeout,
+        start_timeout_ns=model.start_timeout,
         retries=model.retries,
         on_error=model.on_error,
         stateful=model.stateful,
@@ -61,6 +65,13 @@ def _stage(model: models.StageModel) -> StageSpec:
         mutable=model.mutable,
         reseed=model.reseed,
     )
+
+
+def _of_source(resolved: Map) -> Map:
+    """What decides which item of the source has which number, and its seeds."""
+    source = resolved.get("source")
+    kept = resolved.without(*(key for key in resolved.entries if key not in {"source", "seed"}))
+    return kept.with_entry("source", source.without("retries", "on_error")) if isinstance(source, Map) else kept
 
 
 def fingerprint(resolved: Map) -> str:

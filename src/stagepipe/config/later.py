@@ -27,15 +27,9 @@ def _is(word: str) -> Callable[[Any], bool]:
 
 NOT_YET: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("engine", _is("ray"), "remove it: `local` is the engine"),
-    ("max_restarts", _given, "remove it: a crash ends the run"),
-    ("max_skipped", _given, "remove it: an error ends the run"),
     ("report.html", _given, "write `report: {json: FILE}`"),
     ("report.trace", _given, "write `report: {json: FILE}`"),
     ("report.prometheus", _given, "write `report: {json: FILE}`"),
-    ("stages.*.stateful", _true, "remove it"),
-    ("stages.*.retries", _more_than_none, "remove it: an error ends the run"),
-    ("stages.*.timeout", _given, "remove it"),
-    ("stages.*.on_error", _is("skip"), "remove it, and return `stagepipe.SKIP` from the stage"),
 )
 """Where, which values, and what to write today."""
 

@@ -28,12 +28,22 @@ class TargetModel(_Model):
     )
 
 
+def _retries() -> Any:
+    return Field(default=None, description="How often an item that fails is tried again.")
+
+
+def _on_error() -> Any:
+    return Field(default="fail", description="fail: the run ends. skip: the item goes to the dead letters.")
+
+
 class SourceModel(TargetModel):
     """Where items come from: what runs, and its arguments."""
 
     uses: fields.SourceUses = Field(
         description="Path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name beside this file."
     )
+    retries: fields.whole(0, 1000) | None = _retries()  # type: ignore[valid-type]
+    on_error: Literal["fail", "skip"] = _on_error()
 
 
 class BatchModel(_Model):
@@ -55,10 +65,11 @@ class StageModel(TargetModel):
     )
     env: fields.Environment = Field(default_factory=dict, description="Environment variables of its processes.")
     timeout: fields.Duration | None = Field(default=None, description="An item's time, such as 30s.")
-    retries: fields.whole(0, 1000) = Field(default=0, description="How often an item that fails is tried again.")  # type: ignore[valid-type]
-    on_error: Literal["fail", "skip"] = Field(
-        default="fail", description="fail: the run ends. skip: the item goes to the dead letters."
+    start_timeout: fields.Duration = Field(
+        default=600_000_000_000, description="The time in which a worker is to be ready: 10m."
     )
+    retries: fields.whole(0, 1000) | None = _retries()  # type: ignore[valid-type]
+    on_error: Literal["fail", "skip"] = _on_error()
     stateful: bool = Field(default=False, description="true: it remembers items that it has seen.")
     transport: Mode = Field(default="auto", description="Transport of the hop into this stage.")
     fuse: bool = Field(default=False, description="true: runs in the process of the stage before it.")
@@ -107,7 +118,9 @@ class PipelineModel(_Model):
     )
     memory: fields.Size = Field(default=None, description="Shared memory of the whole run: 4GiB.")
     max_restarts: fields.whole(0) = Field(default=10, description="Restarts of workers in a run.")  # type: ignore[valid-type]
-    max_skipped: fields.MaxSkipped = Field(default=0, description="A count, or 1%; beyond it the run fails.")
+    max_skipped: fields.MaxSkipped | None = Field(
+        default=None, description="Items that may fail and be skipped: a count, or 1%. Beyond it the run fails."
+    )
     source: SourceModel = Field(description="Where items come from.")
     stages: tuple[StageModel, ...] = Field(default=(), description="What happens to them, in order.", strict=False)
     sink: TargetModel | None = Field(default=None, description="Where they go; without one, items are counted.")

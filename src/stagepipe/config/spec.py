@@ -49,7 +49,8 @@ class StageSpec:
     device: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_ns: int | None = None
-    retries: int = 0
+    start_timeout_ns: int = 600_000_000_000
+    retries: int | None = None
     on_error: Literal["fail", "skip"] = "fail"
     stateful: bool = False
     transport: Mode = "auto"
@@ -93,10 +94,13 @@ class PipelineSpec:
     window: int | None = None
     memory_bytes: int | None = None
     max_restarts: int = 10
-    max_skipped: int | float = 0
+    max_skipped: int | float | None = None
     transport: TransportSpec = TransportSpec()
     report: ReportSpec = ReportSpec()
     engine: Literal["local", "ray"] = "local"
     config_dir: Path | None = None
     path: Path | None = None
     sha256: str = ""
+    source_sha256: str = ""
+    source_retries: int | None = None
+    source_on_error: Literal["fail", "skip"] = "fail"

@@ -34,6 +34,7 @@ NEIGHBOURS: Final[dict[str, frozenset[str]]] = {
         "env": "environment env_vars environ",
         "retries": "max_retries retry num_retries attempts",
         "timeout": "timeout_s time_limit deadline",
+        "start_timeout": "startup_timeout init_timeout load_timeout ready_timeout",
         "memory": "memory_limit shm_size object_store_memory shared_memory max_memory",
         "vars": "variables defaults constants",
         "extends": "defaults base include inherits _base_ import",

@@ -4,5 +4,6 @@ from stagepipe.engine.drain import drain
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.pipeline import Pipeline
+from stagepipe.engine.resume import StateFile
 
-__all__ = ["InlineRun", "LocalRun", "Pipeline", "drain"]
+__all__ = ["InlineRun", "LocalRun", "Pipeline", "StateFile", "drain"]

@@ -7,27 +7,32 @@ engine must yield. It uses the workers' own stages, chains and order points' gro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import SKIP, Key, RunError
+from stagepipe.core import Cursor, Key, RunError
 from stagepipe.engine.rate import Rate
 from stagepipe.plan import Plan, ProcessPlan, Role
 from stagepipe.report import Progress
-from stagepipe.runtime.chain import Box, Chain
+from stagepipe.runtime.chain import Box, Chain, Head
 from stagepipe.runtime.failures import message_of, trace_of
+from stagepipe.runtime.feeding import Feed
+from stagepipe.runtime.letters import Letters, Postbox
 from stagepipe.runtime.reading import SourceReader
+from stagepipe.runtime.said import Said, pack_said, unpack_said
 from stagepipe.runtime.stage import Stage, StageError, key_text, private_region
 from stagepipe.runtime.yields import Yields, items_after
+
+Post = Callable[[Stage, Key, StageError, bytes], None]
 
 
 class _Yielded:
     """The end of the chain: what is ready to be yielded, as (value, samples)."""
 
-    def __init__(self) -> None:
+    def __init__(self, post: Post) -> None:
         self.ready: deque[tuple[Any, int]] = deque()
+        self.post = post
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         del key, meta
@@ -35,6 +40,10 @@ class _Yielded:
 
     def dropped(self, key: Key, samples: int, meta: bytes) -> None:
         pass
+
+    def skipped(self, stage: Stage, key: Key, error: StageError | None, head: Head) -> None:
+        if error is not None:
+            self.post(stage, key, error, head[1])
 
     def close(self, key: Key, count: int, meta: bytes) -> None:
         pass
@@ -51,10 +60,10 @@ class _StageProcess(_Yielded):
     """A stage process as a call. With `batch`, items are kept until there are enough."""
 
     def __init__(self, stages: list[Stage], following: _Yielded) -> None:
-        super().__init__()
+        super().__init__(following.post)
         self._stages, self._chain, self._following = stages, Chain(stages, following), following
         self._batch = stages[0].plan.batch if stages else None
-        self._kept: list[tuple[Key, Any, int]] = []
+        self._kept: list[tuple[Key, Any, Head]] = []
 
     def enter(self, epoch: int) -> None:
         self._kept.clear()
@@ -66,14 +75,14 @@ class _StageProcess(_Yielded):
         if self._batch is None:
             self._chain.push(key, box, samples, meta)
             return
-        self._kept.append((key, box.pop(), samples))
+        self._kept.append((key, box.pop(), (samples, meta)))
         if len(self._kept) == self._batch.size:
             self._run_batch()
 
     def _run_batch(self) -> None:
         kept, self._kept = self._kept, []
         if kept:
-            self._chain.push_many([k for k, _, _ in kept], [v for _, v, _ in kept], [(n, b"") for _, _, n in kept])
+            self._chain.push_many([k for k, _, _ in kept], [v for _, v, _ in kept], [head for _, _, head in kept])
 
     def finish(self) -> None:
         self._run_batch()
@@ -84,22 +93,25 @@ class _OrderProcess(_Yielded):
     """An order point as a call: what comes is in order already; only the numbering begins anew."""
 
     def __init__(self, stages: list[Stage], following: _Yielded) -> None:
-        super().__init__()
+        super().__init__(following.post)
         self._stage, self._chain, self._following = stages[0], Chain(stages[1:], following), following
         self._stages = stages
         self._number = 0
         self._begins: Key | None = None
         self._last: Key | None = None
+        self._made_of: list[tuple[int, int]] = []
 
     def enter(self, epoch: int) -> None:
         self._number, self._begins, self._last = 0, None, None
+        self._made_of.clear()
         self._stage.target.clear()
         for stage in self._stages:
             stage.enter(epoch)
         self._following.enter(epoch)
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        del meta
+        said = unpack_said(meta)
+        self._made_of.append((said.begin, said.end) if meta else (key[0], key[0] + 1))
         full = self._stage.timed(key, lambda: self._stage.target.add(box.pop(), samples))
         self._stage.count(key)
         self._last = key
@@ -110,8 +122,10 @@ class _OrderProcess(_Yielded):
         begins, self._begins = self._begins, self._last
         key = (begins or (0,))[:1]
         rng = self._stage.random(key[0], begins)
+        made_of, self._made_of = self._made_of, []
+        meta = pack_said(Said(Cursor(), made_of[0][0], made_of[-1][1])) if made_of else b""
         for value, samples in self._stage.timed(key, lambda: outputs_of(rng)):
-            self._chain.push((self._number,), [value], samples, b"")
+            self._chain.push((self._number,), [value], samples, meta)
             self._number += 1
 
     def finish(self) -> None:
@@ -126,7 +140,10 @@ class InlineRun:
         """Build all stages."""
         self.plan = plan
         self._begun_ns = perf_counter_ns()
-        self._out = _Yielded()
+        self._read = 0
+        self.letters = Letters(plan, lambda: self._read)
+        self._postbox = Postbox(0, 0, plan.processes[0].name, (plan.shard, False))
+        self._out = _Yielded(self._post)
         self.items = self.samples = 0
         following: _Yielded = self._out
         self._yields: list[Yields] = []
@@ -136,11 +153,11 @@ class InlineRun:
             kind = _OrderProcess if process.role is Role.ORDER_POINT else _StageProcess
             following = kind(stages, following)
         source, *fused = self._built(plan.processes[0])
-        self._source = source
         self._yields = [*(stage.yields for stage in fused), *self._yields]
-        self._first = _StageProcess(fused, following)
+        self._stages = [source, *fused]
+        self._following = following
         self._reader = SourceReader(source.target, plan.seed, plan.limit, plan.shard)
-        self._read = 0
+        self._feed = Feed(self._reader, self._stages, following)
         self._samples_rate, self._items_rate = Rate(), Rate()
 
     def _built(self, process: ProcessPlan) -> list[Stage]:
@@ -165,24 +182,25 @@ class InlineRun:
             ) from error.cause
 
     def _epoch(self, epoch: int) -> Iterator[Any]:
-        self._source.enter(epoch)
-        self._source.seed_epoch()
-        self._first.enter(epoch)
-        self._reader.seek(epoch, 0)
+        for stage in self._stages:
+            stage.enter(epoch)
+        self._following.enter(epoch)
+        self.letters.seek(0, epoch, [Cursor()] * len(self.plan.stretches), ())
+        self._feed.enter(epoch, 0)
         at = 0
-        while True:
-            box: Box = []
-            (self._source.seed if self._reader.indexed else self._source.at)((at,))
-            if not self._source.timed((at,), partial(self._reader.read, box)):
-                break
-            self._source.count((at,))
-            self._read += 1
-            if box[0] is not SKIP:
-                self._first.item((at,), box, self._reader.samples, b"")
+        while self._feed.step(at):
             at += 1
+            self._read += 1
             yield from self._ready()
-        self._first.finish()
+        self._following.finish()
         yield from self._ready()
+        self.letters.judge()
+
+    def _post(self, stage: Stage, key: Key, error: StageError, meta: bytes) -> None:
+        self.letters.take(self._postbox.letter(stage, key, error, meta, 0))
+        beyond = self.letters.beyond()
+        if beyond is not None:
+            raise beyond
 
     def length(self) -> int | None:
         """How many items an epoch gives; None where that is not known."""

@@ -18,6 +18,8 @@ from stagepipe.plan import Plan
 from stagepipe.plan.outlook.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer, Lent
+from stagepipe.runtime.letters import Letters
+from stagepipe.runtime.lines import Show, show_lines
 from stagepipe.runtime.probing import cpu_delay_ns, cpu_time_ns
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.transport import Lease
@@ -48,12 +50,12 @@ class EpochCutError(RunError):
 class LocalRun:
     """A run. A context manager; iterate `epoch` as often as wanted."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Start the workers."""
+    def __init__(self, plan: Plan, show: Show = show_lines) -> None:
+        """Start the workers; what they print and log goes to `show`."""
         self.plan = plan
         self._begun_ns = perf_counter_ns()
         with _limits_told(plan):
-            self._supervisor = Supervisor(plan)
+            self._supervisor = Supervisor(plan, show)
             try:
                 self._consumer = Consumer(self._supervisor)
             except BaseException:
@@ -71,6 +73,7 @@ class LocalRun:
     def _guarded(self, items: Iterator[Any]) -> Iterator[Any]:
         try:
             yield from items
+            self._supervisor.letters.judge()
         except EpochCutError:
             raise
         except RunError as error:
@@ -96,6 +99,11 @@ class LocalRun:
     def block_of(self, address: int, nbytes: int) -> Lease | None:
         """See `Pipeline.block_of`."""
         return self._consumer.block_of(address, nbytes)
+
+    @property
+    def letters(self) -> Letters:
+        """The items that failed and were skipped."""
+        return self._supervisor.letters
 
     def progress(self) -> Progress:
         """Where the run stands."""

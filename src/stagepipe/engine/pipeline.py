@@ -22,6 +22,7 @@ from stagepipe.plan import Even, Plan, Shard, make_plan, this_machine
 from stagepipe.plan import load as load_curves
 from stagepipe.plan.outlook.model import Outlook
 from stagepipe.report import Progress, Report, build
+from stagepipe.runtime.lines import Show, show_lines
 from stagepipe.transport import Lease
 
 _CLOSED = "this pipeline is closed; make a new one"
@@ -70,6 +71,8 @@ class Pipeline:
         """What the report calls whoever iterates: a `Loader` sets it to the training step."""
         self.keep_pages = False
         """Whether the pages of idle blocks stay: a `Loader` that locks them for a GPU sets it before the start."""
+        self.show_lines: Show = show_lines
+        """Where the lines go that workers print and log: `stagepipe run --log-json` sets it before the start."""
         self._standing = Standing()
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
@@ -111,7 +114,7 @@ class Pipeline:
         if self._standing.closed:
             raise UsageError(self._standing.closed)
         if self._run is None:
-            self._run = InlineRun(self.plan) if self._inline else LocalRun(self.plan)
+            self._run = InlineRun(self.plan) if self._inline else LocalRun(self.plan, self.show_lines)
             self._finalizer = weakref.finalize(self, _close_in, os.getpid(), self._run.close)
         return self._run
 
@@ -160,6 +163,11 @@ class Pipeline:
     def epoch(self) -> int:
         """The epoch that `state_dict` speaks of: the one under way, or the next where none is."""
         return self._standing.position().epoch
+
+    @property
+    def items_had(self) -> int:
+        """How many items of that epoch have been yielded."""
+        return self._standing.position().items
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be epoch `epoch`: from its start, or from its loaded place. UsageError if below 0."""

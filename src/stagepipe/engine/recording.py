@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -88,7 +90,9 @@ def record_of(
     regions = {place.number: board.region(place.number) for place in places}
     now = perf_counter_ns()
     wall_ns = (consumer.ended_ns or now) - consumer.begun_ns
-    stages = _stages(places, regions, sampler, now)
+    restarts = supervisor.recovery.restarts
+    crashes = Counter(each.death.stage.name for each in restarts)
+    stages = tuple(replace(stage, crashes=crashes[stage.name]) for stage in _stages(places, regions, sampler, now))
     source = regions[0]
     end_ns = source[Word.EPOCH_END_NS]
     skipped = sum(stage.skipped for stage in stages)
@@ -121,6 +125,17 @@ def record_of(
         cpus=plan.cpus,
         window=plan.stretches[0].window,
         slowest=_slowest(places, regions),
+        restarts=tuple(
+            {
+                "stage": each.death.stage.name,
+                "worker": each.death.worker,
+                "cause": each.death.cause,
+                "item": each.death.item,
+                "lost_ns": each.lost_ns,
+            }
+            for each in restarts
+        ),
+        dead_letters=supervisor.letters.all(),
         order_points=tuple(p.name for p in plan.processes if p.role is Role.ORDER_POINT),
     )
 
@@ -134,6 +149,7 @@ def _stages(
         mine = [regions[number] for number in numbers]
         wall = sum(max((r[Word.STOPPED_NS] or now) - r[Word.STARTED_NS], 0) for r in mine if r[Word.STARTED_NS])
         starting = sum((r[Word.READY_NS] or now) - r[Word.STARTED_NS] for r in mine if r[Word.STARTED_NS])
+        starting += sum(r[Word.RESTARTING_NS] for r in mine)
         for at, stage in enumerate(process.stages):
             parts = [region.stage(at) for region in mine]
             busy = sum(part[StageWord.BUSY_NS] for part in parts)
@@ -153,7 +169,9 @@ def _stages(
                     cpu_ns=sum(r[Word.CPU_NS] for r in mine) if first else 0,
                     rss_bytes=sum(sampler.rss_bytes.get(number, 0) for number in numbers) if first else 0,
                     pss_bytes=sum(sampler.pss_bytes.get(number, 0) for number in numbers) if first else 0,
+                    errors=sum(part[StageWord.ERRORS] for part in parts),
                     skipped=sum(part[StageWord.SKIPPED] for part in parts),
+                    retries=sum(part[StageWord.RETRIES] for part in parts),
                     fused_into=None if first else process.name,
                 )
             )

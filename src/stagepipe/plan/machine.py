@@ -8,18 +8,17 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from stagepipe.core.cgroup import memory_limit_bytes
 from stagepipe.plan.make import Machine
 
 _GPUS = Path("/proc/driver/nvidia/gpus")
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def this_machine() -> Machine:
     """The processors, the memory and the GPUs that this process may use."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in _CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError):
-            memory = min(memory, int(Path(name).read_text()))
+    limit = memory_limit_bytes()
+    memory = memory if limit is None else min(memory, limit)
     return Machine(len(os.sched_getaffinity(0)), memory, _cuda_devices())
 
 

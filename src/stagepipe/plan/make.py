@@ -47,6 +47,9 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: Curves, *, limit: in
         sink=spec.sink,
         limit=limit,
         config_sha256=spec.sha256,
+        source_sha256=spec.source_sha256,
+        max_restarts=spec.max_restarts,
+        max_skipped=spec.max_skipped,
     )
 
 
@@ -58,10 +61,24 @@ def is_order_point(stage: StageSpec | StagePlan) -> bool:
 
 
 def _processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
-    source = StagePlan(SOURCE, spec.source)
+    source = StagePlan(SOURCE, spec.source, retries=spec.source_retries, on_error=spec.source_on_error)
     groups: list[tuple[StageSpec | None, list[StagePlan]]] = [(None, [source])]
-    for stage in spec.stages:
-        planned = StagePlan(stage.name, stage.target, stage.field, stage.as_, stage.batch, stage.mutable, stage.reseed)
+    for number, stage in enumerate(spec.stages, 1):
+        planned = StagePlan(
+            stage.name,
+            stage.target,
+            stage.field,
+            stage.as_,
+            stage.batch,
+            stage.mutable,
+            stage.reseed,
+            stage.timeout_ns,
+            stage.start_timeout_ns,
+            stage.retries or None,
+            stage.on_error,
+            stage.stateful,
+            number,
+        )
         if stage.fuse:
             groups[-1][1].append(planned)
         else:

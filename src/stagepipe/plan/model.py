@@ -33,6 +33,12 @@ class StagePlan:
     batch: BatchSpec | None = None
     mutable: bool = False
     reseed: bool = True
+    timeout_ns: int | None = None
+    start_timeout_ns: int = 600_000_000_000
+    retries: int | None = None
+    on_error: Literal["fail", "skip"] = "fail"
+    stateful: bool = False
+    number: int = 0  # among all stages of the plan, the source's being 0
 
 
 @dataclass(frozen=True)
@@ -114,9 +120,17 @@ class Plan:
     sink: Target | None = None
     limit: int | None = None
     config_sha256: str = ""
+    source_sha256: str = ""
     keep_pages: bool = False
     shard: Shard = WHOLE
     probe: bool = False  # its workers tell of the first items that they send
+    max_restarts: int = 10
+    max_skipped: int | float | None = None  # items that may fail and be skipped; a share of the source's if a float
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """The names of all stages, the source's first: what a stage's number counts in."""
+        return tuple(stage.name for process in self.processes for stage in process.stages)
 
 
 SINK = "sink"

@@ -186,7 +186,14 @@ def _host(host: Mapping[str, Any], cpus: int) -> model.Host:
 
 def _dead_letter(plain: Mapping[str, Any]) -> model.DeadLetter:
     text = {name: str(plain.get(name, "")) for name in ("item", "stage", "error")}
-    return model.DeadLetter(**text, attempts=int(plain.get("attempts", 1)))
+    return model.DeadLetter(
+        **text,
+        attempts=int(plain.get("attempts", 1)),
+        epoch=int(plain.get("epoch", 0)),
+        source_items=tuple(plain.get("source_items", ())),
+        source=str(plain.get("source", "")),
+        trace=str(plain.get("trace", "")),
+    )
 
 
 def _restart(plain: Mapping[str, Any]) -> model.Restart:

@@ -181,12 +181,19 @@ class Slow(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An item that was given up."""
+    """An item that was given up. `source_items` are those of the source of which it was made.
+
+    Their numbers are of the source whose SHA-256 is `source`; `trace` is the original traceback.
+    """
 
     item: str
     stage: str
     error: str
     attempts: int
+    epoch: int = 0
+    source_items: tuple[int, ...] = ()
+    source: str = ""
+    trace: str = ""
 
 
 class Restart(msgspec.Struct, frozen=True):

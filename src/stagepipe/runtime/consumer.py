@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
-from stagepipe.core import Cursor, RunError, TransportError
+from stagepipe.core import Cursor, RunError, Skip, TransportError
 from stagepipe.core.units import format_bytes
 from stagepipe.plan import SINK
 from stagepipe.runtime.gate import Meter
@@ -23,6 +23,7 @@ from stagepipe.transport import (
     Received,
     Receiver,
     Reorder,
+    extend_arena,
     make_arena,
     make_byte_pipe,
 )
@@ -59,13 +60,16 @@ class Consumer:
         number = resources.sink_number
         self._region = supervisor.board.region(number)
         returns = {owner: ends[1] for owner, ends in resources.returns.items()}
-        self._memory = Memory(None, dict(resources.arenas), returns, writable=True)
+        limit = self._plan.memory_bytes
+        self._memory = Memory(None, dict(resources.arenas), returns, writable=True, limit=limit)
         self._rows = Recorder(self._region.receiving, len(RECEIVE_PHASES), self._region.receiving_ledger)
         self._receiver = self._reading()
         self._lent, self._thread = False, -1
         self._stretch = len(self._plan.stretches) - 1
         self._meter = Meter(supervisor.board, self._stretch, resources.bells[self._stretch])
-        self._generation = 0
+        self._generation = self._era = self._aged = 0
+        self._through = True  # nothing is under way
+        self._mending = False
         self._flushed_ns = 0
         self._place: Place = InOrder(Cursor())
         self._end: int | None = None
@@ -101,10 +105,11 @@ class Consumer:
         resources, limit = self._supervisor.resources, self._plan.memory_bytes
         number = resources.sink_number
         resources.arenas[number], resources.returns[number] = make_arena(limit), make_byte_pipe()
+        extend_arena(resources.arenas[number], limit, self._supervisor.recovery.eras.number)
         arena = Arena(number, resources.arenas[number], limit)
         releases = {owner: ends[1] for owner, ends in resources.returns.items()}
         records = {**releases, number: resources.returns[number][0]}
-        self._memory = Memory(arena, dict(resources.arenas), records, writable=True)
+        self._memory = Memory(arena, dict(resources.arenas), records, writable=True, limit=limit)
         self._memory.publish_live = self._publish_live
         self._receiver.close()
         self._receiver, self._lent = self._reading(), True
@@ -114,16 +119,18 @@ class Consumer:
         self._region[Word.LIVE_BYTES] = nbytes
 
     def _interrupted(self) -> bool:
-        return self._supervisor.failure is not None or self._supervisor.full is not None
+        return self._supervisor.interrupted
 
     def _tick(self) -> None:
         self._memory.flush()
         self._memory.collect()
         self._meter.flush()
-        now = perf_counter_ns()
+        now = self._region[Word.TICK_NS] = perf_counter_ns()
         if now - self._flushed_ns > _FLUSH_NS:
             self._flushed_ns = now
             self.flush()
+            if self._aged:
+                self._name_aged()
 
     def flush(self) -> None:
         """Bring the counts to the board and the leases that are over to their owners."""
@@ -148,7 +155,7 @@ class Consumer:
     def epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
         """The items of an epoch from `cursor` on. The workers begin at once, not when the first item is asked for."""
         self._outside_ns, self._left_ns = self.outside_ns, 0
-        self._seek(epoch, cursor or Cursor())
+        self._seek(epoch, cursor or Cursor(), anew=not self._through)
         return self._watched(self._items(epoch))
 
     @property
@@ -192,6 +199,7 @@ class Consumer:
             yield from self._ready()
             if self._end is not None and self._reorder.item >= self._end:
                 self.flush()
+                self._through = True
                 return
 
     def _receive(self) -> Received | None:
@@ -213,16 +221,28 @@ class Consumer:
         self._held_bytes = self._region[Word.HELD_BYTES] = nbytes
         self._receiver.private = nbytes > self._plan.memory_bytes // 3
 
-    def _seek(self, epoch: int, cursor: Cursor) -> None:
+    def _seek(self, epoch: int, cursor: Cursor, *, anew: bool = True) -> None:
         self._thread = threading.get_ident()
         any_order = self._plan.any_order
         self._place = place_at(cursor, self._stretch, any_order=any_order)
-        self._generation = self._supervisor.seek(cursor, epoch)
+        seek = self._supervisor.seek(cursor, epoch, anew=anew)
+        self._generation, self._through = seek.generation, False
         as_it_comes = any_order and not self._stretch
         self._reorder = Reorder(cursor.item, cursor.last, any_order=as_it_comes, out=cursor.out)
         self._meta_of = {}
         self._end = None
         self._meter.enter(self._generation, cursor.item, self._supervisor.windows[self._stretch])
+        if seek.era != self._era:
+            self._era = seek.era
+            self._memory.begin(seek.era)
+            self._name_aged()
+
+    def _name_aged(self) -> None:
+        """Say which blocks of older eras the caller still has, when there are fewer of them than before."""
+        aged = self._memory.of_the_past()
+        if len(aged) != self._aged or not aged:
+            self._aged = len(aged)
+            self._supervisor.entered(self._supervisor.resources.sink_number, self._era, aged)
 
     def _ready(self) -> Iterator[Any]:
         for packet, item in self._reorder.ready():
@@ -232,6 +252,8 @@ class Consumer:
                 continue
             if packet.kind != Kind.ITEM:
                 self._place.leaf(packet.key, self._meta_of.get(item, b""))
+                if packet.kind == Kind.SKIP:
+                    self._place.skipped(Skip(self._plan.stage_names[packet.count], packet.key))
                 continue
             box = self._taken(packet)
             del packet
@@ -250,6 +272,9 @@ class Consumer:
         now = perf_counter_ns() - self.begun_ns
         if not self.items:
             self.first_item_ns, self.first_wait_ns = now, self.wait_ns
+        if self._mending:
+            self._mending = False
+            self._supervisor.recovery.delivered()
         self.items += 1
         self.samples += packet.samples
         if not self.items % self._every or self.items == 1:
@@ -265,6 +290,10 @@ class Consumer:
         if supervisor.failure is not None:
             raise supervisor.failure
         full = supervisor.full
+        if supervisor.recovery.broken:
+            self._mending = True
+            self._seek(epoch, self.committed)
+            return
         if full is None:
             return
         if supervisor.halve_windows():

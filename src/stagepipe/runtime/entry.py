@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
+import logging
 import os
 import pickle
 import signal
@@ -15,22 +15,16 @@ from typing import NoReturn
 
 from stagepipe.core.targets import add_import_path
 from stagepipe.runtime.control import Control
-from stagepipe.runtime.launch import Launch, read_launch
+from stagepipe.runtime.door import door_address
+from stagepipe.runtime.launch import STACKS_SIGNAL, Launch, read_launch
+from stagepipe.runtime.saying import speak_in_lines
 from stagepipe.runtime.worker import Worker
 
-_F_SETSIG = 10
 
-
-def _die_with(life_fd: int) -> None:
-    """Be killed when the supervisor ends, however it ends: the kernel sends SIGKILL when the pipe's other end closes.
-
-    A stopped process dies as well; PR_SET_PDEATHSIG would fire when the thread that started us ends.
-    """
-    fcntl.fcntl(life_fd, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(life_fd, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
+def _end_if_late(life_fd: int) -> None:
+    """The supervisor may have died after it started us and before it could bind our life to its own."""
     with contextlib.suppress(BlockingIOError):
-        if os.read(life_fd, 1) == b"":  # closed before we could ask for the signal
+        if os.read(life_fd, 1) == b"":
             os._exit(1)
 
 
@@ -43,12 +37,16 @@ def main() -> NoReturn:
     if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen what it does: nothing, or a remote debugger
         sys.breakpointhook = _no_breakpoint
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    speak_in_lines()
     sys_path, pickled = read_launch(int(sys.argv[1]))
     sys.path[:] = sys_path
     crash_fd = int(sys.argv[2])
-    faulthandler.enable(os.fdopen(crash_fd, "w"), all_threads=False)
+    last_words = os.fdopen(crash_fd, "w")
+    faulthandler.enable(last_words, all_threads=False)
+    faulthandler.register(STACKS_SIGNAL, last_words, all_threads=True)
     launch: Launch = pickle.loads(pickled)
-    _die_with(launch.life_fd)
+    _end_if_late(launch.life_fd)
+    logging.getLogger().setLevel(launch.log_level)
     if launch.config_dir is not None:
         add_import_path(launch.config_dir)
     plan = launch.plan
@@ -61,7 +59,7 @@ def main() -> NoReturn:
         # took 100 us out of the middle of a send, and the caches with it.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.current_thread().name = f"{plan.name}/{launch.worker}"
-    control = Control(launch.address, launch.number, launch.ear_fd)
+    control = Control(door_address(launch.door_fd), launch.number, launch.ear_fd)
     worker = Worker(launch, control)
     try:
         worker.run()

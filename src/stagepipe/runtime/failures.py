@@ -20,10 +20,31 @@ _READ_ONLY: Final = ("assignment destination is read-only", "output array is rea
 
 _DEEPEST: Final = 20
 
+_LONGEST: Final = 20_000
+"""Characters of a message or a traceback that are kept."""
+
 
 def message_of(error: BaseException) -> str:
     """The error in one line: its type too, unless it is of our own making."""
-    return str(error) if isinstance(error, StagepipeError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, StagepipeError) else f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """What the error says, as text that can be sent anywhere; also where its own `str` raises, or has no end.
+
+    >>> text_of(ValueError("a lone surrogate: " + chr(0xDC80))).isascii()
+    True
+    """
+    try:
+        return _sendable(str(error))
+    except Exception as broken:  # noqa: BLE001 - whatever somebody else's `__str__` raises
+        return f"(its text cannot be had: str() of it raised {type(broken).__name__})"
+
+
+def _sendable(text: str) -> str:
+    """UTF-8 has no surrogates; and nobody reads a message of megabytes."""
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def trace_of(error: BaseException) -> str:
@@ -37,11 +58,11 @@ def trace_of(error: BaseException) -> str:
     shown = traceback.TracebackException.from_exception(cause)
     first = next((at for at, frame in enumerate(shown.stack) if not _is_ours(frame)), None)
     if first is None and isinstance(cause, SyntaxError):
-        return "".join(shown.format_exception_only()).rstrip()
+        return _sendable("".join(shown.format_exception_only()).rstrip())
     if first is None and (ours or _on_purpose(shown.stack)):
         return ""
     shown.stack[:] = shown.stack[first or 0 :]
-    return "".join(shown.format()).rstrip()
+    return _sendable("".join(shown.format()).rstrip())
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:
@@ -57,7 +78,7 @@ def _on_purpose(stack: traceback.StackSummary) -> bool:
 
 def read_only_mend(error: BaseException, head: str) -> str:
     """What to add to the message of a write into an input; `head` is the stage that takes the process's input in."""
-    if not isinstance(error, ValueError) or not str(error).endswith(_READ_ONLY):
+    if not isinstance(error, ValueError) or not text_of(error).endswith(_READ_ONLY):
         return ""
     return f"; its input is shared with other processes and read-only: copy it, or set `mutable: true` on stage {head}"
 

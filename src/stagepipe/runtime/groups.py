@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stagepipe.core import Cursor, Key, UsageError
+from stagepipe.core import Cursor, Key, Skip, UsageError
 
 Group = tuple[Key, ...]
 """The leaves of the first stretch that one output of its order point was made of, in order."""
@@ -32,6 +32,7 @@ class Made(NamedTuple):
     `after` is the cursor behind it without its root (None: the root itself); `floor` the lowest open source item then;
     `groups` what it used up; `held` what it, or a shuffled block around it, has begun and not used up: None says that
     this is as it was for the output before. Where not `exact`, the leaves of a group are known, and their order is not.
+    `skips` are those behind the first order point that shaped it.
     """
 
     after: Cursor | None
@@ -39,6 +40,7 @@ class Made(NamedTuple):
     groups: tuple[Group, ...]
     held: tuple[Group, ...] | None
     exact: bool = True
+    skips: frozenset[Skip] = frozenset()
 
 
 def pack_made(made: Made) -> bytes:
@@ -46,14 +48,15 @@ def pack_made(made: Made) -> bytes:
     data = _packed(made)
     if len(data) > _MOST_BYTES:
         groups = tuple(tuple(sorted(group)) for group in made.groups)
-        data = _packed(made._replace(groups=groups, exact=False))
-    return data
+        made = made._replace(groups=groups, exact=False)
+        data = _packed(made)
+    return data if len(data) <= _MOST_BYTES else _packed(made._replace(skips=frozenset()))
 
 
 def _packed(made: Made) -> bytes:
     groups = tuple(_keys_packed(group, made.floor) for group in made.groups)
     held = None if made.held is None else tuple(_keys_packed(group, made.floor) for group in made.held)
-    data = pickle.dumps((*made[:2], groups, held, made.exact), protocol=5)
+    data = pickle.dumps((*made[:2], groups, held, *made[4:]), protocol=5)
     return data if len(data) < _LEAST_BYTES else zlib.compress(data, 1)
 
 
@@ -61,9 +64,15 @@ def unpack_made(data: bytes) -> Made:
     """Back."""
     if data[:1] != b"\x80":  # what a pickle begins with, and what zlib gives never does
         data = zlib.decompress(data)
-    after, floor, groups, held, exact = pickle.loads(data)
+    after, floor, groups, held, *rest = pickle.loads(data)
     held = None if held is None else tuple(_keys_unpacked(group, floor) for group in held)
-    return Made(after, floor, tuple(_keys_unpacked(group, floor) for group in groups), held, exact)
+    return Made(after, floor, tuple(_keys_unpacked(group, floor) for group in groups), held, *rest)
+
+
+def items_of(data: bytes) -> list[int]:
+    """The source items that the output was made of, as far as it names them itself."""
+    made = unpack_made(data)
+    return sorted({key[0] for group in (*made.groups, *(made.held or ())) for key in group})
 
 
 def _keys_packed(group: Group, floor: int) -> bytes | Group:

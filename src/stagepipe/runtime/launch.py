@@ -5,14 +5,19 @@ The supervisor writes it to a memfd that only the worker inherits; this, and the
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
+import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
 from stagepipe.timing import Layout
+
+STACKS_SIGNAL = signal.SIGRTMAX - 3
+"""Makes a worker write the stacks of all its threads to its last words (see `entry`). One that nobody else uses."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,8 @@ class Launch:
     number: int  # of the process: its arena, its region of the board, its name on the control channel
     worker: int
     group: int  # of its stage's processes, and of the hop that they feed
+    life: int  # 0 for the first worker at its place, 1 for its successor
+    era: int  # in which its blocks begin
     plan: ProcessPlan
     outbound: HopPlan
     in_fd: int | None
@@ -34,15 +41,17 @@ class Launch:
     board_fd: int
     layout: Layout
     life_fd: int
-    address: str
+    door_fd: int  # of the control channel
     memory_bytes: int
     seed: int
     any_order: bool
     limit: int | None
     shard: Shard
+    stages: tuple[str, ...]  # of the whole plan, the source's first
     config_dir: Path | None
     sys_path: tuple[str, ...]
-    started_ns: int
+    started_ns: int  # or when the one before it died
+    log_level: int = field(default_factory=lambda: logging.getLogger().level)  # of the caller
     keep_pages: bool = False  # of idle blocks: a device has locked them
     probe: bool = False  # tell of the first items that it sends
 
@@ -54,6 +63,7 @@ class Launch:
             self.ear_fd,
             self.board_fd,
             self.life_fd,
+            self.door_fd,
             *self.arena_fds.values(),
             *self.return_fds.values(),
         ]

@@ -10,14 +10,22 @@ from stagepipe.plan.outlook.glimpse import ItemSeen
 from stagepipe.runtime.yields import Yields
 
 
-class Seek(msgspec.Struct, tag="seek", frozen=True):
-    """Begin at a cursor under a new generation. Cursors (as `cursor_to_plain` has them) and windows by stretch."""
+class Seek(msgspec.Struct, tag="seek", frozen=True, omit_defaults=True):
+    """Begin at a cursor under a new generation. Cursors (as `cursor_to_plain` has them) and windows by stretch.
+
+    `imposed`: (stage, key) of the items that are skipped and not tried. `alone`: (stage, first, last) item of those
+    that a stage with a `batch` works on one by one. `anew`: it is not the natural end of an epoch that it follows on.
+    """
 
     generation: int
     epoch: int
     cursors: list[list[Any]]
     windows: list[int]
     roomy_windows: list[int]
+    era: int = 0
+    imposed: list[list[Any]] = []
+    alone: list[tuple[str, int, int]] = []
+    anew: bool = False
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
@@ -44,6 +52,22 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     generation: int
 
 
+class DeadLetter(msgspec.Struct, tag="dead letter", frozen=True):
+    """An item that failed at a stage and is skipped. `source_items` are those of the source that it was made of."""
+
+    process: int
+    stage: str
+    worker: int
+    key: list[int]
+    item: str
+    error: str
+    trace: str
+    attempts: int
+    generation: int
+    epoch: int
+    source_items: list[int]
+
+
 class Full(msgspec.Struct, tag="full", frozen=True):
     """An item did not fit the worker's arena."""
 
@@ -64,6 +88,14 @@ class Told(msgspec.Struct, tag="told", frozen=True):
     item: ItemSeen
 
 
+class Leases(msgspec.Struct, tag="leases", frozen=True):
+    """The process has entered an era, and has these leases (arena, block, bytes) on blocks of older ones."""
+
+    process: int
+    era: int
+    leases: list[tuple[int, int, int]]
+
+
 class ReadOnce(msgspec.Struct, tag="read once", frozen=True):
     """In a probe run: the source can be read only once, so that a probe would take items away from the run."""
 
@@ -71,7 +103,7 @@ class ReadOnce(msgspec.Struct, tag="read once", frozen=True):
 
 
 Command = Seek | Stop
-Event = Ready | Failed | Full | Told | ReadOnce
+Event = Ready | Failed | DeadLetter | Full | Told | Leases | ReadOnce
 
 encode = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(Command).decode

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stagepipe.core import ArenaFullError, Key, TransportError
-from stagepipe.runtime.chain import Box
+from stagepipe.runtime.chain import Box, Head
 from stagepipe.runtime.failures import CannotTravelError
+from stagepipe.runtime.stage import Stage, StageError
 from stagepipe.timing import Region
 from stagepipe.transport import Kind, Received, Sender
+
+Post = Callable[[Stage, Key, StageError, bytes, int], None]
+"""Takes an item that failed: the stage, its key, what was raised, its meta, and the generation."""
 
 
 class TurnedError(Exception):
@@ -19,9 +23,9 @@ class TurnedError(Exception):
 class HopOut:
     """A chain's results onto the hop."""
 
-    def __init__(self, sender: Sender) -> None:
-        """`generation` is set by the role that enters one."""
-        self._sender = sender
+    def __init__(self, sender: Sender, post: Post | None = None) -> None:
+        """`generation` is set by the role that enters one. `post` is told of the items that failed."""
+        self._sender, self._post = sender, post
         self.generation = 0
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
@@ -41,6 +45,12 @@ class HopOut:
         """Send a tombstone."""
         self._tell(Kind.TOMBSTONE, key, samples=samples, meta=meta)
 
+    def skipped(self, stage: Stage, key: Key, error: StageError | None, head: Head) -> None:
+        """Say that the item failed, here and to those behind."""
+        if error is not None and self._post is not None:
+            self._post(stage, key, error, head[1], self.generation)
+        self._tell(Kind.SKIP, key, samples=head[0], count=stage.plan.number, meta=head[1])
+
     def close(self, key: Key, count: int, meta: bytes) -> None:
         """Say how many parts there were."""
         self._tell(Kind.CLOSE, key, count=count, meta=meta)
@@ -59,8 +69,12 @@ class HopOut:
 
 
 class Surroundings(NamedTuple):
-    """What the worker lends its role. `wait` is a short wait that a seek or the end cuts off."""
+    """What the worker lends its role. `wait` is a short wait that a seek or the end cuts off.
+
+    `stages` are the names of all stages of the plan, the source's first: what a skip's number counts in.
+    """
 
     region: Region
     interrupted: Callable[[], bool]
     wait: Callable[[], None]
+    stages: tuple[str, ...] = ()

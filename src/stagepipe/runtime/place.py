@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Protocol
 
-from stagepipe.core import Cursor, Key
+from stagepipe.core import Cursor, Key, Skip
 from stagepipe.runtime.groups import Leaves, Made, refuse_inexact, root_of, unpack_made, with_root, without_root
+from stagepipe.runtime.said import unpack_said
 
 
 class Place(Protocol):
@@ -14,6 +14,9 @@ class Place(Protocol):
 
     def leaf(self, key: Key, meta: bytes) -> None:
         """The leaf `key` is out, or was dropped."""
+
+    def skipped(self, skip: Skip) -> None:
+        """A leaf that is none because it failed: if its item is made again, it must be none again."""
 
     def end(self, item: int, meta: bytes) -> None:
         """All of `item` is out."""
@@ -29,24 +32,32 @@ class InOrder:
     def __init__(self, cursor: Cursor) -> None:
         """Begin there."""
         self._upstream, self._item, self._last = cursor.upstream, cursor.item, cursor.last
+        self._skips, self._meta = cursor.skips, b""
 
     def leaf(self, key: Key, meta: bytes) -> None:
         """It is the next in order; a whole item ends with it."""
         if len(key) == 1:
             self.end(key[0], meta)
         else:
-            self._item, self._last = key[0], key
+            self._item, self._last, self._meta = key[0], key, meta
+
+    def skipped(self, skip: Skip) -> None:
+        """A whole item that is skipped is not made again."""
+        if skip.key[0] == self._item:
+            self._skips |= {skip}
 
     def end(self, item: int, meta: bytes) -> None:
         """What has ended with its only leaf ends once."""
         if item >= self._item:
-            self._upstream = pickle.loads(meta) if meta else None
+            self._upstream = unpack_said(meta).after if meta else None
             self._item, self._last = item + 1, None
+            self._skips, self._meta = frozenset(), b""
 
     @property
     def cursor(self) -> Cursor:
         """As it is."""
-        return Cursor(self._upstream, self._item, self._last)
+        skips = self._skips | unpack_said(self._meta).skips
+        return Cursor(self._upstream, self._item, self._last, skips=skips)
 
 
 class AnyOrder:
@@ -60,6 +71,9 @@ class AnyOrder:
         """It may be anywhere above the lowest open item."""
         del meta
         self._leaves.add((key,))
+
+    def skipped(self, skip: Skip) -> None:
+        """It is out as any leaf."""
 
     def end(self, item: int, meta: bytes) -> None:
         """Items end in order."""
@@ -81,7 +95,7 @@ class BehindAnyOrder:
         self._leaves = Leaves(root)
         self._held = root.groups
         self._after = without_root(cursor.upstream, stretch - 1)
-        self._item, self._last = cursor.item, cursor.last
+        self._item, self._last, self._skips = cursor.item, cursor.last, cursor.skips
         self._current: Made | None = None
 
     def leaf(self, key: Key, meta: bytes) -> None:
@@ -91,7 +105,13 @@ class BehindAnyOrder:
             return
         if self._current is None:
             self._current = unpack_made(meta)
+            self._skips |= self._current.skips
         self._item, self._last = key[0], key
+
+    def skipped(self, skip: Skip) -> None:
+        """A whole item that is skipped is not made again."""
+        if skip.key[0] == self._item:
+            self._skips |= {skip}
 
     def end(self, item: int, meta: bytes) -> None:
         """What the item was made of is out."""
@@ -103,6 +123,7 @@ class BehindAnyOrder:
         self._leaves.raise_floor(made.floor)
         self._held = self._held if made.held is None else made.held
         self._after, self._item, self._last, self._current = made.after, item + 1, None, None
+        self._skips = frozenset()
 
     @property
     def cursor(self) -> Cursor:
@@ -113,7 +134,7 @@ class BehindAnyOrder:
                 refuse_inexact()
             held = (*made.groups, *(held if made.held is None else made.held))
         root = self._leaves.cursor(held)
-        return Cursor(with_root(self._after, root), self._item, self._last)
+        return Cursor(with_root(self._after, root), self._item, self._last, skips=self._skips)
 
 
 def place_at(cursor: Cursor, stretch: int, *, any_order: bool) -> Place:

@@ -26,6 +26,8 @@ class SourceReader:
         self._once = isinstance(source, Iterator)
         self._used = False
         self._iterator: Iterator[Any] = iter(())
+        self._places = range(0)
+        self._whole_now = 0
         self._samples_of: Callable[[Any], int] = getattr(source, "samples_of", _one)
         self.samples = 1
 
@@ -45,9 +47,8 @@ class SourceReader:
         if callable(begin):
             begin(epoch, self._seed)
         if self.indexed:
-            whole, place = self._whole(), self._shard.place
-            # Not `map`: a StopIteration that gets loose in the source would end the epoch in silence.
-            self._iterator = (self._source[place(at, whole)] for at in range(item, self._shard.count(whole)))
+            self._whole_now = self._whole()
+            self._places = range(item, self._shard.count(self._whole_now))
             return
         if self._once and self._used:
             message = (
@@ -73,12 +74,31 @@ class SourceReader:
         return itertools.islice(stream, shard.number(item), None, shard.world_size)
 
     def read(self, box: list[Any]) -> bool:
-        """Put the next item into `box`; False at the epoch's end."""
+        """Put the next item into `box`; False at the epoch's end. If that fails, an indexed source stays there."""
+        if self.indexed:
+            return self._read_indexed(box)
         for item in self._iterator:
             self.samples = self._samples_of(item)
             box.append(item)
             return True
         return False
+
+    def _read_indexed(self, box: list[Any]) -> bool:
+        if not self._places:
+            return False
+        try:
+            item = self._source[self._shard.place(self._places[0], self._whole_now)]
+            self.samples = self._samples_of(item)
+        except StopIteration as loose:  # it is no end of the epoch
+            message = "the source raised StopIteration"
+            raise RuntimeError(message) from loose
+        self._places = self._places[1:]
+        box.append(item)
+        return True
+
+    def pass_over(self) -> None:
+        """Go on behind the next item of an indexed source."""
+        self._places = self._places[1:]
 
 
 def _one(_: Any) -> int:

@@ -5,19 +5,20 @@ Each role has `enter` (a seek) and `step` (one item, or one wait). A step raises
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from stagepipe.config import BatchSpec
-from stagepipe.core import Cursor, Key, cursor_from_plain
+from stagepipe.core import Cursor, Key, Skip, cursor_from_plain
 from stagepipe.runtime.chain import Box, Chain
+from stagepipe.runtime.feeding import Feed
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.messages import Seek
 from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.reading import SourceReader
+from stagepipe.runtime.said import Said, pack_said, unpack_said
 from stagepipe.runtime.stage import Stage
 from stagepipe.timing import Word
 from stagepipe.transport import Kind, Received, Receiver, Reorder
@@ -40,7 +41,7 @@ class SourceRole:
     ) -> None:
         """`reader` reads what the first of `stages` has built; the others are fused behind it."""
         self._reader, self._out, self._gate, self._around = reader, out, gate, around
-        self._stage, self._chain = stages[0], Chain(stages[1:], out)
+        self._feed = Feed(reader, stages, out)
         self.total = reader.total
         self._at = 0
         self._ended = True
@@ -53,8 +54,7 @@ class SourceRole:
         self._gate.enter(seek.generation, cursor.item, seek.windows[0], seek.roomy_windows[0])
         region = self._around.region
         region[Word.EPOCH], region[Word.ITEMS_IN] = seek.epoch, self._at
-        self._stage.seed_epoch()
-        self._reader.seek(seek.epoch, self._at)
+        self._feed.enter(seek.epoch, self._at, seek.imposed)
         total = self._reader.total
         region[Word.TOTAL] = 0 if total is None else total + 1
 
@@ -65,21 +65,15 @@ class SourceRole:
             return
         if not self._gate.wait(self._at, self._around.interrupted):
             raise TurnedError
-        box: Box = []
-        key = (self._at,)
-        (self._stage.seed if self._reader.indexed else self._stage.at)(key)
-        self._around.region[Word.AT_ITEM] = self._at + 1
-        if not self._stage.timed(key, partial(self._reader.read, box)):
-            region = self._around.region
+        region = self._around.region
+        region[Word.AT_ITEM] = self._at + 1
+        if not self._feed.step(self._at):
             region[Word.TOTAL] = self._at + 1
             region[Word.EPOCH_END_NS] = perf_counter_ns()
             self._out.end(self._at)
             self._ended = True
             return
-        self._stage.count(key)
-        self._chain.push(key, box, self._reader.samples, b"")
         self._at += 1
-        region = self._around.region
         region[Word.AT_ITEM] = 0
         region[Word.ITEMS_IN] = self._at
         region[Word.SENT] += 1
@@ -97,6 +91,7 @@ class StageRole:
     def enter(self, seek: Seek) -> None:
         """Nothing is remembered from one item to the next."""
         self._generation = self._out.generation = seek.generation
+        self._chain.impose(seek.imposed)
 
     def step(self) -> None:
         """One packet, or up to `batch.size` of them."""
@@ -166,6 +161,7 @@ class OrderRole:
         cursor = cursor_from_plain(seek.cursors[self._reads]) or Cursor()
         following = cursor_from_plain(seek.cursors[self._reads + 1]) or Cursor()
         self._generation = self._out.generation = seek.generation
+        self._chain.impose(seek.imposed)
         self._begin(cursor, following.item)
         feeds = self._reads + 1
         self._gate.enter(seek.generation, following.item, seek.windows[feeds], seek.roomy_windows[feeds])
@@ -175,10 +171,14 @@ class OrderRole:
         self._grouping.clear()
         self._outputs.clear()
         self._reorder = Reorder(cursor.item, cursor.last)
-        self._place = self._group_begins = cursor._replace(emitted=0, skips=frozenset())
+        self._place = self._group_begins = cursor._replace(emitted=0)
+        self._skips = set(cursor.skips)
+        self._from: int | None = None  # the source's items that the group is made of
+        self._to = 0
         self._emitted, self._number = cursor.emitted, number
         self._end, self._finished = None, False
         self._meta_of: dict[int, bytes] = {}
+        self._said: Said | None = None
 
     def step(self) -> None:
         """Send what is ready; else take one packet in."""
@@ -215,12 +215,36 @@ class OrderRole:
             self._meter.publish(self._reorder.item)
 
     def _end_item(self, item: int, meta: bytes) -> None:
-        self._place = Cursor(pickle.loads(meta) if meta else None, item + 1)
+        after = self._hear(meta).after if self._reads else None
+        self._place, self._said = Cursor(after, item + 1), None
 
     def _leaf(self, packet: Received, box: Box) -> None:
-        self._place = self._place._replace(item=packet.key[0], last=packet.key)
-        if packet.kind == Kind.ITEM and self._add(packet.key, box, packet.samples):
+        skips = self._place.skips
+        if self._reads and self._said is None:
+            skips |= self._hear(packet.meta).skips
+        if packet.kind == Kind.SKIP:
+            skips |= {self._skip_of(packet)}
+        self._place = self._place._replace(item=packet.key[0], last=packet.key, skips=skips)
+        if packet.kind != Kind.ITEM:
+            return
+        said, item = self._said, packet.key[0]
+        begin, self._to = (item, item + 1) if said is None else (said.begin, said.end)
+        self._from = begin if self._from is None else self._from
+        if self._add(packet.key, box, packet.samples):
             self._give(finished=False)
+
+    def _hear(self, meta: bytes) -> Said:
+        """What the order point before says of the item at hand. What shaped that, shapes the group."""
+        if self._said is None:
+            self._said = unpack_said(meta)
+            self._skips |= self._said.skips
+        return self._said
+
+    def _skip_of(self, packet: Received) -> Skip:
+        """The skip that a packet says: it shapes the group, and if the group is made again it must be one again."""
+        skip = Skip(self._around.stages[packet.count], packet.key)
+        self._skips.add(skip)
+        return skip
 
     def _add(self, key: Key, box: Box, samples: int) -> bool:
         """Whether the group is complete with this one."""
@@ -244,18 +268,25 @@ class OrderRole:
     def _give(self, *, finished: bool) -> None:
         """The group is complete: its outputs, each with the cursor from which all after it can be made again."""
         outputs = self._flushed(finished=finished)
+        skips = frozenset(self._skips)
         count = len(outputs)
         for at in range(count):
             value, samples = outputs.pop()
             if at >= self._emitted:
-                self._send_later([value], samples, self._meta(at, count))
+                self._send_later([value], samples, self._meta(at, count, skips))
             del value
-        self._group_begins, self._emitted = self._place, 0
+        self._begin_group()
 
-    def _meta(self, at: int, count: int) -> bytes:
+    def _begin_group(self) -> None:
+        place = self._place
+        self._group_begins, self._emitted, self._skips = place, 0, set(place.skips)
+        self._from = None
+
+    def _meta(self, at: int, count: int, skips: frozenset[Skip]) -> bytes:
         """What output `at` of a group of `count` says of itself."""
-        here = self._place if at == count - 1 else self._group_begins._replace(emitted=at + 1)
-        return pickle.dumps(here, protocol=5)
+        begins = self._group_begins
+        after = self._place if at == count - 1 else begins._replace(emitted=at + 1, skips=skips)
+        return pack_said(Said(after, self._from or 0, self._to, skips))
 
     def _finish(self) -> None:
         self._finished = True

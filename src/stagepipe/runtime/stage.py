@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
@@ -14,7 +15,7 @@ import numpy as np
 from stagepipe.core import ArenaFullError, Context, Key, current, seed_of
 from stagepipe.core.targets import build, require_callable
 from stagepipe.plan import WHOLE, Shard, StagePlan
-from stagepipe.runtime.failures import trace_of
+from stagepipe.runtime.failures import text_of, trace_of
 from stagepipe.runtime.seeding import seed_globals, watch_for_torch
 from stagepipe.runtime.yields import yields_of
 from stagepipe.stages import FieldAdapter, ignores_arrays, own_generators
@@ -24,10 +25,10 @@ from stagepipe.timing import STAGE_WORDS, Recorder, StageRegion, StageWord
 class StageError(Exception):
     """What a stage raised, with the stage and the item; the cause is the original."""
 
-    def __init__(self, stage: str, key: Key, cause: BaseException) -> None:
-        """`cause` keeps its traceback."""
-        self.stage, self.key, self.cause = stage, key, cause
-        super().__init__(f"{type(cause).__name__}: {cause}")
+    def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1) -> None:
+        """`cause` keeps its traceback; `attempts` is how often the item was tried."""
+        self.stage, self.key, self.cause, self.attempts = stage, key, cause, attempts
+        super().__init__(f"{type(cause).__name__}: {text_of(cause)}")
 
     @property
     def trace(self) -> str:
@@ -58,24 +59,37 @@ class Stage:
     ) -> None:
         """Build the target; what that raises is the caller's to report."""
         self.plan, self.name, self._seed, self._region = plan, plan.name, seed, region
-        self._shard, self._alone = shard, shard.world_size == 1
+        self._shard, self._alone = shard, shard == WHOLE
+        self._config_dir = config_dir
+        self.renew()
+        self._context = Context(plan.name, worker, 0, (0,), seed)
+        self.epoch = 0
+        self._run = Recorder(region.run, 1)
+        # A successor counts on from where the worker before it was.
+        self._items, self._skipped = region[StageWord.ITEMS], region[StageWord.SKIPPED]
+        self._errors, self._retries = region[StageWord.ERRORS], region[StageWord.RETRIES]
+        self._busy_ns, self._timed_ns = region[StageWord.BUSY_NS], 0
+        self._new = True
+        self.queue_ns: Callable[[], int] = int
+
+    def renew(self) -> None:
+        """Build the target, the first time, or anew for a stage that must not remember what it has seen."""
+        plan = self.plan
         watch_for_torch()
-        target = build(plan.target.uses, plan.target.arguments, config_dir)
+        target = build(plan.target.uses, plan.target.arguments, self._config_dir)
         self.yields = yields_of(target)
         self.reseed_own = own_generators(target) if plan.reseed else None
         if plan.field is not None or plan.as_ is not None or ignores_arrays(target) is not None:
             batched = plan.batch is not None
             target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
         self.target = target
-        self._context = Context(plan.name, worker, 0, (0,), seed)
-        self._epoch = 0
-        self._run = Recorder(region.run, 1)
-        self._items = self._skipped = self._busy_ns = self._timed_ns = 0
-        self.queue_ns: Callable[[], int] = int
+        # What a stage raises is its error, `sys.exit()` too. But a Ctrl-C, which no worker hears, is the caller's.
+        hears = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        self._passing = (ArenaFullError, KeyboardInterrupt) if hears else (ArenaFullError,)
 
     def enter(self, epoch: int) -> None:
         """An epoch (or a stretch of it) begins."""
-        self._epoch = self._context.epoch = epoch
+        self.epoch = self._context.epoch = epoch
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -87,21 +101,21 @@ class Stage:
         """How long it has run."""
         return self._busy_ns
 
-    def _named(self, key: Key) -> Key:
+    def named(self, key: Key) -> Key:
         """What a rank's item is called, and seeded by: no two ranks draw the same for their n-th items."""
         return key if self._alone else (self._shard.number(key[0]), *key[1:])
 
     def at(self, key: Key) -> None:
         """Say where we are."""
         context = self._context
-        context.item = self._named(key)
+        context.item = self.named(key)
         context.__dict__.pop("rng", None)
         current.context = context
 
     def seed(self, key: Key) -> None:
         """Say where we are, and seed everything from (seed, epoch, stage, item)."""
         self.at(key)
-        self._seed_by(self._named(key))
+        self._seed_by(self.named(key))
 
     def seed_epoch(self) -> None:
         """Seed everything for what a source draws once an epoch, an order or a stream: the same in every rank."""
@@ -110,7 +124,7 @@ class Stage:
 
     def _seed_by(self, key: Key) -> None:
         if self.plan.reseed:
-            seed = seed_of(self._seed, self._epoch, self.name, key)
+            seed = seed_of(self._seed, self.epoch, self.name, key)
             seed_globals(seed)
             if self.reseed_own is not None:
                 self.reseed_own(seed & 0xFFFFFFFF)
@@ -121,10 +135,10 @@ class Stage:
             self.seed(key)
             begin = perf_counter_ns()
             result = self.target(box.pop())
-        except ArenaFullError:
+        except self._passing:
             raise
-        except Exception as error:
-            raise StageError(self.name, self._named(key), error) from error
+        except BaseException as error:
+            raise self.failed(key, error) from error
         if type(result) is not GeneratorType:
             self._count(key, perf_counter_ns() - begin)
         return result
@@ -142,10 +156,10 @@ class Stage:
                     "return one result (or stagepipe.SKIP) for each"
                 )
                 raise ValueError(message)  # noqa: TRY301 - it is reported as the stage's own
-        except ArenaFullError:
+        except self._passing:
             raise
-        except Exception as error:
-            raise StageError(self.name, self._named(keys[0]), error) from error
+        except BaseException as error:
+            raise self.failed(keys[0], error) from error
         spent = perf_counter_ns() - begin
         for key in keys:
             self._count(key, spent // len(keys))
@@ -166,10 +180,10 @@ class Stage:
             except StopIteration:
                 self._count(key, spent + perf_counter_ns() - begin)
                 return
-            except ArenaFullError:
+            except self._passing:
                 raise
-            except Exception as error:
-                raise StageError(self.name, (*self._named(key), number), error) from error
+            except BaseException as error:
+                raise self.failed((*key, number), error) from error
             spent += perf_counter_ns() - begin
             rng = self._context.__dict__.get("rng", rng)
             yield box
@@ -184,10 +198,10 @@ class Stage:
         begin = perf_counter_ns()
         try:
             return function()
-        except (ArenaFullError, StopIteration):
+        except (*self._passing, StopIteration):
             raise
-        except Exception as error:
-            raise StageError(self.name, self._named(key), error) from error
+        except BaseException as error:
+            raise self.failed(key, error) from error
         finally:
             self._timed_ns = perf_counter_ns() - begin
             self._busy_ns += self._timed_ns
@@ -204,27 +218,43 @@ class Stage:
         self._items += 1
         self._run.add((spent_ns,))
         # A worker's first item pays for what is loaded late, so it says nothing about the item.
-        if spent_ns > self._slow_floor and self._items > 1:
-            self._region.note_slow(self._named(key)[0], spent_ns, self.queue_ns())
+        if self._new:
+            self._new = False
+        elif spent_ns > self._slow_floor:
+            self._region.note_slow(self.named(key)[0], spent_ns, self.queue_ns())
             self._slow_floor = int(self._region.slow[:, 0].min())
 
     _slow_floor = 0
 
+    def failed(self, key: Key, cause: BaseException) -> StageError:
+        """An item failed here."""
+        self._errors += 1
+        return StageError(self.name, self.named(key), cause)
+
+    def posted(self) -> None:
+        """A dead letter of it is on its way. On the board at once: at an epoch's end all are waited for."""
+        self._region[StageWord.LETTERS] += 1
+
     def skipped(self) -> None:
-        """It dropped an item."""
+        """It dropped an item, or one was skipped because it failed."""
         self._skipped += 1
+
+    def retried(self) -> None:
+        """An item that had failed is tried again."""
+        self._retries += 1
 
     def flush(self) -> None:
         """Bring what was counted to the board."""
         self._run.flush()
         region = self._region
         region[StageWord.ITEMS], region[StageWord.SKIPPED] = self._items, self._skipped
+        region[StageWord.ERRORS], region[StageWord.RETRIES] = self._errors, self._retries
         region[StageWord.BUSY_NS] = self._busy_ns
 
     def random(self, item: int, last: Key | None) -> random.Random:
         """A generator for an order point's own draws, of the group that begins behind leaf `last` of item `item`."""
-        key = (self._named((item,))[0], *(last or ()))
-        return random.Random(seed_of(self._seed, self._epoch, self.name, key))
+        key = (self.named((item,))[0], *(last or ()))
+        return random.Random(seed_of(self._seed, self.epoch, self.name, key))
 
 
 def private_region() -> StageRegion:

@@ -7,9 +7,10 @@ not belong to them waits.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from stagepipe.core import Cursor, Key
+from stagepipe.core import Cursor, Key, Skip
 from stagepipe.runtime.chain import Box
 from stagepipe.runtime.groups import Group, Made, pack_made, root_of, unpack_made, without_root
 from stagepipe.runtime.roles import OrderRole
@@ -154,27 +155,35 @@ class BehindRole(OrderRole):
         self._used += made.groups
         self._floor, self._exact = made.floor, self._exact and made.exact
         self._held = self._held if made.held is None else made.held
+        self._skips |= made.skips
         self._place, self._current = Cursor(made.after, item + 1), None
 
     def _leaf(self, packet: Received, box: Box) -> None:
+        skip = {self._skip_of(packet)} if packet.kind == Kind.SKIP else frozenset[Skip]()
         if len(packet.key) == 1:
             self._end_item(packet.key[0], packet.meta)
-        elif self._current is None:
-            self._current = unpack_made(packet.meta)
-        if len(packet.key) > 1:
-            self._place = self._place._replace(item=packet.key[0], last=packet.key)
+        else:
+            self._part(packet, skip)
         if packet.kind == Kind.ITEM and self._add(packet.key, box, packet.samples):
             self._give(finished=False)
 
-    def _meta(self, at: int, count: int) -> bytes:
+    def _part(self, packet: Received, skip: AbstractSet[Skip]) -> None:
+        skips = self._place.skips | skip
+        if self._current is None:
+            self._current = unpack_made(packet.meta)
+            self._skips |= self._current.skips
+            skips |= self._current.skips
+        self._place = self._place._replace(item=packet.key[0], last=packet.key, skips=skips)
+
+    def _meta(self, at: int, count: int, skips: frozenset[Skip]) -> bytes:
         held, made = self._held, self._current
         if made is not None:
             held = (*made.groups, *(held if made.held is None else made.held))
         if at == count - 1:
-            return pack_made(Made(self._place, self._floor, tuple(self._used), held, self._exact))
+            return pack_made(Made(self._place, self._floor, tuple(self._used), held, self._exact, skips))
         begun = (*self._used, *held) if at == self._emitted else None
-        place = self._group_begins._replace(emitted=at + 1)
-        return pack_made(Made(place, self._begin_floor, (), begun, self._exact))
+        place = self._group_begins._replace(emitted=at + 1, skips=skips)
+        return pack_made(Made(place, self._begin_floor, (), begun, self._exact, skips))
 
     def _give(self, *, finished: bool) -> None:
         super()._give(finished=finished)

@@ -16,14 +16,15 @@ from stagepipe.runtime.control import Control
 from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
 from stagepipe.runtime.gate import Gate, Meter, Stretch
 from stagepipe.runtime.launch import Launch
-from stagepipe.runtime.messages import Failed, Full, Ready, Seek, decode_command
+from stagepipe.runtime.letters import Postbox
+from stagepipe.runtime.messages import Failed, Full, Leases, Ready, Seek, decode_command
 from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.roles import Ends, OrderRole, SourceRole, StageRole
 from stagepipe.runtime.stage import Stage, StageError, key_text
 from stagepipe.runtime.unordered import order_role
-from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, State, Word
+from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, Region, State, Word
 from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
 
 _FLUSH_NS = 100_000_000
@@ -40,9 +41,9 @@ class Worker:
         self._launch, self._control = launch, control
         self._board = Board(launch.board_fd, launch.layout)
         self._region = self._board.region(launch.number)
-        self._region[Word.STARTED_NS] = launch.started_ns
-        arena = Arena(launch.number, launch.arena_fds[launch.number], launch.memory_bytes)
-        self._memory = Memory(arena, dict(launch.arena_fds), dict(launch.return_fds))
+        self._region[Word.STARTED_NS] = self._region[Word.STARTED_NS] or launch.started_ns
+        arena = Arena(launch.number, launch.arena_fds[launch.number], launch.memory_bytes, launch.era)
+        self._memory = Memory(arena, dict(launch.arena_fds), dict(launch.return_fds), limit=launch.memory_bytes)
         self._memory.publish_live = partial(self._publish, Word.LIVE_BYTES)
         self._memory.publish_largest = partial(self._publish, Word.LARGEST_BYTES)
         region = self._region
@@ -62,10 +63,20 @@ class Worker:
         self._feeding: Gate | None = None
         self._meter: Meter | None = None
         self._stages: list[Stage] = []
-        self._generation = 0
-        self._void_generation = 0
-        self._flushed_ns = self._swept_ns = self._idle_ns = 0
+        self._generation = self._void_generation = 0
+        self._era, self._aged = launch.era, 0
+        self._flushed_ns = self._swept_ns = 0
+        self._go_on(region)
         self._building = launch.plan.stages[0].name
+
+    def _go_on(self, region: Region) -> None:
+        """Count on from where the one before this worker was."""
+        self._idle_ns, self._sender.blocked_ns = region[Word.STARVED_NS], region[Word.BLOCKED_NS]
+        self._cpu_before_ns = region[Word.CPU_NS]
+        counts = self._sender.counts
+        counts.pipe, counts.shared_memory = region[Word.PIPE], region[Word.SHARED_MEMORY]
+        counts.mixed, counts.inline_bytes = region[Word.MIXED], region[Word.INLINE_BYTES]
+        counts.copied_bytes, counts.zero_copy_bytes = region[Word.COPIED_BYTES], region[Word.ZERO_COPY_BYTES]
 
     # ------------------------------------------------------------------ waits
 
@@ -78,7 +89,7 @@ class Worker:
         self._memory.flush()
         if self._meter is not None:
             self._meter.flush()
-        now = perf_counter_ns()
+        now = self._region[Word.TICK_NS] = perf_counter_ns()
         if now - self._flushed_ns > _FLUSH_NS:
             self._flush(now)
 
@@ -102,7 +113,7 @@ class Worker:
         self._stages = [self._stage(number, stage) for number, stage in enumerate(plan.stages)]
         _limit_late_threads(plan.threads or 1)
         out = self._way_out()
-        around = Surroundings(self._region, self.interrupted, self._wait)
+        around = Surroundings(self._region, self.interrupted, self._wait, launch.stages)
         current.allocate = self._allocate
         if launch.in_fd is None:
             reader = SourceReader(self._stages[0].target, launch.seed, launch.limit, launch.shard)
@@ -119,7 +130,8 @@ class Worker:
     def _way_out(self) -> HopOut:
         launch = self._launch
         if not launch.probe:
-            return HopOut(self._sender)
+            postbox = Postbox(launch.number, launch.worker, launch.plan.name, (launch.shard, launch.any_order))
+            return HopOut(self._sender, partial(postbox.send, self._control.send))
         if launch.in_fd is None:
             refuse_what_is_read_once(self._stages[0].target, launch.number, self._control)
         return ProbedOut(self._sender, Probe(launch.number, self._memory, self._policy.small_bytes, self._control))
@@ -177,10 +189,7 @@ class Worker:
             self._report_build(error)
             self._await_stop()
             return
-        self._region[Word.READY_NS] = perf_counter_ns()
-        self._region[Word.STATE] = State.STARVED
-        total = role.total if isinstance(role, SourceRole) else None
-        self._control.send(Ready(self._launch.number, [stage.yields for stage in self._stages], total))
+        self._tell_ready(role)
         while not self._control.stopping:
             try:
                 if not self._entered(role):
@@ -204,6 +213,16 @@ class Worker:
                 self._report_item(error)
                 self._void_generation = self._generation
 
+    def _tell_ready(self, role: Roles) -> None:
+        now, launch, region = perf_counter_ns(), self._launch, self._region
+        if launch.life:
+            region[Word.RESTARTING_NS] += now - launch.started_ns
+        else:
+            region[Word.READY_NS] = now
+        region[Word.STATE] = State.STARVED
+        total = role.total if isinstance(role, SourceRole) else None
+        self._control.send(Ready(launch.number, [stage.yields for stage in self._stages], total))
+
     def _entered(self, role: Roles) -> bool:
         """Enter the generation in force; False while its seek is not known yet."""
         generation = self._board.generation
@@ -212,11 +231,25 @@ class Worker:
         told = self._control.told
         if told is not None and told.generation > self._generation:
             self._generation = told.generation
-            self._region[Word.AT_ITEM] = 0
+            self._region.at(())
+            if told.era != self._era:
+                self._memory.begin(told.era)
             for stage in self._stages:
+                if told.anew and stage.plan.stateful:
+                    stage.renew()
                 stage.enter(told.epoch)
             role.enter(told)
+            if told.era != self._era or self._launch.life:
+                self._era = told.era
+                self._name_aged()
         return self._void_generation < self._generation == self._board.generation
+
+    def _name_aged(self) -> None:
+        """Say which blocks of older eras are still leased here, when there are fewer of them than before."""
+        aged = self._memory.of_the_past()
+        if len(aged) != self._aged or not aged:
+            self._aged = len(aged)
+            self._control.send(Leases(self._launch.number, self._era, aged))
 
     def _look_for_seek(self, generation: int) -> None:
         data = self._board.seek(generation)
@@ -266,18 +299,20 @@ class Worker:
         self._receive_rows.flush()
         for stage in self._stages:
             stage.flush()
+        if self._aged:
+            self._name_aged()
         region, counts, memory = self._region, self._sender.counts, self._memory
         receiver = self._receiver
         region[Word.STARVED_NS] = self._idle_ns + (receiver.starved_ns if receiver is not None else 0)
         gate_ns = 0 if self._feeding is None else self._feeding.blocked_ns
         region[Word.BLOCKED_NS] = self._sender.blocked_ns + gate_ns
-        region[Word.CPU_NS] = process_time_ns()
+        region[Word.CPU_NS] = self._cpu_before_ns + process_time_ns()
         region[Word.PIPE], region[Word.SHARED_MEMORY] = counts.pipe, counts.shared_memory
         region[Word.MIXED], region[Word.INLINE_BYTES] = counts.mixed, counts.inline_bytes
         region[Word.COPIED_BYTES], region[Word.ZERO_COPY_BYTES] = counts.copied_bytes, counts.zero_copy_bytes
         if memory.arena is not None:
             memory.collect()
-            region[Word.PEAK_BYTES] = memory.arena.allocator.peak
+            region[Word.PEAK_BYTES] = max(region[Word.PEAK_BYTES], memory.arena.allocator.peak)
             if now - self._swept_ns > _SWEEP_NS and not self._launch.keep_pages:
                 self._swept_ns = now
                 memory.arena.punch_idle()

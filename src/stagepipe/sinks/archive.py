@@ -13,6 +13,7 @@ import numpy as np
 from stagepipe.sinks.flat import arrays_of
 
 _NUMBERED = re.compile(r"\d{6,}\.npz")
+_PARTIAL = re.compile(r"\d{6,}\.tmp\d+")
 
 
 class npz:  # noqa: N801 - written `uses: stagepipe.sinks.npz` in YAML, where it reads as a noun
@@ -23,6 +24,7 @@ class npz:  # noqa: N801 - written `uses: stagepipe.sinks.npz` in YAML, where it
         compress: deflate the arrays: smaller, and many times slower to write.
         overwrite: delete the numbered archives of an earlier run first. Without it, a folder that holds anything is
             refused.
+        start: the number of the first item. `run --resume` sets it; above 0 the folder may hold what came before.
 
     A file gets its name only when it is complete, so a crash leaves none that is half written.
 
@@ -35,14 +37,16 @@ class npz:  # noqa: N801 - written `uses: stagepipe.sinks.npz` in YAML, where it
     Raises FileExistsError for a folder that is not empty, TypeError for an item that npz cannot hold.
     """
 
-    def __init__(self, path: str | Path, *, compress: bool = False, overwrite: bool = False) -> None:
+    def __init__(self, path: str | Path, *, compress: bool = False, overwrite: bool = False, start: int = 0) -> None:
         self.path: Final = Path(path)
         self.compression: Final = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-        self._count = 0
+        self._count = start
         self.path.mkdir(parents=True, exist_ok=True)
-        if overwrite:
-            _remove_earlier(self.path)
-        elif any(self.path.iterdir()):
+        if start:
+            _remove(self.path, _PARTIAL)  # of the run before, which was killed
+        if overwrite and not start:
+            _remove(self.path, _NUMBERED)
+        elif not start and any(self.path.iterdir()):
             raise FileExistsError(
                 f"npz: the folder {self.path.absolute()} is not empty; name another, or set `overwrite: true` to "
                 "delete its numbered .npz files"
@@ -71,7 +75,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray], compression: int) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _remove_earlier(folder: Path) -> None:
+def _remove(folder: Path, names: re.Pattern[str]) -> None:
     for file in folder.iterdir():
-        if _NUMBERED.fullmatch(file.name):
+        if names.fullmatch(file.name):
             file.unlink()

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from stagepipe.timing.histogram import WORDS, Histogram
 from stagepipe.timing.ledger import LEDGER_WORDS, Ledger
 
-GENERATION = 0
-"""Run word: the generation in force. The supervisor writes it."""
+GENERATION, _PAST_BYTES = 0, 1
+"""Run words, which the supervisor writes: the generation in force; shared memory that older eras still take."""
 _RUN_WORDS = 8
 _SEEK_WORDS = 128
 """For the seek in force: its generation, its length and check, its bytes. A plain one has less than a hundred."""
@@ -64,7 +64,16 @@ class Word(IntEnum):
     STOPPED_NS = 21
     HELD_BYTES = 22  # by the consumer: what its caller keeps
     LARGEST_BYTES = 23  # of the blocks that it took
-    LAST = 31
+    RESTARTING_NS = 24  # how long it was dead, or its successor not ready, all deaths together
+    AT_STAGE = 25  # which of the process's stages works on it
+    AT_PART = 26  # 1 + the part of the item, part of the part ... that is worked on, 0 behind the last
+    AT_LAST = 30  # 1 + the last of several items that are worked on at once
+    TICK_NS = 31  # when it last waited for something
+    LAST = 39
+
+
+MOST_PARTS = 4
+"""How deep a key the board has room for."""
 
 
 class State(IntEnum):
@@ -82,8 +91,10 @@ class StageWord(IntEnum):
 
     ITEMS = 0
     SKIPPED = 1
-    ERRORS = 2
+    ERRORS = 2  # failed attempts
     BUSY_NS = 3
+    RETRIES = 4
+    LETTERS = 5  # dead letters that it has sent
     LAST = 7
 
 
@@ -160,9 +171,18 @@ class Board:
         return data if zlib.crc32(data) == about >> 32 and words[_RUN_WORDS] == generation else None
 
     def live_bytes(self) -> int:
-        """Shared memory in use in all arenas."""
+        """Shared memory in use in all arenas, of this era and those before it."""
         words = self.words
-        return sum([words[at] for at in self._live])
+        return sum([words[at] for at in self._live]) + words[_PAST_BYTES]
+
+    @property
+    def past_bytes(self) -> int:
+        """What older eras still take. Only the supervisor writes it."""
+        return self.words[_PAST_BYTES]
+
+    @past_bytes.setter
+    def past_bytes(self, nbytes: int) -> None:
+        self.words[_PAST_BYTES] = nbytes
 
     def largest_bytes(self, processes: Sequence[int]) -> int:
         """The largest block that any of these processes has taken."""
@@ -222,6 +242,23 @@ class Region:
     def __setitem__(self, word: Word, value: int) -> None:
         """Write a word; only the owner does."""
         self._words[self._base + word] = value
+
+    def at(self, key: tuple[int, ...]) -> None:
+        """Say which item, or part of one, is worked on from here on; `()` for none."""
+        words, base = self._words, self._base
+        words[base + Word.AT_ITEM] = key[0] + 1 if key else 0
+        if len(key) > 1 or words[base + Word.AT_PART]:
+            parts = (*key[1 : MOST_PARTS + 1], *(-1,) * MOST_PARTS)[:MOST_PARTS]
+            for number, part in enumerate(parts):
+                words[base + Word.AT_PART + number] = part + 1
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """What was said with `at`; of a deeper key, the part that there is room for."""
+        words, base = self._words, self._base
+        parts = [words[base + Word.AT_PART + number] for number in range(MOST_PARTS)]
+        item = words[base + Word.AT_ITEM]
+        return (item - 1, *(part - 1 for part in parts if part)) if item else ()
 
     def stage(self, number: int) -> StageRegion:
         """The part of the process's stage `number`."""

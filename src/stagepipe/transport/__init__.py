@@ -15,7 +15,7 @@ receiver    receiving, timed
 reorder     order restored
 """
 
-from stagepipe.transport.arena import PUNCHED_FROM, Arena, class_size, make_arena
+from stagepipe.transport.arena import PUNCHED_FROM, Arena, class_size, extend_arena, make_arena, punch, span_of
 from stagepipe.transport.lease import Lease, Memory
 from stagepipe.transport.packer import Counts
 from stagepipe.transport.packet import PACKET_BYTES, Kind
@@ -45,9 +45,12 @@ __all__ = [
     "Sender",
     "Waiter",
     "class_size",
+    "extend_arena",
     "make_arena",
     "make_byte_pipe",
     "make_pipe",
     "make_socket_pair",
+    "punch",
     "rule_word",
+    "span_of",
 ]

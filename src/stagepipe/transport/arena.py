@@ -3,6 +3,9 @@
 Blocks come from geometric size classes, eight a doubling (sizes of 4 KiB steps took 3,060 MiB for 102 MiB of live
 blocks of varying sizes, these took 410), last in first out, so that pages stay touched and cached: the first touch of
 fresh shared memory runs at about 1 GiB/s, a second one at 20 and more.
+
+After a death begins a new *era*: what the dead one leased is not known, so blocks come from a fresh range of the same
+memfd. An offset is never used twice, and so says by itself of which era it is.
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ PUNCHED_FROM = 64 << 10
 """Blocks below this are not given back to the kernel: they share pages."""
 _FALLOC_PUNCH = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _SPARSE = 4
-"""How much larger the address range is than the limit: classes do not lend each other room."""
+"""How much larger an era's address range is than the limit: classes do not lend each other room."""
+
+
+def span_of(limit: int) -> int:
+    """How many bytes of an arena's memfd are an era's, of which at most `limit` are live. Whole pages."""
+    return -(-limit * _SPARSE // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def class_size(nbytes: int) -> int:
@@ -128,17 +136,20 @@ class Allocator:
 
 
 class Mapping:
-    """An arena as one process sees it. `writable=False` maps it read-only: a write there is a segmentation fault."""
+    """An era of an arena as one process sees it: the offsets from `start` to `end` of its memfd.
 
-    def __init__(self, number: int, fd: int, *, writable: bool) -> None:
-        """Map all of the memfd `fd`."""
-        self.number = number
-        self.size = os.fstat(fd).st_size
-        mapped = mmap.mmap(fd, self.size, mmap.MAP_SHARED, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+    `writable=False` maps it read-only: a write there is a segmentation fault.
+    """
+
+    def __init__(self, number: int, fd: int, start: int, size: int, *, writable: bool) -> None:
+        """Map `size` bytes of the memfd `fd` from `start` on."""
+        self.number, self.start, self.size, self.end = number, start, size, start + size
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        mapped = mmap.mmap(fd, size, mmap.MAP_SHARED, protection, offset=start)
         self.address = int(np.frombuffer(mapped, np.uint8, 1).__array_interface__["data"][0])
         # NumPy and torch look at a flag to tell whether they may write; the pages' protection is what holds. Views that
         # say "writable" over read-only pages let torch take a tensor without a copy; arrays are marked read-only later.
-        memory = (ctypes.c_ubyte * self.size).from_address(self.address)
+        memory = (ctypes.c_ubyte * size).from_address(self.address)
         # Every view holds `memory` and through it the mapping: what outlives this process's pipeline stays readable.
         memory.__dict__["mapped"] = mapped
         self.buffer = memoryview(memory)
@@ -149,26 +160,35 @@ class Mapping:
 
 
 class Arena:
-    """The owner's side: the allocator, the writable mapping and the pipe on which readers send their records."""
+    """The owner's side: the allocator and the writable mapping of the era's range, which begins at offset `start`."""
 
-    def __init__(self, number: int, fd: int, limit: int) -> None:
+    def __init__(self, number: int, fd: int, limit: int, era: int = 0) -> None:
         """Take over the memfd `fd` that `make_arena` made; `limit` is what may be live in it, in bytes."""
-        self.number, self.fd = number, fd
-        self.mapping = Mapping(number, fd, writable=True)
-        self.allocator = Allocator(limit, self.mapping.size)
+        self.number, self.fd, self._limit = number, fd, limit
+        self.begin(era)
+
+    def begin(self, era: int) -> None:
+        """Take blocks from the range of that era. Views on older blocks stay what they are."""
+        span = span_of(self._limit)
+        self.start = era * span
+        self.mapping = Mapping(self.number, self.fd, self.start, span, writable=True)
+        self.allocator = Allocator(self._limit, self.mapping.end, end=self.start)
         self.bytes: NDArray[np.uint8] = np.frombuffer(self.mapping.buffer, np.uint8)
 
     def punch_idle(self) -> None:
         """Give the pages of blocks that stay unused back to the kernel. Their addresses stay."""
         for block, size in self.allocator.idle():
-            _punch(self.fd, block, size)
+            punch(self.fd, block, size)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _punch(fd: int, offset: int, length: int) -> None:
-    """Where a kernel cannot do it (it says so in errno), the pages stay: nothing depends on it but memory in use."""
+def punch(fd: int, offset: int, length: int) -> None:
+    """Give the whole pages among these bytes of a memfd back to the kernel.
+
+    Where it cannot do that (it says so in errno), they stay: nothing depends on it but memory in use.
+    """
     page = mmap.PAGESIZE
     first = -(-offset // page) * page
     last = (offset + length) // page * page
@@ -179,5 +199,10 @@ def _punch(fd: int, offset: int, length: int) -> None:
 def make_arena(limit: int) -> int:
     """A memfd for an arena of which at most `limit` bytes will be live. It has no name and takes no memory yet."""
     fd = os.memfd_create("stagepipe-arena", os.MFD_CLOEXEC)
-    os.ftruncate(fd, limit * _SPARSE)
+    extend_arena(fd, limit, 0)
     return fd
+
+
+def extend_arena(fd: int, limit: int, era: int) -> None:
+    """Make the range of `era` there, before anybody enters it."""
+    os.ftruncate(fd, span_of(limit) * (era + 1))

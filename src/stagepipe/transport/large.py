@@ -6,7 +6,7 @@ and the next packet is of a newer generation: the reader drops what it has. Frag
 as well. So neither side ever has to wait for the other to finish something that nobody wants.
 
     body      each buffer at a multiple of 64, the pickle, then a span for each: start, length, flags
-    fragment  check of the head, generation, number, how many there are, kind; then a piece of the body
+    fragment  check of all that follows, generation, number, how many there are, kind; then a piece of the body
 """
 
 from __future__ import annotations
@@ -58,20 +58,21 @@ def fragments(body: bytearray, generation: int) -> Iterator[tuple[bytes, memoryv
     total = -(-len(body) // _PIECE_BYTES)
     for number in range(total):
         at = number * _PIECE_BYTES
-        yield _head(generation, number, total), view[at : at + _PIECE_BYTES]
+        piece = view[at : at + _PIECE_BYTES]
+        yield _head(generation, number, total, piece), piece
 
 
-def _head(generation: int, number: int, total: int) -> bytes:
-    head = _HEAD.pack(0, generation, number, total, _KIND)
-    return zlib.crc32(head[4:]).to_bytes(4, "little") + head[4:]
+def _head(generation: int, number: int, total: int, piece: memoryview) -> bytes:
+    rest = _HEAD.pack(0, generation, number, total, _KIND)[4:]
+    return zlib.crc32(piece, zlib.crc32(rest)).to_bytes(4, "little") + rest
 
 
 def is_fragment(data: bytearray) -> bool:
-    """Whether it is a fragment, of whatever item."""
+    """Whether it is a whole fragment, of whatever item."""
     return (
         len(data) > _HEAD.size
         and data[KIND_AT] == _KIND
-        and zlib.crc32(data[4 : _HEAD.size]) == int.from_bytes(data[:4], "little")
+        and zlib.crc32(memoryview(data)[4:]) == int.from_bytes(data[:4], "little")
     )
 
 
@@ -79,24 +80,25 @@ class Body:
     """A body on its way in."""
 
     def __init__(self, packet: Packet) -> None:
-        """`packet` announces it."""
-        self._generation, self._data, self._at, self._number = packet.generation, bytearray(packet.number), 0, 0
+        """`packet` announces it. Memory is taken as the pieces come, whatever it announces."""
+        self._generation, self._nbytes, self._data, self._number = packet.generation, packet.number, bytearray(), 0
 
     @property
     def complete(self) -> bool:
         """Whether all of it is here."""
-        return self._at == len(self._data)
+        return len(self._data) == self._nbytes
 
     def add(self, data: bytearray) -> bool:
         """Take the next fragment; False if it is another item's. TransportError if one between them is missing."""
         _, generation, number, _, _ = _HEAD.unpack_from(data)
         if generation != self._generation:
             return False
-        end = self._at + len(data) - _HEAD.size
-        if number != self._number or end > len(self._data):
+        if number != self._number:
             raise TransportError(f"fragment {self._number} of a large item is missing; fragment {number} came instead")
-        self._data[self._at : end] = memoryview(data)[_HEAD.size :]
-        self._at, self._number = end, number + 1
+        self._data += memoryview(data)[_HEAD.size :]
+        if len(self._data) > self._nbytes:
+            raise TransportError(f"a large item of {self._nbytes} bytes came with {len(self._data)}")
+        self._number += 1
         return True
 
     def open(self) -> Opened:

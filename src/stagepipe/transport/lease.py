@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from stagepipe.core import ArenaFullError, TransportError
-from stagepipe.transport.arena import Arena, Mapping, class_size
+from stagepipe.transport.arena import Arena, Mapping, class_size, span_of
 
 _RECORD = struct.Struct("<QiI")
 _RECORDS_A_WRITE = 4096 // _RECORD.size  # PIPE_BUF, see pipe(7): so many go in one atomic write
 _MARK = 0x5EA5E
 _READ = 64 << 10
+_MANY_TWICE = 256
 _FLUSH_COUNT = 4
 """Releases that are worth a system call: few, because a block that comes back soon is still in the owner's cache."""
 
@@ -49,18 +50,29 @@ class Memory:
     """All the shared memory that a process sees: its own arena (or none) and, on demand, those of the others."""
 
     def __init__(
-        self, arena: Arena | None, arena_fds: dict[int, int], return_fds: dict[int, int], *, writable: bool = False
+        self,
+        arena: Arena | None,
+        arena_fds: dict[int, int],
+        return_fds: dict[int, int],
+        *,
+        writable: bool = False,
+        limit: int | None = None,
     ) -> None:
         """`arena_fds` and `return_fds` by arena number: the memfds, and the write (own arena: read) end of its records.
 
-        `writable` maps the others' arenas for writing: the training loop's side.
+        `writable` maps the others' arenas for writing: the training loop's side. `limit` is what `make_arena` was told
+        of them; without it they have one era only.
         """
         self.arena = arena
         self.gone: deque[Token] = deque()
         self._arena_fds, self._return_fds, self._writable = arena_fds, return_fds, writable
+        self._span = None if limit is None else span_of(limit)
+        self._era_start = 0 if arena is None else arena.start
         self._mappings: dict[int, Mapping] = {} if arena is None else {arena.number: arena.mapping}
         self._owed: dict[int, dict[int, int]] = {}
         self._live: dict[Token, weakref.ref[Lease]] = {}
+        self._twice: list[tuple[Token, weakref.ref[Lease]]] = []
+        """Leases on blocks of which another one was made meanwhile."""
         self.leased = 0
         """References that this process holds or has not told the owner yet that it does not: a reason to tick."""
         self.publish_live: Callable[[int], None] = _nobody
@@ -121,33 +133,76 @@ class Memory:
 
     def lease(self, arena: int, block: int, nbytes: int, *, shared: bool) -> Lease:
         """The lease that came with a packet, as uint8 of shape (nbytes,). TransportError if there is no such place."""
-        mapping = self._mappings.get(arena) or self._map(arena)
-        _check_extent(mapping, block, nbytes)
+        mapping = self._mappings.get(arena)
+        if mapping is None or not mapping.start <= block <= mapping.end - nbytes:
+            mapping = self._map(arena, block, nbytes)
         lease = self._lease(mapping, block, nbytes)
         lease.shared = shared
         return lease
 
     def read(self, arena: int, block: int, start: int, nbytes: int) -> bytes:
         """A copy of bytes of a block that a packet holds. TransportError if there is no such place."""
-        mapping = self._mappings.get(arena) or self._map(arena)
-        _check_extent(mapping, block, start + nbytes)
-        return bytes(mapping.buffer[block + start : block + start + nbytes])
+        mapping = self._mappings.get(arena)
+        if mapping is None or not mapping.start <= block <= mapping.end - start - nbytes:
+            mapping = self._map(arena, block, start + nbytes)
+        at = block - mapping.start + start
+        return bytes(mapping.buffer[at : at + nbytes])
 
-    def _map(self, arena: int) -> Mapping:
+    def _map(self, arena: int, block: int, nbytes: int) -> Mapping:
+        """The era of an arena in which these bytes lie. TransportError if it has none."""
         fd = self._arena_fds.get(arena)
         if fd is None:
             known = sorted(self._arena_fds)
             raise TransportError(f"a descriptor names arena {arena}; this process knows {known}")
-        mapping = self._mappings[arena] = Mapping(arena, fd, writable=self._writable)
+        size = os.fstat(fd).st_size
+        span = self._span or size
+        start = block // span * span
+        if block + nbytes > min(start + span, size):
+            raise TransportError(f"a descriptor points {block + nbytes - start - span} bytes past arena {arena}")
+        if self.arena is not None and arena == self.arena.number:  # its own mapping is of the era in force
+            return Mapping(arena, fd, start, span, writable=self._writable)
+        mapping = self._mappings[arena] = Mapping(arena, fd, start, span, writable=self._writable)
         return mapping
 
     def _lease(self, mapping: Mapping, block: int, nbytes: int) -> Lease:
-        lease: Lease = np.ndarray.__new__(Lease, (nbytes,), np.uint8, mapping.buffer, block)
+        lease: Lease = np.ndarray.__new__(Lease, (nbytes,), np.uint8, mapping.buffer, block - mapping.start)
         token = (mapping.number, block)
-        lease.token, lease.gone, lease.start = token, self.gone, mapping.address + block
+        lease.token, lease.gone, lease.start = token, self.gone, mapping.address + block - mapping.start
+        before = self._live.get(token)
+        if before is not None and before() is not None:
+            self._keep_also(token, before)
         self._live[token] = weakref.ref(lease)
         self.leased += 1
         return lease
+
+    def _keep_also(self, token: Token, lease: weakref.ref[Lease]) -> None:
+        if len(self._twice) >= _MANY_TWICE:
+            self._twice = [pair for pair in self._twice if pair[1]() is not None]
+        self._twice.append((token, lease))
+
+    # ------------------------------------------------------------------ eras
+
+    def begin(self, era: int) -> None:
+        """A process has died: from here on blocks are of a new era. Older ones may be read, and are not passed on."""
+        if self._span is None:
+            raise TransportError("this memory was made for one era")
+        self._era_start = era * self._span
+        self._mappings.clear()
+        self.leased -= sum(sum(blocks.values()) for blocks in self._owed.values())
+        self._owed.clear()
+        if self.arena is not None:
+            self.arena.begin(era)
+            self._mappings[self.arena.number] = self.arena.mapping
+            self.publish_live(0)
+
+    def of_the_past(self) -> list[tuple[int, int, int]]:
+        """(arena, block, bytes) of the leases that live here on blocks of older eras, each of which is still needed."""
+        start, found = self._era_start, []
+        for (arena, block), reference in [*self._live.items(), *self._twice]:
+            lease = reference() if block < start else None
+            if lease is not None:
+                found.append((arena, block, lease.size))
+        return found
 
     def held_bytes(self) -> int:
         """The bytes of all leases that live in this process; costs a look at each."""
@@ -158,7 +213,7 @@ class Memory:
         """The lease that these bytes lie in: for tensors, which do not name what they are over."""
         for mapping in self._mappings.values():
             if address in mapping:
-                return self._find(mapping.number, address - mapping.address, nbytes)
+                return self._find(mapping.number, address - mapping.address + mapping.start, nbytes)
         return None
 
     def _find(self, number: int, offset: int, nbytes: int) -> Lease | None:
@@ -179,6 +234,8 @@ class Memory:
         To know which it is, the box lets go of the lease: if that was its end, `__del__` has said so. Reference counts
         would tell as much, but what they count differs between Python's versions, and under a debugger.
         """
+        if token[1] < self._era_start:
+            return None
         lease = box.pop()
         shared, reference = lease.shared, weakref.ref(lease)
         del lease
@@ -204,6 +261,8 @@ class Memory:
         """Give back a block of a packet that is not wanted, or was not sent."""
         if arena not in self._return_fds:
             raise TransportError(f"a descriptor names arena {arena}; this process knows {sorted(self._return_fds)}")
+        if block < self._era_start:
+            return
         self.leased += 1
         self.gone.append((arena, block))
 
@@ -262,9 +321,7 @@ class Memory:
         return True
 
 
-def _check_extent(mapping: Mapping, block: int, nbytes: int) -> None:
-    if block + nbytes > mapping.size:
-        raise TransportError(f"a descriptor points {block + nbytes - mapping.size} bytes past arena {mapping.number}")
+
 
 
 def _nobody(_: int) -> None:

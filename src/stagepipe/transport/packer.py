@@ -288,4 +288,5 @@ class Packer:
         block = self._memory.take(nbytes)
         self._copied = Way.COLD if own.allocator.fresh else Way.COPIED
         self.carried.append((own.number, block))
-        return own.number, block, own.bytes[block : block + nbytes]
+        at = block - own.start
+        return own.number, block, own.bytes[at : at + nbytes]

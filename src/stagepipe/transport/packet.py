@@ -27,8 +27,8 @@ PACKET_BYTES = 4096
 INLINE = 0xFFFF
 """In a descriptor, the arena number that means: in this packet."""
 
-_PREFIX = struct.Struct("<IIq")
-_STAMPS = struct.Struct("<Iq")
+_PREFIX = struct.Struct("<IIQ")  # a damaged stamp is never below 0, so no time since it is too long to count
+_STAMPS = struct.Struct("<IQ")
 _HEADER = struct.Struct("<BBHIIHHqIQ")
 _WHOLE = struct.Struct(_PREFIX.format + _HEADER.format[1:])
 _BODY = _PREFIX.size + _HEADER.size
@@ -36,6 +36,8 @@ KIND_AT = _PREFIX.size
 """Where every packet, and every fragment, has the byte of its kind."""
 _DESCRIPTOR = struct.Struct("<HHIQQQ")
 DESCRIPTOR_BYTES = _DESCRIPTOR.size
+_TABLE = struct.Struct("<II")
+TABLE_HEAD_BYTES = _TABLE.size
 ALIGN = 16
 """Inline buffers begin at multiples of it: what the largest NumPy item wants."""
 _SPENT_MAX = 0xFFFFFFFF
@@ -147,15 +149,25 @@ def _checked(rest: bytes, head: Head) -> bytearray:
 
 
 def pack_descriptors(descriptors: Iterable[Descriptor]) -> bytes:
-    """Descriptors one after another."""
-    return b"".join([_DESCRIPTOR.pack(*where) for where in descriptors])
+    """Descriptors as a table for a block of their own: their check, how many bytes they are, one after another."""
+    table = b"".join([_DESCRIPTOR.pack(*where) for where in descriptors])
+    return _TABLE.pack(zlib.crc32(table), len(table)) + table
 
 
-def unpack_descriptors(data: bytes | memoryview) -> tuple[Descriptor, ...]:
-    """The descriptors that `pack_descriptors` made bytes of. TransportError if the length is not theirs."""
-    if len(data) % DESCRIPTOR_BYTES:
-        raise TransportError(f"a table of {len(data)} bytes is not a number of whole descriptors")
-    return tuple(_DESCRIPTOR.iter_unpack(data))
+def unpack_descriptors(data: bytes) -> tuple[Descriptor, ...]:
+    """The descriptors that `pack_descriptors` made bytes of. TransportError if they are damaged."""
+    check, table = int.from_bytes(data[:4], "little"), memoryview(data)[TABLE_HEAD_BYTES:]
+    if table_bytes(data) != len(data) or zlib.crc32(table) != check:
+        raise TransportError(f"a table of descriptors in {len(data)} bytes of a block does not pass its check")
+    return tuple(_DESCRIPTOR.iter_unpack(table))
+
+
+def table_bytes(head: bytes) -> int:
+    """The bytes of a table of descriptors, by its head; -1 if it is no such head."""
+    if len(head) < TABLE_HEAD_BYTES:
+        return -1
+    _, nbytes = _TABLE.unpack_from(head)
+    return -1 if not nbytes or nbytes % DESCRIPTOR_BYTES else int(nbytes) + TABLE_HEAD_BYTES
 
 
 def stamp(packet: bytearray, spent_ns: int, now_ns: int) -> None:
@@ -181,7 +193,7 @@ def unpack(data: bytearray) -> Packet:
     key: Key = (item,)
     if parts:
         key = (item, *struct.unpack_from(f"<{parts}I", data, _BODY))
-    descriptors = unpack_descriptors(view[_BODY + 4 * parts : meta_at]) if buffers else ()
+    descriptors = tuple(_DESCRIPTOR.iter_unpack(view[_BODY + 4 * parts : meta_at])) if buffers else ()
     meta = bytes(view[meta_at:at]) if meta_length else b""
     return Packet._make(
         (kind, flags, generation, key, samples, number, spent_ns, sent_ns, descriptors, meta, (at, at + length), data)

@@ -8,7 +8,16 @@ import numpy as np
 
 from stagepipe.core import TransportError
 from stagepipe.transport.lease import Lease, Memory, Token
-from stagepipe.transport.packet import INLINE, SHARED, Descriptor, Flag, Packet, unpack_descriptors
+from stagepipe.transport.packet import (
+    INLINE,
+    SHARED,
+    TABLE_HEAD_BYTES,
+    Descriptor,
+    Flag,
+    Packet,
+    table_bytes,
+    unpack_descriptors,
+)
 
 Views = tuple[list[Any], list[int], Any, bool]
 """Buffers, the flags of their descriptors, the pickle, and whether any buffer was copied out of its block."""
@@ -91,4 +100,7 @@ def _table(packet: Packet, memory: Memory) -> tuple[Descriptor, ...]:
     if len(packet.descriptors) != 1 or packet.descriptors[0][0] == INLINE:
         raise TransportError(f"a table of descriptors is one block; this packet has {len(packet.descriptors)} buffers")
     arena, _, _, block, start, length = packet.descriptors[0]
+    head = memory.read(arena, block, start, min(length, TABLE_HEAD_BYTES))
+    if table_bytes(head) != length:  # looked at before memory is taken for all of it
+        raise TransportError(f"{length} bytes at {block + start} of arena {arena} are no table of descriptors")
     return unpack_descriptors(memory.read(arena, block, start, length))

@@ -49,7 +49,7 @@ class Member:
         arenas, count = welcome.arenas, len(welcome.arenas)
         arena_fds = dict(zip(arenas, self._fds[1 : 1 + count], strict=True))
         release_fds = dict(zip(arenas, self._fds[1 + count :], strict=True))
-        self._memory = Memory(None, arena_fds, release_fds, writable=True)
+        self._memory = Memory(None, arena_fds, release_fds, writable=True, limit=welcome.memory_bytes)
         self._bell = Bell()
         rows = Recorder(np.zeros(len(RECEIVE_PHASES) * WORDS, np.uint64), len(RECEIVE_PHASES))
         self._receiver = Receiver(self._fds[0], self._memory, self._bell, lambda: self._cut, rows, readonly=False)

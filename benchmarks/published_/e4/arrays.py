@@ -1,0 +1,69 @@
+"""The arrays: made, stamped, checked, spoiled."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from published_.model import Payload
+
+Array = npt.NDArray[np.float64]
+SHAPES = {"A": (1, 3, 224, 224), "B": (2, 1024, 16, 16), "C": (2, 3, 16, 224, 224), "D": (128, 1024, 1024)}
+SMALL = {"small": (1, 3, 8, 8), "64 KiB": (1, 8, 32, 32)}
+_READY_SEED = 17
+
+
+def payloads(shapes: dict[str, tuple[int, ...]]) -> tuple[Payload, ...]:
+    """Each shape with the array's making in the time, and with the array ready."""
+    return tuple(
+        Payload(f"{name}{words}", prod(shape) * 8, {"shape": shape, "ready": ready})
+        for name, shape in shapes.items()
+        for words, ready in (("", False), (" ready", True))
+    )
+
+
+class Maker:
+    """The server's array for a request."""
+
+    def __init__(self) -> None:
+        self._shape: tuple[int, ...] = ()
+        self._ready: Array | None = None
+
+    def prepare(self, shape: tuple[int, ...], ready: bool) -> None:  # noqa: FBT001 - told by a connection
+        """Make the array beforehand where it shall be `ready`."""
+        self._shape = tuple(shape)
+        self._ready = random_array(_READY_SEED, self._shape) if ready else None
+
+    def array(self, number: int) -> Array:
+        """The array of request `number`. A ready one is the same memory every time."""
+        if self._ready is None:
+            return random_array(number, self._shape)
+        self._ready.flat[0] = number
+        return self._ready
+
+
+def random_array(seed: int, shape: tuple[int, ...]) -> Array:
+    """The same for the same seed."""
+    return np.random.default_rng(seed).random(shape)
+
+
+def check(data: Any, payload: Payload, number: int) -> None:
+    """Every byte of it, and that it is the one that was asked for."""
+    shape, ready = tuple(payload.values["shape"]), payload.values["ready"]
+    assert isinstance(data, np.ndarray), f"a {type(data).__name__} came"
+    assert (data.shape, data.dtype) == (shape, np.float64), f"an array of {data.shape} {data.dtype} came"
+    expected = random_array(_READY_SEED if ready else number, shape)
+    if ready:
+        expected.flat[0] = number
+    wrong = int(np.count_nonzero(data.view(np.uint64) != expected.view(np.uint64)))
+    assert not wrong, f"transfer {number} came with {wrong:,} of {data.size:,} elements wrong"
+
+
+def spoil(data: Array) -> Array:
+    """One bit of one element is another."""
+    spoiled = data.copy()
+    spoiled.view(np.uint64).flat[data.size // 2] ^= 1
+    return spoiled

@@ -1,0 +1,63 @@
+"""Who takes part in E4: the eight of the write-up, others that one might take, and stagepipe."""
+
+from __future__ import annotations
+
+from published_.e4.arrays import SHAPES, SMALL, check, payloads, spoil
+from published_.model import Contestant, Experiment
+
+_WEB = ("fastapi", "uvicorn")
+_HTTP, _SOCKET = "published_.e4.web:Http", "published_.e4.web:WebSocket"
+_ZMQ = "published_.e4.messages:ZeroMq"
+
+_PUBLISHED = (
+    # a float is an object of 24 bytes, a pointer of 8 and some 20 characters, on both sides
+    Contestant("HTTP + JSON", _HTTP, {"how": "json"}, _WEB, memory_factor=22.0),
+    Contestant("HTTP + base64", _HTTP, {"how": "base64"}, _WEB),
+    Contestant("WebSocket + bytes", _SOCKET, {"how": "bytes"}, (*_WEB, "websockets")),
+    Contestant("HTTP + shared memory", _HTTP, {"how": "segment"}, _WEB),
+    Contestant("WebSocket + shared memory", _SOCKET, {"how": "segment"}, (*_WEB, "websockets")),
+    Contestant("Listener/Client", "published_.e4.sockets:ListenerClient"),
+    Contestant("gRPC + bytes", "published_.e4.sockets:Grpc", packages=("grpc",)),
+    Contestant(
+        "RabbitMQ + bytes",
+        "published_.e4.brokers:RabbitMq",
+        packages=("pika",),
+        programs=("rabbitmq-server", "epmd"),
+        max_bytes=512 << 20,
+        limit="over RabbitMQ's limit of a message, which is 512 MiB at most",
+    ),
+)
+_BEYOND = (
+    Contestant("ZeroMQ ipc", _ZMQ, {"transport": "ipc", "copy": True}, beyond=True),
+    Contestant("ZeroMQ ipc, no copy", _ZMQ, {"transport": "ipc", "copy": False}, beyond=True),
+    Contestant("ZeroMQ tcp", _ZMQ, {"transport": "tcp", "copy": True}, beyond=True),
+    Contestant("ZeroMQ tcp, no copy", _ZMQ, {"transport": "tcp", "copy": False}, beyond=True),
+    Contestant(
+        "Redis lists", "published_.e4.brokers:Redis", packages=("redis",), programs=("redis-server",), beyond=True
+    ),
+    Contestant("Unix socket", "published_.e4.sockets:UnixSocket", beyond=True),
+    Contestant("memfd over SCM_RIGHTS", "published_.e4.sockets:Memfd", beyond=True),
+    Contestant("Arrow Flight", "published_.e4.messages:Flight", packages=("pyarrow.flight",), beyond=True),
+    Contestant("Ray object store", "published_.e4.objects:Ray", packages=("ray",), beyond=True),
+    Contestant("iceoryx2", "published_.e4.loans:Iceoryx", packages=("iceoryx2",), beyond=True),
+    Contestant(
+        "dora",
+        "published_.e4.dataflow:Dora",
+        packages=("dora", "dora_cli", "pyarrow"),
+        launch="published_.e4.dataflow:launch",
+        beyond=True,
+    ),
+)
+_OURS = (
+    Contestant("stagepipe", "published_.e4.pipelines:Stagepipe"),
+    Contestant("stagepipe, made in place", "published_.e4.pipelines:Stagepipe", {"loaned": True}, beyond=True),
+)
+_DEFAULT = {name: shape for name, shape in SHAPES.items() if name != "D"}
+
+EXPERIMENT = Experiment(
+    name="E4",
+    contestants=(*_OURS, *_PUBLISHED, *_BEYOND),
+    payloads={"small": payloads(SMALL), "default": payloads(_DEFAULT), "full": payloads(SHAPES)},
+    check=check,
+    spoil=spoil,
+)

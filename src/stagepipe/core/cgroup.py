@@ -1,0 +1,58 @@
+"""What the control group of this process allows it in memory, and how often the kernel has ended one of it for that.
+
+Version 2 (https://docs.kernel.org/admin-guide/cgroup-v2.html) and version 1, of one's own group and those above it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+_MOUNT = Path("/sys/fs/cgroup")
+_VMSTAT = Path("/proc/vmstat")
+
+
+def memory_limit_bytes() -> int | None:
+    """The smallest limit that applies; None where there is none."""
+    limits = []
+    for folder in _folders():
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):  # `max` is none
+                limits.append(int((folder / name).read_text()))
+    return min(limits, default=None)
+
+
+def out_of_memory_kills() -> int | None:
+    """How many processes the kernel has killed because memory ran out: in this group, else on the machine."""
+    for folder in _folders():
+        for name in ("memory.events", "memory.oom_control"):
+            count = _counted(folder / name)
+            if count is not None:
+                return count
+    return _counted(_VMSTAT)
+
+
+def _counted(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            word, _, count = line.partition(" ")
+            if word == "oom_kill":
+                return int(count)
+    return None
+
+
+def _folders() -> Iterator[Path]:
+    """The folders of this process's memory group, from its own to the root's."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            mount = _MOUNT / "memory" if controllers else _MOUNT
+            group = mount / path.lstrip("/")
+            while group.is_relative_to(mount):
+                yield group
+                if group == mount:
+                    break
+                group = group.parent

@@ -1,0 +1,150 @@
+"""The supervisor's watch: items that take too long, workers that do not start, a run in which nothing moves.
+
+It reads what the workers wrote to the board, so an item pays nothing for it. An item ages while its worker is in the
+stage's code: not while it waits (then it ticks), not while it is stopped, and not while the machine sleeps or this
+process is stopped itself, because of one look to the next only so much counts as may have passed between them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic_ns, perf_counter_ns
+
+from stagepipe.core import Key
+from stagepipe.core.units import format_ns
+from stagepipe.plan import Plan, StagePlan
+from stagepipe.runtime.process import WorkerProcess
+from stagepipe.runtime.stalls import Doing, diagnosis, nobody_works
+from stagepipe.timing import Board, Region, StageWord, Word
+
+_LOOK_NS = 500_000_000
+_SOONEST_NS = 10_000_000
+_WAITING_NS = 1_000_000_000
+"""The consumer has ticked within that time: it waits for an item."""
+_MEMORY_EVERY_NS = 1_000_000_000
+_STALL_NS = 10_000_000_000
+"""Nothing has moved for so long, although the consumer waits: it is told, and again after twice the time."""
+_STUCK_NS = 30_000_000_000
+"""Nothing has moved for so long, and nobody is at work: what is under way is made again."""
+_log = logging.getLogger("stagepipe")
+
+
+@dataclass(frozen=True)
+class _Age:
+    """What a process was at when it was looked at last, and how long it had been at it."""
+
+    key: Key = ()
+    stage: int = 0
+    tick: int = 0
+    ns: int = 0
+    starting_ns: int = 0
+
+
+class Watch:
+    """Looks at all workers now and then. On the supervisor's thread."""
+
+    def __init__(
+        self, plan: Plan, board: Board, workers: Mapping[int, WorkerProcess], make_again: Callable[[str], None]
+    ) -> None:
+        """`make_again` is called with a diagnosis when nobody works and nothing moves."""
+        self._plan, self._board, self._workers, self._make_again = plan, board, workers, make_again
+        timeouts = [stage.timeout_ns for process in plan.processes for stage in process.stages if stage.timeout_ns]
+        self._every_ns = max(min([_LOOK_NS, *(timeout // 8 for timeout in timeouts)]), _SOONEST_NS)
+        self._looked_ns = monotonic_ns()
+        self._memory_ns = self._still_ns = 0
+        self._moved = -1
+        self._told_ns = _STALL_NS
+        self._stuck_ns = _STUCK_NS
+        self._ages: dict[int, _Age] = {}
+
+    @property
+    def wait_s(self) -> float:
+        """How long until the next look."""
+        return max(self._every_ns - (monotonic_ns() - self._looked_ns), 0) / 1e9
+
+    def look(self) -> None:
+        """Look, if it is time to."""
+        now = monotonic_ns()
+        passed_ns = now - self._looked_ns
+        if passed_ns < self._every_ns:
+            return
+        self._looked_ns = now
+        counted_ns = min(passed_ns, 2 * self._every_ns)
+        for number, worker in self._workers.items():
+            if worker.poll() is None and not worker.hung:
+                self._look_at(number, worker, counted_ns)
+        if now - self._memory_ns > _MEMORY_EVERY_NS:
+            self._memory_ns = now
+            for worker in self._workers.values():
+                worker.sample_memory()
+        self._look_for_a_stall(counted_ns)
+
+    # ------------------------------------------------------------------ one worker
+
+    def _look_at(self, number: int, worker: WorkerProcess, passed_ns: int) -> None:
+        before = self._ages.get(number, _Age())
+        if not worker.ready:
+            age = replace(_Age(), starting_ns=before.starting_ns + passed_ns)
+            limit_ns = max(stage.start_timeout_ns for stage in worker.place.plan.stages)
+            if age.starting_ns > limit_ns and not worker.stopped:
+                limit = format_ns(limit_ns)
+                worker.kill_hung(f"was not ready {limit} after its start (`start_timeout`), and was killed")
+        else:
+            age = self._age(self._board.region(number), worker, before, passed_ns)
+            stage = _stage_of(worker, age)
+            if stage.timeout_ns and age.ns > stage.timeout_ns:
+                limit = format_ns(stage.timeout_ns)
+                worker.kill_hung(f"took longer for it than its `timeout` of {limit}, and was killed")
+        self._ages[number] = age
+
+    def _age(self, region: Region, worker: WorkerProcess, before: _Age, passed_ns: int) -> _Age:
+        now = _Age(region.key, region[Word.AT_STAGE], region[Word.TICK_NS])
+        if not now.key or (now.key, now.stage, now.tick) != (before.key, before.stage, before.tick):
+            return now
+        return replace(now, ns=before.ns if worker.stopped else before.ns + passed_ns)
+
+    # ------------------------------------------------------------------ all of them
+
+    def _look_for_a_stall(self, passed_ns: int) -> None:
+        moved, sink = self._movement(), self._board.region(len(self._workers))
+        if moved != self._moved or perf_counter_ns() - sink[Word.TICK_NS] > _WAITING_NS:
+            self._moved, self._still_ns, self._told_ns, self._stuck_ns = moved, 0, _STALL_NS, _STUCK_NS
+            return
+        self._still_ns += passed_ns
+        if self._still_ns < min(self._told_ns, self._stuck_ns):
+            return
+        doing = [self._doing(number, worker) for number, worker in sorted(self._workers.items())]
+        if self._still_ns >= self._told_ns:
+            self._told_ns *= 2
+            _log.warning("%s", diagnosis(doing, self._still_ns))
+        if self._still_ns >= self._stuck_ns and nobody_works(doing):
+            self._stuck_ns += _STUCK_NS
+            self._make_again(diagnosis(doing, self._still_ns))
+
+    def _movement(self) -> int:
+        """A number that changes whenever an item moves."""
+        board = self._board
+        moved = [board.generation, board.consumed(len(self._plan.stretches) - 1, board.generation) or 0]
+        for number in self._workers:
+            region = board.region(number)
+            moved += [region[Word.SENT], *(region.stage(at)[StageWord.ITEMS] for at in range(region.stages))]
+            moved += [region[Word.RESTARTING_NS], region[Word.READY_NS]]
+        return hash(tuple(moved))
+
+    def _doing(self, number: int, worker: WorkerProcess) -> Doing:
+        age = self._ages.get(number, _Age())
+        item = ".".join(map(str, (self._plan.shard.number(age.key[0]), *age.key[1:]))) if age.key else ""
+        return Doing(
+            name=worker.name,
+            stopped=worker.stopped,
+            starting_ns=0 if worker.ready else max(age.starting_ns, 1),
+            item=item,
+            at_ns=age.ns,
+        )
+
+
+def _stage_of(worker: WorkerProcess, age: _Age) -> StagePlan:
+    stages = worker.place.plan.stages
+    return stages[min(age.stage, len(stages) - 1)]
