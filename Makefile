@@ -4,17 +4,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 IMAGES ?= 2000
+MINUTES ?= 20
 
 .DELETE_ON_ERROR:  # an interrupted set-up starts again
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow check bench clean
+.PHONY: help demo test test-slow chaos soak check bench bench-full bench-servers clean
 help:
 	@echo "make demo       2,000 real photographs through four processes: the hop table and the verdict"
 	@echo "make test       the checks and every test but the slow ones"
 	@echo "make test-slow  the slow tests"
+	@echo "make chaos      random pipelines, their workers killed, against the plain run: MINUTES=20"
+	@echo "make soak       one long pipeline, its workers killed now and then: memory stays flat"
 	@echo "make check      ruff, mypy, import-linter"
-	@echo "make bench      one hop, side by side with its peers"
+	@echo "make bench      five published experiments, all mechanisms beside stagepipe; under 15 minutes"
+	@echo "make bench-full the same with the largest payloads; hours, and 20 GB of memory"
+	@echo "make bench-servers  installs the brokers and MPI that some of it needs, where apt and root are"
 	@echo "make clean      remove caches and builds; .venv, data/ and runs/ stay"
 
 demo: .venv/.demo
@@ -28,23 +33,41 @@ test: check
 test-slow: .venv/.test
 	$(BIN)/python -m pytest -m slow
 
+chaos: .venv/.test
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
+
+soak: .venv/.test
+	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES)
+
 check: .venv/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy $(wildcard src benchmarks scripts)
 	$(BIN)/lint-imports
 
-bench: .venv/.demo
-	$(BIN)/python benchmarks/hop.py
+bench: .venv/.bench
+	$(BIN)/python benchmarks/published.py
+	$(BIN)/python benchmarks/page.py
+
+bench-full: .venv/.bench
+	$(BIN)/python benchmarks/published.py --full --json runs/published-full.json
+	$(BIN)/python benchmarks/page.py runs/published-full.json runs/benchmarks-full.md
+
+bench-servers: | $(BIN)/python
+	$(BIN)/python scripts/install_servers.py
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find $(wildcard src tests scripts benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- set-up: nothing happens while the stamps .venv/.demo and .venv/.test are newer than pyproject.toml --------------
+# --- set-up: nothing happens while the stamps .venv/.demo, .bench and .test are newer than pyproject.toml --------------
 
 .venv/.demo: pyproject.toml | $(BIN)/python
 	$(call install,.[demo])
+	@touch $@
+
+.venv/.bench: pyproject.toml | $(BIN)/python
+	$(call install,.[bench])
 	@touch $@
 
 # The extra `test` contains `demo`.

@@ -4,6 +4,7 @@ model        what a contestant, a payload and an experiment are, and what a turn
 registry     the experiments
 needs        what this machine lacks for a contestant
 harness      every contestant's turns, in turns, each in a fresh process
+naming       what a turn calls its files in memory
 launching    a turn's process: started, waited for, ended with all that it started
 turn         what runs in that process: set-up, transfers, verification, teardown
 clocks       processor seconds and peak memory of both sides

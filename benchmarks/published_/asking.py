@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import stagepipe
+from stagepipe.report.model import Hop
 
 REQUEST_BYTES = 8
 
@@ -50,3 +52,24 @@ class Asked:
         """End the source's input, then the workers."""
         os.close(self._fifo)
         self.pipeline.close()
+
+
+@dataclass(frozen=True)
+class HopParts:
+    """Medians of a hop's phases. Copying into shared memory is a part of sending."""
+
+    encode_ns: int
+    send_ns: int
+    receive_ns: int
+    decode_ns: int
+
+
+def hop_parts(hop: Hop) -> HopParts:
+    """By the pipeline's own report."""
+    phases = hop.phases
+    return HopParts(
+        round(phases.encode_ns.p50),
+        round(phases.copy_ns.p50 + phases.send_ns.p50),
+        round(phases.receive_ns.p50),
+        round(phases.decode_ns.p50),
+    )

@@ -42,9 +42,9 @@ class Child:
             message = f"the other side said nothing for {_DEADLINE_S:.0f} s"
             raise TimeoutError(message)
         said = self.connection.recv()
-        if isinstance(said, _Failure):
-            raise RuntimeError(said.trace)
-        return said
+        if not isinstance(said, _Failure):
+            return said
+        raise RuntimeError(said.trace)
 
     def close(self) -> None:
         """Close the connection, upon which it ends."""
@@ -68,7 +68,7 @@ def _run(connection: Connection, target: Callable[..., None], arguments: tuple[A
         target(connection, *arguments)
     except EOFError:  # the turn is over
         pass
-    except BaseException:
+    except Exception:  # noqa: BLE001 - whatever it is, the turn tells it
         connection.send(_Failure(traceback.format_exc()))
 
 
@@ -87,7 +87,7 @@ def obey_aside(connection: Connection, commands: Mapping[str, Callable[..., Any]
             obey(connection, commands)
         except EOFError:
             pass
-        except BaseException:
+        except Exception:  # noqa: BLE001 - whatever it is, the turn tells it
             connection.send(_Failure(traceback.format_exc()))
         finally:
             os._exit(0)

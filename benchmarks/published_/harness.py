@@ -61,7 +61,6 @@ def _turn(settings: Settings, experiment: str, who: Contestant, number: int) -> 
         contestant=who.name,
         size=settings.size,
         budget_s=settings.budgets_s[experiment],
-        folder="",
         pinned=settings.pinned,
         corrupt=who.name == settings.corrupt,
     )

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,13 +22,12 @@ from typing import Any
 import psutil
 
 from published_.model import Cell, Contestant, Job, Turn
+from published_.naming import left_by
 from published_.registry import target
-from published_.turn import WRONG
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BENCHMARKS = Path(__file__).parents[1]
 _END_S = 5.0
-_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a tmpfs, which some contestants are about
 
 
 def adopt_orphans() -> None:
@@ -39,33 +38,32 @@ def adopt_orphans() -> None:
 def run_turn(who: Contestant, job: Job, number: int, limit_s: float) -> Turn:
     """Run it in a fresh process, at most `limit_s`. SystemExit where something arrived wrong."""
     empty = Turn(job.experiment, job.contestant, number, load_average=os.getloadavg()[0])
-    with tempfile.TemporaryDirectory(prefix="stagepipe-", ignore_cleanup_errors=True) as folder, _nothing_left():
-        (job_file := Path(folder) / "job.json").write_text(json.dumps(asdict(replace(job, folder=folder))))
-        result = Path(folder) / "result.json"
+    with _nothing_left() as folder:
+        (job_file := folder / "job.json").write_text(json.dumps(asdict(job)))
+        result, log = folder / "result.json", folder / "log.txt"
         command = [sys.executable, "-m", "published_.turn", str(job_file), str(result)]
         if who.launch:
-            command = target(who.launch)(Path(folder), command)
-        log = Path(folder) / "log.txt"
+            command = target(who.launch)(folder, command)
         status = _wait(command, folder, log, limit_s)
-        if status == WRONG or "WRONG: " in (words := log.read_text(errors="replace")):
-            message = f"{job.contestant}: {_last_line(log.read_text(errors='replace'))}"
-            raise SystemExit(message)
-        if not result.exists():
-            reason = f"took longer than {limit_s:.0f} s" if status is None else _last_line(words)
-            return replace(empty, reason=reason or f"ended with status {status}")
-        return replace(empty, **_read(result))
+        if result.exists():
+            return replace(empty, **_read(result))
+        if status is None:
+            return replace(empty, reason=f"took longer than {limit_s:.0f} s")
+        return replace(empty, reason=_last_line(log.read_text(errors="replace")) or f"ended with status {status}")
 
 
 def _read(result: Path) -> dict[str, Any]:
     found = json.loads(result.read_text())
+    if "wrong" in found:
+        raise SystemExit(found["wrong"])
     return {**found, "cells": [Cell(**cell) for cell in found["cells"]]}
 
 
-def _wait(command: list[str], folder: str, log: Path, limit_s: float) -> int | None:
+def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_BENCHMARKS), os.environ.get("PYTHONPATH")])),
-        "TMPDIR": folder,
+        "TMPDIR": str(folder),
     }
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
@@ -81,29 +79,24 @@ def _wait(command: list[str], folder: str, log: Path, limit_s: float) -> int | N
 
 
 @contextmanager
-def _nothing_left() -> Iterator[None]:
-    """What was not there before is ended: first asked to, then made to; and what it kept in memory files removed."""
-    before, files = set(psutil.Process().children(recursive=True)), _memory_files()
-    try:
-        yield
-    finally:
-        left = [each for each in psutil.Process().children(recursive=True) if each not in before]
-        for each in left:
-            with suppress(psutil.NoSuchProcess):
-                each.terminate()
-        _, alive = psutil.wait_procs(left, _END_S)
-        for each in alive:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        psutil.wait_procs(alive, _END_S)
-        for path in _memory_files() - files:
-            _remove(path)
+def _nothing_left() -> Iterator[Path]:
+    """A temporary folder. Behind it what was started is ended, first asked to, then made to; and all files removed."""
+    before = set(psutil.Process().children(recursive=True))
+    with tempfile.TemporaryDirectory(prefix="stagepipe-turn-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            _end([each for each in psutil.Process().children(recursive=True) if each not in before])
+            for path in left_by(Path(folder)):
+                _remove(path)
 
 
-def _memory_files() -> set[Path]:
-    """Those of the kinds that a turn makes; nobody else's."""
-    names = ("stagepipe-turn-*", "iox2_*stagepipe*")
-    return {path for name in names for path in _MEMORY_FOLDER.glob(name)}
+def _end(processes: Sequence[psutil.Process]) -> None:
+    for ask in (psutil.Process.terminate, psutil.Process.kill):
+        for each in processes:
+            with suppress(psutil.NoSuchProcess):
+                ask(each)
+        _, processes = psutil.wait_procs(processes, _END_S)
 
 
 def _remove(path: Path) -> None:

@@ -94,8 +94,6 @@ class Job:
     contestant: str
     size: str
     budget_s: float
-    folder: str
-    """For its files and sockets; removed behind it."""
     pinned: bool = True
     corrupt: bool = False
 
@@ -106,9 +104,10 @@ class Cell:
 
     payload: str
     ns: list[int] = field(default_factory=list)
-    parts_ns: list[dict[str, int]] = field(default_factory=list)
-    cpu_ns: list[int] = field(default_factory=list)
-    """Of all processes of both sides, during the transfer."""
+    parts_ns: dict[str, int] = field(default_factory=dict)
+    """Medians of the parts."""
+    cpu_ns: int = 0
+    """The mean, of all processes of both sides together, during the transfer."""
     peak_bytes: int = 0
     """Resident memory of both sides, each at its peak; what they share counts in both."""
     reason: str = ""

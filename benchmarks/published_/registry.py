@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from published_ import e4
+from published_ import e1, e2, e4, e5
 from published_.model import Contestant, Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each for each in (e4.EXPERIMENT,)
+    each.name: each for each in (e1.EXPERIMENT, e2.EXPERIMENT, e4.EXPERIMENT, e5.CALLS, e5.QUEUES)
 }
 
 

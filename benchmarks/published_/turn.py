@@ -10,8 +10,9 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean, median
 from time import perf_counter_ns
 from typing import Any
 
@@ -23,84 +24,109 @@ from published_.needs import too_large
 from published_.registry import EXPERIMENTS, contestant, target
 from side_by_side.placing import Places
 
-WRONG = 3
-"""The exit status that says: something arrived wrong."""
+TOTAL = "total"
+"""The part that counts instead of the whole of `transfer`, where a contestant has to fetch its parts afterwards."""
+
+
+_CUT = "its process ended, or was ended, in the middle of its turn"
+
+
+class WrongError(Exception):
+    """Something arrived that was not sent so."""
 
 
 def main(job_file: str, result_file: str) -> None:
-    """Run it, and write what it tells. An AssertionError of a check ends with WRONG."""
+    """Take the turn, and write what it tells."""
     job = Job(**json.loads(Path(job_file).read_text()))
     who, experiment = contestant(job.experiment, job.contestant), EXPERIMENTS[job.experiment]
     places, begin = Places(pinned=job.pinned and experiment.pinned), perf_counter_ns()
     with places.elsewhere():
         peer: Peer = target(who.target)(**who.options)
     setup_ns = perf_counter_ns() - begin
+    result: dict[str, Any] = {"setup_ns": setup_ns, "cells": []}
     try:
-        cells = list(_cells(peer, who, experiment, job, places))
-    except AssertionError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(WRONG) from error
+        for cell in _Measuring(peer, who, experiment, job, places).cells():
+            result["cells"].append(asdict(cell))
+            _keep(Path(result_file), {**result, "reason": _CUT})
+    except WrongError as error:
+        result = {"wrong": str(error)}
     finally:
         peer.close()
-    result = {"cells": [asdict(cell) for cell in cells], "setup_ns": setup_ns, "told": getattr(peer, "told", {})}
-    Path(result_file).write_text(json.dumps(result))
+    _keep(Path(result_file), {**result, "told": getattr(peer, "told", {})})
 
 
-def _cells(peer: Peer, who: Contestant, experiment: Experiment, job: Job, places: Places) -> Iterator[Cell]:
-    failed = ""
-    for payload in experiment.payloads[job.size]:
-        reason = too_large(who, payload) or failed
-        if reason:
-            yield Cell(payload.name, reason=reason)
-            continue
+def _keep(path: Path, result: dict[str, Any]) -> None:
+    """What there is so far, so that a payload which ends the process does not take the others along."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(result))
+    fresh.replace(path)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    ns: int
+    parts_ns: dict[str, int]
+    cpu_ns: int
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    peer: Peer
+    who: Contestant
+    experiment: Experiment
+    job: Job
+    places: Places
+
+    def cells(self) -> Iterator[Cell]:
+        """Payload by payload. Behind one that failed the contestant is not asked for another."""
+        failed = ""
+        for payload in self.experiment.payloads[self.job.size]:
+            reason = failed or too_large(self.who, payload)
+            try:
+                yield Cell(payload.name, reason=reason) if reason else self._cell(payload)
+            except WrongError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a contestant's package raises is the reason
+                failed = f"{type(error).__name__}: {error}".strip().splitlines()[-1][:200]
+                yield Cell(payload.name, reason=failed)
+
+    def _cell(self, payload: Payload) -> Cell:
+        with self.places.elsewhere():
+            self.peer.prepare(payload)
+        self._transfer(payload, 0)
+        sides = _sides(launched=bool(self.who.launch))
+        sides.reset_peak()
+        taken: list[_Taken] = []
+        begin = perf_counter_ns()
+        for number in range(1, self.experiment.repetitions + 1):
+            if number > self.experiment.least and perf_counter_ns() - begin > self.job.budget_s * 1e9:
+                break
+            taken.append(self._transfer(payload, number, sides))
+        return Cell(
+            payload.name,
+            ns=[each.ns for each in taken],
+            parts_ns={name: round(median(each.parts_ns[name] for each in taken)) for name in taken[0].parts_ns},
+            cpu_ns=round(fmean(each.cpu_ns for each in taken)),
+            peak_bytes=sides.peak_bytes(),
+        )
+
+    def _transfer(self, payload: Payload, number: int, sides: Sides | None = None) -> _Taken:
+        """One transfer, verified. What came is let go before the next."""
+        cpu_before_ns = sides.cpu_ns() if sides else 0
+        begin = perf_counter_ns()
+        received: Received = self.peer.transfer(number)
+        ns = perf_counter_ns() - begin
+        cpu_ns = sides.cpu_ns() - cpu_before_ns if sides else 0
+        self._verify(received.data, payload, number)
+        parts_ns = dict(received.parts_ns)
+        return _Taken(parts_ns.pop(TOTAL, ns), parts_ns, cpu_ns)
+
+    def _verify(self, data: Any, payload: Payload, number: int) -> None:
         try:
-            with places.elsewhere():
-                peer.prepare(payload)
-            yield _cell(peer, payload, experiment, job, bool(who.launch))
-        except AssertionError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a contestant's package raises is the reason
-            failed = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200] if str(error) else ''}"
-            yield Cell(payload.name, reason=failed)
-
-
-def _cell(peer: Peer, payload: Payload, experiment: Experiment, job: Job, launched: bool) -> Cell:  # noqa: FBT001
-    cell = Cell(payload.name)
-    _once(peer, payload, experiment, -1, job.corrupt)
-    sides = _sides(launched=launched)
-    sides.reset_peak()
-    begin = perf_counter_ns()
-    for number in range(experiment.repetitions):
-        if number >= experiment.least and perf_counter_ns() - begin > job.budget_s * 1e9:
-            break
-        before = sides.cpu_ns()
-        ns, parts, after = _once(peer, payload, experiment, number, job.corrupt, sides)
-        cell.ns.append(ns)
-        cell.parts_ns.append(parts)
-        cell.cpu_ns.append(after - before)
-    return Cell(**{**asdict(cell), "peak_bytes": sides.peak_bytes()})
-
-
-def _once(
-    peer: Peer, payload: Payload, experiment: Experiment, number: int, corrupt: bool, sides: Sides | None = None  # noqa: FBT001
-) -> tuple[int, dict[str, int], int]:
-    """The duration, its parts, and the processor time behind it. What was received is let go before the next."""
-    begin = perf_counter_ns()
-    received: Received = peer.transfer(number + 1)
-    ns = perf_counter_ns() - begin
-    cpu_ns = sides.cpu_ns() if sides else 0
-    data: Any = experiment.spoil(received.data) if corrupt else received.data
-    try:
-        experiment.check(data, payload, number + 1)
-    except AssertionError as error:
-        message = f"{experiment.name}, {job_name(payload)}: {error}"
-        raise AssertionError(message) from error
-    return ns, received.parts_ns, cpu_ns
-
-
-def job_name(payload: Payload) -> str:
-    """How a payload is called in a message."""
-    return f"payload {payload.name}"
+            self.experiment.check(self.experiment.spoil(data) if self.job.corrupt else data, payload, number)
+        except AssertionError as error:
+            message = f"{self.who.name}, {self.experiment.name}, payload {payload.name}: {error}"
+            raise WrongError(message) from error
 
 
 def _sides(*, launched: bool) -> Sides:

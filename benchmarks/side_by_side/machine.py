@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
 
 
-def machine() -> dict[str, Any]:
-    """What was measured on, and with what."""
+def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
+    """What was measured on, and with what; `packages` besides the usual ones, where they are there."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
     )
     versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in (*_PACKAGES, *packages):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -19,7 +19,9 @@ from tests.chaos.runner import Runner
 from tests.chaos.running import Outcome
 from tests.chaos.shrinking import shrink
 
-BAD = ("different", "hang", "failed", "left", "died")
+BAD = ("different", "hang", "failed", "late", "left", "died")
+_NAMES = ("items", "crashes", "kills", "stops", "errors")
+"""Crashes are the deaths that were mended: by kills, and at crash points."""
 _SHRINK_S = 240.0
 _LINE_S = 20.0
 
@@ -31,17 +33,16 @@ class Counts:
         self._counts: Counter[str] = Counter()
         self._began = self._told_at = time.monotonic()
 
-    def add(self, case: Case, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome) -> None:
         """One case more."""
         self._counts[outcome["verdict"]] += 1
         if outcome["verdict"] != "no case":
             self._counts["pipelines"] += 1
-        self._counts["crash points"] += sum(each["kind"] == "crash" for each in case["disturbances"])
-        for name in ("kills", "stops", "items", "errors"):
+        for name in _NAMES:
             self._counts[name] += outcome.get(name, 0)
 
     def __str__(self) -> str:
-        names = ("pipelines", "items", "kills", "crash points", "stops", "errors", *BAD, "no case")
+        names = ("pipelines", *_NAMES, *BAD, "no case")
         seconds = time.monotonic() - self._began
         return f"{seconds:5.0f} s: " + ", ".join(f"{self._counts[name]} {name}" for name in names)
 
@@ -86,7 +87,7 @@ def _many(runner: Runner, seed: int, most_s: float, *, kills: bool, go_on: bool)
     while time.monotonic() < deadline:
         case = make(seed, kills=kills)
         outcome = runner.run(case)
-        counts.add(case, outcome)
+        counts.add(outcome)
         counts.tell_now_and_then()
         if outcome["verdict"] in BAD:
             bad += 1

@@ -125,7 +125,7 @@ def _worker(rnd: random.Random) -> dict[str, Any]:
 
 def _placed(rnd: random.Random, uses: str, *, salt: bool = False, fuse: bool = True) -> dict[str, Any]:
     """A stage with a number of workers, or in the process before it."""
-    where = {"fuse": True} if fuse and rnd.random() < 0.2 else {"workers": rnd.choice([1, 1, 2, 3, 4])}
+    where = {"fuse": True} if fuse and rnd.random() < 0.2 else {"workers": rnd.choice([1, 1, 1, 1, 2, 2, 3, 4])}
     if understood("retries", 1000) and uses not in {"failing", "flaky"}:
         where["retries"] = 1000  # a kill from outside is nobody's fault, and no item is poison for it
     path = uses if "." in uses else f"{STAGES}.{uses}"

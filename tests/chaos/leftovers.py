@@ -69,4 +69,4 @@ def _descriptors() -> dict[str, str]:
 def _files() -> set[str]:
     shared = Path("/dev/shm")
     found = {str(path) for path in Path(tempfile.gettempdir()).glob("stagepipe-*")}
-    return found | {str(path) for path in (shared.glob("*stagepipe*") if shared.is_dir() else ())}
+    return found | {str(path) for path in (shared.glob("stagepipe-????????") if shared.is_dir() else ())}

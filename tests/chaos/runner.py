@@ -25,7 +25,7 @@ from tests.chaos.cases import Case
 from tests.chaos.leftovers import MARK, marked
 from tests.chaos.running import Outcome, run
 
-ROOT = Path(os.environ.get("X_ROOT", str(Path(__file__).parents[2])))
+ROOT = Path(__file__).parents[2]
 WITHIN_S = 60.0
 _MORE_S = 20.0
 """How much later than the watch in it a runner is given up from outside."""

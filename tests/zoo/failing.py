@@ -77,21 +77,21 @@ def with_own(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def draws_and_fails_once(item: Any, folder: str) -> Any:
-    drawn = stagepipe.context().rng.integers(1000), random.random(), np.random.random()
+    drawn = stagepipe.context().rng.integers(1000), random.random(), np.random.random()  # noqa: NPY002 - the global one is seeded too
     fails_once(item, folder)
     return (item, *map(float, drawn))
 
 
-def raises_a_kind(item: int, kind: str) -> Any:
+def raises_a_kind(item: int, kind: str, item_at: int = 5) -> Any:
     """Errors that are hard to report."""
-    if item != 5:
+    if item != item_at:
         return item
     if kind == "exit":
         sys.exit("enough")
     if kind == "interrupt":
         raise KeyboardInterrupt
     if kind == "recursion":
-        return raises_a_kind(item, kind) + raises_a_kind(item, kind)
+        return raises_a_kind(item, kind, item_at) + 1
     if kind == "surrogate":
         raise ValueError("a name such as \udcff")
     raise {"speechless": SpeechlessError, "unpicklable": UnpicklableError}[kind]
@@ -120,3 +120,7 @@ class SomeMissing:
         if at % 6 == 5:
             raise FileNotFoundError(f"item {at} is gone")
         return at
+
+
+def stream_of(count: int) -> Iterator[int]:
+    yield from range(count)

@@ -349,3 +349,37 @@ def generated(item: Any, salt: int) -> Iterator[Any]:
     draw = random.Random(f"{salt}{_first(item)}")
     for part in range(draw.randint(0, 3)):
         yield item + 100 * part + int(stagepipe.context().rng.integers(0, 9))
+
+
+class Loaded:
+    """Says which of its builds it is: what is loaded once tells by being the same."""
+
+    def __init__(self) -> None:
+        self.mark = os.urandom(4).hex()
+
+    def __call__(self, item: Any) -> tuple[str, Any]:
+        return self.mark, item
+
+
+class Counts:
+    """Remembers how many items it has seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, item: Any) -> int:
+        self.seen += 1
+        return self.seen
+
+
+class Once:
+    """A stream that can be read only once."""
+
+    def __init__(self, count: int) -> None:
+        self.numbers = iter(range(count))
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        return next(self.numbers)

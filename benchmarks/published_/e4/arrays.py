@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ SMALL = {"small": (1, 3, 8, 8), "64 KiB": (1, 8, 32, 32)}
 _READY_SEED = 17
 
 
-def payloads(shapes: dict[str, tuple[int, ...]]) -> tuple[Payload, ...]:
+def payloads(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Payload, ...]:
     """Each shape with the array's making in the time, and with the array ready."""
     return tuple(
         Payload(f"{name}{words}", prod(shape) * 8, {"shape": shape, "ready": ready})

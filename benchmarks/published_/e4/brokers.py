@@ -102,7 +102,10 @@ class _RabbitServers:
         assert mapper is not None
         self._mapper = subprocess.Popen([mapper, "-port", str(mapper_port)], env=environment)
         self._server = subprocess.Popen([command], env=environment, stdout=subprocess.DEVNULL)
-        until(lambda: _channel(self.port).connection.close(), self._server)
+        until(self._greet, self._server)
+
+    def _greet(self) -> None:
+        _channel(self.port).connection.close()
 
     def close(self) -> None:
         end(self._server, self._mapper)
@@ -140,7 +143,7 @@ class RabbitMq(Served):
 def _redis(path: str) -> Any:
     import redis
 
-    return redis.Redis(unix_socket_path=path)
+    return redis.Redis(unix_socket_path=path, socket_timeout=None)  # large messages take their time
 
 
 def _serve_redis(connection: Connection, path: str) -> None:
@@ -159,9 +162,9 @@ class Redis(Served):
         path = str(Path(tempfile.mkdtemp()) / "redis")
         command = program("redis-server")
         assert command is not None
-        options = "--port 0 --appendonly no --proto-max-bulk-len 2gb --loglevel warning".split()
+        options = ["--port", "0", "--appendonly", "no", "--proto-max-bulk-len", "2gb", "--loglevel", "warning"]
         self._broker = subprocess.Popen([command, *options, "--save", "", "--unixsocket", path])
-        until(lambda: _redis(path).ping(), self._broker)
+        until(_redis(path).ping, self._broker)
         super().__init__(_serve_redis, path)
         self._client = _redis(path)
 

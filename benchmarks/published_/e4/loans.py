@@ -6,7 +6,6 @@ Both sides wait for an event; polling would be quicker, and take a processor for
 from __future__ import annotations
 
 import ctypes
-import os
 import tempfile
 from multiprocessing.connection import Connection
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from published_.e4.arrays import Array, Maker
 from published_.e4.served import Served, told
 from published_.model import Payload
+from published_.naming import of_this_turn
 
 _ALIGNMENT_BYTES = 64
 _FIRST_BYTES = 4096
@@ -57,7 +57,10 @@ class _Side:
 
 def _serve(connection: Connection, prefix: str, folder: str) -> None:
     side = _Side(prefix, folder)
-    asked, answered = side.event("asked").listener_builder().create(), side.event("answered").notifier_builder().create()
+    asked, answered = (
+        side.event("asked").listener_builder().create(),
+        side.event("answered").notifier_builder().create(),
+    )
     requests = side.slices("requests").subscriber_builder().create()
     answers = side.publisher("answers")
     maker = told(connection, None)
@@ -72,8 +75,8 @@ def _serve(connection: Connection, prefix: str, folder: str) -> None:
 def _publish(answers: Any, maker: Maker, number: int) -> None:
     array = maker.array(number)
     sample = answers.loan_slice_uninit(array.nbytes)
-    room = (ctypes.c_double * array.size).from_address(sample.payload().as_ptr())
-    np.copyto(np.frombuffer(room).reshape(array.shape), array)
+    room = (ctypes.c_uint8 * array.nbytes).from_address(sample.payload().as_ptr())
+    np.copyto(np.frombuffer(memoryview(room)).reshape(array.shape), array)
     sample.assume_init().send()
 
 
@@ -82,7 +85,7 @@ class Iceoryx(Served):
 
     def __init__(self) -> None:
         """Start the server, and connect."""
-        where = (f"stagepipe-turn-{os.getpid()}_", tempfile.mkdtemp())
+        where = (f"{of_this_turn()}_", tempfile.mkdtemp())
         self._side = _Side(*where)
         self._answered = self._side.event("answered").listener_builder().create()
         self._answers = self._side.slices("answers").subscriber_builder().create()

@@ -19,7 +19,7 @@ def _serve_zmq(connection: Connection, address: str, copy: bool) -> None:  # noq
         answering.bind(address)
         maker = told(connection, answering.getsockopt_string(zmq.LAST_ENDPOINT))
         while True:
-            answering.send(maker.array(int(answering.recv())), copy=copy, track=False)
+            answering.send(maker.array(int(answering.recv())).data, 0, copy=copy)
 
 
 class ZeroMq(Served):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import stagepipe
 
+import stagepipe
 from published_.asking import Asked, requests
 from published_.e4.arrays import Array, Maker
 from published_.model import Payload, Received
@@ -27,7 +27,7 @@ class Answers:
             yield self._in_place(number) if self._loaned else self._maker.array(number)
 
     def _in_place(self, number: int) -> Array:
-        array = stagepipe.empty(self._shape, np.float64)
+        array: Array = stagepipe.empty(self._shape, np.float64)
         if self._ready:
             np.copyto(array, self._maker.array(number))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
+from typing import cast
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def take(name: bytes) -> Array:
     """The array that lies in a segment, without a copy. The segment goes with it."""
     segment = SharedMemory(name.decode())
     segment.unlink()
-    array = np.frombuffer(segment.buf)
+    array: Array = np.frombuffer(cast("memoryview[int]", segment.buf))
     # What is mapped is let go when the array is: until then closing it is refused.
     weakref.finalize(array, _close, segment)
     return array

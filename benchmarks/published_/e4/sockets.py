@@ -58,7 +58,7 @@ def _serve_unix(connection: Connection) -> None:
     maker = told(connection, listening.getsockname())
     client, _ = listening.accept()
     while asked := client.recv(_NUMBER_BYTES):
-        client.sendall(maker.array(int.from_bytes(asked, "little")))
+        client.sendall(maker.array(int.from_bytes(asked, "little")).data)
 
 
 class UnixSocket(Served):
@@ -76,7 +76,7 @@ class UnixSocket(Served):
         """The array."""
         self._socket.sendall(number.to_bytes(_NUMBER_BYTES, "little"))
         received = np.empty(self._shape)
-        left = memoryview(received).cast("B")
+        left = received.data.cast("B")
         while left:
             left = left[self._socket.recv_into(left) :]
         return received

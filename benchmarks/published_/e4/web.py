@@ -19,6 +19,9 @@ from published_.e4.arrays import Array, Maker
 from published_.e4.segments import hand_over, take
 from published_.e4.served import Served, told
 
+_PATIENCE_S = 3600
+"""How long a connection may be idle; its client looks at what it has received, meanwhile."""
+
 
 def _serve(connection: Connection) -> None:
     import uvicorn
@@ -27,7 +30,10 @@ def _serve(connection: Connection) -> None:
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     app = _application(told(connection, listening.getsockname()))
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", ws_per_message_deflate=False)).run(sockets=[listening])
+    config = uvicorn.Config(
+        app, log_level="warning", timeout_keep_alive=_PATIENCE_S, ws_ping_interval=None, ws_per_message_deflate=False
+    )
+    uvicorn.Server(config).run(sockets=[listening])
 
 
 def _application(maker: Maker) -> Any:
@@ -98,12 +104,14 @@ class WebSocket(Served):
         super().__init__(_serve)
         self._how = how
         host, port = self.address
-        self._connection = connect(f"ws://{host}:{port}/socket", max_size=None, compression=None, proxy=None)
+        self._connection = connect(
+            f"ws://{host}:{port}/socket", max_size=None, compression=None, ping_interval=None, proxy=None
+        )
 
     def ask(self, number: int) -> Array:
         """The array."""
         self._connection.send(f"{self._how} {number}")
-        received = self._connection.recv()
+        received = self._connection.recv(decode=False)
         return np.frombuffer(received) if self._how == "bytes" else take(received)
 
     def close(self) -> None:

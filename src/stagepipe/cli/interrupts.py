@@ -43,9 +43,10 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """As it was."""
-        for number, before in self._before.items():
-            signal.signal(number, before)
+        """As it was; after a signal the next one still ends the process at once, whatever holds up its exit."""
+        if not self._heard:
+            for number, before in self._before.items():
+                signal.signal(number, before)
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +29,14 @@ def plan(
     Exit status: 0, 1 a stage failed, 2 the config or the call is wrong, 130 interrupted.
     """
     from stagepipe.engine import Pipeline
+    from stagepipe.plan.limits import refuse_what_cannot_run
 
     changes, files = files_among(overrides or [], graph=graph)
+    pipeline = Pipeline(config, changes)
+    for warning in refuse_what_cannot_run(pipeline.spec):
+        print(f"note: {warning}", file=sys.stderr)
     with probing():
-        outlook = Pipeline(config, changes).outlook()
+        outlook = pipeline.outlook()
     if graph:
         draw(outlook, files)
     if json or not graph:

@@ -19,15 +19,20 @@ def check_report_path(path: Path) -> Path:
     if path.suffix != ".json":
         message = f"--report {path}: a report is a .json file; write --report {path.with_suffix('.json')}"
         raise UsageError(message)
+    check_folder("--report", path)
+    return path
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Make the folder of a file that an option names. UsageError if the file cannot be there."""
     if path.is_dir():
-        message = f"--report {path}: that is a folder; name a file in it"
+        message = f"{option} {path}: that is a folder; name a file in it"
         raise UsageError(message)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"--report {path}: {error}"
+        message = f"{option} {path}: {error}"
         raise UsageError(message) from None
-    return path
 
 
 def write_reports(report: Report, paths: list[Path]) -> None:

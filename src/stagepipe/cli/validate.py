@@ -17,10 +17,12 @@ def validate(
         list[str] | None, typer.Argument(help="Such as stages.decode.workers=8 vars.size=128.")
     ] = None,
 ) -> None:
-    """Check a config: every mistake at once, each at its place. Imports no target."""
+    """Check a config: every mistake at once, each at its place, and this machine's limits. Imports no target."""
     from stagepipe.config import load, outline, remarks
+    from stagepipe.plan.limits import refuse_what_cannot_run
 
     spec = load(config, overrides or [])
+    warnings = refuse_what_cannot_run(spec)
     print(f"ok: {spec.name}: {outline(spec)}")
-    for remark in remarks(spec):
+    for remark in (*remarks(spec), *warnings):
         print(f"note: {remark}")

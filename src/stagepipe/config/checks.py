@@ -13,6 +13,7 @@ ORDER_POINTS: Final = frozenset({"Batch", "Shuffle"})
 
 _BUILT_IN: Final = "stagepipe.stages"
 _OF_A_PROCESS: Final = ("workers", "threads", "cpus", "env", "batch", "device")
+_OF_ITEMS: Final = ("retries", "on_error")
 _OF_A_FUNCTION: Final = ("field", "as", "batch")
 
 
@@ -100,6 +101,11 @@ def _order_point(stage: Map, kind: str | None) -> Iterator[Problem]:
     if _is_true(stage.get("fuse")):
         message = f"`stagepipe.stages.{kind}` cannot be fused: order is restored there, so it is a process of its own"
         yield stage.entries["fuse"].key_place.problem(message, "remove `fuse`")
+    for key in _OF_ITEMS:
+        if stage.get(key) is not None:
+            message = f"`stagepipe.stages.{kind}` takes no `{key}`: an item that it cannot take ends the run"
+            mend = f"remove `{key}`, and set it on a stage before that refuses such items"
+            yield stage.entries[key].key_place.problem(message, mend)
 
 
 def _whole_items(stage: Map, kind: str | None) -> Iterator[Problem]:

@@ -69,7 +69,7 @@ def expanded(root: Map, config_dir: Path | None, problems: list[Problem]) -> Map
         return root
     given = arguments if isinstance(arguments, Map) else Map(place=source.place)
     stage = next(s for s in stages_of(root) if s.text("name") == STAGE)
-    problems += [*_of_arguments(given), *_of_stage(stage, given)]
+    problems += [*_of_source(source), *_of_arguments(given), *_of_stage(stage, given)]
     written_out = _written_out(given)
     if _names_stream(given, config_dir):
         problems += _of_stream(stage, given)
@@ -132,6 +132,14 @@ def _fetching(stage: Map, written_out: Map, source: Map) -> Map:
         arguments = arguments.with_entry("collate_fn", collate.node, collate.key_place)
     place = source.entries["uses"].node.place
     return stage.with_entry("uses", Scalar(_FETCH, place)).with_entry("with", arguments)
+
+
+def _of_source(source: Map) -> Iterator[Problem]:
+    for key in ("retries", "on_error"):
+        if source.get(key) is not None:
+            message = f"`{_SOURCE}` takes no `{key}`: it sends indices, and the stage `{STAGE}` reads the samples"
+            mend = f"set it there: {{name: {STAGE}, {key}: ...}}"
+            yield source.entries[key].key_place.problem(message, mend)
 
 
 def _of_arguments(given: Map) -> Iterator[Problem]:

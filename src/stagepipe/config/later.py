@@ -13,14 +13,6 @@ def _given(value: Any) -> bool:
     return value is not None
 
 
-def _true(value: Any) -> bool:
-    return value is True
-
-
-def _more_than_none(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
-
-
 def _is(word: str) -> Callable[[Any], bool]:
     return lambda value: value == word
 

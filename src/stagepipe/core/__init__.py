@@ -11,7 +11,7 @@ from stagepipe.core.errors import (
     TransportError,
     UsageError,
 )
-from stagepipe.core.ids import Cursor, Key, Skip, cursor_from_plain, cursor_to_plain
+from stagepipe.core.ids import Cursor, Key, Skip, by_stretch, cursor_from_plain, cursor_to_plain
 from stagepipe.core.version import VERSION
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "StagepipeError",
     "TransportError",
     "UsageError",
+    "by_stretch",
     "context",
     "current",
     "cursor_from_plain",

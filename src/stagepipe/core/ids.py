@@ -37,6 +37,18 @@ class Cursor(NamedTuple):
     groups: tuple[tuple[Key, ...], ...] = ()
 
 
+def by_stretch(cursor: Cursor | None, stretches: int) -> list[Cursor]:
+    """The parts of a cursor of the last stretch, the source's first.
+
+    >>> [each.item for each in by_stretch(Cursor(Cursor(None, 7), 2), 2)]
+    [7, 2]
+    """
+    parts = [cursor or Cursor()]
+    while len(parts) < stretches:
+        parts.insert(0, parts[0].upstream or Cursor())
+    return parts
+
+
 def cursor_to_plain(cursor: Cursor | None) -> list[object] | None:
     """A cursor as lists, numbers and strings, for a control message or a state dict.
 

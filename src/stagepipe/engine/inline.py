@@ -162,11 +162,12 @@ class InlineRun:
 
     def _built(self, process: ProcessPlan) -> list[Stage]:
         plan = self.plan
-        stages = []
+        stages: list[Stage] = []
         for stage in process.stages:
+            shard = plan.shard.of(process.feeds if stages else process.reads)
             try:
-                stages.append(Stage(stage, 0, plan.seed, plan.config_dir, private_region(), plan.shard))
-            except Exception as error:
+                stages.append(Stage(stage, 0, plan.seed, plan.config_dir, private_region(), shard))
+            except (Exception, SystemExit) as error:
                 message = f"stage {stage.name}, worker 0: cannot be built: {message_of(error)}"
                 raise RunError(message, stage=stage.name, worker=0, trace=trace_of(error)) from error
         return stages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ import zmq
 
 from stagepipe.core import Cursor, RunError
 from stagepipe.engine.recording import Sampler, record_of
-from stagepipe.plan import Plan
+from stagepipe.plan import Plan, this_machine
+from stagepipe.plan.limits import refuse_what_cannot_start, warnings_of
 from stagepipe.plan.outlook.glimpse import Glimpse
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime.consumer import Consumer, Lent
@@ -24,23 +26,34 @@ from stagepipe.runtime.probing import cpu_delay_ns, cpu_time_ns
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.transport import Lease
 
-_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+_log = logging.getLogger("stagepipe")
+_MENDS = {
+    errno.EMFILE: "allow more file descriptors (`ulimit -n 4096`) or set fewer `workers`",
+    errno.ENFILE: "the machine has no file descriptors left (fs.file-max), or no pages for pipes "
+    "(fs.pipe-user-pages-hard): end other processes, or set fewer `workers`",
+    errno.ENOMEM: "set a smaller `memory` or fewer `workers`, or lift the limit (`ulimit -v`, the container's)",
+    errno.EAGAIN: "no more processes are allowed: raise the limit (`ulimit -u`, `pids.max` of the cgroup or the "
+    "container), or set fewer `workers`",
+    errno.EFBIG: "set a smaller `memory`, or lift the limit of a file's size (`ulimit -f`)",
+}
 
 
 @contextmanager
 def _limits_told(plan: Plan) -> Iterator[None]:
-    """A limit of the system that a start runs into, as RunError with the mend."""
+    """A limit that is too low for the plan, as UsageError; one that the start runs into all the same, as RunError."""
+    refuse_what_cannot_start(plan)
+    if not plan.probe:
+        for warning in warnings_of(plan, this_machine().memory_bytes):
+            _log.warning("%s", warning)
     try:
         yield
     except (OSError, zmq.ZMQError) as error:
-        workers = sum(process.workers for process in plan.processes)
-        if error.errno in _TOO_MANY:
-            mend = "allow more (`ulimit -n 4096`) or set fewer `workers`: each takes about six descriptors here"
-        elif error.errno == errno.ENOMEM:
-            mend = "set a smaller `memory` or fewer `workers`, or lift the limit (`ulimit -v`, the container's)"
-        else:
+        number = error.errno or 0
+        mend = _MENDS.get(number)
+        if mend is None:
             raise
-        raise RunError(f"cannot start {workers} workers: {os.strerror(error.errno)}; {mend}") from error
+        workers = sum(process.workers for process in plan.processes)
+        raise RunError(f"cannot start {workers} workers: {os.strerror(number)}; {mend}") from error
 
 
 class EpochCutError(RunError):

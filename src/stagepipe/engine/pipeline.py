@@ -18,10 +18,10 @@ from stagepipe.engine.iteration import Iteration, Stand, Standing
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.settling import Settled, look_ahead, settle
 from stagepipe.engine.state import described, from_state, to_state
-from stagepipe.plan import Even, Plan, Shard, make_plan, this_machine
+from stagepipe.plan import Chosen, Even, Plan, Shard, make_plan, this_machine
 from stagepipe.plan import load as load_curves
 from stagepipe.plan.outlook.model import Outlook
-from stagepipe.report import Progress, Report, build
+from stagepipe.report import DeadLetter, Progress, Report, build, dead_letter
 from stagepipe.runtime.lines import Show, show_lines
 from stagepipe.transport import Lease
 
@@ -35,7 +35,8 @@ class Pipeline:
     an OmegaConf object; `overrides` are texts such as `"stages.decode.workers=8"`. With `inline` everything runs in
     this process. `limit` ends an epoch after so many source items. Of several ranks each takes its part at the source:
     item i of its order goes to rank i % world_size, and `even` gives all the same number of them: `"pad"` repeats the
-    first, `"drop"` leaves the last out.
+    first, `"drop"` leaves the last out. With `only`, these items of the source are run alone, with the seeds that they
+    have among all.
 
     >>> def square(number):
     ...     return number * number
@@ -61,9 +62,10 @@ class Pipeline:
         rank: int = 0,
         world_size: int = 1,
         even: Even | None = None,
+        only: Sequence[int] | None = None,
     ) -> None:
         """Check the config; nothing is started yet."""
-        self.shard = Shard(rank, world_size, even)
+        self.shard = Shard(rank, world_size, even) if only is None else _chosen(only, world_size)
         self.spec: PipelineSpec = load(config, overrides)
         self._inline, self._limit = inline, limit
         self._run: LocalRun | InlineRun | None = None
@@ -215,6 +217,11 @@ class Pipeline:
             raise UsageError(message)
         return build(dataclasses.replace(self._run.record(), consumer_name=self.consumer_name))
 
+    @property
+    def dead_letters(self) -> tuple[DeadLetter, ...]:
+        """The items that failed and were skipped (`on_error: skip`), so far."""
+        return () if self._run is None else tuple(map(dead_letter, self._run.letters.all()))
+
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
@@ -236,6 +243,13 @@ class Pipeline:
         if self._run is not None:
             self._run.__exit__(kind, error, trace)
         self.close()
+
+
+def _chosen(only: Sequence[int], world_size: int) -> Chosen:
+    if world_size != 1:
+        message = f"only={list(only)[:3]}... of world_size={world_size}: chosen items are run by one rank"
+        raise UsageError(message)
+    return Chosen(items=tuple(sorted(set(only))))
 
 
 def _close_in(pid: int, close: Callable[[], None]) -> None:

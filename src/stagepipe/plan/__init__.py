@@ -1,6 +1,7 @@
 """A spec and a machine become a plan: processes, hops, windows, and why. Starts nothing but what measures the machine.
 
 model, make     what will run (machine, devices, shard: on what, and whose part of the source)
+limits          what the system allows, and what a plan needs of it
 curves          what carrying a message costs here, by size and way
 negotiator      pipe or shared memory, and why; learning: what a hop really paid corrects it
 calibration/    measuring the machine, and where the curves are kept
@@ -16,7 +17,7 @@ from stagepipe.plan.learning import ENOUGH, Change, Forecast, Seen, correct, for
 from stagepipe.plan.make import Machine, is_order_point, make_plan
 from stagepipe.plan.model import SINK, SOURCE, HopPlan, Plan, ProcessPlan, Role, StagePlan, StretchPlan
 from stagepipe.plan.negotiator import Choice, Decision, Part, decide, negotiate
-from stagepipe.plan.shard import WHOLE, Even, Shard
+from stagepipe.plan.shard import WHOLE, Chosen, Even, Shard
 
 if TYPE_CHECKING:
     from stagepipe.plan.calibration import TIMING_HOW, load, measure
@@ -30,6 +31,7 @@ __all__ = [
     "WHOLE",
     "Change",
     "Choice",
+    "Chosen",
     "Curves",
     "Decision",
     "Even",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from stagepipe.core import UsageError
 
@@ -58,6 +60,50 @@ class Shard:
     def place(self, own: int, total: int) -> int:
         """Where this rank's item `own` lies in a source of `total` items; padding begins again at the first."""
         return self.number(own) % total
+
+    def part(self, stream: Iterator[Any], own: int) -> Iterator[Any]:
+        """Of a stream that is at its start, this rank's items from its item `own` on."""
+        return itertools.islice(stream, self.number(own), None, self.world_size)
+
+    def of(self, stretch: int) -> Shard:
+        """How what travels in that stretch is called: groups of items have numbers of their own in each rank."""
+        del stretch
+        return self
+
+
+@dataclass(frozen=True)
+class Chosen(Shard):
+    """Some of the source's items alone, called and seeded as in a run of all of them.
+
+    >>> chosen = Chosen(items=(3, 8))
+    >>> chosen.count(20), chosen.number(1), chosen.place(1, 20), "".join(chosen.part(iter("abcdefghij"), 0))
+    (2, 8, 8, 'di')
+    """
+
+    items: tuple[int, ...] = ()
+
+    def count(self, total: int) -> int:
+        """How many of them there are."""
+        return sum(item < total for item in self.items)
+
+    def number(self, own: int) -> int:
+        """The number in the source's order; behind them all, the number itself."""
+        return self.items[own] if own < len(self.items) else own
+
+    def place(self, own: int, total: int) -> int:
+        """Where the item lies in a source of `total` items."""
+        del total
+        return self.items[own]
+
+    def part(self, stream: Iterator[Any], own: int) -> Iterator[Any]:
+        """Of a stream that is at its start, the items from the one numbered `own` here on."""
+        wanted = set(self.items[own:])
+        last = max(wanted, default=-1)
+        return (value for at, value in enumerate(itertools.islice(stream, last + 1)) if at in wanted)
+
+    def of(self, stretch: int) -> Shard:
+        """Groups of them are numbered from 0 on."""
+        return WHOLE if stretch else self
 
 
 WHOLE = Shard()

@@ -7,14 +7,15 @@
 `table` draws a report for the terminal; it imports rich and is therefore imported by the command line alone.
 """
 
-from stagepipe.report.build import build
-from stagepipe.report.model import SCHEMA, Report, Verdict, from_json, to_json
+from stagepipe.report.build import build, dead_letter
+from stagepipe.report.model import SCHEMA, DeadLetter, Report, Verdict, from_json, to_json
 from stagepipe.report.record import PHASES, HopRecord, Progress, RuleChange, RunRecord, SlowItem, StageRecord
 from stagepipe.report.verdict import judge
 
 __all__ = [
     "PHASES",
     "SCHEMA",
+    "DeadLetter",
     "HopRecord",
     "Progress",
     "Report",
@@ -24,6 +25,7 @@ __all__ = [
     "StageRecord",
     "Verdict",
     "build",
+    "dead_letter",
     "from_json",
     "judge",
     "to_json",

@@ -34,7 +34,7 @@ def build(record: RunRecord) -> model.Report:
         hops=tuple(_hop(h) for h in record.hops),
         memory=model.Memory(record.arena_peak_bytes, record.arena_limit_bytes, record.copied_out_items),
         slowest=tuple(model.Slow(s.item, s.stage, s.run_ns, s.queue_ns) for s in record.slowest),
-        dead_letters=tuple(_dead_letter(d) for d in record.dead_letters),
+        dead_letters=tuple(dead_letter(d) for d in record.dead_letters),
         restarts=tuple(_restart(r) for r in record.restarts),
         verdict=judge(record),
         consumer=model.Consumer(
@@ -184,7 +184,8 @@ def _host(host: Mapping[str, Any], cpus: int) -> model.Host:
     )
 
 
-def _dead_letter(plain: Mapping[str, Any]) -> model.DeadLetter:
+def dead_letter(plain: Mapping[str, Any]) -> model.DeadLetter:
+    """A dead letter as the engine has it."""
     text = {name: str(plain.get(name, "")) for name in ("item", "stage", "error")}
     return model.DeadLetter(
         **text,

@@ -243,7 +243,10 @@ def _error(hop: Hop) -> str:
 def _events(report: Report) -> Iterator[RenderableType]:
     """What went wrong or took long, a few of each."""
     yield from _some("Restarts", [f"{r.stage} worker {r.worker}: {r.cause}, item {r.item}" for r in report.restarts])
-    letters = [f"item {d.item} at {d.stage} after {d.attempts:,} attempts: {d.error}" for d in report.dead_letters]
+    letters = [
+        f"item {d.item} at {d.stage} after {d.attempts:,} {'attempt' if d.attempts == 1 else 'attempts'}: {d.error}"
+        for d in report.dead_letters
+    ]
     yield from _some("Dead letters", letters)
     slow = [
         f"item {s.item} at {s.stage}: {format_ns(s.run_ns)}, {format_ns(s.queue_ns)} in the queue"

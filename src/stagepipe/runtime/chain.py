@@ -8,20 +8,33 @@ An item whose stage fails never goes on. It ends the run, or with `on_error: ski
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import compress
 from types import GeneratorType
 from typing import Any, Protocol
 
-from stagepipe.core import SKIP, Key, Skip
+from stagepipe.core import SKIP, Key
 from stagepipe.runtime.again import call_again, call_many_again
-from stagepipe.runtime.failures import CannotTravelError
+from stagepipe.runtime.failures import CannotTravelError, WorkerDiedError
 from stagepipe.runtime.stage import Stage, StageError
 
 Box = list[Any]
 Head = tuple[int, bytes]
 """What an item brings along: samples and meta."""
+
+Imposed = dict[tuple[str, Key], StageError | None]
+"""What is skipped and not tried: an earlier time it was, or (then with the error) it has killed too many workers."""
+
+
+def imposed_on(stages: Container[str], skips: Iterable[Sequence[Any]]) -> Imposed:
+    """Those of a seek's skips that are of these stages: (stage, key), or (stage, key, error, attempts)."""
+    imposed: Imposed = {}
+    for stage, key, *why in skips:
+        if stage in stages:
+            error = StageError(stage, tuple(key), WorkerDiedError(why[0]), why[1]) if why else None
+            imposed[stage, tuple(key)] = error
+    return imposed
 
 
 class Out(Protocol):
@@ -47,23 +60,22 @@ class Chain:
         """`stages` may be empty: then all goes straight to `out`."""
         self._stages, self._out = stages, out
         self._calls = [_call_of(stage) for stage in stages]
-        self._imposed: frozenset[Skip] = frozenset()
+        self._imposed: Imposed = {}
 
-    def impose(self, skips: Iterable[Iterable[Any]]) -> None:
-        """From here on these (stage, key) are skipped, and not tried: an earlier time they were."""
-        names = {stage.name for stage in self._stages}
-        self._imposed = frozenset(Skip(stage, tuple(key)) for stage, key in skips if stage in names)
+    def impose(self, skips: Iterable[Sequence[Any]]) -> None:
+        """From here on what `skips` names is skipped, and not tried; see `imposed_on`."""
+        self._imposed = imposed_on({stage.name for stage in self._stages}, skips)
 
     def push(self, key: Key, box: Box, samples: int, meta: bytes, at: int = 0) -> None:
         """Run an item through the stages from number `at` on."""
-        stages, imposed = self._stages, self._imposed
+        stages, calls, imposed = self._stages, self._calls, self._imposed
         while at < len(stages):
             stage = stages[at]
             if imposed and (stage.name, key) in imposed:
-                self._skip(stage, key, None, (samples, meta))
+                self._skip(stage, key, imposed[stage.name, key], (samples, meta))
                 return
             try:
-                result = self._calls[at](key, box)
+                result = calls[at](key, box)
             except StageError as error:
                 self._skip(stage, key, error, (samples, meta))
                 return
@@ -77,15 +89,12 @@ class Chain:
                 return
             box.append(result)
             del result
-        self._send(key, box, samples, meta)
-
-    def _send(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         try:
             self._out.item(key, box, samples, meta)
         except CannotTravelError as error:
-            if not self._stages or self._stages[-1].plan.on_error == "fail":
+            if not stages or stages[-1].plan.on_error == "fail":
                 raise
-            self._skip(self._stages[-1], key, self._stages[-1].failed(key, error), (samples, meta))
+            self._skip(stages[-1], key, stages[-1].failed(key, error), (samples, meta))
 
     def _skip(self, stage: Stage, key: Key, error: StageError | None, head: Head) -> None:
         """Let the others know that there is nothing in the item's place; or fail."""
@@ -102,7 +111,7 @@ class Chain:
             while True:
                 part = (*key, count)
                 if imposed and (stage.name, part) in imposed:
-                    self._skip(stage, part, None, (1, meta))
+                    self._skip(stage, part, imposed[stage.name, part], (1, meta))
                     count += 1
                     break
                 try:
@@ -154,7 +163,7 @@ class Chain:
         wanted = [(stage.name, key) not in imposed for key in keys]
         for key, head, is_wanted in zip(keys, heads, wanted, strict=True):
             if not is_wanted:
-                self._skip(stage, key, None, head)
+                self._skip(stage, key, imposed[stage.name, key], head)
         values[:] = compress(values, wanted)
         return list(compress(keys, wanted)), list(compress(heads, wanted))
 

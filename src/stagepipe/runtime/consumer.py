@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any
 
 from stagepipe.core import Cursor, RunError, Skip, TransportError
-from stagepipe.core.units import format_bytes
 from stagepipe.plan import SINK
+from stagepipe.runtime.fullness import full_error
 from stagepipe.runtime.gate import Meter
 from stagepipe.runtime.place import InOrder, Place, place_at
 from stagepipe.runtime.supervisor import Supervisor
@@ -32,6 +32,8 @@ _FLUSH_NS = 100_000_000
 _THIN = 512
 _LOOK_EVERY, _MANY = 4, 64
 """To look at what is held takes time for each lease: at many of them it is done every few items."""
+_SETTLE_S = 0.15
+"""Workers that hold something say how much every tenth of a second."""
 _FEW = 4
 """Leases that any caller may hold: the item in hand, and those of the last few that are not given back yet."""
 
@@ -80,7 +82,8 @@ class Consumer:
         self._outside_ns = self._left_ns = 0
         self.delivered: list[tuple[int, int]] = []
         self._every = 1
-        self._held_bytes = 0
+        self._held_bytes = self._full_at = 0
+        self._settled = False
         self.begun_ns = perf_counter_ns()
         self.ended_ns = 0
 
@@ -231,7 +234,7 @@ class Consumer:
         self._reorder = Reorder(cursor.item, cursor.last, any_order=as_it_comes, out=cursor.out)
         self._meta_of = {}
         self._end = None
-        self._meter.enter(self._generation, cursor.item, self._supervisor.windows[self._stretch])
+        self._meter.enter(self._generation, cursor.item, self._supervisor.windows.now[self._stretch])
         if seek.era != self._era:
             self._era = seek.era
             self._memory.begin(seek.era)
@@ -296,16 +299,16 @@ class Consumer:
             return
         if full is None:
             return
-        if supervisor.halve_windows():
+        if supervisor.windows.halve() or self.items > self._full_at:  # what was delivered since has made room
+            self._full_at, self._settled = self.items, False
             self._seek(epoch, self.committed)
             return
-        raise RunError(
-            f"stage {full.stage}, worker {full.worker}, item {full.item or '?'}: {full.error}, and only one item is "
-            f"under way; raise `memory` (now {format_bytes(self._plan.memory_bytes)}), or let the stage give less",
-            stage=full.stage,
-            worker=full.worker,
-            item=full.item,
-        )
+        if not self._settled:  # what was sent before may be on its way still, and all say what they hold
+            self._settled = True
+            sleep(_SETTLE_S)
+            return
+        self._hold(self._memory.held_bytes())
+        raise full_error(full, self._plan, supervisor.board, supervisor.workers.values())
 
     def close(self) -> None:
         """Give back what can be given back."""

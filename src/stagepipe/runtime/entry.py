@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import logging
 import os
 import pickle
@@ -19,13 +20,6 @@ from stagepipe.runtime.door import door_address
 from stagepipe.runtime.launch import STACKS_SIGNAL, Launch, read_launch
 from stagepipe.runtime.saying import speak_in_lines
 from stagepipe.runtime.worker import Worker
-
-
-def _end_if_late(life_fd: int) -> None:
-    """The supervisor may have died after it started us and before it could bind our life to its own."""
-    with contextlib.suppress(BlockingIOError):
-        if os.read(life_fd, 1) == b"":
-            os._exit(1)
 
 
 def _no_breakpoint(*_: object, **__: object) -> NoReturn:
@@ -45,7 +39,6 @@ def main() -> NoReturn:
     faulthandler.enable(last_words, all_threads=False)
     faulthandler.register(STACKS_SIGNAL, last_words, all_threads=True)
     launch: Launch = pickle.loads(pickled)
-    _end_if_late(launch.life_fd)
     logging.getLogger().setLevel(launch.log_level)
     if launch.config_dir is not None:
         add_import_path(launch.config_dir)
@@ -59,6 +52,8 @@ def main() -> NoReturn:
         # took 100 us out of the middle of a send, and the caches with it.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.current_thread().name = f"{plan.name}/{launch.worker}"
+    if "STAGEPIPE_CRASH_AT" in os.environ:  # a test's
+        importlib.import_module("stagepipe.runtime.crashing").arm(launch)
     control = Control(door_address(launch.door_fd), launch.number, launch.ear_fd)
     worker = Worker(launch, control)
     try:

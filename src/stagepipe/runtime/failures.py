@@ -9,7 +9,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stagepipe.core import StagepipeError, TransportError
+from stagepipe.core import RunError, StagepipeError, TransportError
+from stagepipe.runtime.messages import Failed
 
 _OURS: Final = str(Path(__file__).parents[1])
 _CALLERS: Final = ("runtime/stage.py", "core/targets.py", "stages/field.py")
@@ -81,6 +82,38 @@ def read_only_mend(error: BaseException, head: str) -> str:
     if not isinstance(error, ValueError) or not text_of(error).endswith(_READ_ONLY):
         return ""
     return f"; its input is shared with other processes and read-only: copy it, or set `mutable: true` on stage {head}"
+
+
+_OUR_THREAD: Final = "runtime/control.py"
+
+
+def stacks_of_users(text: str) -> str:
+    """What faulthandler wrote of a worker, without our own thread and the frames behind the user's."""
+    blocks = [block for block in text.strip().split("\n\n") if _OUR_THREAD not in block]
+    return "\n\n".join(_without_ours(block) for block in blocks)
+
+
+def _without_ours(block: str) -> str:
+    lines = block.splitlines()
+    frames = [at for at, line in enumerate(lines) if line.startswith("  File ")]
+    ours = next((at for at in frames if f'File "{_OURS}' in lines[at]), None)
+    return block if ours is None or ours == frames[0] else "\n".join(lines[:ours])
+
+
+def error_of(event: Failed) -> RunError:
+    """What a worker told of a failure, as the error that the run ends with."""
+    item = f", item {event.item}" if event.item else ""
+    return RunError(
+        f"stage {event.stage}, worker {event.worker}{item}: {event.error}",
+        stage=event.stage,
+        worker=event.worker,
+        item=event.item,
+        trace=event.trace,
+    )
+
+
+class WorkerDiedError(StagepipeError):
+    """An item killed every worker that tried it."""
 
 
 class CannotTravelError(TransportError):

@@ -5,12 +5,12 @@ In the source's process and inline.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from stagepipe.core import SKIP, Key
-from stagepipe.runtime.chain import Box, Chain, Out
+from stagepipe.runtime.chain import Box, Chain, Imposed, Out, imposed_on
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.stage import Stage, StageError
 
@@ -22,13 +22,12 @@ class Feed:
         """`reader` reads what the first of `stages` has built."""
         self._reader, self._out = reader, out
         self._stage, self._chain = stages[0], Chain(stages[1:], out)
-        self._imposed: frozenset[Key] = frozenset()
+        self._imposed: Imposed = {}
 
-    def enter(self, epoch: int, item: int, imposed: Iterable[Iterable[Any]] = ()) -> None:
+    def enter(self, epoch: int, item: int, imposed: Sequence[Sequence[Any]] = ()) -> None:
         """Go to item `item` of an epoch; what is `imposed` is skipped, see `Chain.impose`."""
-        skips = [(stage, tuple(key)) for stage, key in imposed]
-        self._imposed = frozenset(key for stage, key in skips if stage == self._stage.name)
-        self._chain.impose(skips)
+        self._imposed = imposed_on({self._stage.name}, imposed)
+        self._chain.impose(imposed)
         self._stage.seed_epoch()
         self._reader.seek(epoch, item)
 
@@ -36,8 +35,8 @@ class Feed:
         """Send item `at`, which is the next, on its way; False if there is none."""
         stage, key = self._stage, (at,)
         box: Box = []
-        if key in self._imposed:
-            self._skip(key, None)
+        if self._imposed and (stage.name, key) in self._imposed:
+            self._skip(key, self._imposed[stage.name, key])
             return True
         try:
             (stage.seed if self._reader.indexed else stage.at)(key)

@@ -12,11 +12,18 @@ from stagepipe.timing import Board
 from stagepipe.transport import Bell, Waiter
 
 _TICK_S = 0.005
-_MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.8
+"""Of `memory`, for what is under way; the rest is for what grows on its way."""
 _ROOMY_BYTES = 16 << 20
 """Where the window is automatic, small items may be many: as long as they take less than this, which the caches of
 today's processors nearly hold."""
+_GIVEN_BACK_NS = 100_000_000
+"""How long after a seek others may take to give back what they had of the generation before."""
 _LOOK_EVERY = 8
+_SURE = 8
+"""So many waits show what an item takes: in the first, what was consumed is not yet given back."""
+_CLEARLY = 2
+"""A window that nearly fits is no news: what was consumed and is not given back yet counts as well."""
 _SLOW_START = 4
 _FORGET = 0.98
 """How fast the memory of an item of the past is forgotten, a look: fifty looks leave a third of it."""
@@ -36,29 +43,31 @@ class Gate:
     def __init__(self, board: Board, stretch: Stretch, bells: tuple[Bell, Bell], tick: Callable[[], None]) -> None:
         """`bells` end a wait: the stretch's order point rings one, a seek or the end the other; `tick` runs before."""
         self._board, self._stretch, self._stages, self._tick = board, stretch.number, stretch.stages, tick
-        self._limit_bytes = stretch.memory_bytes * _MEMORY_SHARE
+        self._limit_bytes = stretch.memory_bytes * MEMORY_SHARE
         self._waiter = Waiter(None, select.EPOLLIN, *bells)
         self._generation = 0
         self.blocked_ns = 0
         self._window = self._roomy = self._consumed = self._live = self._room = self._grown = 0
+        self._waits_until_ns = 0
         self._held = self._largest = 0
-        self._item_bytes = 0.0
+        self._item_bytes, self._least, self._crowded = 0.0, float("inf"), 0
 
     def enter(self, generation: int, start: int, window: int, roomy_window: int) -> None:
         """Begin a generation at item `start`."""
         self._generation, self._consumed = generation, start
         self._window, self._roomy = window, roomy_window
+        self._live, self._waits_until_ns = int(self._limit_bytes) + 1, perf_counter_ns() + _GIVEN_BACK_NS
         # A slow start: what an item will take is known only when some have come through, now or in an epoch before.
         self._grown = self._room = min(max(_SLOW_START, self._grown), max(window, roomy_window))
 
     def admits(self, number: int) -> bool:
-        """Whether item `number` may enter now. One may always enter an empty stretch."""
+        """Whether item `number` may enter now. One may always enter an empty stretch, at once or soon after a seek."""
         full = number - self._consumed >= self._room
         if full or not number % _LOOK_EVERY or self._live + _LOOK_EVERY * self._item_bytes > self._limit_bytes:
             self._look(number)
         under_way = number - self._consumed
         if under_way <= 0:
-            return True
+            return self._live <= self._limit_bytes or perf_counter_ns() > self._waits_until_ns
         if under_way >= self._room:
             return False
         # What is under way may not have its memory yet: each will take what those before it took, or a look that comes
@@ -101,6 +110,7 @@ class Gate:
             self._board.publish_awaited(self._stretch, self._generation, max(wanted, self._consumed + 1))
             self._look(number)
             if not self.admits(number):
+                self._tell_if_crowded(number - self._consumed)
                 self._waiter.wait(_TICK_S)
                 self._tick()
                 self._look(number)
@@ -108,6 +118,16 @@ class Gate:
                 self._board.publish_awaited(self._stretch, self._generation, None)
                 return True
         return False
+
+    def _tell_if_crowded(self, under_way: int) -> None:
+        """It is memory that holds items back, and not the window, which would not fit: the supervisor will say so."""
+        if not 0 < under_way < min(self._room, self._window):
+            return
+        each = max((self._live - self._held) / under_way, self._largest)
+        self._least, self._crowded = min(self._least, each), self._crowded + 1
+        if self._crowded >= _SURE and self._window * self._least > _CLEARLY * self._limit_bytes:
+            fitting = max(int(self._limit_bytes / self._least), 1)
+            self._board.publish_crowded(self._stretch, int(self._least), fitting)
 
 
 class Meter:

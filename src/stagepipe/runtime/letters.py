@@ -12,8 +12,10 @@ from stagepipe.plan import Plan, Shard
 from stagepipe.runtime.failures import read_only_mend
 from stagepipe.runtime.groups import items_of
 from stagepipe.runtime.messages import DeadLetter
+from stagepipe.runtime.resources import WorkerPlace
 from stagepipe.runtime.said import unpack_said
 from stagepipe.runtime.stage import Stage, StageError, key_text
+from stagepipe.timing import Board, StageWord, Word
 
 _LEAST_ITEMS: Final = 100
 """Of fewer, a share says nothing before the end: one of three is no third."""
@@ -100,7 +102,7 @@ class Letters:
         """Forget the letters of items that are made again. `cursors` are by stretch; for `imposed` see `Seek`."""
         with self._lock:
             self._generation, self._epoch, self._cursors = generation, epoch, cursors
-            self._imposed = {Skip(stage, tuple(key)) for stage, key in imposed}
+            self._imposed = {Skip(stage, tuple(key)) for stage, key, *_ in imposed}
             self._letters = {
                 name: letter
                 for name, letter in self._letters.items()
@@ -115,7 +117,7 @@ class Letters:
         return cursor.last is None or key > cursor.last
 
     def all(self) -> tuple[dict[str, Any], ...]:
-        """All letters, as the report has them."""
+        """All letters, as the report has them, in the order of the source."""
         with self._lock:
             return tuple(
                 {
@@ -128,7 +130,7 @@ class Letters:
                     "source": self._source,
                     "trace": letter.trace,
                 }
-                for letter in self._letters.values()
+                for letter in sorted(self._letters.values(), key=lambda each: (each.epoch, each.source_items))
             )
 
     def beyond(self, *, at_end: bool = False) -> RunError | None:
@@ -142,9 +144,8 @@ class Letters:
             return None
         allowed = f"{limit * 100:.4g}%" if isinstance(limit, float) else limit
         message = (
-            f"{skipped:,} items were skipped because they failed, of {items_in:,} that the source has sent, and "
-            f"`max_skipped` is {allowed}; the last is stage {last.stage}, worker {last.worker}, item {last.item}: "
-            f"{last.error}"
+            f"items skipped for errors: {skipped:,}, of {items_in:,} from the source, and `max_skipped` is {allowed}; "
+            f"the last is stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
         )
         return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=last.trace)
 
@@ -153,6 +154,17 @@ class Letters:
         deadline = monotonic() + _ARRIVAL_S
         while self._heard < self._sent() and monotonic() < deadline:
             sleep(_LOOK_S)
+        self._heard = self._sent()  # what was on its way when its worker was killed never comes
         error = self.beyond(at_end=True)
         if error is not None:
             raise error
+
+
+def counters(board: Board, places: Sequence[WorkerPlace]) -> tuple[Callable[[], int], Callable[[], int]]:
+    """What `Letters` asks of a run with workers: how many items the source has sent, and how many letters there are."""
+
+    def letters() -> int:
+        regions = [board.region(place.number) for place in places]
+        return sum(region.stage(at)[StageWord.LETTERS] for region in regions for at in range(region.stages))
+
+    return lambda: board.region(0)[Word.SENT], letters

@@ -95,7 +95,7 @@ class LineReader:
         try:
             found = [Line(self._stage, self._worker, decode_record(record))] if mark else []
         except msgspec.DecodeError:
-            return [self._line(text)]
+            return [self._line(text.replace(RECORD_MARK, ""))]
         return found if mark and not printed else [self._line(printed), *found]
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:

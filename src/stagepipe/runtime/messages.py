@@ -69,7 +69,7 @@ class DeadLetter(msgspec.Struct, tag="dead letter", frozen=True):
 
 
 class Full(msgspec.Struct, tag="full", frozen=True):
-    """An item did not fit the worker's arena."""
+    """An item did not fit the worker's arena. `held_bytes` is what the worker had leased or on loan itself."""
 
     process: int
     stage: str
@@ -77,6 +77,7 @@ class Full(msgspec.Struct, tag="full", frozen=True):
     item: str
     generation: int
     error: str
+    held_bytes: int = 0
 
 
 class Told(msgspec.Struct, tag="told", frozen=True):

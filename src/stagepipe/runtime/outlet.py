@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stagepipe.core import ArenaFullError, Key, TransportError
+from stagepipe.core import ArenaFullError, Key, TransportError, cursor_from_plain
 from stagepipe.runtime.chain import Box, Head
 from stagepipe.runtime.failures import CannotTravelError
+from stagepipe.runtime.messages import Seek
 from stagepipe.runtime.stage import Stage, StageError
 from stagepipe.timing import Region
 from stagepipe.transport import Kind, Received, Sender
@@ -23,13 +24,23 @@ class TurnedError(Exception):
 class HopOut:
     """A chain's results onto the hop."""
 
-    def __init__(self, sender: Sender, post: Post | None = None) -> None:
-        """`generation` is set by the role that enters one. `post` is told of the items that failed."""
-        self._sender, self._post = sender, post
+    def __init__(self, sender: Sender, feeds: int, post: Post | None = None) -> None:
+        """`feeds` is the stretch that the hop is in. `post` is told of the items that failed."""
+        self._sender, self._feeds, self._post = sender, feeds, post
         self.generation = 0
+        self._last: Key = ()
+
+    def enter(self, seek: Seek) -> None:
+        """Begin a generation. Of an item that is partly out, the parts that are out leave only their places."""
+        self.generation = seek.generation
+        cursor = cursor_from_plain(seek.cursors[self._feeds])
+        self._last = cursor.last or () if cursor is not None else ()
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item. Raises CannotTravelError for one that cannot be pickled."""
+        if key <= self._last and len(key) > 1:
+            self.dropped(key, samples, meta)
+            return
         try:
             sent = self._sender.send(box, self.generation, key, samples, meta)
         except (ArenaFullError, TransportError):

@@ -34,7 +34,7 @@ class ProbedOut(HopOut):
 
     def __init__(self, sender: Sender, probe: Probe) -> None:
         """`probe` looks; `sender` sends as ever."""
-        super().__init__(sender)
+        super().__init__(sender, feeds=0)  # it begins at the start: nothing is partly out
         self._probe = probe
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:

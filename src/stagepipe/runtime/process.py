@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 
 from stagepipe.core.units import format_bytes
+from stagepipe.runtime.failures import stacks_of_users
 from stagepipe.runtime.launch import STACKS_SIGNAL, Launch, write_launch
 from stagepipe.runtime.life import die_together
 from stagepipe.runtime.output import Output
@@ -68,9 +69,10 @@ class WorkerProcess:
 
     def _spawn(self, launch: Launch, output_fd: int) -> subprocess.Popen[bytes]:
         launch_fd = write_launch(launch)
+        own_fds = (launch_fd, self._crash_fd, launch.life_fd)
         try:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "stagepipe.worker", str(launch_fd), str(self._crash_fd)],
+                [sys.executable, "-P", "-m", "stagepipe.worker", *map(str, own_fds)],
                 pass_fds=sorted({launch_fd, self._crash_fd, *launch.fds}),
                 env=_environment(launch),
                 stdin=subprocess.DEVNULL,
@@ -104,7 +106,7 @@ class WorkerProcess:
     def _killed(self, number: int, *, out_of_memory: bool) -> str:
         name = _NAMES.get(number, f"signal {number}")
         if number == signal.SIGKILL:
-            had = f"; it had {format_bytes(self.rss_bytes)} of memory when last looked at" if self.rss_bytes else ""
+            had = self._had()
             if out_of_memory:
                 return f"was killed by the kernel because memory ran out ({name}){had}"
             return f"was killed by {name}: by somebody, or by the kernel because memory ran out{had}"
@@ -113,7 +115,15 @@ class WorkerProcess:
                 f"was killed by {name}: a fault in native code, or a write into its read-only input "
                 "(if so, set `mutable: true` on the stage)"
             )
+        if number == signal.SIGBUS:
+            return (
+                f"was killed by {name}: memory ran out when a page of shared memory was touched, or a file that it had "
+                f"mapped was cut off{self._had()}"
+            )
         return f"was killed by {name}"
+
+    def _had(self) -> str:
+        return f"; it had {format_bytes(self.rss_bytes)} of memory when last looked at" if self.rss_bytes else ""
 
     @property
     def faulted(self) -> bool:
@@ -145,7 +155,7 @@ class WorkerProcess:
             last, size = size, os.fstat(self._crash_fd).st_size
             if size == last > before:
                 break
-        return os.pread(self._crash_fd, min(size - before, 1 << 16), before).decode(errors="replace").strip()
+        return stacks_of_users(os.pread(self._crash_fd, min(size - before, 1 << 16), before).decode(errors="replace"))
 
     def kill_hung(self, why: str) -> None:
         """Keep its stacks among its last words, then end it; what follows is as for any death."""

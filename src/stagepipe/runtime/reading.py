@@ -9,6 +9,11 @@ from typing import Any
 from stagepipe.core import UsageError
 from stagepipe.plan import WHOLE, Shard
 
+READ_ONCE = (
+    "the source is an iterator, which can be read only once; pass a function that returns a new one, or an object with "
+    "__len__ and __getitem__"
+)
+
 
 class SourceReader:
     """What the source role and `--inline` read from. `total` is the number of items of an epoch, where it is known.
@@ -23,7 +28,8 @@ class SourceReader:
         """`source` is indexed (`__len__`, `__getitem__`), iterable, or a function that returns an iterable."""
         self._source, self._seed, self._limit, self._shard = source, seed, limit, shard
         self.indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
-        self._once = isinstance(source, Iterator)
+        self.once = isinstance(source, Iterator)
+        """Whether it can be read only once: never for a second epoch, and not by a successor."""
         self._used = False
         self._iterator: Iterator[Any] = iter(())
         self._places = range(0)
@@ -50,12 +56,8 @@ class SourceReader:
             self._whole_now = self._whole()
             self._places = range(item, self._shard.count(self._whole_now))
             return
-        if self._once and self._used:
-            message = (
-                "the source is an iterator, which can be read only once; pass a function that returns a new one, "
-                "or an object with __len__ and __getitem__"
-            )
-            raise UsageError(message)
+        if self.once and self._used:
+            raise UsageError(READ_ONCE)
         self._used = True
         stream: Iterable[Any] = self._source() if callable(self._source) else self._source
         self._iterator = self._own(itertools.islice(iter(stream), self._limit), item)
@@ -71,7 +73,7 @@ class SourceReader:
             raise UsageError(message)
         if shard.even == "drop" and shard.world_size > 1:
             return _full_rounds(stream, shard, item)
-        return itertools.islice(stream, shard.number(item), None, shard.world_size)
+        return shard.part(stream, item)
 
     def read(self, box: list[Any]) -> bool:
         """Put the next item into `box`; False at the epoch's end. If that fails, an indexed source stays there."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from stagepipe.core import Key, RunError
+from stagepipe.core import Cursor, Key, RunError
 from stagepipe.core.cgroup import out_of_memory_kills
 from stagepipe.plan import Plan
 from stagepipe.runtime.eras import Eras
+from stagepipe.runtime.failures import stacks_of_users
 from stagepipe.runtime.mending import Death, Fail, Mending, Restart
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.resources import Resources, WorkerPlace
@@ -41,7 +43,7 @@ class Recovery:
         self._memory_kills = out_of_memory_kills() or 0
         self.restarts: list[Restarted] = []
         self._due: list[tuple[int, WorkerPlace, int]] = []
-        self._poison: set[tuple[int, str, Key]] = set()
+        self._poison: dict[tuple[int, str, Key], tuple[str, int]] = {}
         self._alone: set[tuple[int, str, int, int]] = set()
 
     def died(self, worker: WorkerProcess, epoch: int) -> RunError | None:
@@ -65,7 +67,7 @@ class Recovery:
         key = region.key
         last = region[Word.AT_LAST]
         item = ".".join(map(str, (self._plan.shard.number(key[0]), *key[1:]))) if key else ""
-        ready = region[Word.READY_NS] if worker.ready else 0
+        was_ready = worker.ready or region[Word.STATE] != State.STARTING  # what it said last may not have arrived
         return Death(
             stage=place.plan.stages[min(region[Word.AT_STAGE], len(place.plan.stages) - 1) if key else 0],
             worker=place.worker,
@@ -76,10 +78,10 @@ class Recovery:
             epoch=epoch,
             key=key,
             item=item,
-            items=last - key[0] if key and last > key[0] + 1 else 1,
-            lived_ns=now - max(ready, worker.ready_ns) if worker.ready else None,
+            items=max(last - key[0], 2) if key and last else 1,
+            lived_ns=now - (worker.ready_ns or now) if was_ready else None,
             fault=worker.faulted,
-            trace=worker.last_words(),
+            trace=stacks_of_users(worker.last_words()),
         )
 
     def _out_of_memory(self) -> bool:
@@ -97,7 +99,9 @@ class Recovery:
 
     def _note(self, death: Death, verdict: Restart) -> None:
         if verdict.poison:
-            self._poison.add((death.epoch, death.stage.name, death.key))
+            workers = "its worker" if verdict.poison == 1 else f"{verdict.poison} workers"
+            why = f"it has killed {workers}, the last of which {death.cause}"
+            self._poison[death.epoch, death.stage.name, death.key] = why, verdict.poison
         if verdict.alone:
             first = death.key[0]
             self._alone.add((death.epoch, death.stage.name, first, first + death.items - 1))
@@ -112,9 +116,14 @@ class Recovery:
 
     # ------------------------------------------------------------------ what the next seek imposes
 
-    def imposed(self, epoch: int) -> list[tuple[str, Key]]:
-        """The items that are not tried any more in this epoch."""
-        return sorted((stage, key) for at, stage, key in self._poison if at == epoch)
+    def imposed(self, epoch: int, cursors: Iterable[Cursor]) -> list[list[object]]:
+        """What is not tried in this epoch: what has killed too many, and the skips that belong to the cursors."""
+        skips = {(stage, key) for cursor in cursors for stage, key in cursor.skips}
+        imposed: list[list[object]] = [[stage, list(key)] for stage, key in sorted(skips)]
+        for (at, stage, key), why in sorted(self._poison.items()):
+            if at == epoch:
+                imposed.append([stage, list(key), *why])
+        return imposed
 
     def alone(self, epoch: int) -> list[tuple[str, int, int]]:
         """The items that are tried one by one: stage, first and last item."""

@@ -48,8 +48,8 @@ class SourceRole:
 
     def enter(self, seek: Seek) -> None:
         """Begin at the source's place in the cursor."""
+        self._out.enter(seek)
         cursor = cursor_from_plain(seek.cursors[0]) or Cursor()
-        self._out.generation = seek.generation
         self._at, self._ended = cursor.item, False
         self._gate.enter(seek.generation, cursor.item, seek.windows[0], seek.roomy_windows[0])
         region = self._around.region
@@ -85,13 +85,16 @@ class StageRole:
     def __init__(self, stages: list[Stage], out: HopOut, receiver: Receiver, around: Surroundings) -> None:
         """All of `stages` run on each item, one after the other."""
         self._chain, self._out, self._receiver, self._around = Chain(stages, out), out, receiver, around
-        self._batch = stages[0].plan.batch
+        self._batch, self._name = stages[0].plan.batch, stages[0].name
+        self._alone: list[tuple[int, int]] = []
         self._generation = 0
 
     def enter(self, seek: Seek) -> None:
         """Nothing is remembered from one item to the next."""
-        self._generation = self._out.generation = seek.generation
+        self._generation = seek.generation
+        self._out.enter(seek)
         self._chain.impose(seek.imposed)
+        self._alone = [(first, last) for stage, first, last in seek.alone if stage == self._name]
 
     def step(self) -> None:
         """One packet, or up to `batch.size` of them."""
@@ -104,12 +107,19 @@ class StageRole:
             self._step_many(packet, self._batch)
         else:
             box, packet.value = [packet.value], None
-            self._around.region[Word.AT_ITEM] = packet.key[0] + 1
-            self._chain.push(packet.key, box, packet.samples, packet.meta)
-            self._around.region[Word.AT_ITEM] = 0
+            key, region = packet.key, self._around.region
+            if len(key) == 1:
+                region[Word.AT_ITEM] = key[0] + 1
+                self._chain.push(key, box, packet.samples, packet.meta)
+                region[Word.AT_ITEM] = 0
+            else:
+                region.at(key)
+                self._chain.push(key, box, packet.samples, packet.meta)
+                region.at(())
 
     def _step_many(self, first: Received, batch: BatchSpec) -> None:
         packets, deadline = [first], perf_counter_ns() + batch.max_wait_ns
+        packet: Received | None = None
         while len(packets) < batch.size:
             left_ns = deadline - perf_counter_ns()
             packet = self._receiver.receive(self._generation, max(left_ns, 0) / 1e9)
@@ -127,9 +137,16 @@ class StageRole:
         packets.clear()
         first.value = None
         del packet
-        self._around.region[Word.AT_ITEM] = keys[0][0] + 1
-        self._chain.push_many(keys, values, heads)
-        self._around.region[Word.AT_ITEM] = 0
+        region = self._around.region
+        if any(first <= key[0] <= last for key in keys for first, last in self._alone):
+            values.reverse()
+            for key, head in zip(keys, heads, strict=True):
+                region.at(key)
+                self._chain.push_many([key], [values.pop()], [head])
+        else:
+            region.at_many(keys)
+            self._chain.push_many(keys, values, heads)
+        region.at(())
 
 
 class Output(NamedTuple):
@@ -160,7 +177,8 @@ class OrderRole:
         """Begin at this order point's part of the cursor."""
         cursor = cursor_from_plain(seek.cursors[self._reads]) or Cursor()
         following = cursor_from_plain(seek.cursors[self._reads + 1]) or Cursor()
-        self._generation = self._out.generation = seek.generation
+        self._generation = seek.generation
+        self._out.enter(seek)
         self._chain.impose(seek.imposed)
         self._begin(cursor, following.item)
         feeds = self._reads + 1
@@ -224,10 +242,11 @@ class OrderRole:
             skips |= self._hear(packet.meta).skips
         if packet.kind == Kind.SKIP:
             skips |= {self._skip_of(packet)}
-        self._place = self._place._replace(item=packet.key[0], last=packet.key, skips=skips)
+        item = packet.key[0]
+        self._place = Cursor(self._place.upstream, item, packet.key, 0, skips)
         if packet.kind != Kind.ITEM:
             return
-        said, item = self._said, packet.key[0]
+        said = self._said
         begin, self._to = (item, item + 1) if said is None else (said.begin, said.end)
         self._from = begin if self._from is None else self._from
         if self._add(packet.key, box, packet.samples):

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
-from time import monotonic, perf_counter_ns, sleep
+from functools import singledispatchmethod
+from time import perf_counter_ns, sleep
 
 import zmq
 
-from stagepipe.core import Cursor, ReadOnceError, RunError, cursor_to_plain
+from stagepipe.core import Cursor, ReadOnceError, RunError, by_stretch, cursor_to_plain
 from stagepipe.plan import Plan
+from stagepipe.runtime.channel import Channel
 from stagepipe.runtime.crew import Crew
-from stagepipe.runtime.door import Door
+from stagepipe.runtime.failures import error_of
+from stagepipe.runtime.fullness import Windows
 from stagepipe.runtime.learning import Learner
-from stagepipe.runtime.letters import Letters
+from stagepipe.runtime.letters import Letters, counters
 from stagepipe.runtime.lines import Show, show_lines
 from stagepipe.runtime.messages import (
-    Command,
     DeadLetter,
+    Event,
     Failed,
     Full,
     Leases,
@@ -31,7 +33,6 @@ from stagepipe.runtime.messages import (
     Seek,
     Stop,
     Told,
-    decode_event,
     encode,
 )
 from stagepipe.runtime.output import Output
@@ -40,7 +41,6 @@ from stagepipe.runtime.recovery import Recovery
 from stagepipe.runtime.resources import Resources, WorkerPlace
 from stagepipe.runtime.watch import Watch
 from stagepipe.runtime.yields import items_after
-from stagepipe.timing import StageWord, Word
 from stagepipe.transport import Bell
 
 _TICK_MS = 500
@@ -63,11 +63,9 @@ class Supervisor:
         self.full: Full | None = None
         self.told: dict[int, list[Told]] = {}  # of a probe run, by process
         self.ready: dict[int, Ready] = {}
-        self.windows = [stretch.window for stretch in plan.stretches]
-        self.roomy_windows = [stretch.roomy_window for stretch in plan.stretches]
+        self.windows = Windows(plan)
         self.generation = self._epoch = 0
         self._stopping = self._finishing = False
-        self._outbox: deque[tuple[int, bytes]] = deque()
         self._seek: Seek | None = None
         self._lock = threading.Lock()
         self._poller = zmq.Poller()
@@ -79,16 +77,16 @@ class Supervisor:
             self._owned.callback(self.resources.close)
             self.board = self.resources.board()
             self.learner = Learner(plan, self.board, self.resources.groups)
-            self.letters = Letters(plan, self._items_in, self._letters_sent)
+            self.letters = Letters(plan, *counters(self.board, self.resources.places))
             self.recovery = Recovery(plan, self.resources, self.board)
-            self._door = Door(self._owned)
+            self._channel = Channel(self._owned)
             output = Output(show)
             self._owned.callback(output.close)
             self._crew = Crew(plan, self.resources, output)
-            self._watcher = Watch(plan, self.board, self.workers, self._make_again)
+            self._watcher = Watch(plan, self.board, self.workers)
             self._owned.callback(self._crew.close)
             for place in self.resources.places:
-                self._crew.start(place, self._door.fd)
+                self._crew.start(place, self._channel.door_fd)
         except BaseException:
             if hasattr(self, "_crew"):
                 end(self.workers.values(), asked=False)
@@ -114,13 +112,7 @@ class Supervisor:
 
         `anew`: it does not follow on the natural end of an epoch.
         """
-        last = len(self.plan.stretches) - 1
-        cursors: list[Cursor] = []
-        at: Cursor | None = cursor
-        for _ in range(last + 1):
-            here = at or Cursor()
-            cursors.insert(0, here)
-            at = here.upstream
+        cursors = by_stretch(cursor, len(self.plan.stretches))
         with self._lock:
             self.generation += 1
             self.full, self.recovery.broken, self._epoch = None, False, epoch
@@ -130,10 +122,10 @@ class Supervisor:
                 self.generation,
                 epoch,
                 [cursor_to_plain(each) or [] for each in cursors],
-                list(self.windows),
-                list(self.roomy_windows),
+                self.windows.now,
+                self.windows.roomy,
                 self.recovery.eras.number,
-                self._imposed(epoch, cursors),
+                self.recovery.imposed(epoch, cursors),
                 self.recovery.alone(epoch),
                 anew,
             )
@@ -145,21 +137,10 @@ class Supervisor:
                 if worker.ready and known:
                     self.resources.ears[number].ring()  # two threads fewer than by the control channel
                 elif worker.ready:
-                    self._outbox.append((number, data))
+                    self._channel.leave(number, data)
         if not known:
             self._wake.ring()
         return self._seek
-
-    def _imposed(self, epoch: int, cursors: list[Cursor]) -> list[list[object]]:
-        skips = {(stage, key) for cursor in cursors for stage, key in cursor.skips}
-        return [[stage, list(key)] for stage, key in sorted(skips.union(self.recovery.imposed(epoch)))]
-
-    def _items_in(self) -> int:
-        return self.board.region(0)[Word.SENT]
-
-    def _letters_sent(self) -> int:
-        regions = [self.board.region(place.number) for place in self.resources.places]
-        return sum(region.stage(at)[StageWord.LETTERS] for region in regions for at in range(region.stages))
 
     @property
     def interrupted(self) -> bool:
@@ -170,14 +151,6 @@ class Supervisor:
         """The caller's process has entered an era, with these leases on older blocks."""
         with self._lock:
             self.recovery.entered(process, era, leases)
-
-    def halve_windows(self) -> bool:
-        """Admit half as many items at a time; False if it is one already."""
-        if max(self.windows + self.roomy_windows) == 1:
-            return False
-        self.windows = [max(1, window // 2) for window in self.windows]
-        self.roomy_windows = list(self.windows)
-        return True
 
     def cut_off(self, error: RunError) -> None:
         """End the epoch under way with `error`, which whoever iterates then sees. From any thread."""
@@ -193,11 +166,8 @@ class Supervisor:
             if self.failure is not None:
                 raise self.failure
             sleep(_TICK_MS / 20_000)
-        stages = [
-            each
-            for number in sorted({p.group: p.number for p in self.resources.places}.values())
-            for each in self.ready[number].yields
-        ]
+        firsts = sorted({place.group: place.number for place in self.resources.places}.values())
+        stages = [each for number in firsts for each in self.ready[number].yields]
         return items_after(self.ready[0].total, stages[1:])
 
     def starting(self) -> tuple[str, ...]:
@@ -207,7 +177,7 @@ class Supervisor:
     # ------------------------------------------------------------------ the thread
 
     def _serve(self) -> None:
-        self._poller.register(self._door.socket, zmq.POLLIN)
+        self._poller.register(self._channel.socket, zmq.POLLIN)
         self._poller.register(self._wake.fd, zmq.POLLIN)
         for worker in self.workers.values():
             self._watch(worker)
@@ -215,49 +185,69 @@ class Supervisor:
             wait_s = self.recovery.wait_s(min(self.learner.wait_s, self._watcher.wait_s))
             ready = dict(self._poller.poll(int(1000 * wait_s)))
             self.learner.look()
-            self._watcher.look()
+            stuck = self._watcher.look()
+            if stuck:
+                self._make_again(stuck)
             if self._wake.fd in ready:
                 self._wake.hush()
-            while self._door.socket.poll(0):
-                self._hear(*self._door.socket.recv_multipart())
+            for event in self._channel.events():
+                self._hear(event)
             for pidfd in ready.keys() & self._by_pidfd.keys():
                 self._died(pidfd)
             for place, died_ns in self.recovery.due():
                 self._restart(place, died_ns)
-            self._send_outbox()
+            self._channel.send()
 
     def _watch(self, worker: WorkerProcess) -> None:
         self._by_pidfd[worker.pidfd] = worker
         self._poller.register(worker.pidfd, zmq.POLLIN)
 
-    def _hear(self, sender: bytes, data: bytes) -> None:
-        event = decode_event(data)
-        if isinstance(event, Ready):
-            with self._lock:
-                worker = self.workers[event.process]
-                worker.ready, worker.ready_ns = True, perf_counter_ns()
-                self.ready[event.process] = event
-                if self._seek is not None:
-                    self._outbox.append((event.process, encode(self._seek)))
-        elif isinstance(event, Failed):
-            with self._lock:
-                if event.generation in {0, self.generation}:
-                    self._fail(_error(event), event.generation)
-        elif isinstance(event, DeadLetter):
-            self.letters.take(event)
-            beyond = self.letters.beyond()
-            if beyond is not None:
-                self.cut_off(beyond)
-        elif isinstance(event, Told):
-            self.told.setdefault(event.process, []).append(event)
-        elif isinstance(event, Leases):
-            self.entered(event.process, event.era, event.leases)
-        elif isinstance(event, ReadOnce):
-            self.cut_off(ReadOnceError())
-        elif event.generation == self.generation:
+    @singledispatchmethod
+    def _hear(self, event: Event) -> None:
+        """What a worker says."""
+        raise NotImplementedError(event)
+
+    @_hear.register
+    def _(self, event: Ready) -> None:
+        with self._lock:
+            worker = self.workers[event.process]
+            worker.ready, worker.ready_ns = True, perf_counter_ns()
+            self.ready[event.process] = event
+            if self._stopping:
+                self._channel.leave(event.process, encode(Stop()))
+            elif self._seek is not None:
+                self._channel.leave(event.process, encode(self._seek))
+
+    @_hear.register
+    def _(self, event: Failed) -> None:
+        with self._lock:
+            if event.generation in {0, self.generation}:
+                self._fail(error_of(event), event.generation)
+
+    @_hear.register
+    def _(self, event: DeadLetter) -> None:
+        self.letters.take(event)
+        beyond = self.letters.beyond()
+        if beyond is not None:
+            self.cut_off(beyond)
+
+    @_hear.register
+    def _(self, event: Full) -> None:
+        if event.generation == self.generation:
             self.full = event
             self.bell.ring()
-        del sender
+
+    @_hear.register
+    def _(self, event: Told) -> None:
+        self.told.setdefault(event.process, []).append(event)
+
+    @_hear.register
+    def _(self, event: Leases) -> None:
+        self.entered(event.process, event.era, event.leases)
+
+    @_hear.register
+    def _(self, _: ReadOnce) -> None:
+        self.cut_off(ReadOnceError())
 
     def _died(self, pidfd: int) -> None:
         worker = self._by_pidfd.pop(pidfd)
@@ -265,9 +255,8 @@ class Supervisor:
         if self._stopping:
             return
         worker.wait(_GRACE_S)
-        deadline = monotonic() + _LAST_WORDS_S
-        while self._door.socket.poll(max(int(1000 * (deadline - monotonic())), 0)):  # what it said before comes first
-            self._hear(*self._door.socket.recv_multipart())
+        for event in self._channel.events(_LAST_WORDS_S):  # what it said before comes first
+            self._hear(event)
         with self._lock:
             error = None if self.failure is not None else self.recovery.died(worker, self._epoch)
             if error is not None:
@@ -280,7 +269,7 @@ class Supervisor:
             if self._stopping or self.failure is not None:
                 return
             try:
-                self._watch(self._crew.start(place, self._door.fd, self.recovery.eras.number, died_ns))
+                self._watch(self._crew.start(place, self._channel.door_fd, self.recovery.eras.number, died_ns))
             except OSError as error:
                 message = f"stage {place.plan.name}, worker {place.worker} died and cannot be started again: {error}"
                 self._fail(RunError(message, stage=place.plan.name, worker=place.worker), 0)
@@ -298,12 +287,6 @@ class Supervisor:
             self.failure, self._failed_generation = self.failure or error, generation
         self.bell.ring()
 
-    def _send_outbox(self) -> None:
-        while self._outbox:
-            number, data = self._outbox.popleft()
-            with contextlib.suppress(zmq.Again):
-                self._door.socket.send_multipart((str(number).encode(), data), zmq.NOBLOCK)
-
     # ------------------------------------------------------------------ the end
 
     def stop(self) -> list[str]:
@@ -312,31 +295,17 @@ class Supervisor:
             if self._stopping:
                 return []
             self._stopping = True
-        self._post(Stop())
+        for number in self.workers:
+            self._channel.leave(number, encode(Stop()))
+        self._wake.ring()
         late = end(self.workers.values(), asked=True)
         self._finishing = True
         self._wake.ring()
         self._thread.join(timeout=_KILL_S)
         return late
 
-    def _post(self, command: Command) -> None:
-        data = encode(command)
-        self._outbox.extend((number, data) for number in self.workers)
-        self._wake.ring()
-
     def close(self) -> list[str]:
         """End what still runs and give everything back."""
         late = self.stop()
         self._owned.close()
         return late
-
-
-def _error(event: Failed) -> RunError:
-    item = f", item {event.item}" if event.item else ""
-    return RunError(
-        f"stage {event.stage}, worker {event.worker}{item}: {event.error}",
-        stage=event.stage,
-        worker=event.worker,
-        item=event.item,
-        trace=event.trace,
-    )

@@ -8,16 +8,17 @@ process is stopped itself, because of one look to the next only so much counts a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from time import monotonic_ns, perf_counter_ns
 
 from stagepipe.core import Key
 from stagepipe.core.units import format_ns
 from stagepipe.plan import Plan, StagePlan
+from stagepipe.runtime.crowding import Crowding
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.stalls import Doing, diagnosis, nobody_works
-from stagepipe.timing import Board, Region, StageWord, Word
+from stagepipe.timing import Board, Region, StageWord, State, Word
 
 _LOOK_NS = 500_000_000
 _SOONEST_NS = 10_000_000
@@ -45,13 +46,12 @@ class _Age:
 class Watch:
     """Looks at all workers now and then. On the supervisor's thread."""
 
-    def __init__(
-        self, plan: Plan, board: Board, workers: Mapping[int, WorkerProcess], make_again: Callable[[str], None]
-    ) -> None:
-        """`make_again` is called with a diagnosis when nobody works and nothing moves."""
-        self._plan, self._board, self._workers, self._make_again = plan, board, workers, make_again
+    def __init__(self, plan: Plan, board: Board, workers: Mapping[int, WorkerProcess]) -> None:
+        """`workers` is the crew's own mapping: a successor takes the place of the one before it."""
+        self._plan, self._board, self._workers = plan, board, workers
         timeouts = [stage.timeout_ns for process in plan.processes for stage in process.stages if stage.timeout_ns]
         self._every_ns = max(min([_LOOK_NS, *(timeout // 8 for timeout in timeouts)]), _SOONEST_NS)
+        self._crowding = Crowding(plan, board)
         self._looked_ns = monotonic_ns()
         self._memory_ns = self._still_ns = 0
         self._moved = -1
@@ -64,12 +64,12 @@ class Watch:
         """How long until the next look."""
         return max(self._every_ns - (monotonic_ns() - self._looked_ns), 0) / 1e9
 
-    def look(self) -> None:
-        """Look, if it is time to."""
+    def look(self) -> str:
+        """Look, if it is time to. The diagnosis, when nobody works and nothing has moved for long; else nothing."""
         now = monotonic_ns()
         passed_ns = now - self._looked_ns
         if passed_ns < self._every_ns:
-            return
+            return ""
         self._looked_ns = now
         counted_ns = min(passed_ns, 2 * self._every_ns)
         for number, worker in self._workers.items():
@@ -79,20 +79,23 @@ class Watch:
             self._memory_ns = now
             for worker in self._workers.values():
                 worker.sample_memory()
-        self._look_for_a_stall(counted_ns)
+            self._crowding.look()
+        return self._look_for_a_stall(counted_ns)
 
     # ------------------------------------------------------------------ one worker
 
     def _look_at(self, number: int, worker: WorkerProcess, passed_ns: int) -> None:
         before = self._ages.get(number, _Age())
-        if not worker.ready:
+        # What it said may not have arrived: a stage that holds the interpreter's lock lets no other thread say it.
+        region = self._board.region(number)
+        if not worker.ready and region[Word.STATE] == State.STARTING:
             age = replace(_Age(), starting_ns=before.starting_ns + passed_ns)
             limit_ns = max(stage.start_timeout_ns for stage in worker.place.plan.stages)
             if age.starting_ns > limit_ns and not worker.stopped:
                 limit = format_ns(limit_ns)
                 worker.kill_hung(f"was not ready {limit} after its start (`start_timeout`), and was killed")
         else:
-            age = self._age(self._board.region(number), worker, before, passed_ns)
+            age = self._age(region, worker, before, passed_ns)
             stage = _stage_of(worker, age)
             if stage.timeout_ns and age.ns > stage.timeout_ns:
                 limit = format_ns(stage.timeout_ns)
@@ -107,21 +110,22 @@ class Watch:
 
     # ------------------------------------------------------------------ all of them
 
-    def _look_for_a_stall(self, passed_ns: int) -> None:
+    def _look_for_a_stall(self, passed_ns: int) -> str:
         moved, sink = self._movement(), self._board.region(len(self._workers))
         if moved != self._moved or perf_counter_ns() - sink[Word.TICK_NS] > _WAITING_NS:
             self._moved, self._still_ns, self._told_ns, self._stuck_ns = moved, 0, _STALL_NS, _STUCK_NS
-            return
+            return ""
         self._still_ns += passed_ns
         if self._still_ns < min(self._told_ns, self._stuck_ns):
-            return
+            return ""
         doing = [self._doing(number, worker) for number, worker in sorted(self._workers.items())]
         if self._still_ns >= self._told_ns:
             self._told_ns *= 2
             _log.warning("%s", diagnosis(doing, self._still_ns))
         if self._still_ns >= self._stuck_ns and nobody_works(doing):
             self._stuck_ns += _STUCK_NS
-            self._make_again(diagnosis(doing, self._still_ns))
+            return diagnosis(doing, self._still_ns)
+        return ""
 
     def _movement(self) -> int:
         """A number that changes whenever an item moves."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.core import ArenaFullError, current
+from stagepipe.core import ArenaFullError, UsageError, current
 from stagepipe.plan import Role, StagePlan
 from stagepipe.runtime.control import Control
 from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
@@ -20,7 +20,7 @@ from stagepipe.runtime.letters import Postbox
 from stagepipe.runtime.messages import Failed, Full, Leases, Ready, Seek, decode_command
 from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
-from stagepipe.runtime.reading import SourceReader
+from stagepipe.runtime.reading import READ_ONCE, SourceReader
 from stagepipe.runtime.roles import Ends, OrderRole, SourceRole, StageRole
 from stagepipe.runtime.stage import Stage, StageError, key_text
 from stagepipe.runtime.unordered import order_role
@@ -117,6 +117,8 @@ class Worker:
         current.allocate = self._allocate
         if launch.in_fd is None:
             reader = SourceReader(self._stages[0].target, launch.seed, launch.limit, launch.shard)
+            if launch.life and reader.once:
+                raise UsageError(READ_ONCE)
             return SourceRole(reader, self._stages, out, self._gate(plan.feeds), around)
         receiver = self._receiver = self._receiver_of(launch.in_fd, private=plan.stages[0].mutable)
         for stage in self._stages:
@@ -131,7 +133,7 @@ class Worker:
         launch = self._launch
         if not launch.probe:
             postbox = Postbox(launch.number, launch.worker, launch.plan.name, (launch.shard, launch.any_order))
-            return HopOut(self._sender, partial(postbox.send, self._control.send))
+            return HopOut(self._sender, launch.plan.feeds, partial(postbox.send, self._control.send))
         if launch.in_fd is None:
             refuse_what_is_read_once(self._stages[0].target, launch.number, self._control)
         return ProbedOut(self._sender, Probe(launch.number, self._memory, self._policy.small_bytes, self._control))
@@ -151,7 +153,8 @@ class Worker:
     def _stage(self, number: int, plan: StagePlan) -> Stage:
         self._building = plan.name
         launch = self._launch
-        stage = Stage(plan, launch.worker, launch.seed, launch.config_dir, self._region.stage(number), launch.shard)
+        shard = launch.shard.of(launch.plan.feeds if number else launch.plan.reads)
+        stage = Stage(plan, launch.worker, launch.seed, launch.config_dir, self._region.stage(number), shard)
         if number or launch.plan.role is Role.STAGE:
             _ = stage.function
         return stage
@@ -185,7 +188,7 @@ class Worker:
         """Until told to stop."""
         try:
             role = self.build()
-        except Exception as error:  # noqa: BLE001 - whatever a stage's module or class raises is the user's to see
+        except BaseException as error:  # noqa: BLE001 - what a stage's module or class raises is the user's to see
             self._report_build(error)
             self._await_stop()
             return
@@ -229,7 +232,8 @@ class Worker:
         if generation != self._generation:
             self._look_for_seek(generation)
         told = self._control.told
-        if told is not None and told.generation > self._generation:
+        # A successor waits for the seek that mends the death before it: in an older era its blocks would be others'.
+        if told is not None and told.generation > self._generation and told.era >= self._era:
             self._generation = told.generation
             self._region.at(())
             if told.era != self._era:
@@ -268,7 +272,7 @@ class Worker:
         launch = self._launch
         self._control.send(Failed(launch.number, stage, launch.worker, item, error, trace, self._generation))
 
-    def _report_build(self, error: Exception) -> None:
+    def _report_build(self, error: BaseException) -> None:
         self._report(self._building, "", f"cannot be built: {message_of(error)}", trace_of(error))
 
     def _at_item(self) -> str:
@@ -287,6 +291,7 @@ class Worker:
                 self._at_item(),
                 self._generation,
                 str(error),
+                self._memory.held_bytes(),  # the frames of what failed still hold their arrays
             )
         )
 
@@ -301,6 +306,7 @@ class Worker:
             stage.flush()
         if self._aged:
             self._name_aged()
+        self._look_at_held()
         region, counts, memory = self._region, self._sender.counts, self._memory
         receiver = self._receiver
         region[Word.STARVED_NS] = self._idle_ns + (receiver.starved_ns if receiver is not None else 0)
@@ -316,6 +322,13 @@ class Worker:
             if now - self._swept_ns > _SWEEP_NS and not self._launch.keep_pages:
                 self._swept_ns = now
                 memory.arena.punch_idle()
+
+    def _look_at_held(self) -> None:
+        """A stage that keeps its inputs gets copies from some point on, so that shared memory is left to work with."""
+        held = self._region[Word.HELD_BYTES] = self._memory.held_bytes()
+        if self._receiver is not None:
+            mutable = self._launch.plan.stages[0].mutable
+            self._receiver.private = mutable or held > self._launch.memory_bytes // 3
 
     def _publish(self, word: Word, nbytes: int) -> None:
         self._region[word] = nbytes

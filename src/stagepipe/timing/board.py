@@ -30,7 +30,7 @@ _SEEK_WORDS = 128
 """For the seek in force: its generation, its length and check, its bytes. A plain one has less than a hundred."""
 _SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
 _STRETCH_WORDS = 8  # a cache line for each stretch, though it has two writers: they write rarely
-_CONSUMED, _AWAITED = 0, 4
+_CONSUMED, _AWAITED, _ITEM_BYTES, _FITTING = 0, 4, 5, 6
 _COUNT_BITS = 40
 SLOWEST = 5
 SEND_PHASES = ("encode_ns", "copy_ns", "send_ns", "send_wait_ns")
@@ -62,7 +62,7 @@ class Word(IntEnum):
     SENT = 19  # items that the source has sent, all epochs together
     STATE = 20
     STOPPED_NS = 21
-    HELD_BYTES = 22  # by the consumer: what its caller keeps
+    HELD_BYTES = 22  # of blocks on which it has leases; by the consumer: what its caller keeps
     LARGEST_BYTES = 23  # of the blocks that it took
     RESTARTING_NS = 24  # how long it was dead, or its successor not ready, all deaths together
     AT_STAGE = 25  # which of the process's stages works on it
@@ -157,7 +157,7 @@ class Board:
         if len(data) > _SEEK_BYTES:
             return False
         self._seek_bytes[: len(data)] = data
-        words[_RUN_WORDS + 1] = zlib.crc32(data) << 32 | len(data)
+        words[_RUN_WORDS + 1] = zlib.crc32(data, generation) << 32 | len(data)
         words[_RUN_WORDS] = generation
         return True
 
@@ -168,7 +168,7 @@ class Board:
             return None
         about = words[_RUN_WORDS + 1]
         data = bytes(self._seek_bytes[: about & 0xFFFF])
-        return data if zlib.crc32(data) == about >> 32 and words[_RUN_WORDS] == generation else None
+        return data if zlib.crc32(data, generation) == about >> 32 and words[_RUN_WORDS] == generation else None
 
     def live_bytes(self) -> int:
         """Shared memory in use in all arenas, of this era and those before it."""
@@ -214,6 +214,18 @@ class Board:
         """Only the feeder of the stretch calls this; None: it does not wait any more."""
         self.words[self._stretch(stretch) + _AWAITED] = 0 if count is None else generation << _COUNT_BITS | count
 
+    def publish_crowded(self, stretch: int, item_bytes: int, fitting: int) -> None:
+        """Only the feeder of the stretch calls this: an item takes so much, and no more of them fit `memory`."""
+        at = self._stretch(stretch)
+        self.words[at + _ITEM_BYTES] = item_bytes
+        self.words[at + _FITTING] = fitting
+
+    def crowded(self, stretch: int) -> tuple[int, int] | None:
+        """What an item took, and how many fitted, when `memory` last held less than the window; None: it always did."""
+        at = self._stretch(stretch)
+        fitting = self.words[at + _FITTING]
+        return (self.words[at + _ITEM_BYTES], fitting) if fitting else None
+
     def _stretch(self, stretch: int) -> int:
         return _RUN_WORDS + _SEEK_WORDS + _STRETCH_WORDS * stretch
 
@@ -243,9 +255,18 @@ class Region:
         """Write a word; only the owner does."""
         self._words[self._base + word] = value
 
+    def at_many(self, keys: Sequence[tuple[int, ...]]) -> None:
+        """Say which items are worked on at once from here on."""
+        self.at(keys[0])
+        items = [key[0] for key in keys]
+        self._words[self._base + Word.AT_ITEM] = min(items) + 1
+        if len(keys) > 1:
+            self._words[self._base + Word.AT_LAST] = max(items) + 1
+
     def at(self, key: tuple[int, ...]) -> None:
         """Say which item, or part of one, is worked on from here on; `()` for none."""
         words, base = self._words, self._base
+        words[base + Word.AT_LAST] = 0
         words[base + Word.AT_ITEM] = key[0] + 1 if key else 0
         if len(key) > 1 or words[base + Word.AT_PART]:
             parts = (*key[1 : MOST_PARTS + 1], *(-1,) * MOST_PARTS)[:MOST_PARTS]

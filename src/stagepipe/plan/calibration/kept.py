@@ -34,8 +34,12 @@ def machine_key(version: str) -> str:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for stagepipe."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stagepipe"
+    """The user's cache folder for stagepipe. For a user without a home it is one that cannot be written."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "stagepipe"
+    except RuntimeError:  # as in a container that runs under any user's number
+        return Path("/nonexistent/stagepipe")
 
 
 def load(version: str) -> Curves:

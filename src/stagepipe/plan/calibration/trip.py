@@ -132,7 +132,7 @@ class Trip:
         }
         self._receiver = process.receiver(back.read_fd)
         self._work = np.zeros(WORK_BYTES, np.uint8)
-        self._under_way = 0
+        self._under_way, self._most = 0, min(_UNDER_WAY, back.capacity)  # else both sides might wait for room
         self._received_ns: list[int] = []
 
     def _own(self, fd: int) -> int:
@@ -157,7 +157,7 @@ class Trip:
         samples = 2 if way is Way.PIPE else 1
         self._by[way].send([item], 1, (0,), samples, b"")
         self._under_way += 1
-        while self._under_way >= _UNDER_WAY:
+        while self._under_way >= self._most:
             self._await()
 
     def loan(self, nbytes: int) -> None:

@@ -1,0 +1,39 @@
+"""The page of the published experiments, with tables and plots, from the results of benchmarks/published.py.
+
+    python benchmarks/page.py [RESULTS.json] [PAGE.md]
+
+The plots go into a folder beside the page that is called as the page is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from published_.keeping import read_turns
+from published_.page.drawing import draw
+from published_.page.text import page
+from published_.summary import summarise
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("results", type=Path, nargs="?", default=Path("runs/published.json"))
+    parser.add_argument("page", type=Path, nargs="?", default=Path("runs/benchmarks.md"))
+    options = parser.parse_args(arguments)
+    found = json.loads(options.results.read_text())
+    if not found["finished"]:
+        message = f"{options.results} is unfinished; go on with: {found['command']}"
+        raise SystemExit(message)
+    summary = summarise(read_turns(found), found["settings"]["size"])
+    pictures = draw(summary, found, options.page.with_suffix(""))
+    options.page.write_text("\n".join(page(summary, found, pictures)) + "\n")
+    print(f"{options.page} and {len(pictures)} plots beside it")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

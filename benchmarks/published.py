@@ -1,0 +1,165 @@
+"""Five write-ups' experiments on this machine: every mechanism on the published payloads, stagepipe beside them.
+
+    python benchmarks/published.py [--full] [--experiments E1,E4] [--only "stagepipe,TCP"] [--json FILE]
+
+    E1         the table of MNIST, there and back again
+    E2         one big list of integers, and its size curve
+    E3         arrays by size through Pipe and shared memory: benchmarks/crossover.py
+    E4         one request for one array, of four shapes
+    E5         functions in threads and processes
+    E5 queue   objects through a queue
+
+Every contestant has a turn in each round, in another order every time: a fresh process, with the other side and the
+servers in processes of their own, on the loopback and in a temporary folder; when it ends, all that it started does so
+too. Each transfer is verified, byte by byte, outside of the timing. Who cannot run here stays in the tables and says
+why.
+
+The results are written after every turn. A run that was interrupted goes on where it was, if nothing that counts has
+changed; `--fresh` begins anew. `python benchmarks/page.py` makes the page with tables and plots from them, and `python
+benchmarks/agree.py` says whether two runs agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from published_.harness import Settings, missing, run_all
+from published_.keeping import Results
+from published_.launching import adopt_orphans
+from published_.page.text import tables
+from published_.progress import Progress
+from published_.registry import EXPERIMENTS
+from published_.summary import summarise
+from side_by_side.machine import machine, machine_line
+
+E3 = "E3"
+_CROSSOVER = Path(__file__).with_name("crossover.py")
+_SIZES = ("small", "default", "full")
+_ROUNDS = {"small": 1, "default": 3, "full": 5}
+_BUDGETS_S = {
+    "small": {"E1": 0.1, "E2": 0.1, "E4": 0.1, "E5": 0.02, "E5 queue": 0.05},
+    "default": {"E1": 0.0, "E2": 0.2, "E4": 0.15, "E5": 0.1, "E5 queue": 0.2},
+    "full": {"E1": 10.0, "E2": 5.0, "E4": 5.0, "E5": 2.0, "E5 queue": 2.0},
+}
+"""Seconds of a turn for each payload; 0 is a single transfer. Together the default takes less than 15 minutes."""
+_TURN_LIMITS_S = {"small": 100.0, "default": 120.0, "full": 1800.0}
+_PACKAGES = (
+    "fastapi",
+    "uvicorn",
+    "websockets",
+    "grpcio",
+    "pika",
+    "redis",
+    "pyarrow",
+    "ray",
+    "iceoryx2",
+    "dora-rs",
+    "mpi4py",
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure what is not measured yet, and print the tables."""
+    options = _options(arguments)
+    settings, begin = _settings(options), time.monotonic()
+    adopt_orphans()
+    if options.fresh:
+        options.json.unlink(missing_ok=True)
+    results = Results(options.json, _about(settings))
+    print(machine_line(results.about["machine"]), f"Again: {results.about['command']}", sep="\n", flush=True)
+    if results.gone_on_with:
+        print(f"Going on with {options.json}: {len(results.turns)} turns are done.", flush=True)
+    with Progress() as progress:
+        run_all(settings, results, progress.show)
+        if E3 in options.experiments and E3 not in results.about:
+            progress.say("E3: benchmarks/crossover.py")
+            results.about[E3] = _crossover(settings)
+    took_s = results.about.get("took_s", 0.0) + time.monotonic() - begin
+    results.finish(took_s=took_s, load_average_at_end=machine()["load_average"])
+    print(*tables(summarise(results.turns, settings.size), results.about), sep="\n")
+    print(f"\n{took_s:.0f} s; load average {results.about['load_average_at_end']:.1f} at the end; {options.json}")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return Settings(
+        experiments=tuple(name for name in options.experiments if name != E3),
+        only=options.only,
+        size=options.size,
+        rounds=options.rounds or _ROUNDS[options.size],
+        budgets_s=_BUDGETS_S[options.size],
+        turn_limit_s=_TURN_LIMITS_S[options.size],
+        pinned=not options.unpinned,
+        corrupt=options.corrupt,
+    )
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    return {
+        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "settings": json.loads(json.dumps(asdict(settings))),
+        "machine": machine(_PACKAGES),
+        "sources": {name: EXPERIMENTS[name].source() for name in settings.experiments},
+    }
+
+
+def _crossover(settings: Settings) -> dict[str, Any]:
+    """E3's own benchmark and its JSON."""
+    quick = ["--sizes", "2,64", "--repetitions", "2"] if settings.size == "small" else []
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "crossover.json"
+        command = [sys.executable, str(_CROSSOVER), *quick, "--json", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        found: dict[str, Any] = json.loads(out.read_text())
+        return {key: found[key] for key in ("rows", "lines", "targets", "transfers")}
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--experiments", type=_experiments, default=(*EXPERIMENTS, E3), help="by commas")
+    parser.add_argument("--only", type=_names, default=(), help="contestants' names, by semicolons")
+    parser.add_argument("--size", choices=_SIZES, default="default", help="small is for the tests")
+    parser.add_argument("--full", dest="size", action="store_const", const="full", help="the largest payloads too")
+    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
+    parser.add_argument("--json", type=Path, default=Path("runs/published.json"), help="where the results are kept")
+    parser.add_argument("--fresh", action="store_true", help="begin anew, even if the results are unfinished")
+    parser.add_argument("--unpinned", action="store_true", help="leave it to the kernel which processors are taken")
+    parser.add_argument("--corrupt", default="", help="spoil what this contestant delivers: the check must stop it")
+    return parser.parse_args(arguments)
+
+
+def _experiments(text: str) -> tuple[str, ...]:
+    known = (*EXPERIMENTS, E3)
+    wanted = tuple(name.strip() for name in text.split(","))
+    for name in wanted:
+        if name not in known:
+            message = f"no experiment {name!r}; there are {', '.join(known)}"
+            raise argparse.ArgumentTypeError(message)
+    return wanted
+
+
+def _names(text: str) -> tuple[str, ...]:
+    wanted = tuple(name.strip() for name in text.split(";"))
+    if unknown := missing(wanted):
+        known = dict.fromkeys(each.name for experiment in EXPERIMENTS.values() for each in experiment.contestants)
+        message = f"no contestant {unknown[0]!r}; there are {'; '.join(known)}"
+        raise argparse.ArgumentTypeError(message)
+    return wanted
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what it started is ended
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on")

@@ -1,0 +1,52 @@
+"""Who takes part in E1. The channels that carry text have a row with base64, as the source had it, and one without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from published_.e1.table import check, origin, payload, spoil
+from published_.model import Contestant, Experiment
+
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - the RAM disk is what the contestant is about
+_MASTER, _PIPELINE = "published_.e1.masters:Master", "published_.e1.pipelines:Stagepipe"
+_CHANNELS = {
+    "mmap of a file": {"kind": "mmap"},
+    "stdio pipe": {"kind": "stdio"},
+    "named pipe": {"kind": "named pipe"},
+    "TCP": {"kind": "tcp"},
+    "file on disk": {"kind": "file"},
+    "file on tmpfs": {"kind": "file", "memory": _MEMORY_FOLDER},
+}
+
+
+def _channels() -> Iterator[Contestant]:
+    for name, options in _CHANNELS.items():
+        yield Contestant(f"{name}, base64", _MASTER, {**options, "coding": "base64"}, memory_factor=12.0)
+        yield Contestant(name, _MASTER, {**options, "coding": "pickle"}, memory_factor=10.0, beyond=True)
+
+
+_OTHERS = (
+    Contestant(
+        "MPI",
+        "published_.e1.others:Mpi",
+        {"coding": "pickle"},
+        packages=("mpi4py",),
+        programs=("mpiexec",),
+        launch="published_.e1.others:launch",
+    ),
+    Contestant("queue", "published_.e1.others:Queue"),
+)
+_OURS = (
+    Contestant("stagepipe", _PIPELINE, {"slave": "give_back"}),
+    Contestant("stagepipe, slave copies", _PIPELINE, {"slave": "copy_back"}, beyond=True),
+)
+
+EXPERIMENT = Experiment(
+    name="E1",
+    contestants=(*_OURS, *_channels(), *_OTHERS),
+    payloads={"small": (payload(100),), "default": (payload(70_000),), "full": (payload(70_000),)},
+    check=check,
+    spoil=spoil,
+    repetitions=5,
+    source=origin,
+)

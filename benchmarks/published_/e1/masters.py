@@ -1,0 +1,117 @@
+"""The contestants of E1 whose slave is a program of its own, which is told its channel by its arguments."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from published_.e1.channels import Channel, Files, MappedFiles, Stream, named_pipes, tcp
+from published_.e1.protocol import CODINGS, master, slave
+from published_.e1.table import Table, stamp, table
+from published_.model import Payload, Received
+from published_.naming import of_this_turn
+
+_END_S = 10.0
+_BASE64 = 4 / 3
+_MORE_BYTES = 1 << 20
+"""What pickle adds, and more."""
+
+
+class Master:
+    """Holds the table, and starts a slave for each payload. `coding`: pickle or base64."""
+
+    def __init__(self, kind: str, coding: str, memory: str | None = None) -> None:
+        """`memory` is a folder in memory, for what shall be a file there."""
+        self._kind, self._coding, self._memory = kind, coding, memory
+        self._slave: subprocess.Popen[bytes] | None = None
+        self._channel: Channel
+        self._array: Table = np.empty((0, 0), np.float32)
+
+    def prepare(self, payload: Payload) -> None:
+        """Make the table and start the slave."""
+        self.close()
+        self._array = table(payload.values["rows"])
+        self._folder = tempfile.TemporaryDirectory(prefix=of_this_turn(), dir=self._memory)
+        self._slave, self._channel = _START[self._kind](self._coding, self._folder.name, payload.nbytes)
+
+    def transfer(self, number: int) -> Received:
+        """There and back."""
+        return master(self._channel, self._coding, stamp(self._array, number))
+
+    def close(self) -> None:
+        """End the slave."""
+        if self._slave is None:
+            return
+        self._slave.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._slave.wait(_END_S)
+        self._slave = None
+        self._folder.cleanup()
+
+
+def _program(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "published_.e1.masters", *arguments]
+
+
+def _start_stdio(coding: str, _: str, __: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    process = subprocess.Popen(_program("stdio", coding), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process, Stream(process.stdout.fileno(), process.stdin.fileno())
+
+
+def _start_named_pipe(coding: str, folder: str, _: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    for name in ("there", "back"):
+        os.mkfifo(Path(folder) / name)
+    process = subprocess.Popen(_program("named pipe", coding, folder))
+    return process, named_pipes(folder, slave=False)
+
+
+def _start_tcp(coding: str, _: str, __: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        process = subprocess.Popen(_program("tcp", coding, str(listening.getsockname()[1])))
+        return process, tcp(listening.accept()[0])
+
+
+def _start_mmap(coding: str, folder: str, nbytes: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    channel = MappedFiles(folder, int(nbytes * _BASE64) + _MORE_BYTES, slave=False)
+    return subprocess.Popen(_program("mmap", coding, folder)), channel
+
+
+def _start_files(coding: str, folder: str, _: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    return subprocess.Popen(_program("file", coding, folder)), Files(folder, slave=False)
+
+
+_START = {
+    "stdio": _start_stdio,
+    "named pipe": _start_named_pipe,
+    "tcp": _start_tcp,
+    "mmap": _start_mmap,
+    "file": _start_files,
+}
+_SLAVES: dict[str, Callable[..., Channel]] = {
+    "stdio": lambda: Stream(0, 1),
+    "named pipe": partial(named_pipes, slave=True),
+    "tcp": lambda port: tcp(socket.create_connection(("127.0.0.1", int(port)))),
+    "mmap": partial(MappedFiles, capacity=0, slave=True),
+    "file": partial(Files, slave=True),
+}
+
+
+def _main(kind: str, coding: str, *where: str) -> None:
+    assert coding in CODINGS
+    with suppress(EOFError):
+        slave(_SLAVES[kind](*where), coding)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
