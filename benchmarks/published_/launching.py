@@ -82,7 +82,7 @@ def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | 
 def _nothing_left() -> Iterator[Path]:
     """A temporary folder. Behind it what was started is ended, first asked to, then made to; and all files removed."""
     before = set(psutil.Process().children(recursive=True))
-    with tempfile.TemporaryDirectory(prefix="stagepipe-turn-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
         finally:

@@ -68,7 +68,7 @@ def run_published(*options, timeout=280, **environment):
 
 def in_memory():
     """The files of the kinds that contestants make there."""
-    return {path for kind in ("stagepipe-turn-*", "psm_*", "iox2_*") for path in Path("/dev/shm").glob(kind)}
+    return {path for kind in ("turn-*", "psm_*", "iox2_*") for path in Path("/dev/shm").glob(kind)}
 
 
 def results(path):

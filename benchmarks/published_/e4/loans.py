@@ -85,7 +85,7 @@ class Iceoryx(Served):
 
     def __init__(self) -> None:
         """Start the server, and connect."""
-        where = (f"{of_this_turn()}_", tempfile.mkdtemp())
+        where = (f"{of_this_turn()}_", tempfile.gettempdir())  # both short: they are in the names of sockets
         self._side = _Side(*where)
         self._answered = self._side.event("answered").listener_builder().create()
         self._answers = self._side.slices("answers").subscriber_builder().create()

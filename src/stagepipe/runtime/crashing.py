@@ -19,8 +19,9 @@ from stagepipe.runtime.control import Control
 from stagepipe.runtime.gate import Gate, Meter
 from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.messages import Ready
+from stagepipe.runtime.ordering import OrderRole
 from stagepipe.runtime.outlet import HopOut
-from stagepipe.runtime.roles import OrderRole, SourceRole, StageRole
+from stagepipe.runtime.roles import SourceRole, StageRole
 from stagepipe.runtime.stage import Stage
 from stagepipe.runtime.unordered import BehindRole, FirstRole
 from stagepipe.transport import Memory, Receiver, Reorder, Sender, sender

@@ -13,7 +13,7 @@ from typing import Any
 from stagepipe.core import Cursor, Key, Skip
 from stagepipe.runtime.chain import Box
 from stagepipe.runtime.groups import Group, Made, pack_made, root_of, unpack_made, without_root
-from stagepipe.runtime.roles import OrderRole
+from stagepipe.runtime.ordering import OrderRole
 from stagepipe.transport import Kind, Received, Reorder
 
 Leaf = tuple[Key, Box, int]

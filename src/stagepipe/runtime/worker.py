@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from functools import partial
-from time import perf_counter_ns, process_time_ns
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,18 @@ from stagepipe.runtime.gate import Gate, Meter, Stretch
 from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.letters import Postbox
 from stagepipe.runtime.messages import Failed, Full, Leases, Ready, Seek, decode_command
+from stagepipe.runtime.ordering import Ends, OrderRole
 from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
 from stagepipe.runtime.reading import READ_ONCE, SourceReader
-from stagepipe.runtime.roles import Ends, OrderRole, SourceRole, StageRole
+from stagepipe.runtime.roles import SourceRole, StageRole
 from stagepipe.runtime.stage import Stage, StageError, key_text
+from stagepipe.runtime.tally import Tally
 from stagepipe.runtime.unordered import order_role
-from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, Recorder, Region, State, Word
+from stagepipe.timing import Board, State, Word
 from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
 
 _FLUSH_NS = 100_000_000
-_SWEEP_NS = 1_000_000_000
 _WAIT_S = 0.25
 Roles = SourceRole | StageRole | OrderRole
 
@@ -47,8 +48,7 @@ class Worker:
         self._memory.publish_live = partial(self._publish, Word.LIVE_BYTES)
         self._memory.publish_largest = partial(self._publish, Word.LARGEST_BYTES)
         region = self._region
-        self._send_rows = Recorder(region.sending, len(SEND_PHASES), region.sending_ledger)
-        self._receive_rows = Recorder(region.receiving, len(RECEIVE_PHASES), region.receiving_ledger)
+        tally = self._tally = Tally(region, self._memory, keep_pages=launch.keep_pages)
         policy = self._policy = Policy(
             launch.outbound.threshold_bytes,
             force_shared=launch.outbound.mode == "shared_memory",
@@ -57,26 +57,16 @@ class Worker:
             live=self._board.rule(launch.group),
         )
         self._sender = Sender(
-            launch.out_fd, self._memory, policy, control.bell, self.interrupted, self._send_rows, self._tick
+            launch.out_fd, self._memory, policy, control.bell, self.interrupted, tally.sent, self._tick
         )
+        tally.go_on(self._sender)
         self._receiver: Receiver | None = None
-        self._feeding: Gate | None = None
         self._meter: Meter | None = None
         self._stages: list[Stage] = []
         self._generation = self._void_generation = 0
         self._era, self._aged = launch.era, 0
-        self._flushed_ns = self._swept_ns = 0
-        self._go_on(region)
+        self._flushed_ns = 0
         self._building = launch.plan.stages[0].name
-
-    def _go_on(self, region: Region) -> None:
-        """Count on from where the one before this worker was."""
-        self._idle_ns, self._sender.blocked_ns = region[Word.STARVED_NS], region[Word.BLOCKED_NS]
-        self._cpu_before_ns = region[Word.CPU_NS]
-        counts = self._sender.counts
-        counts.pipe, counts.shared_memory = region[Word.PIPE], region[Word.SHARED_MEMORY]
-        counts.mixed, counts.inline_bytes = region[Word.MIXED], region[Word.INLINE_BYTES]
-        counts.copied_bytes, counts.zero_copy_bytes = region[Word.COPIED_BYTES], region[Word.ZERO_COPY_BYTES]
 
     # ------------------------------------------------------------------ waits
 
@@ -102,7 +92,7 @@ class Worker:
         begin = perf_counter_ns()
         self._tick()
         self._control.wait(_WAIT_S)
-        self._idle_ns += perf_counter_ns() - begin
+        self._tally.idle_ns += perf_counter_ns() - begin
 
     # ------------------------------------------------------------------ building
 
@@ -111,6 +101,7 @@ class Worker:
         launch = self._launch
         plan = launch.plan
         self._stages = [self._stage(number, stage) for number, stage in enumerate(plan.stages)]
+        self._tally.stages = self._stages
         _limit_late_threads(plan.threads or 1)
         out = self._way_out()
         around = Surroundings(self._region, self.interrupted, self._wait, launch.stages)
@@ -120,7 +111,9 @@ class Worker:
             if launch.life and reader.once:
                 raise UsageError(READ_ONCE)
             return SourceRole(reader, self._stages, out, self._gate(plan.feeds), around)
-        receiver = self._receiver = self._receiver_of(launch.in_fd, private=plan.stages[0].mutable)
+        receiver = self._receiver = self._tally.receiver = self._receiver_of(
+            launch.in_fd, private=plan.stages[0].mutable
+        )
         for stage in self._stages:
             stage.queue_ns = lambda: receiver.queue_ns
         if plan.role is Role.STAGE:
@@ -144,7 +137,7 @@ class Worker:
             self._memory,
             self._control.bell,
             self.interrupted,
-            self._receive_rows,
+            self._tally.received,
             self._tick,
             private=private,
             readonly=not private,
@@ -164,7 +157,7 @@ class Worker:
         launch = self._launch
         ends = Stretch(stretch, launch.fed, launch.memory_bytes)
         gate = Gate(self._board, ends, (bell, self._control.bell), self._gate_tick)
-        self._feeding = gate
+        self._tally.gate = gate
         return gate
 
     def _allocate(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -298,37 +291,16 @@ class Worker:
     # ------------------------------------------------------------------ counters
 
     def _flush(self, now: int) -> None:
-        """Bring everything to the board."""
+        """Bring everything to the board, and look after what lasts."""
         self._flushed_ns = now
-        self._send_rows.flush()
-        self._receive_rows.flush()
-        for stage in self._stages:
-            stage.flush()
+        self._tally.flush(now)
         if self._aged:
             self._name_aged()
-        self._look_at_held()
-        region, counts, memory = self._region, self._sender.counts, self._memory
-        receiver = self._receiver
-        region[Word.STARVED_NS] = self._idle_ns + (receiver.starved_ns if receiver is not None else 0)
-        gate_ns = 0 if self._feeding is None else self._feeding.blocked_ns
-        region[Word.BLOCKED_NS] = self._sender.blocked_ns + gate_ns
-        region[Word.CPU_NS] = self._cpu_before_ns + process_time_ns()
-        region[Word.PIPE], region[Word.SHARED_MEMORY] = counts.pipe, counts.shared_memory
-        region[Word.MIXED], region[Word.INLINE_BYTES] = counts.mixed, counts.inline_bytes
-        region[Word.COPIED_BYTES], region[Word.ZERO_COPY_BYTES] = counts.copied_bytes, counts.zero_copy_bytes
-        if memory.arena is not None:
-            memory.collect()
-            region[Word.PEAK_BYTES] = max(region[Word.PEAK_BYTES], memory.arena.allocator.peak)
-            if now - self._swept_ns > _SWEEP_NS and not self._launch.keep_pages:
-                self._swept_ns = now
-                memory.arena.punch_idle()
-
-    def _look_at_held(self) -> None:
-        """A stage that keeps its inputs gets copies from some point on, so that shared memory is left to work with."""
-        held = self._region[Word.HELD_BYTES] = self._memory.held_bytes()
         if self._receiver is not None:
-            mutable = self._launch.plan.stages[0].mutable
-            self._receiver.private = mutable or held > self._launch.memory_bytes // 3
+            # A stage that keeps its inputs gets copies from some point on: shared memory is left to work with.
+            launch = self._launch
+            keeps = self._region[Word.HELD_BYTES] > launch.memory_bytes // 3
+            self._receiver.private = keeps or launch.plan.stages[0].mutable
 
     def _publish(self, word: Word, nbytes: int) -> None:
         self._region[word] = nbytes
