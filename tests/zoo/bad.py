@@ -315,3 +315,13 @@ def exhausts_memory(item: Any) -> Any:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         return [bytearray(16 << 20) for _ in range(100)]
     return item
+
+
+class HangsAtStart:
+    """Is never built."""
+
+    def __init__(self) -> None:
+        time.sleep(3600)
+
+    def __call__(self, item: Any) -> Any:
+        return item

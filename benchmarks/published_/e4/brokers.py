@@ -39,7 +39,7 @@ def until(ready: Callable[[], Any], server: subprocess.Popen[bytes]) -> Any:
             return ready()
         except Exception as error:
             if server.poll() is not None or time.monotonic() > deadline:
-                message = f"the server did not come up: {error}"
+                message = f"the server did not come up (its status is {server.poll()}): {error!r}"
                 raise RuntimeError(message) from error
             time.sleep(_LOOK_S)
 

@@ -53,7 +53,6 @@ class Tally:
 
     def _look_at_memory(self, now: int) -> None:
         region, memory = self._region, self._memory
-        region[Word.HELD_BYTES] = memory.held_bytes()
         if memory.arena is not None:
             memory.collect()
             region[Word.PEAK_BYTES] = max(region[Word.PEAK_BYTES], memory.arena.allocator.peak)

@@ -31,6 +31,8 @@ from stagepipe.transport import Arena, Bell, Memory, Policy, Receiver, Sender
 
 _FLUSH_NS = 100_000_000
 _WAIT_S = 0.25
+_FEW = 4
+"""Leases more than before that are worth a look at how much they hold."""
 Roles = SourceRole | StageRole | OrderRole
 
 
@@ -65,7 +67,7 @@ class Worker:
         self._stages: list[Stage] = []
         self._generation = self._void_generation = 0
         self._era, self._aged = launch.era, 0
-        self._flushed_ns = 0
+        self._flushed_ns, self._many = 0, _FEW
         self._building = launch.plan.stages[0].name
 
     # ------------------------------------------------------------------ waits
@@ -196,6 +198,8 @@ class Worker:
                     now = perf_counter_ns()
                     if now - self._flushed_ns > _FLUSH_NS:
                         self._flush(now)
+                    elif self._memory.leased > self._many:
+                        self._look_at_held()
             except TurnedError:
                 continue
             except ArenaFullError as error:
@@ -296,11 +300,15 @@ class Worker:
         self._tally.flush(now)
         if self._aged:
             self._name_aged()
+        self._look_at_held()
+
+    def _look_at_held(self) -> None:
+        """A stage that keeps its inputs gets copies from some point on, so that shared memory is left to work with."""
+        leased, launch = self._memory.leased, self._launch
+        self._many = leased + max(leased // 4, _FEW)  # to look takes time for each lease
+        held = self._region[Word.HELD_BYTES] = self._memory.held_bytes()
         if self._receiver is not None:
-            # A stage that keeps its inputs gets copies from some point on: shared memory is left to work with.
-            launch = self._launch
-            keeps = self._region[Word.HELD_BYTES] > launch.memory_bytes // 3
-            self._receiver.private = keeps or launch.plan.stages[0].mutable
+            self._receiver.private = held > launch.memory_bytes // 3 or launch.plan.stages[0].mutable
 
     def _publish(self, word: Word, nbytes: int) -> None:
         self._region[word] = nbytes

@@ -65,7 +65,7 @@ class Flag(IntEnum):
 
 
 Descriptor = tuple[int, int, int, int, int, int]
-"""Where a buffer lies: arena, flags, era, block, start, length. In bytes; `start` counts from the block, or from the
+"""Where a buffer lies: arena, flags, 0, block, start, length. In bytes; `start` counts from the block, or from the
 packet if inline. A plain tuple: there is one a buffer on either side."""
 
 
