@@ -196,10 +196,8 @@ class Worker:
                 while not self.interrupted():
                     role.step()
                     now = perf_counter_ns()
-                    if now - self._flushed_ns > _FLUSH_NS:
+                    if now - self._flushed_ns > _FLUSH_NS or self._memory.leased > self._many:
                         self._flush(now)
-                    elif self._memory.leased > self._many:
-                        self._look_at_held()
             except TurnedError:
                 continue
             except ArenaFullError as error:
