@@ -14,7 +14,7 @@ def test_every_key_is_described():
 def test_the_designs_keys_are_there():
     made = schema()
     top = "version name extends vars seed order window memory max_restarts max_skipped source stages sink transport"
-    stage = "name uses with workers threads cpus device env timeout retries on_error stateful transport fuse field as"
+    stage = "name uses with workers threads cpus device env timeout start_timeout retries on_error stateful transport fuse field as"
     assert {*top.split(), "report", "engine"} == set(made["properties"])
     assert {*stage.split(), "batch", "mutable", "reseed"} == set(made["$defs"]["StageModel"]["properties"])
 

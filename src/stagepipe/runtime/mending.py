@@ -96,7 +96,7 @@ class Mending:
             self._starts[death.place] = 0
         poison = self._poison(death)
         if poison and death.stage.on_error == "fail":
-            again = "" if poison == 1 else f"; it is the worker number {poison} that this item has killed"
+            again = "" if poison == 1 else f"; this item has killed {poison} workers"
             return Fail(f"{death.told}{again}{_mend(death)}")
         if len(self.deaths) > self.max_restarts:
             return Fail(self._history(death))
