@@ -14,9 +14,11 @@ def test_every_key_is_described():
 def test_the_designs_keys_are_there():
     made = schema()
     top = "version name extends vars seed order window memory max_restarts max_skipped source stages sink transport"
-    stage = "name uses with workers threads cpus device env timeout start_timeout retries on_error stateful transport fuse field as"
+    stage = "name uses with workers threads cpus device env timeout start_timeout retries on_error stateful transport"
     assert {*top.split(), "report", "engine"} == set(made["properties"])
-    assert {*stage.split(), "batch", "mutable", "reseed"} == set(made["$defs"]["StageModel"]["properties"])
+    assert {*stage.split(), "fuse", "field", "as", "batch", "mutable", "reseed"} == set(
+        made["$defs"]["StageModel"]["properties"]
+    )
 
 
 def test_a_reference_stands_for_any_value():
