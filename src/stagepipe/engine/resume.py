@@ -29,6 +29,8 @@ class StateFile:
 
         Raises UsageError for a file that holds no state, or another config's.
         """
+        for left in self._path.parent.glob(f"{self._path.name}.tmp*"):  # by a run that was killed
+            left.unlink(missing_ok=True)
         try:
             state = json.loads(self._path.read_text())
         except FileNotFoundError:

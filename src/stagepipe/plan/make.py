@@ -74,7 +74,7 @@ def _processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
             stage.reseed,
             stage.timeout_ns,
             stage.start_timeout_ns,
-            stage.retries or None,
+            stage.retries,
             stage.on_error,
             stage.stateful,
             number,

@@ -18,6 +18,7 @@ from stagepipe.core import SKIP, Key
 from stagepipe.runtime.again import call_again, call_many_again
 from stagepipe.runtime.failures import CannotTravelError, WorkerDiedError
 from stagepipe.runtime.stage import Stage, StageError
+from stagepipe.timing import Region, Word
 
 Box = list[Any]
 Head = tuple[int, bytes]
@@ -56,10 +57,13 @@ class Out(Protocol):
 class Chain:
     """The stages from some point on, and where their results go."""
 
-    def __init__(self, stages: list[Stage], out: Out) -> None:
-        """`stages` may be empty: then all goes straight to `out`."""
+    def __init__(self, stages: list[Stage], out: Out, region: Region | None = None) -> None:
+        """`stages` may be empty: then all goes straight to `out`. `region`: where to say which of them is at work."""
         self._stages, self._out = stages, out
         self._calls = [_call_of(stage) for stage in stages]
+        if region is not None and region.stages > 1:
+            first = region.stages - len(stages)
+            self._calls = [_marked(region, first + at, call) for at, call in enumerate(self._calls)]
         self._imposed: Imposed = {}
 
     def impose(self, skips: Iterable[Sequence[Any]]) -> None:
@@ -166,6 +170,19 @@ class Chain:
                 self._skip(stage, key, imposed[stage.name, key], head)
         values[:] = compress(values, wanted)
         return list(compress(keys, wanted)), list(compress(heads, wanted))
+
+
+def _marked(region: Region, number: int, call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The call, with the stage's number on the board meanwhile: for whoever asks why the process died or hangs."""
+
+    def marked(key: Any, value: Any) -> Any:
+        region[Word.AT_STAGE] = number
+        try:
+            return call(key, value)
+        finally:
+            region[Word.AT_STAGE] = 0
+
+    return marked
 
 
 def _call_of(stage: Stage) -> Callable[[Any, Any], Any]:

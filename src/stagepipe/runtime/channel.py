@@ -12,6 +12,8 @@ import zmq
 from stagepipe.runtime.door import Door
 from stagepipe.runtime.messages import Event, decode_event
 
+_MOST = 256
+
 
 class Channel:
     """Typed commands to the workers by their numbers, and their events."""
@@ -36,6 +38,7 @@ class Channel:
     def events(self, wait_s: float = 0.0) -> Iterator[Event]:
         """The events that are here, or come within that time."""
         deadline = monotonic() + wait_s
-        while self.socket.poll(max(int(1000 * (deadline - monotonic())), 0)):
-            _, data = self.socket.recv_multipart()
-            yield decode_event(data)
+        for _ in range(_MOST):  # a flood of them may not keep the supervisor from all else
+            if not self.socket.poll(max(int(1000 * (deadline - monotonic())), 0)):
+                return
+            yield decode_event(self.socket.recv_multipart()[1])

@@ -23,9 +23,6 @@ from stagepipe.transport import (
     Received,
     Receiver,
     Reorder,
-    extend_arena,
-    make_arena,
-    make_byte_pipe,
 )
 
 _FLUSH_NS = 100_000_000
@@ -107,8 +104,7 @@ class Consumer:
         """
         resources, limit = self._supervisor.resources, self._plan.memory_bytes
         number = resources.sink_number
-        resources.arenas[number], resources.returns[number] = make_arena(limit), make_byte_pipe()
-        extend_arena(resources.arenas[number], limit, self._supervisor.recovery.eras.number)
+        self._supervisor.lend(number)
         arena = Arena(number, resources.arenas[number], limit)
         releases = {owner: ends[1] for owner, ends in resources.returns.items()}
         records = {**releases, number: resources.returns[number][0]}
@@ -116,7 +112,7 @@ class Consumer:
         self._memory.publish_live = self._publish_live
         self._receiver.close()
         self._receiver, self._lent = self._reading(), True
-        return Lent(self._memory, dict(resources.arenas), releases, limit, self._tick)
+        return Lent(self._memory, dict(resources.arenas), releases, limit, self._upkeep)
 
     def _publish_live(self, nbytes: int) -> None:
         self._region[Word.LIVE_BYTES] = nbytes
@@ -125,10 +121,15 @@ class Consumer:
         return self._supervisor.interrupted
 
     def _tick(self) -> None:
+        """Run at every tick of a wait for an item: it says that somebody waits for one."""
+        self._region[Word.TICK_NS] = perf_counter_ns()
+        self._upkeep()
+
+    def _upkeep(self) -> None:
         self._memory.flush()
         self._memory.collect()
         self._meter.flush()
-        now = self._region[Word.TICK_NS] = perf_counter_ns()
+        now = perf_counter_ns()
         if now - self._flushed_ns > _FLUSH_NS:
             self._flushed_ns = now
             self.flush()
@@ -228,6 +229,7 @@ class Consumer:
         self._thread = threading.get_ident()
         any_order = self._plan.any_order
         self._place = place_at(cursor, self._stretch, any_order=any_order)
+        self._mending = self._mending or self._supervisor.recovery.broken
         seek = self._supervisor.seek(cursor, epoch, anew=anew)
         self._generation, self._through = seek.generation, False
         as_it_comes = any_order and not self._stretch
@@ -294,7 +296,6 @@ class Consumer:
             raise supervisor.failure
         full = supervisor.full
         if supervisor.recovery.broken:
-            self._mending = True
             self._seek(epoch, self.committed)
             return
         if full is None:

@@ -25,6 +25,8 @@ class Eras:
         self.number = 0
         self._limit, self._arenas, self._board = limit, arenas, board
         self._held: dict[int, tuple[int, list[Extent]]] = {}
+        self.lent = False
+        """Whether other processes hold blocks that name them to nobody: then older eras stay as they are."""
 
     def begin(self, live_bytes: int) -> None:
         """A process has died; `live_bytes` is what was in use of the era that ends."""
@@ -38,6 +40,9 @@ class Eras:
         self._held[process] = era, leases
         if any(self._held.get(each, (0,))[0] < self.number for each in processes):
             return False
+        if self.lent:
+            self._board.past_bytes = 0  # it stays, but nobody will give it back
+            return True
         needed = [lease for each in processes for lease in self._held[each][1]]
         self._punch_but(needed)
         self._board.past_bytes = sum(nbytes for _, _, nbytes in set(needed))

@@ -13,15 +13,16 @@ from stagepipe.core import SKIP, Key
 from stagepipe.runtime.chain import Box, Chain, Imposed, Out, imposed_on
 from stagepipe.runtime.reading import SourceReader
 from stagepipe.runtime.stage import Stage, StageError
+from stagepipe.timing import Region
 
 
 class Feed:
     """Gives the source's items to what is fused behind it. An indexed source can go on behind an item that fails."""
 
-    def __init__(self, reader: SourceReader, stages: list[Stage], out: Out) -> None:
+    def __init__(self, reader: SourceReader, stages: list[Stage], out: Out, region: Region | None = None) -> None:
         """`reader` reads what the first of `stages` has built."""
         self._reader, self._out = reader, out
-        self._stage, self._chain = stages[0], Chain(stages[1:], out)
+        self._stage, self._chain = stages[0], Chain(stages[1:], out, region)
         self._imposed: Imposed = {}
 
     def enter(self, epoch: int, item: int, imposed: Sequence[Sequence[Any]] = ()) -> None:

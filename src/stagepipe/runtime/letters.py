@@ -93,11 +93,6 @@ class Letters:
             if not (late and self._comes_again(letter)):
                 self._letters[letter.epoch, letter.stage, tuple(letter.key)] = letter
 
-    def add(self, letter: DeadLetter) -> None:
-        """One that the supervisor itself writes, of an item that it imposes a skip on."""
-        with self._lock:
-            self._letters[letter.epoch, letter.stage, tuple(letter.key)] = letter
-
     def seek(self, generation: int, epoch: int, cursors: Sequence[Cursor], imposed: Iterable[Iterable[Any]]) -> None:
         """Forget the letters of items that are made again. `cursors` are by stretch; for `imposed` see `Seek`."""
         with self._lock:

@@ -36,6 +36,7 @@ class Ready(msgspec.Struct, tag="ready", frozen=True):
     """The worker has built its stages. `total`: the items of an epoch that its source has, if it is one and knows."""
 
     process: int
+    life: int
     yields: list[Yields]
     total: int | None = None
 

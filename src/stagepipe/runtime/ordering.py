@@ -13,6 +13,7 @@ from stagepipe.runtime.messages import Seek
 from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.said import Said, pack_said, unpack_said
 from stagepipe.runtime.stage import Stage
+from stagepipe.timing import Word
 from stagepipe.transport import Kind, Received, Receiver, Reorder
 
 
@@ -39,7 +40,7 @@ class OrderRole:
 
     def __init__(self, stages: list[Stage], out: HopOut, ends: Ends, around: Surroundings) -> None:
         """The first of `stages` holds the grouping; the others are fused behind it."""
-        self._stage, self._chain, self._out = stages[0], Chain(stages[1:], out), out
+        self._stage, self._chain, self._out = stages[0], Chain(stages[1:], out, around.region), out
         self._receiver, self._meter, self._gate, self._reads = ends
         self._around = around
         self._grouping = stages[0].target
@@ -80,7 +81,10 @@ class OrderRole:
             if not self._gate.wait(self._outputs[0].number, self._around.interrupted):
                 raise TurnedError
             number, box, samples, meta = self._outputs.popleft()
+            region = self._around.region
+            region[Word.AT_ITEM] = number + 1
             self._chain.push((number,), box, samples, meta)
+            region[Word.AT_ITEM] = 0
             return
         if self._end is not None and self._reorder.item >= self._end and not self._finished:
             self._finish()
@@ -104,7 +108,9 @@ class OrderRole:
                 self._end_item(item, self._meta_of.pop(item, b""))
                 continue
             box, packet.value = [packet.value], None
+            self._around.region[Word.AT_ITEM] = item + 1
             self._leaf(packet, box)
+            self._around.region[Word.AT_ITEM] = 0
         if self._reorder.closed != closed:
             self._meter.publish(self._reorder.item)
 

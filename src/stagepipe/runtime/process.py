@@ -41,6 +41,7 @@ class WorkerProcess:
         What it prints and logs goes to `output`.
         """
         self.place = place
+        self.life = launch.life
         self.ready = False
         self.ready_ns = 0
         self.hung = ""
@@ -191,7 +192,7 @@ class WorkerProcess:
 def end(workers: Iterable[WorkerProcess], *, asked: bool) -> list[str]:
     """Wait for workers that were `asked` to stop, then SIGTERM, then SIGKILL. Names those who did not go by then."""
     late: list[str] = []
-    running = list(workers)
+    running = [worker for worker in workers if worker.poll() is None]  # the others' numbers may be somebody else's
     for worker in running:
         if not worker.ready:  # it is building its stages, and hears nothing yet
             worker.signal(signal.SIGTERM)

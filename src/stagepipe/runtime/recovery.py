@@ -14,6 +14,7 @@ from stagepipe.runtime.failures import stacks_of_users
 from stagepipe.runtime.mending import Death, Fail, Mending, Restart
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.resources import Resources, WorkerPlace
+from stagepipe.runtime.stage import key_text
 from stagepipe.timing import Board, State, Word
 
 _STUCK = 2
@@ -66,7 +67,7 @@ class Recovery:
         place, region = worker.place, self._board.region(worker.place.number)
         key = region.key
         last = region[Word.AT_LAST]
-        item = ".".join(map(str, (self._plan.shard.number(key[0]), *key[1:]))) if key else ""
+        item = key_text((self._plan.shard.number(key[0]), *key[1:])) if key else ""
         was_ready = worker.ready or region[Word.STATE] != State.STARTING  # what it said last may not have arrived
         return Death(
             stage=place.plan.stages[min(region[Word.AT_STAGE], len(place.plan.stages) - 1) if key else 0],
@@ -99,8 +100,8 @@ class Recovery:
 
     def _note(self, death: Death, verdict: Restart) -> None:
         if verdict.poison:
-            workers = "its worker" if verdict.poison == 1 else f"{verdict.poison} workers"
-            why = f"it has killed {workers}, the last of which {death.cause}"
+            several = f"it has killed {verdict.poison} workers, the last of which"
+            why = f"{'its worker' if verdict.poison == 1 else several} {death.cause}"
             self._poison[death.epoch, death.stage.name, death.key] = why, verdict.poison
         if verdict.alone:
             first = death.key[0]

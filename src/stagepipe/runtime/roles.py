@@ -28,7 +28,7 @@ class SourceRole:
     ) -> None:
         """`reader` reads what the first of `stages` has built; the others are fused behind it."""
         self._reader, self._out, self._gate, self._around = reader, out, gate, around
-        self._feed = Feed(reader, stages, out)
+        self._feed = Feed(reader, stages, out, around.region)
         self.total = reader.total
         self._at = 0
         self._ended = True
@@ -71,7 +71,7 @@ class StageRole:
 
     def __init__(self, stages: list[Stage], out: HopOut, receiver: Receiver, around: Surroundings) -> None:
         """All of `stages` run on each item, one after the other."""
-        self._chain, self._out, self._receiver, self._around = Chain(stages, out), out, receiver, around
+        self._chain, self._out, self._receiver, self._around = Chain(stages, out, around.region), out, receiver, around
         self._batch, self._name = stages[0].plan.batch, stages[0].name
         self._alone: list[tuple[int, int]] = []
         self._generation = 0

@@ -17,11 +17,12 @@ class Doing:
     starting_ns: int = 0
     item: str = ""
     at_ns: int = 0
+    quiet_ns: int = 0  # at work on no item (a batch is collated, a stage built anew) for so long
 
     @property
     def works(self) -> bool:
         """Whether something can still come of it without anybody else."""
-        return self.stopped or bool(self.starting_ns) or bool(self.item and self.at_ns)
+        return self.stopped or bool(self.starting_ns) or bool(self.item and self.at_ns) or bool(self.quiet_ns)
 
 
 def nobody_works(doing: Sequence[Doing]) -> bool:
@@ -50,7 +51,9 @@ def _said(each: Doing) -> str:
         return f"{each.name} is stopped (SIGSTOP; `kill -CONT` lets it go on)"
     if each.starting_ns:
         return f"{each.name} has been starting for {format_ns(each.starting_ns)}"
-    return f"{each.name} has been at item {each.item} for {format_ns(each.at_ns)}"
+    if each.item:
+        return f"{each.name} has been at item {each.item} for {format_ns(each.at_ns)}"
+    return f"{each.name} has been at work for {format_ns(each.quiet_ns)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from stagepipe.core import Cursor, ReadOnceError, RunError, by_stretch, cursor_t
 from stagepipe.plan import Plan
 from stagepipe.runtime.channel import Channel
 from stagepipe.runtime.crew import Crew
-from stagepipe.runtime.failures import error_of
+from stagepipe.runtime.failures import error_of, message_of, trace_of
 from stagepipe.runtime.fullness import Windows
 from stagepipe.runtime.learning import Learner
 from stagepipe.runtime.letters import Letters, counters
@@ -41,7 +41,7 @@ from stagepipe.runtime.recovery import Recovery
 from stagepipe.runtime.resources import Resources, WorkerPlace
 from stagepipe.runtime.watch import Watch
 from stagepipe.runtime.yields import items_after
-from stagepipe.transport import Bell
+from stagepipe.transport import Bell, extend_arena, make_arena, make_byte_pipe
 
 _TICK_MS = 500
 _KILL_S = 5.0
@@ -143,6 +143,11 @@ class Supervisor:
         return self._seek
 
     @property
+    def _over(self) -> bool:
+        """Whether the run has failed for good: an error of a stage is void with the next seek."""
+        return self.failure is not None and not self._failed_generation
+
+    @property
     def interrupted(self) -> bool:
         """Whether whoever waits for an item waits in vain."""
         return self.failure is not None or self.full is not None or self.recovery.broken
@@ -151,6 +156,15 @@ class Supervisor:
         """The caller's process has entered an era, with these leases on older blocks."""
         with self._lock:
             self.recovery.entered(process, era, leases)
+
+    def lend(self, number: int) -> None:
+        """Let the caller's process, of that number, have an arena: it sends items on to processes of its own."""
+        with self._lock:
+            eras, limit = self.recovery.eras, self.plan.memory_bytes
+            eras.lent = True
+            arena = make_arena(limit)
+            extend_arena(arena, limit, eras.number)
+            self.resources.arenas[number], self.resources.returns[number] = arena, make_byte_pipe()
 
     def cut_off(self, error: RunError) -> None:
         """End the epoch under way with `error`, which whoever iterates then sees. From any thread."""
@@ -182,21 +196,30 @@ class Supervisor:
         for worker in self.workers.values():
             self._watch(worker)
         while not self._finishing:
-            wait_s = self.recovery.wait_s(min(self.learner.wait_s, self._watcher.wait_s))
-            ready = dict(self._poller.poll(int(1000 * wait_s)))
-            self.learner.look()
-            stuck = self._watcher.look()
-            if stuck:
-                self._make_again(stuck)
-            if self._wake.fd in ready:
-                self._wake.hush()
-            for event in self._channel.events():
-                self._hear(event)
-            for pidfd in ready.keys() & self._by_pidfd.keys():
-                self._died(pidfd)
-            for place, died_ns in self.recovery.due():
-                self._restart(place, died_ns)
-            self._channel.send()
+            try:
+                self._serve_once()
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for it for ever
+                with self._lock:
+                    message = f"the supervisor failed: {message_of(error)}"
+                    self._fail(RunError(message, trace=trace_of(error)), 0)
+                sleep(_TICK_MS / 1000)
+
+    def _serve_once(self) -> None:
+        wait_s = self.recovery.wait_s(min(self.learner.wait_s, self._watcher.wait_s))
+        ready = dict(self._poller.poll(int(1000 * wait_s)))
+        self.learner.look()
+        stuck = self._watcher.look()
+        if stuck:
+            self._make_again(stuck)
+        if self._wake.fd in ready:
+            self._wake.hush()
+        for event in self._channel.events():
+            self._hear(event)
+        for pidfd in ready.keys() & self._by_pidfd.keys():
+            self._died(pidfd)
+        for place, died_ns in self.recovery.due():
+            self._restart(place, died_ns)
+        self._channel.send()
 
     def _watch(self, worker: WorkerProcess) -> None:
         self._by_pidfd[worker.pidfd] = worker
@@ -211,6 +234,8 @@ class Supervisor:
     def _(self, event: Ready) -> None:
         with self._lock:
             worker = self.workers[event.process]
+            if event.life != worker.life:
+                return
             worker.ready, worker.ready_ns = True, perf_counter_ns()
             self.ready[event.process] = event
             if self._stopping:
@@ -258,7 +283,7 @@ class Supervisor:
         for event in self._channel.events(_LAST_WORDS_S):  # what it said before comes first
             self._hear(event)
         with self._lock:
-            error = None if self.failure is not None else self.recovery.died(worker, self._epoch)
+            error = None if self._over else self.recovery.died(worker, self._epoch)
             if error is not None:
                 self._fail(error, 0)
         worker.close()
@@ -266,7 +291,7 @@ class Supervisor:
 
     def _restart(self, place: WorkerPlace, died_ns: int) -> None:
         with self._lock:
-            if self._stopping or self.failure is not None:
+            if self._stopping or self._over:
                 return
             try:
                 self._watch(self._crew.start(place, self._channel.door_fd, self.recovery.eras.number, died_ns))

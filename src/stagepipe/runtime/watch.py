@@ -17,6 +17,7 @@ from stagepipe.core.units import format_ns
 from stagepipe.plan import Plan, StagePlan
 from stagepipe.runtime.crowding import Crowding
 from stagepipe.runtime.process import WorkerProcess
+from stagepipe.runtime.stage import key_text
 from stagepipe.runtime.stalls import Doing, diagnosis, nobody_works
 from stagepipe.timing import Board, Region, StageWord, State, Word
 
@@ -24,6 +25,10 @@ _LOOK_NS = 500_000_000
 _SOONEST_NS = 10_000_000
 _WAITING_NS = 1_000_000_000
 """The consumer has ticked within that time: it waits for an item."""
+_QUIET_NS = 2_000_000_000
+"""A worker that waits ticks four times a second. One that has not for so long is at work, if not on an item."""
+_LEAST_NS = 500_000_000
+"""Of a `timeout`: a worker that waits for room behind it says so every quarter of a second."""
 _MEMORY_EVERY_NS = 1_000_000_000
 _STALL_NS = 10_000_000_000
 """Nothing has moved for so long, although the consumer waits: it is told, and again after twice the time."""
@@ -75,6 +80,7 @@ class Watch:
         for number, worker in self._workers.items():
             if worker.poll() is None and not worker.hung:
                 self._look_at(number, worker, counted_ns)
+        self._ages = {worker.pid: self._ages.get(worker.pid, _Age()) for worker in self._workers.values()}
         if now - self._memory_ns > _MEMORY_EVERY_NS:
             self._memory_ns = now
             for worker in self._workers.values():
@@ -85,7 +91,7 @@ class Watch:
     # ------------------------------------------------------------------ one worker
 
     def _look_at(self, number: int, worker: WorkerProcess, passed_ns: int) -> None:
-        before = self._ages.get(number, _Age())
+        before = self._ages.get(worker.pid, _Age())
         # What it said may not have arrived: a stage that holds the interpreter's lock lets no other thread say it.
         region = self._board.region(number)
         if not worker.ready and region[Word.STATE] == State.STARTING:
@@ -97,10 +103,10 @@ class Watch:
         else:
             age = self._age(region, worker, before, passed_ns)
             stage = _stage_of(worker, age)
-            if stage.timeout_ns and age.ns > stage.timeout_ns:
+            if stage.timeout_ns and age.ns > max(stage.timeout_ns, _LEAST_NS):
                 limit = format_ns(stage.timeout_ns)
                 worker.kill_hung(f"took longer for it than its `timeout` of {limit}, and was killed")
-        self._ages[number] = age
+        self._ages[worker.pid] = age
 
     def _age(self, region: Region, worker: WorkerProcess, before: _Age, passed_ns: int) -> _Age:
         now = _Age(region.key, region[Word.AT_STAGE], region[Word.TICK_NS])
@@ -138,14 +144,16 @@ class Watch:
         return hash(tuple(moved))
 
     def _doing(self, number: int, worker: WorkerProcess) -> Doing:
-        age = self._ages.get(number, _Age())
-        item = ".".join(map(str, (self._plan.shard.number(age.key[0]), *age.key[1:]))) if age.key else ""
+        age = self._ages.get(worker.pid, _Age())
+        item = key_text((self._plan.shard.number(age.key[0]), *age.key[1:])) if age.key else ""
+        quiet_ns = perf_counter_ns() - self._board.region(number)[Word.TICK_NS]
         return Doing(
             name=worker.name,
             stopped=worker.stopped,
             starting_ns=0 if worker.ready else max(age.starting_ns, 1),
             item=item,
             at_ns=age.ns,
+            quiet_ns=quiet_ns if quiet_ns > _QUIET_NS else 0,
         )
 
 

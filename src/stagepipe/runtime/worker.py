@@ -199,7 +199,7 @@ class Worker:
                     if now - self._flushed_ns > _FLUSH_NS or self._memory.leased > self._many:
                         self._flush(now)
             except TurnedError:
-                continue
+                pass
             except ArenaFullError as error:
                 self._report_full(error)
                 self._void_generation = self._generation  # nothing more until the seek that this asks for
@@ -210,6 +210,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - the transport's own, or an item that cannot travel
                 self._report_item(error)
                 self._void_generation = self._generation
+            self._region.at(())
 
     def _tell_ready(self, role: Roles) -> None:
         now, launch, region = perf_counter_ns(), self._launch, self._region
@@ -219,7 +220,7 @@ class Worker:
             region[Word.READY_NS] = now
         region[Word.STATE] = State.STARVED
         total = role.total if isinstance(role, SourceRole) else None
-        self._control.send(Ready(launch.number, [stage.yields for stage in self._stages], total))
+        self._control.send(Ready(launch.number, launch.life, [stage.yields for stage in self._stages], total))
 
     def _entered(self, role: Roles) -> bool:
         """Enter the generation in force; False while its seek is not known yet."""

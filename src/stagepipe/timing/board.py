@@ -266,7 +266,7 @@ class Region:
     def at(self, key: tuple[int, ...]) -> None:
         """Say which item, or part of one, is worked on from here on; `()` for none."""
         words, base = self._words, self._base
-        words[base + Word.AT_LAST] = 0
+        words[base + Word.AT_LAST] = words[base + Word.AT_STAGE] = 0
         words[base + Word.AT_ITEM] = key[0] + 1 if key else 0
         if len(key) > 1 or words[base + Word.AT_PART]:
             parts = (*key[1 : MOST_PARTS + 1], *(-1,) * MOST_PARTS)[:MOST_PARTS]

@@ -12,7 +12,7 @@ import os
 import struct
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -196,6 +196,10 @@ class Memory:
             self.arena.begin(era)
             self._mappings[self.arena.number] = self.arena.mapping
             self.publish_live(0)
+
+    def is_past(self, descriptors: Sequence[tuple[int, ...]]) -> bool:
+        """Whether the first of a packet's descriptors points into an older era."""
+        return bool(descriptors) and descriptors[0][3] < self._era_start
 
     def of_the_past(self) -> list[tuple[int, int, int]]:
         """(arena, block, bytes) of the leases that live here on blocks of older eras, each of which is still needed."""

@@ -89,9 +89,12 @@ def _leases(descriptors: tuple[Descriptor, ...], memory: Memory) -> dict[Token, 
 
 
 def blocks_of(packet: Packet, memory: Memory) -> set[Token]:
-    """The blocks of which a packet carries a reference each."""
+    """The blocks of which a packet carries a reference each.
+
+    A table of an older era may be gone, and names nothing that is wanted back.
+    """
     descriptors = packet.descriptors
-    if packet.flags & Flag.TABLE:
+    if packet.flags & Flag.TABLE and not memory.is_past(descriptors):
         descriptors += _table(packet, memory)
     return {(arena, block) for arena, _, _, block, _, _ in descriptors if arena != INLINE}
 
