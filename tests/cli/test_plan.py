@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -194,7 +195,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
     command = [str(COMMAND), "plan", str(tmp_path / "c.yaml")]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while not list((tmp_path / "temporary").iterdir()) and time.monotonic() < deadline:
+        while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1)
         process.send_signal(signal.SIGINT)

@@ -49,7 +49,8 @@ def test_the_json_has_the_names_of_the_design(rich_record):
     assert set(hop["phases"]["copy_ns"]) == numbers
     assert set(hop["predicted"]) == {"pipe_ns", "shared_memory_ns", "taken_ns", "measured_ns", "error"}
     assert set(plain["memory"]) == {"arena_peak_bytes", "arena_limit_bytes", "copied_out_items"}
-    assert set(plain["dead_letters"][0]) == {"item", "stage", "error", "attempts"}
+    letter = {"item", "stage", "error", "attempts"} | {"epoch", "source_items", "source", "trace"}
+    assert set(plain["dead_letters"][0]) == letter
     assert set(plain["restarts"][0]) == {"stage", "worker", "cause", "item", "lost_ns"}
     assert set(plain["verdict"]) >= {"limited_by", "kind", "confidence", "sentence", "fix"}
 

@@ -38,7 +38,7 @@ class HopOut:
 
     def item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item. Raises CannotTravelError for one that cannot be pickled."""
-        if key <= self._last and len(key) > 1:
+        if key <= self._last and len(key) > 1 and not self._has_more(key):
             self.dropped(key, samples, meta)
             return
         try:
@@ -51,6 +51,10 @@ class HopOut:
             raise CannotTravelError(box[0], error) from error
         if not sent:
             raise TurnedError
+
+    def _has_more(self, key: Key) -> bool:
+        """Whether parts of this part may be wanted: the last that is out is one of them."""
+        return len(key) < len(self._last) and self._last[: len(key)] == key
 
     def dropped(self, key: Key, samples: int, meta: bytes) -> None:
         """Send a tombstone."""
