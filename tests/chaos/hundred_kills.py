@@ -77,14 +77,18 @@ class Killer:
         self._random = random.Random(7)
         self._every = max(count // (kills + 1), 1)
         self._left, self._next = kills, self._every
+        self._timer = threading.Timer(0, lambda: None)
+        self._timer.start()
         self.victims: list[str] = []
 
     def item(self, number: int) -> None:
         """An item was delivered."""
         if self._left and number >= self._next:
             self._next, self._left = self._next + self._every, self._left - 1
+            self._timer.join()
             self._await_all()
-            threading.Timer(self._random.uniform(0, _PACE_S), self._kill).start()
+            self._timer = threading.Timer(self._random.uniform(0, _PACE_S), self._kill)
+            self._timer.start()
 
     def _await_all(self) -> None:
         deadline = time.monotonic() + _MENDED_S
