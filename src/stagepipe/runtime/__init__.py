@@ -29,5 +29,6 @@ In all of them, what travels:
 launch       what a worker is given at its start
 messages     what both sides say on the control channel; lines: how what is printed and logged travels
 groups, said what an order point's output says of itself, with `order: any` and `source`
+older        what a process still has of older eras
 failures     what a failure says; yields: how many items a stage gives for those it takes
 """

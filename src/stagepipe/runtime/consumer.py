@@ -12,6 +12,7 @@ from stagepipe.core import Cursor, RunError, Skip, TransportError
 from stagepipe.plan import SINK
 from stagepipe.runtime.fullness import full_error
 from stagepipe.runtime.gate import Meter
+from stagepipe.runtime.older import Older
 from stagepipe.runtime.place import InOrder, Place, place_at
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import RECEIVE_PHASES, Recorder, Word
@@ -66,7 +67,8 @@ class Consumer:
         self._lent, self._thread = False, -1
         self._stretch = len(self._plan.stretches) - 1
         self._meter = Meter(supervisor.board, self._stretch, resources.bells[self._stretch])
-        self._generation = self._era = self._aged = 0
+        self._generation = 0
+        self._older = self._watched_eras()
         self._through = True  # nothing is under way
         self._mending = False
         self._flushed_ns = 0
@@ -96,6 +98,11 @@ class Consumer:
             readonly=False,
         )
 
+    def _watched_eras(self) -> Older:
+        supervisor = self._supervisor
+        number = supervisor.resources.sink_number
+        return Older(self._memory, 0, lambda era, leases: supervisor.entered(number, era, leases))
+
     def lend(self) -> Lent:
         """For a caller that sends items on to other processes. Before the first epoch, and once.
 
@@ -110,6 +117,7 @@ class Consumer:
         records = {**releases, number: resources.returns[number][0]}
         self._memory = Memory(arena, dict(resources.arenas), records, writable=True, limit=limit)
         self._memory.publish_live = self._publish_live
+        self._older = self._watched_eras()
         self._receiver.close()
         self._receiver, self._lent = self._reading(), True
         return Lent(self._memory, dict(resources.arenas), releases, limit, self._upkeep)
@@ -133,8 +141,7 @@ class Consumer:
         if now - self._flushed_ns > _FLUSH_NS:
             self._flushed_ns = now
             self.flush()
-            if self._aged:
-                self._name_aged()
+            self._older.look()
 
     def flush(self) -> None:
         """Bring the counts to the board and the leases that are over to their owners."""
@@ -237,17 +244,8 @@ class Consumer:
         self._meta_of = {}
         self._end = None
         self._meter.enter(self._generation, cursor.item, self._supervisor.windows.now[self._stretch])
-        if seek.era != self._era:
-            self._era = seek.era
-            self._memory.begin(seek.era)
-            self._name_aged()
-
-    def _name_aged(self) -> None:
-        """Say which blocks of older eras the caller still has, when there are fewer of them than before."""
-        aged = self._memory.of_the_past()
-        if len(aged) != self._aged or not aged:
-            self._aged = len(aged)
-            self._supervisor.entered(self._supervisor.resources.sink_number, self._era, aged)
+        if self._older.enter(seek.era):
+            self._older.name()
 
     def _ready(self) -> Iterator[Any]:
         for packet, item in self._reorder.ready():

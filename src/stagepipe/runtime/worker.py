@@ -18,6 +18,7 @@ from stagepipe.runtime.gate import Gate, Meter, Stretch
 from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.letters import Postbox
 from stagepipe.runtime.messages import Failed, Full, Leases, Ready, Seek, decode_command
+from stagepipe.runtime.older import Older
 from stagepipe.runtime.ordering import Ends, OrderRole
 from stagepipe.runtime.outlet import HopOut, Surroundings, TurnedError
 from stagepipe.runtime.probing import Probe, ProbedOut, refuse_what_is_read_once
@@ -66,7 +67,7 @@ class Worker:
         self._meter: Meter | None = None
         self._stages: list[Stage] = []
         self._generation = self._void_generation = 0
-        self._era, self._aged = launch.era, 0
+        self._older = Older(self._memory, launch.era, self._tell_leases)
         self._flushed_ns, self._many = 0, _FEW
         self._building = launch.plan.stages[0].name
 
@@ -229,27 +230,21 @@ class Worker:
             self._look_for_seek(generation)
         told = self._control.told
         # A successor waits for the seek that mends the death before it: in an older era its blocks would be others'.
-        if told is not None and told.generation > self._generation and told.era >= self._era:
+        if told is not None and told.generation > self._generation and told.era >= self._older.era:
             self._generation = told.generation
             self._region.at(())
-            if told.era != self._era:
-                self._memory.begin(told.era)
+            is_new = self._older.enter(told.era)
             for stage in self._stages:
                 if told.anew and stage.plan.stateful:
                     stage.renew()
                 stage.enter(told.epoch)
             role.enter(told)
-            if told.era != self._era or self._launch.life:
-                self._era = told.era
-                self._name_aged()
+            if is_new or self._launch.life:
+                self._older.name()
         return self._void_generation < self._generation == self._board.generation
 
-    def _name_aged(self) -> None:
-        """Say which blocks of older eras are still leased here, when there are fewer of them than before."""
-        aged = self._memory.of_the_past()
-        if len(aged) != self._aged or not aged:
-            self._aged = len(aged)
-            self._control.send(Leases(self._launch.number, self._era, aged))
+    def _tell_leases(self, era: int, leases: list[tuple[int, int, int]]) -> None:
+        self._control.send(Leases(self._launch.number, era, leases))
 
     def _look_for_seek(self, generation: int) -> None:
         data = self._board.seek(generation)
@@ -297,8 +292,7 @@ class Worker:
         """Bring everything to the board, and look after what lasts."""
         self._flushed_ns = now
         self._tally.flush(now)
-        if self._aged:
-            self._name_aged()
+        self._older.look()
         self._look_at_held()
 
     def _look_at_held(self) -> None:
