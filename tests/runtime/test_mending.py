@@ -93,3 +93,9 @@ def test_one_that_never_gets_ready_is_given_up_after_three():
     assert all(isinstance(each, Restart) for each in before)
     assert isinstance(last, Fail)
     assert "while it was starting, 3 times in a row" in last.message
+
+
+def test_one_that_somebody_kills_while_it_starts_is_started_again_as_often_as_the_budget_allows():
+    killed = decided(Mending(5), *[death(lived_ns=None, killed=True)] * 6)
+    assert all(isinstance(each, Restart) for each in killed[:5])
+    assert isinstance(killed[-1], Fail)

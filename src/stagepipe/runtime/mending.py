@@ -17,7 +17,7 @@ from stagepipe.plan import StagePlan
 TRIES = 3
 """How many workers an item may kill before it is poison, where `retries` does not say it: one kill may be anybody's."""
 _STARTS = 3
-"""How many workers of a place may die while they build their stages, one after the other."""
+"""How many workers of a place may die of themselves while they build their stages, one after the other."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 _SHORT_LIFE_NS = 1_000_000_000
 _TOLD = 5
@@ -39,6 +39,7 @@ class Death:
     items: int = 1
     lived_ns: int | None = None  # since it was ready; None: it was not
     fault: bool = False  # a memory fault of its own
+    killed: bool = False  # by somebody, or for want of memory: it may go well the next time
     trace: str = ""
 
     @property
@@ -88,11 +89,11 @@ class Mending:
                 f"{death.told}; stage {self.stateful} is `stateful: true` and would have to begin anew, "
                 "so a crash ends the run"
             )
-        if death.lived_ns is None:
+        if death.lived_ns is None and not death.killed:
             self._starts[death.place] += 1
             if self._starts[death.place] >= _STARTS:
                 return Fail(f"{death.told}, {_STARTS} times in a row")
-        else:
+        elif death.lived_ns is not None:
             self._starts[death.place] = 0
         poison = self._poison(death)
         if poison and death.stage.on_error == "fail":

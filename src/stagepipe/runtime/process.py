@@ -131,6 +131,11 @@ class WorkerProcess:
         """Whether it ended by a memory fault of its own."""
         return self._popen.poll() in {-signal.SIGSEGV, -signal.SIGBUS}
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it, and not for taking too long."""
+        return self._popen.poll() == -signal.SIGKILL and not self.hung
+
     def sample_memory(self) -> None:
         """Keep how much resident memory it has, for the case that it dies of it."""
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -82,6 +82,7 @@ class Recovery:
             items=max(last - key[0], 2) if key and last else 1,
             lived_ns=now - (worker.ready_ns or now) if was_ready else None,
             fault=worker.faulted,
+            killed=worker.was_killed,
             trace=stacks_of_users(worker.last_words()),
         )
 
