@@ -7,6 +7,7 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.runtime.eras import Eras
+from stagepipe.runtime.older import Older
 from stagepipe.timing import Board, Layout, make_board
 from stagepipe.transport import Arena, Memory, extend_arena, make_arena, make_byte_pipe, span_of
 from tests.runtime.kills import kill, until, until_ready
@@ -93,6 +94,21 @@ def test_a_second_lease_on_the_same_block_is_named_too(fds):
     assert memory.of_the_past() == [(0, 0, 512)]
     del first
     assert memory.of_the_past() == []
+
+
+def test_every_era_is_answered_even_if_as_much_is_held_as_before(fds):
+    memory, told = Memory(None, {0: fds[0]}, {0: fds[3]}, limit=LIMIT), []
+    older = Older(memory, 0, lambda era, leases: told.append((era, len(leases))))
+    lease = memory.lease(0, 0, 512, shared=False)
+    for era in (1, 2):
+        assert older.enter(era)
+        older.name()
+        older.look()
+    assert told == [(1, 1), (2, 1)]
+    del lease
+    older.look()
+    older.look()
+    assert told == [(1, 1), (2, 1), (2, 0)]
 
 
 def test_what_the_caller_keeps_survives_ten_deaths_and_the_rest_of_the_memory_comes_back():

@@ -22,7 +22,7 @@ class Older:
         """Take blocks from that era's range; whether it is another than before."""
         if era == self.era:
             return False
-        self.era = era
+        self.era, self._count = era, -1  # in every era it is said anew
         self._memory.begin(era)
         return True
 
