@@ -16,12 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stagepipe.core import Cursor, Key, Skip, UsageError
+from stagepipe.runtime.said import MOST_BYTES, opened
 
 Group = tuple[Key, ...]
 """The leaves of the first stretch that one output of its order point was made of, in order."""
 
-_MOST_BYTES: Final = 3000
-"""What a packet has room for beside the item's own part: see `transport.packet`."""
 _LEAST_BYTES: Final = 200
 """Fewer are not worth compressing."""
 
@@ -46,11 +45,11 @@ class Made(NamedTuple):
 def pack_made(made: Made) -> bytes:
     """As it travels. Where a group is too large for a packet, the order of its leaves stays behind."""
     data = _packed(made)
-    if len(data) > _MOST_BYTES:
+    if len(data) > MOST_BYTES:
         groups = tuple(tuple(sorted(group)) for group in made.groups)
         made = made._replace(groups=groups, exact=False)
         data = _packed(made)
-    return data if len(data) <= _MOST_BYTES else _packed(made._replace(skips=frozenset()))
+    return data if len(data) <= MOST_BYTES else _packed(made._replace(skips=frozenset()))
 
 
 def _packed(made: Made) -> bytes:
@@ -62,9 +61,7 @@ def _packed(made: Made) -> bytes:
 
 def unpack_made(data: bytes) -> Made:
     """Back."""
-    if data[:1] != b"\x80":  # what a pickle begins with, and what zlib gives never does
-        data = zlib.decompress(data)
-    after, floor, groups, held, *rest = pickle.loads(data)
+    after, floor, groups, held, *rest = opened(data)
     held = None if held is None else tuple(_keys_unpacked(group, floor) for group in held)
     return Made(after, floor, tuple(_keys_unpacked(group, floor) for group in groups), held, *rest)
 

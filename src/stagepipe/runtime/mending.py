@@ -98,7 +98,8 @@ class Mending:
         poison = self._poison(death)
         if poison and death.stage.on_error == "fail":
             again = "" if poison == 1 else f"; this item has killed {poison} workers"
-            return Fail(f"{death.told}{again}{_mend(death)}")
+            mend = "; with `on_error: skip` on the stage it would go to the dead letters, and the run on"
+            return Fail(f"{death.told}{again}{'' if death.fault else mend}")
         if len(self.deaths) > self.max_restarts:
             return Fail(self._history(death))
         return Restart(self._wait_s(death), poison, alone=death.items > 1)
@@ -134,9 +135,3 @@ class Mending:
                 *lines,
             )
         )
-
-
-def _mend(death: Death) -> str:
-    if death.stage.on_error == "fail" and not death.fault:
-        return "; with `on_error: skip` on the stage it would go to the dead letters, and the run on"
-    return ""

@@ -161,7 +161,7 @@ class WorkerProcess:
             last, size = size, os.fstat(self._crash_fd).st_size
             if size == last > before:
                 break
-        return stacks_of_users(os.pread(self._crash_fd, min(size - before, 1 << 16), before).decode(errors="replace"))
+        return self._words(before, size)
 
     def kill_hung(self, why: str) -> None:
         """Keep its stacks among its last words, then end it; what follows is as for any death."""
@@ -171,8 +171,10 @@ class WorkerProcess:
 
     def last_words(self) -> str:
         """The Python stacks that it left when a signal killed it, or when they were asked for; or nothing."""
-        size = os.fstat(self._crash_fd).st_size
-        return os.pread(self._crash_fd, min(size, 1 << 16), 0).decode(errors="replace").strip()
+        return self._words(0, os.fstat(self._crash_fd).st_size)
+
+    def _words(self, start: int, end: int) -> str:
+        return stacks_of_users(os.pread(self._crash_fd, min(end - start, 1 << 16), start).decode(errors="replace"))
 
     def signal(self, number: int) -> None:
         """Send a signal to it and to the children that it forked."""

@@ -10,11 +10,10 @@ from stagepipe.core import Cursor, Key, RunError
 from stagepipe.core.cgroup import out_of_memory_kills
 from stagepipe.plan import Plan
 from stagepipe.runtime.eras import Eras
-from stagepipe.runtime.failures import stacks_of_users
 from stagepipe.runtime.mending import Death, Fail, Mending, Restart
 from stagepipe.runtime.process import WorkerProcess
 from stagepipe.runtime.resources import Resources, WorkerPlace
-from stagepipe.runtime.stage import key_text
+from stagepipe.runtime.stage import item_text
 from stagepipe.timing import Board, State, Word
 
 _STUCK = 2
@@ -67,7 +66,6 @@ class Recovery:
         place, region = worker.place, self._board.region(worker.place.number)
         key = region.key
         last = region[Word.AT_LAST]
-        item = key_text((self._plan.shard.number(key[0]), *key[1:])) if key else ""
         was_ready = worker.ready or region[Word.STATE] != State.STARTING  # what it said last may not have arrived
         return Death(
             stage=place.plan.stages[min(region[Word.AT_STAGE], len(place.plan.stages) - 1) if key else 0],
@@ -78,12 +76,12 @@ class Recovery:
             at_ns=now,
             epoch=epoch,
             key=key,
-            item=item,
+            item=item_text(self._plan.shard, key),
             items=max(last - key[0], 2) if key and last else 1,
             lived_ns=now - (worker.ready_ns or now) if was_ready else None,
             fault=worker.faulted,
             killed=worker.was_killed,
-            trace=stacks_of_users(worker.last_words()),
+            trace=worker.last_words(),
         )
 
     def _out_of_memory(self) -> bool:

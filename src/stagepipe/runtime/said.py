@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from stagepipe.core import Cursor, Skip
 
-_MOST_BYTES: Final = 3000
+MOST_BYTES: Final = 3000
 """What a packet has room for beside the item's own part: see `transport.packet`."""
 
 
@@ -28,9 +28,9 @@ class Said(NamedTuple):
 def pack_said(said: Said) -> bytes:
     """As it travels. Skips that a packet has no room for stay behind: should their errors pass, the items come back."""
     data = pickle.dumps(tuple(said), protocol=5)
-    if len(data) > _MOST_BYTES:
+    if len(data) > MOST_BYTES:
         data = zlib.compress(data, 1)
-    if len(data) > _MOST_BYTES and (said.skips or said.after.skips):
+    if len(data) > MOST_BYTES and (said.skips or said.after.skips):
         return pack_said(said._replace(after=said.after._replace(skips=frozenset()), skips=frozenset()))
     return data
 
@@ -41,8 +41,11 @@ def unpack_said(data: bytes) -> Said:
     >>> unpack_said(pack_said(Said(Cursor(None, 3), 2, 3))).after.item
     3
     """
-    if not data:
-        return Said()
+    return Said._make(opened(data)) if data else Said()
+
+
+def opened(data: bytes) -> Any:
+    """What was pickled, and perhaps compressed."""
     if data[:1] != b"\x80":  # what a pickle begins with, and what zlib gives never does
         data = zlib.decompress(data)
-    return Said._make(pickle.loads(data))
+    return pickle.loads(data)

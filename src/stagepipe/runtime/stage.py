@@ -45,6 +45,11 @@ def key_text(key: Key) -> str:
     return ".".join(map(str, key))
 
 
+def item_text(shard: Shard, key: Key) -> str:
+    """An item in messages, by its number in the source's order; nothing for no item."""
+    return key_text((shard.number(key[0]), *key[1:])) if key else ""
+
+
 class Stage:
     """A stage that is built. `function` is what is called with an item (or with a list of them)."""
 

@@ -41,7 +41,7 @@ from stagepipe.runtime.recovery import Recovery
 from stagepipe.runtime.resources import Resources, WorkerPlace
 from stagepipe.runtime.watch import Watch
 from stagepipe.runtime.yields import items_after
-from stagepipe.transport import Bell, extend_arena, make_arena, make_byte_pipe
+from stagepipe.transport import Bell, make_arena, make_byte_pipe
 
 _TICK_MS = 500
 _KILL_S = 5.0
@@ -160,11 +160,10 @@ class Supervisor:
     def lend(self, number: int) -> None:
         """Let the caller's process, of that number, have an arena: it sends items on to processes of its own."""
         with self._lock:
-            eras, limit = self.recovery.eras, self.plan.memory_bytes
+            eras, resources = self.recovery.eras, self.resources
             eras.lent = True
-            arena = make_arena(limit)
-            extend_arena(arena, limit, eras.number)
-            self.resources.arenas[number], self.resources.returns[number] = arena, make_byte_pipe()
+            resources.arenas[number] = make_arena(self.plan.memory_bytes, eras.number)
+            resources.returns[number] = make_byte_pipe()
 
     def cut_off(self, error: RunError) -> None:
         """End the epoch under way with `error`, which whoever iterates then sees. From any thread."""

@@ -17,7 +17,7 @@ from stagepipe.core.units import format_ns
 from stagepipe.plan import Plan, StagePlan
 from stagepipe.runtime.crowding import Crowding
 from stagepipe.runtime.process import WorkerProcess
-from stagepipe.runtime.stage import key_text
+from stagepipe.runtime.stage import item_text
 from stagepipe.runtime.stalls import Doing, diagnosis, nobody_works
 from stagepipe.timing import Board, Region, StageWord, State, Word
 
@@ -145,13 +145,12 @@ class Watch:
 
     def _doing(self, number: int, worker: WorkerProcess) -> Doing:
         age = self._ages.get(worker.pid, _Age())
-        item = key_text((self._plan.shard.number(age.key[0]), *age.key[1:])) if age.key else ""
         quiet_ns = perf_counter_ns() - self._board.region(number)[Word.TICK_NS]
         return Doing(
             name=worker.name,
             stopped=worker.stopped,
             starting_ns=0 if worker.ready else max(age.starting_ns, 1),
-            item=item,
+            item=item_text(self._plan.shard, age.key),
             at_ns=age.ns,
             quiet_ns=quiet_ns if quiet_ns > _QUIET_NS else 0,
         )

@@ -196,10 +196,10 @@ def punch(fd: int, offset: int, length: int) -> None:
         _libc.fallocate(fd, _FALLOC_PUNCH, ctypes.c_long(first), ctypes.c_long(last - first))
 
 
-def make_arena(limit: int) -> int:
+def make_arena(limit: int, era: int = 0) -> int:
     """A memfd for an arena of which at most `limit` bytes will be live. It has no name and takes no memory yet."""
     fd = os.memfd_create("stagepipe-arena", os.MFD_CLOEXEC)
-    extend_arena(fd, limit, 0)
+    extend_arena(fd, limit, era)
     return fd
 
 

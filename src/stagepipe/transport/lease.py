@@ -161,9 +161,9 @@ class Memory:
         start = block // span * span
         if block + nbytes > min(start + span, size):
             raise TransportError(f"a descriptor points {block + nbytes - start - span} bytes past arena {arena}")
-        if self.arena is not None and arena == self.arena.number:  # its own mapping is of the era in force
-            return Mapping(arena, fd, start, span, writable=self._writable)
-        mapping = self._mappings[arena] = Mapping(arena, fd, start, span, writable=self._writable)
+        mapping = Mapping(arena, fd, start, span, writable=self._writable)
+        if self.arena is None or arena != self.arena.number:  # one's own stays that of the era in force
+            self._mappings[arena] = mapping
         return mapping
 
     def _lease(self, mapping: Mapping, block: int, nbytes: int) -> Lease:
