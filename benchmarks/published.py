@@ -1,6 +1,6 @@
 """Five write-ups' experiments on this machine: every mechanism on the published payloads, stagepipe beside them.
 
-    python benchmarks/published.py [--full] [--experiments E1,E4] [--only "stagepipe,TCP"] [--json FILE]
+    python benchmarks/published.py [--full] [--experiments E1,E4] [--only "stagepipe; TCP"] [--json FILE]
 
     E1         the table of MNIST, there and back again
     E2         one big list of integers, and its size curve

@@ -78,7 +78,7 @@ class Experiment:
     spoil: Callable[[Any], Any]
     pinned: bool = True
     """The receiver has a processor of its own, and the other side the others."""
-    repetitions: int = 10
+    repetitions: int = 30
     """At most, in a turn, for each payload."""
     least: int = 1
     """At least, however long they take."""

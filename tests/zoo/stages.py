@@ -120,6 +120,18 @@ def from_record(item: Record) -> tuple[int, float]:
     return item.number, float(item.values.sum())
 
 
+def trickle(count: int, seconds: float = 0.01) -> Iterator[int]:
+    """A source that nobody ever waits in vain for, but long."""
+    for number in range(count):
+        time.sleep(seconds)
+        yield number
+
+
+def scheduling(_: Any) -> int:
+    """The policy of this worker, as sched(7) has it."""
+    return os.sched_getscheduler(0)
+
+
 def nap(item: Any, seconds: float = 0.01) -> Any:
     time.sleep(seconds)
     return item

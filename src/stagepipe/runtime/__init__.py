@@ -18,7 +18,7 @@ In a worker's process:
 entry        how it begins and ends; saying: its stdout, stderr, logging and warnings
 worker       its loop; control: its ear; tally: its counters on the way to the board
 roles        source and stage; ordering, unordered: order points, with `order: source` and `any`
-outlet       where a role's results go; gate: backpressure
+outlet       where a role's results go; gate: backpressure; manners: who waits for a processor
 probing      what a probe run tells of its items
 crashing     named points at which the tests let it kill itself
 

@@ -47,10 +47,6 @@ def main() -> NoReturn:
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
     if plan.cpus is not None:
         os.sched_setaffinity(0, plan.cpus)
-    with contextlib.suppress(OSError):
-        # sched(7): a reader that is woken does not take the CPU from the writer that woke it. On a full machine that
-        # took 100 us out of the middle of a send, and the caches with it.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     threading.current_thread().name = f"{plan.name}/{launch.worker}"
     if "STAGEPIPE_CRASH_AT" in os.environ:  # a test's
         importlib.import_module("stagepipe.runtime.crashing").arm(launch)

@@ -105,6 +105,7 @@ class Gate:
     def _wait(self, number: int, interrupted: Callable[[], bool]) -> bool:
         while not interrupted():
             self._tick()
+            self._board.publish_held_up(self._stretch, perf_counter_ns())
             # To be woken for a quarter of the room saves wake-ups; what is under way will be consumed in any case.
             wanted = number - self._room + max(self._room // 4, 1)
             self._board.publish_awaited(self._stretch, self._generation, max(wanted, self._consumed + 1))

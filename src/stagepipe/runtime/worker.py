@@ -17,6 +17,7 @@ from stagepipe.runtime.failures import message_of, read_only_mend, trace_of
 from stagepipe.runtime.gate import Gate, Meter, Stretch
 from stagepipe.runtime.launch import Launch
 from stagepipe.runtime.letters import Postbox
+from stagepipe.runtime.manners import Manners
 from stagepipe.runtime.messages import Failed, Full, Leases, Ready, Seek, decode_command
 from stagepipe.runtime.older import Older
 from stagepipe.runtime.ordering import Ends, OrderRole
@@ -67,6 +68,7 @@ class Worker:
         self._meter: Meter | None = None
         self._stages: list[Stage] = []
         self._generation = self._void_generation = 0
+        self._manners = Manners(self._board)
         self._older = Older(self._memory, launch.era, self._tell_leases)
         self._flushed_ns, self._many = 0, _FEW
         self._building = launch.plan.stages[0].name
@@ -292,6 +294,7 @@ class Worker:
         """Bring everything to the board, and look after what lasts."""
         self._flushed_ns = now
         self._tally.flush(now)
+        self._manners.look(now)
         self._older.look()
         self._look_at_held()
 

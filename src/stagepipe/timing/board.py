@@ -30,7 +30,7 @@ _SEEK_WORDS = 128
 """For the seek in force: its generation, its length and check, its bytes. A plain one has less than a hundred."""
 _SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
 _STRETCH_WORDS = 8  # a cache line for each stretch, though it has two writers: they write rarely
-_CONSUMED, _AWAITED, _ITEM_BYTES, _FITTING = 0, 4, 5, 6
+_CONSUMED, _AWAITED, _ITEM_BYTES, _FITTING, _HELD_UP_NS = 0, 4, 5, 6, 7
 _COUNT_BITS = 40
 SLOWEST = 5
 
@@ -150,6 +150,14 @@ class Board:
     def publish_awaited(self, stretch: int, generation: int, count: int | None) -> None:
         """Only the feeder of the stretch calls this; None: it does not wait any more."""
         self.words[self._stretch(stretch) + _AWAITED] = 0 if count is None else generation << _COUNT_BITS | count
+
+    def publish_held_up(self, stretch: int, now: int) -> None:
+        """Only the feeder of the stretch calls this: at `now`, in ns, it has an item for which there is no room."""
+        self.words[self._stretch(stretch) + _HELD_UP_NS] = now
+
+    def held_up_ns(self) -> int:
+        """When a feeder last had no room; 0: never."""
+        return max([self.words[self._stretch(number) + _HELD_UP_NS] for number in range(self.layout.stretches)])
 
     def publish_crowded(self, stretch: int, item_bytes: int, fitting: int) -> None:
         """Only the feeder of the stretch calls this: an item takes so much, and no more of them fit `memory`."""

@@ -21,7 +21,7 @@ def main(fds: list[int]) -> int:
     """Echo until the end is told; 1 if nothing comes for too long."""
     in_fd, out_fd, other_arena, own_arena, other_returns, own_returns, page = fds
     with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # as workers are
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # as workers of a full pipeline are
     work = np.zeros(WORK_BYTES, np.uint8)
     with contextlib.ExitStack() as stack:
         memory = Memory(
