@@ -1,7 +1,7 @@
 """What runs in the process of a turn: `python -m published_.turn JOB RESULT`.
 
-Set-up; then payload by payload, from the smallest up: transfers to warm up, and transfers until there are enough of them
-or the time is up. All that came is verified, byte by byte, outside of the timing.
+Set-up; then payload by payload, from the smallest up: transfers to warm up, and transfers until there are enough or the
+time is up. All that came is verified, byte by byte, outside of the timing.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Measuring:
         begin = perf_counter_ns()
         for number in range(_WARM_UPS):
             self._transfer(payload, number)
-            if perf_counter_ns() - begin > self.job.budget_s * 1e9:
+            if perf_counter_ns() - begin > self.job.budget_s * 1e9 / 4:
                 break
 
     def _transfer(self, payload: Payload, number: int, sides: Sides | None = None) -> _Taken:

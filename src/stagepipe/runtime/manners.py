@@ -2,8 +2,8 @@
 
 By itself a reader that is woken may do so (sched(7)). Where the pipeline is full that is its own writer, in the middle
 of a send: on a full machine it took 100 us out of it, and the caches with it. As a batch process it waits its turn,
-which costs nothing where items queue anyway. Where the pipeline is not full an item is waited for, and on a machine that
-is busy with other things its turn would come after milliseconds: there a worker is a normal process.
+which costs nothing where items queue anyway. Where it is not full an item is waited for, and on a machine that is busy
+with other things its turn would come after milliseconds: there a worker is a normal process.
 """
 
 from __future__ import annotations
