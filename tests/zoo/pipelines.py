@@ -10,6 +10,7 @@ import numpy as np
 from stagepipe import Pipeline
 
 STAGES = "tests.zoo.stages"
+_MANY = 100
 BAD = "tests.zoo.bad"
 
 
@@ -44,9 +45,9 @@ def pipeline(*stages: dict[str, Any], source: Any = 20, **keys: Any) -> dict[str
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """Lists, tuples, numbers and texts in the place of arrays, tensors and dataclasses: to be compared with `==`."""
     if type(value).__module__.partition(".")[0] in {"torch", "torchvision"} and hasattr(value, "numpy"):
-        return ("tensor", str(value.dtype), value.tolist())
+        return ("tensor", str(value.dtype), _numbers(value.numpy()))
     if isinstance(value, np.ndarray):
-        return ("array", str(value.dtype), value.tolist())
+        return ("array", str(value.dtype), _numbers(value))
     if isinstance(value, np.generic):
         return value.item()
     if is_dataclass(value) and not isinstance(value, type):
@@ -56,6 +57,13 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     if isinstance(value, list | tuple):
         return type(value)(plain(inner) for inner in value)
     return value
+
+
+def _numbers(array: np.ndarray) -> Any:
+    """As a list; of many, which would take longer than all the rest, shape and digest."""
+    if array.size <= _MANY or array.dtype.hasobject:
+        return array.tolist()
+    return (array.shape, hashlib.sha256(np.ascontiguousarray(array)).hexdigest())
 
 
 def outputs(config: Any, *, epochs: int = 1, **keys: Any) -> list[Any]:

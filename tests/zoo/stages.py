@@ -120,11 +120,13 @@ def from_record(item: Record) -> tuple[int, float]:
     return item.number, float(item.values.sum())
 
 
-def trickle(count: int, seconds: float = 0.01) -> Iterator[int]:
-    """A source that nobody ever waits in vain for, but long."""
-    for number in range(count):
-        time.sleep(seconds)
-        yield number
+def asked(path: str) -> Iterator[int]:
+    """A source: a number for each byte that is written to a named pipe."""
+    with Path(path).open("rb", buffering=0) as fifo:
+        number = 0
+        while fifo.read(1):
+            yield number
+            number += 1
 
 
 def scheduling(_: Any) -> int:

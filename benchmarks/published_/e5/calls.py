@@ -6,9 +6,11 @@ With w workers the function is called w times. Threads and processes are started
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 from abc import abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
+from pathlib import Path
 from threading import Thread
 from time import perf_counter_ns
 from typing import Any
@@ -17,6 +19,8 @@ import stagepipe
 from published_.child import Child, obey_aside
 from published_.e5.functions import PAGE, Call
 from published_.model import Payload, Received
+
+_FUNCTIONS = "published_.e5.functions"
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -49,12 +53,12 @@ class _Calls:
     def __init__(self) -> None:
         """Start the server."""
         self._server = Child(_serve)
-        self._workers, self._call = 0, Call("empty", "")
+        self._call = Call(self._server.hello)
+        self._workers, self._function = 0, ""
 
     def prepare(self, payload: Payload) -> None:
         """Take the function."""
-        self._workers = payload.values["workers"]
-        self._call = Call(payload.values["function"], self._server.hello)
+        self._workers, self._function = payload.values["workers"], payload.values["function"]
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - each is the same
         """As many calls as workers."""
@@ -74,7 +78,7 @@ class Plain(_Calls):
 
     def calls(self) -> list[int]:
         """The results."""
-        return [self._call(at) for at in range(self._workers)]
+        return [self._call(self._function) for _ in range(self._workers)]
 
 
 class Threads(_Calls):
@@ -83,7 +87,7 @@ class Threads(_Calls):
     def calls(self) -> list[int]:
         """The results."""
         results: list[int] = []
-        threads = [Thread(target=lambda at=at: results.append(self._call(at))) for at in range(self._workers)]
+        threads = [Thread(target=lambda: results.append(self._call(self._function))) for _ in range(self._workers)]
         return _run(threads, results)
 
 
@@ -96,7 +100,7 @@ class Processes(_Calls):
         results = fork.RawArray("q", [-1] * self._workers)
 
         def call(at: int) -> None:
-            results[at] = self._call(at)
+            results[at] = self._call(self._function)
 
         return _run([fork.Process(target=call, args=(at,)) for at in range(self._workers)], results)
 
@@ -118,10 +122,12 @@ class Pool(_Calls):
         self._pool: Any = None
 
     def prepare(self, payload: Payload) -> None:
-        """Start the pool."""
-        self._end()
+        """Start the pool where there is none of that size."""
+        before = self._workers
         super().prepare(payload)
-        self._pool = multiprocessing.get_context("spawn").Pool(self._workers)
+        if self._workers != before:
+            self._end()
+            self._pool = multiprocessing.get_context("spawn").Pool(self._workers)
 
     def _end(self) -> None:
         if self._pool is not None:
@@ -130,7 +136,7 @@ class Pool(_Calls):
 
     def calls(self) -> list[int]:
         """The results."""
-        results: list[int] = self._pool.map(self._call, range(self._workers), 1)
+        results: list[int] = self._pool.map(self._call, [self._function] * self._workers, 1)
         return results
 
     def close(self) -> None:
@@ -149,20 +155,31 @@ class Stagepipe(_Calls):
         """Start the server; the pipeline comes with the payload."""
         super().__init__()
         self._pipeline: stagepipe.Pipeline | None = None
+        self._wanted = Path(tempfile.mkdtemp()) / "function"
         self.told: dict[str, dict[str, int]] = {"start_ns": {}}
 
     def prepare(self, payload: Payload) -> None:
-        """Start the pipeline."""
-        self._end()
+        """Start the pipeline where there is none with so many workers, and say which function is wanted."""
+        before = self._workers
         super().prepare(payload)
-        call = {"name": payload.values["function"], "url": self._server.hello}
-        stage = {"name": "call", "uses": "published_.e5.functions.Call", "with": call, "workers": self._workers}
+        self._wanted.write_text(self._function)
+        if self._workers != before:
+            self._end()
+            self._start(payload.name)
+
+    def _start(self, name: str) -> None:
+        names = {"file": str(self._wanted), "count": self._workers}
+        stage = {"name": "call", "uses": f"{_FUNCTIONS}.Call", "with": {"url": self._server.hello}}
         begin = perf_counter_ns()
         self._pipeline = stagepipe.Pipeline(
-            {"name": "calls", "source": {"uses": range(self._workers)}, "stages": [stage]}
+            {
+                "name": "calls",
+                "source": {"uses": f"{_FUNCTIONS}.Names", "with": names},
+                "stages": [{**stage, "workers": self._workers}],
+            }
         )
         self.calls()
-        self.told["start_ns"][payload.name] = perf_counter_ns() - begin
+        self.told["start_ns"][name] = perf_counter_ns() - begin
 
     def calls(self) -> list[int]:
         """The results."""

@@ -20,8 +20,8 @@ _CALLS, _QUEUES = "published_.e5.calls", "published_.e5.queues"
 def _call_payloads(workers: Sequence[int], functions: Sequence[str] = FUNCTIONS) -> tuple[Payload, ...]:
     return tuple(
         Payload(f"{function} x {count}", 0, {"function": function, "workers": count})
+        for count in workers  # before the functions: what is started for so many workers serves them all
         for function in functions
-        for count in workers
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 
 _FIBONACCI_STEPS = 20_000
@@ -61,15 +62,27 @@ def fetch(url: str) -> int:
 
 
 class Call:
-    """One of the functions by its name. A stage, too: it is called with an item, and does not look at it."""
+    """Calls a function by its name."""
 
-    def __init__(self, name: str, url: str) -> None:
+    def __init__(self, url: str) -> None:
         """`url` is the page that `fetch` fetches."""
-        self._name, self._url = name, url
+        self._url = url
 
-    def __call__(self, item: int) -> int:  # noqa: ARG002 - each call is the same
+    def __call__(self, name: str) -> int:
         """Call it."""
-        return fetch(self._url) if self._name == "fetch" else FUNCTIONS[self._name]()
+        return fetch(self._url) if name == "fetch" else FUNCTIONS[name]()
+
+
+class Names:
+    """A source: in each epoch the name that stands in `file` by then, `count` times."""
+
+    def __init__(self, file: str, count: int) -> None:
+        """See the class."""
+        self._file, self._count = Path(file), count
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of an epoch."""
+        return repeat(self._file.read_text(), self._count)
 
 
 FUNCTIONS: dict[str, Callable[[], int]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from published_.e5.queues import COUNT
 from published_.page.forms import beside, duration, name, seconds, spread, table
@@ -31,10 +30,12 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
         yield from table(
             (*head, "times stagepipe, the largest w"), (_line(row, rows, function, payloads) for row in rows)
         )
+    ws = [payload.rpartition(" ")[2] for payload in rows[0].figures]
     starts = [ns for row in rows for told in row.told for ns in told.get("start_ns", {}).values()]
     if starts:
         yield ""
-        yield f"Starting a pipeline takes {duration(median(starts))}, with its first epoch; once."
+        between = f"{duration(min(starts))} to {duration(max(starts))}"
+        yield f"Starting a pipeline takes {between} with w = {ws[0]} to {ws[-1]}, its first epoch included; once."
 
 
 def _line(row: Row, rows: Sequence[Row], function: str, payloads: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from published_.page.forms import table, three
@@ -56,13 +56,31 @@ def promises(summary: Summary) -> Iterator[str]:
     """Ahead of all in E1, with E2's arrays, and in E4 from 64 KiB on."""
     for experiment, what in (("E1", "E1"), ("E2", "E2's arrays"), ("E4", "E4")):
         judged = [each for each in comparisons(summary) if each.experiment == experiment and each.promised]
-        missed = [each for each in judged if each.ratio.value < 1]
         if judged:
-            verdict = f"held in all {len(judged)}"
-            if missed:
-                names = ", ".join(dict.fromkeys(each.contestant for each in missed))
-                verdict = f"**missed** in {len(missed)} of {len(judged)}, by {names}"
+            verdict = _verdict(judged)
             yield paragraph(f"- Ahead of every contestant in {what} at payloads of 64 KiB and more: {verdict}.", "  ")
+
+
+def _verdict(judged: Sequence[Comparison]) -> str:
+    """Held where each round says so, missed where none does; in between they cannot be told apart."""
+    missed = [each for each in judged if each.ratio.high < 1]
+    open_ = [each for each in judged if each.ratio.low <= 1 <= each.ratio.high]
+    held = len(judged) - len(missed) - len(open_)
+    if held == len(judged):
+        return f"held in all {held}"
+    parts = [f"held in {held} of {len(judged)}"]
+    if open_:
+        parts.append(f"in {len(open_)} the rounds do not agree, with {_names(open_)}")
+    if missed:
+        parts.append(f"**missed** in {len(missed)}, by {_names(missed)}")
+    return "; ".join(parts)
+
+
+def _names(found: Sequence[Comparison]) -> str:
+    where: dict[str, list[str]] = {}
+    for each in found:
+        where.setdefault(each.contestant, []).append(f"{each.payload} {three(each.ratio.value)}")
+    return ", ".join(f"{who} ({', '.join(payloads)})" for who, payloads in where.items())
 
 
 def losses(summary: Summary) -> Iterator[str]:
