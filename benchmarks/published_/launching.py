@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -44,7 +45,9 @@ def run_turn(who: Contestant, job: Job, number: int, limit_s: float) -> Turn:
         command = [sys.executable, "-m", "published_.turn", str(job_file), str(result)]
         if who.launch:
             command = target(who.launch)(folder, command)
+        begin = time.monotonic()
         status = _wait(command, folder, log, limit_s)
+        empty = replace(empty, took_s=time.monotonic() - begin)
         if result.exists():
             return replace(empty, **_read(result))
         if status is None:

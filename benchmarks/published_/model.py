@@ -126,3 +126,5 @@ class Turn:
     """Why it could not run."""
     told: dict[str, Any] = field(default_factory=dict)
     load_average: float = 0.0
+    took_s: float = 0.0
+    """From the start of its process to its end."""

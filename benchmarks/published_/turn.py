@@ -1,8 +1,7 @@
 """What runs in the process of a turn: `python -m published_.turn JOB RESULT`.
 
 Set-up; then payload by payload, from the smallest up: transfers to warm up, and transfers until there are enough or the
-time is up. One that takes longer than a second is measured at once, and once. All that came is verified, byte by byte,
-outside of the timing.
+time is up. All that came is verified, byte by byte, outside of the timing.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -28,7 +27,7 @@ from side_by_side.placing import Places
 TOTAL = "total"
 """The part that counts instead of the whole of `transfer`, where a contestant has to fetch its parts afterwards."""
 
-_WARM_UPS, _LONG_NS = 5, 1_000_000_000
+_WARM_UPS = 5
 _CUT = "its process ended, or was ended, in the middle of its turn"
 
 
@@ -94,26 +93,15 @@ class _Measuring:
     def _cell(self, payload: Payload) -> Cell:
         with self.places.elsewhere():
             self.peer.prepare(payload)
-        sides = self._sides()
-        first = self._transfer(payload, 0, sides)
-        if first.ns > _LONG_NS:
-            return self._told(payload, [first], sides)
         self._warm_up(payload)
-        sides = self._sides()
+        sides = _sides(launched=bool(self.who.launch))
+        sides.reset_peak()
         taken: list[_Taken] = []
         begin = perf_counter_ns()
         for number in range(1, self.experiment.repetitions + 1):
             if number > self.experiment.least and perf_counter_ns() - begin > self.job.budget_s * 1e9:
                 break
             taken.append(self._transfer(payload, number, sides))
-        return self._told(payload, taken, sides)
-
-    def _sides(self) -> Sides:
-        sides = _sides(launched=bool(self.who.launch))
-        sides.reset_peak()
-        return sides
-
-    def _told(self, payload: Payload, taken: Sequence[_Taken], sides: Sides) -> Cell:
         return Cell(
             payload.name,
             ns=[each.ns for each in taken],
@@ -123,12 +111,12 @@ class _Measuring:
         )
 
     def _warm_up(self, payload: Payload) -> None:
-        """A few times more, where a transfer is short: pools fill, pages are touched, code is loaded."""
+        """Once at least; where a transfer is short, a few times: pools fill, pages are touched, code is loaded."""
         begin = perf_counter_ns()
-        for number in range(1, _WARM_UPS):
+        for number in range(_WARM_UPS):
+            self._transfer(payload, number)
             if perf_counter_ns() - begin > self.job.budget_s * 1e9 / 4:
                 break
-            self._transfer(payload, number)
 
     def _transfer(self, payload: Payload, number: int, sides: Sides | None = None) -> _Taken:
         """One transfer, verified. What came is let go before the next."""

@@ -10,7 +10,7 @@ from stagepipe import RunError
 from tests.zoo.pipelines import STAGES, batch, outputs, pipeline, plain, shuffle, stage, with_workers
 from tests.zoo.stages import Record, parts, two
 
-ENGINES = ["inline", "auto", "pipe", "shared_memory"]
+ENGINES = ["inline", "auto", pytest.param("pipe", marks=pytest.mark.slow), "shared_memory"]
 N = range(20)
 
 

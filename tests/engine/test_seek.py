@@ -40,7 +40,9 @@ def test_epochs_differ_by_their_seed_and_repeat_from_run_to_run():
     assert in_epochs[0] != in_epochs[1] != in_epochs[2]
 
 
-@pytest.mark.parametrize("mode", ["auto", "pipe", "shared_memory"])
+@pytest.mark.parametrize(
+    "mode", ["auto", *(pytest.param(m, marks=pytest.mark.slow) for m in ("pipe", "shared_memory"))]
+)
 def test_fifty_iterations_broken_off_anywhere(mode):
     config = {**MIXED, "transport": {"mode": mode}}
     want = epochs(config, 50)

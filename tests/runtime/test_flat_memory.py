@@ -56,7 +56,10 @@ def check(stages: list[dict[str, Any]], count: int) -> None:
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("stages, count", [(SMALL, 3996), (LARGE, 396)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "stages, count",
+    [pytest.param(SMALL, 3996, id="small", marks=pytest.mark.slow), pytest.param(LARGE, 396, id="large")],
+)
 def test_memory_is_flat(stages, count):
     check(stages, count)
 

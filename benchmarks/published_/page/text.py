@@ -26,13 +26,13 @@ are rerun, with all of their mechanisms, others besides (marked +), and stagepip
 `make bench` repeats it on your machine, `make bench-full` with the largest payloads.
 """
 _HOW = """
-Each contestant has a turn in each of {rounds} rounds, in another order every time: a fresh process, with the other side
-and the servers in processes of their own, on the loopback. A few transfers warm it up; one that takes longer than a
-second is measured at once, and once. Every transfer is verified, byte by byte, outside of the timing. A figure is the
-median of all rounds' transfers with its interval (the sign test's of 95 %, or where the values are few the whole
-range); *times stagepipe* is the median of the rounds' ratios with its interval, which is of {coverage:.0%} with
-{rounds} rounds. {placed} CPU is the processor time of all processes of both sides for a transfer; peak memory is the
-sum of each one's largest resident memory, and what they share counts in each. The published figures are of other
+Each contestant has a turn in each of {rounds} rounds, in another order every time (in two, if its turns take longer
+than five seconds, but for `bench-full`): a fresh process, with the other side and the servers in processes of their
+own, on the loopback. One transfer or a few warm it up. Every transfer is verified, byte by byte, outside of the timing.
+A figure is the median of all rounds' transfers with its interval (the sign test's of 95 %, or where the values are few
+the whole range); *times stagepipe* is the median of the rounds' ratios with its interval, which is of {coverage:.0%}
+with {rounds} rounds. {placed} CPU is the processor time of all processes of both sides for a transfer; peak memory is
+the sum of each one's largest resident memory, and what they share counts in each. The published figures are of other
 machines: only rankings and ratios compare.
 """
 _PINNED = "The receiver has a processor of its own and everybody else the others, but for E5's functions."
