@@ -250,7 +250,7 @@ def test_two_runs_are_compared(altered):
 def test_the_page_says_where_another_is_ahead_and_why(altered, tmp_path):
     make_page(altered("slow.json", 10_000_000_000), tmp_path / "page.md")
     promise, ahead = (tmp_path / "page.md").read_text().split("## What was promised")[1].split("## Where stagepipe")
-    assert "in E4 at payloads of 64 KiB and more: **missed** in 6 of 6, by" in " ".join(promise.split())
+    assert "in E4 at payloads of 64 KiB and more: held in 0 of 6; **missed** in 6, by" in " ".join(promise.split())
     for name in CHEAP["E4"][1:]:
         assert f"| E4 | {name} |" in ahead
     assert "- E4" in ahead

@@ -95,8 +95,9 @@ In a pipeline that flows, other items hide it.
 """,
     ("E4", "iceoryx2"): """
 E4, iceoryx2: it describes what lies in shared memory, as stagepipe does, but from native code, without pickle, keys,
-order and timing; and what it lends is good until the next request, while stagepipe's array is the caller's to keep. They
-are 0.1 to 0.2 ms apart at most, and now one and now the other is ahead. To be ahead for certain takes native code.
+order and timing; and what it lends is good until the next request, while stagepipe's array is the caller's to keep.
+Small arrays are 0.1 to 0.2 ms apart, and from run to run now one and now the other is ahead. To be ahead for certain
+takes native code.
 """,
     ("E4", "memfd over SCM_RIGHTS"): """
 E4, memfd: a lone descriptor is as cheap as stagepipe's packet. Each array's pages are touched for the first time,
