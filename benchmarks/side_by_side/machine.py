@@ -41,8 +41,10 @@ def _lines(path: str) -> list[str]:
 def machine_line(found: dict[str, Any]) -> str:
     """The machine on a line."""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return f"{hardware_line(found)}, {versions}; load average {found['load_average']:.1f}"
+
+
+def hardware_line(found: dict[str, Any]) -> str:
+    """What it is, without what ran on it: there is room for it below a plot."""
     gib = found["memory_bytes"] / (1 << 30)
-    return (
-        f"{found['cpu']}, {found['cpus']} CPUs, {gib:.0f} GiB, Linux {found['kernel']}, {versions}; "
-        f"load average {found['load_average']:.1f}"
-    )
+    return f"{found['cpu']}, {found['cpus']} CPUs, {gib:.0f} GiB, Linux {found['kernel']}"

@@ -1,5 +1,6 @@
 """Stages that take more memory than there is. Imported by worker processes."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +12,10 @@ KEPT: list[Any] = []
 
 
 def eats_all_memory(item: int) -> int:
-    """At item 5 it takes memory until somebody ends it."""
+    """At item 5 it takes memory until somebody ends it; slowly, so that the supervisor sees it grow."""
     while item == 5:
         KEPT.append(np.ones(4 << 20))
+        time.sleep(0.15)
     return item
 
 

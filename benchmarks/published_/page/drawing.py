@@ -12,7 +12,7 @@ from published_.page.e4 import READY, shapes
 from published_.page.e5 import functions
 from published_.page.forms import by_time
 from published_.summary import Figure, Row, Summary
-from side_by_side.machine import machine_line
+from side_by_side.machine import hardware_line
 
 _OURS = "#c1272d"
 _MANY = 1e4
@@ -28,7 +28,7 @@ def draw(summary: Summary, about: dict[str, Any], folder: Path) -> dict[str, str
     import matplotlib as mpl
 
     folder.mkdir(parents=True, exist_ok=True)
-    machine, made = machine_line(about["machine"]), {}
+    machine, made = hardware_line(about["machine"]), {}
     # Text stays text, so that an SVG can be searched; the same figures give the same file.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
         for name, figure in _figures(summary):
