@@ -17,7 +17,7 @@ help:
 	@echo "make chaos      random pipelines, their workers killed, against the plain run: MINUTES=20"
 	@echo "make soak       one long pipeline, its workers killed now and then: memory stays flat"
 	@echo "make check      ruff, mypy, import-linter"
-	@echo "make bench      five published experiments, all mechanisms beside stagepipe; under 15 minutes"
+	@echo "make bench      five published experiments, all mechanisms beside stagepipe; some 15 minutes"
 	@echo "make bench-full the same with the largest payloads; hours, and 20 GB of memory"
 	@echo "make bench-servers  installs the brokers and MPI that some of it needs, where apt and root are"
 	@echo "make clean      remove caches and builds; .venv, data/ and runs/ stay"
