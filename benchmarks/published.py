@@ -52,7 +52,7 @@ _BUDGETS_S = {
     "default": {"E1": 0.0, "E2": 0.2, "E4": 0.15, "E5": 0.1, "E5 queue": 0.2},
     "full": {"E1": 10.0, "E2": 5.0, "E4": 5.0, "E5": 2.0, "E5 queue": 2.0},
 }
-"""Seconds of a turn for each payload; 0 is a single transfer. Together the default takes some 15 minutes on two processors."""
+"""Seconds of a turn for each payload; 0 is a single transfer. The default takes some 15 minutes on two processors."""
 _TURN_LIMITS_S = {"small": 100.0, "default": 120.0, "full": 1800.0}
 _PACKAGES = (
     "fastapi",
