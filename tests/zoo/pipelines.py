@@ -10,8 +10,8 @@ import numpy as np
 from stagepipe import Pipeline
 
 STAGES = "tests.zoo.stages"
-_MANY = 100
 BAD = "tests.zoo.bad"
+_MANY = 100
 
 
 def stage(uses: str, /, name: str = "", **keys: Any) -> dict[str, Any]:

@@ -57,8 +57,22 @@ class _Calls:
         self._workers, self._function = 0, ""
 
     def prepare(self, payload: Payload) -> None:
-        """Take the function."""
-        self._workers, self._function = payload.values["workers"], payload.values["function"]
+        """Take the function; start anew what is kept, where it is for another number of workers."""
+        before, self._workers = self._workers, payload.values["workers"]
+        self._function = payload.values["function"]
+        self._tell()
+        if self._workers != before:
+            self._end()
+            self._start(payload.name)
+
+    def _tell(self) -> None:
+        """Whoever looks for it elsewhere is told the function here."""
+
+    def _start(self, payload: str) -> None:
+        """What is kept from one time to the next, if anything is."""
+
+    def _end(self) -> None:
+        """The end of that."""
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - each is the same
         """As many calls as workers."""
@@ -69,7 +83,8 @@ class _Calls:
         """The results."""
 
     def close(self) -> None:
-        """End the server."""
+        """End what is kept, and the server."""
+        self._end()
         self._server.close()
 
 
@@ -121,13 +136,8 @@ class Pool(_Calls):
         super().__init__()
         self._pool: Any = None
 
-    def prepare(self, payload: Payload) -> None:
-        """Start the pool where there is none of that size."""
-        before = self._workers
-        super().prepare(payload)
-        if self._workers != before:
-            self._end()
-            self._pool = multiprocessing.get_context("spawn").Pool(self._workers)
+    def _start(self, payload: str) -> None:  # noqa: ARG002 - whatever the function is
+        self._pool = multiprocessing.get_context("spawn").Pool(self._workers)
 
     def _end(self) -> None:
         if self._pool is not None:
@@ -138,11 +148,6 @@ class Pool(_Calls):
         """The results."""
         results: list[int] = self._pool.map(self._call, [self._function] * self._workers, 1)
         return results
-
-    def close(self) -> None:
-        """End the pool and the server."""
-        self._end()
-        super().close()
 
 
 class Stagepipe(_Calls):
@@ -158,16 +163,11 @@ class Stagepipe(_Calls):
         self._wanted = Path(tempfile.mkdtemp()) / "function"
         self.told: dict[str, dict[str, int]] = {"start_ns": {}}
 
-    def prepare(self, payload: Payload) -> None:
-        """Start the pipeline where there is none with so many workers, and say which function is wanted."""
-        before = self._workers
-        super().prepare(payload)
+    def _tell(self) -> None:
+        """Its source reads it at the beginning of each epoch."""
         self._wanted.write_text(self._function)
-        if self._workers != before:
-            self._end()
-            self._start(payload.name)
 
-    def _start(self, name: str) -> None:
+    def _start(self, payload: str) -> None:
         names = {"file": str(self._wanted), "count": self._workers}
         stage = {"name": "call", "uses": f"{_FUNCTIONS}.Call", "with": {"url": self._server.hello}}
         begin = perf_counter_ns()
@@ -179,7 +179,7 @@ class Stagepipe(_Calls):
             }
         )
         self.calls()
-        self.told["start_ns"][name] = perf_counter_ns() - begin
+        self.told["start_ns"][payload] = perf_counter_ns() - begin
 
     def calls(self) -> list[int]:
         """The results."""
@@ -189,8 +189,3 @@ class Stagepipe(_Calls):
     def _end(self) -> None:
         if self._pipeline is not None:
             self._pipeline.close()
-
-    def close(self) -> None:
-        """End the pipeline and the server."""
-        self._end()
-        super().close()
