@@ -1,34 +1,49 @@
-# stagepipe from a fresh clone. Needs Linux, git, make, and Python 3.11 or newer with its venv module; everything else
-# is put into .venv here. To use another Python than python3:  make test PYTHON=python3.12
+# Run stagepipe from a fresh clone. Requires Linux, git, make, and Python 3.11 or newer with its venv module. Everything
+# else is installed into .venv. To use another Python than python3:  make test PYTHON=python3.12
 
 PYTHON ?= python3
 BIN := .venv/bin
 IMAGES ?= 2000
 MINUTES ?= 20
 
-.DELETE_ON_ERROR:  # an interrupted set-up starts again
+.DELETE_ON_ERROR:  # an interrupted set-up runs again
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow chaos soak check bench bench-full bench-servers clean
+.PHONY: help demo test test-quick test-wheel test-slow coverage chaos soak check bench bench-full bench-servers clean
 help:
-	@echo "make demo       2,000 real photographs through four processes: the hop table and the verdict"
-	@echo "make test       the checks and every test but the slow ones"
-	@echo "make test-slow  the slow tests"
-	@echo "make chaos      random pipelines, their workers killed, against the plain run: MINUTES=20"
-	@echo "make soak       one long pipeline, its workers killed now and then: memory stays flat"
-	@echo "make check      ruff, mypy, import-linter"
-	@echo "make bench      five published experiments, all mechanisms beside stagepipe; some 15 minutes"
-	@echo "make bench-full the same with the largest payloads; hours, and 20 GB of memory"
-	@echo "make bench-servers  installs the brokers and MPI that some of it needs, where apt and root are"
-	@echo "make clean      remove caches and builds; .venv, data/ and runs/ stay"
+	@echo "make demo           run 2,000 photographs through four processes and print the report"
+	@echo "make test           run the checks, test-wheel, and all tests except the slow ones"
+	@echo "make test-quick     run the core's unit tests: about two minutes"
+	@echo "make test-slow      run the slow tests"
+	@echo "make test-wheel     build the wheel, install it into a clean environment, run a pipeline"
+	@echo "make coverage       run the unit and integration tests and print their coverage"
+	@echo "make chaos          kill the workers of random pipelines, compare with undisturbed runs: MINUTES=20"
+	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
+	@echo "make check          run ruff, mypy and import-linter"
+	@echo "make bench          rerun five published experiments with all mechanisms; some 15 minutes"
+	@echo "make bench-full     the same with the largest payloads; hours, and 20 GB of memory"
+	@echo "make bench-servers  install the brokers and MPI for some of them; requires apt and root"
+	@echo "make clean          remove caches and builds; .venv, data/ and runs/ stay"
 
 demo: .venv/.demo
 	$(BIN)/python scripts/make_images.py --count $(IMAGES) --out data/images
 	$(BIN)/stagepipe run configs/quickstart.yaml --report runs/quickstart.json
 
-test: check
-	$(BIN)/python -m pytest --quiet --doctest-modules src
+test: check test-wheel
+	$(BIN)/python -m pytest --quiet --doctest-modules stagepipe
 	$(BIN)/python -m pytest -m "not slow"
+
+test-quick: .venv/.test
+	$(BIN)/python -m pytest --quiet -m "not slow" tests/unit $(addprefix --ignore=tests/unit/,torch bench calibration)
+
+test-wheel: .venv/.test
+	$(BIN)/python scripts/check_wheel.py
+
+coverage: .venv/.test
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest --quiet -m "not slow" tests/unit tests/integration
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 test-slow: .venv/.test
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +57,7 @@ soak: .venv/.test
 check: .venv/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy $(wildcard src benchmarks scripts)
+	$(BIN)/mypy $(wildcard stagepipe benchmarks scripts)
 	$(BIN)/lint-imports
 
 bench: .venv/.bench
@@ -58,9 +73,9 @@ bench-servers: | $(BIN)/python
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
-	find $(wildcard src tests scripts benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard stagepipe tests scripts benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --- set-up: nothing happens while the stamps .venv/.demo, .bench and .test are newer than pyproject.toml --------------
+# --- set-up: runs only if a stamp (.venv/.demo, .bench, .test) is missing or older than pyproject.toml ----------------
 
 .venv/.demo: pyproject.toml | $(BIN)/python
 	$(call install,.[demo])
@@ -77,24 +92,24 @@ clean:
 
 , := ,
 
-# uv installs several times faster than pip. Where it cannot be had, or does not get through (it does not read pip's
-# configuration of mirrors), pip does the work. The machine's own certificates are trusted, as pip does.
+# uv installs several times faster than pip. If uv cannot be installed, or cannot reach the index (it does not read pip's
+# configuration of mirrors), pip installs instead. uv trusts the machine's own certificates, as pip does.
 export UV_SYSTEM_CERTS := 1
 define install
 @if $(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv; then \
   $(BIN)/python -m uv pip install --python $(BIN)/python --editable '$(1)' && exit 0; \
 fi; \
-echo "set-up: uv did not do it, going on with pip"; \
+echo "set-up: uv failed, continuing with pip"; \
 $(BIN)/python -m pip install --editable '$(1)'
 endef
 
 $(BIN)/python:
 	@command -v "$(PYTHON)" >/dev/null || { \
-  echo "set-up: there is no $(PYTHON) here; stagepipe needs Python 3.11 or newer (make ... PYTHON=/path/to/it)"; \
+  echo "set-up: $(PYTHON) not found; stagepipe requires Python 3.11 or newer (make ... PYTHON=/path/to/python)"; \
   exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-  echo "set-up: stagepipe needs Python 3.11 or newer, and $(PYTHON) is $$("$(PYTHON)" -V 2>&1)."; \
-  echo "        Name a newer one: make $(MAKECMDGOALS) PYTHON=python3.12"; \
+  echo "set-up: stagepipe requires Python 3.11 or newer, but $(PYTHON) is $$("$(PYTHON)" -V 2>&1)."; \
+  echo "        Choose a newer one: make $(MAKECMDGOALS) PYTHON=python3.12"; \
   exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
   echo "set-up: $(PYTHON) has no venv module; install it (Debian and Ubuntu: apt install python3-venv)"; \

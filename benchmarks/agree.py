@@ -1,9 +1,10 @@
-"""Do two runs of benchmarks/published.py agree in who is quicker than whom?
+"""Check whether two runs of benchmarks/published.py rank the contestants in the same order.
 
     python benchmarks/agree.py ONE.json OTHER.json
 
-For every payload it counts the pairs of contestants that have the same order in both. Of the other pairs it names those
-whose medians lie more than a quarter apart in both runs, and exits with 1 if there are any; the rest are ties.
+For every payload it counts the pairs of contestants that have the same order in both runs. Of the other pairs it names
+those whose medians differ by more than a quarter in both runs, and exits with status 1 if there are any. The rest are
+ties.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pathlib import Path
 from published_.keeping import read_turns
 from published_.summary import Summary, summarise
 
-_APART = 1.25
+_TIE_RATIO = 1.25
+"""Two medians with a smaller ratio count as a tie."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of a payload: how many pairs have the same order, of how many, and which are clearly the other way round."""
+    """The pairs of one payload: how many have the `same` order, how many there are, and which are clearly reversed."""
 
     experiment: str
     payload: str
@@ -32,15 +34,15 @@ class Agreement:
     swapped: tuple[tuple[str, str], ...]
 
     def line(self) -> str:
-        """For the reader."""
-        words = "; ".join(f"{one} and {other}" for one, other in self.swapped)
-        return f"{self.experiment}, {self.payload}: {self.same} of {self.pairs} pairs" + (
-            f"; not {words}" if words else ""
+        """Format the counts, and name the reversed pairs."""
+        reversed_pairs = "; ".join(f"{first} and {second}" for first, second in self.swapped)
+        return f"{self.experiment}, {self.payload}: {self.same} of {self.pairs} pairs have the same order" + (
+            f"; reversed: {reversed_pairs}" if reversed_pairs else ""
         )
 
 
 def agreements(one: Summary, other: Summary) -> Iterator[Agreement]:
-    """Of each payload that both have."""
+    """Compare the two runs for each payload that both measured."""
     for experiment in one.keys() & other.keys():
         for payload in one[experiment][0].figures:
             yield _agreement(
@@ -51,32 +53,33 @@ def agreements(one: Summary, other: Summary) -> Iterator[Agreement]:
 def _medians(summary: Summary, experiment: str, payload: str) -> dict[str, float]:
     rows = summary[experiment]
     return {
-        row.contestant.name: found.ns.value
+        row.contestant.name: figure.ns.value
         for row in rows
-        if (found := row.figures.get(payload)) and found.ns is not None
+        if (figure := row.figures.get(payload)) and figure.ns is not None
     }
 
 
 def _agreement(experiment: str, payload: str, one: dict[str, float], other: dict[str, float]) -> Agreement:
     pairs = list(combinations(sorted(one.keys() & other.keys()), 2))
-    ratios = {(a, b): (one[a] / one[b], other[a] / other[b]) for a, b in pairs}
-    different = {pair for pair, (first, second) in ratios.items() if (first < 1) != (second < 1)}
-    clearly = (pair for pair in different if all(not 1 / _APART < ratio < _APART for ratio in ratios[pair]))
-    return Agreement(experiment, payload, len(pairs) - len(different), len(pairs), tuple(sorted(clearly)))
+    ratios = {(first, second): (one[first] / one[second], other[first] / other[second]) for first, second in pairs}
+    different = {pair for pair, (one_ratio, other_ratio) in ratios.items() if (one_ratio < 1) != (other_ratio < 1)}
+    swapped = (pair for pair in different if all(not 1 / _TIE_RATIO < ratio < _TIE_RATIO for ratio in ratios[pair]))
+    return Agreement(experiment, payload, len(pairs) - len(different), len(pairs), tuple(sorted(swapped)))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line for each payload; the exit status."""
+    """Print a line for each payload, and return the exit status."""
     one, other = (_read(Path(path)) for path in arguments)
-    found = sorted(agreements(one, other), key=lambda each: each.experiment)
-    print(*(each.line() for each in found), sep="\n")
-    print(f"in all {sum(each.same for each in found)} of {sum(each.pairs for each in found)} pairs have the same order")
-    return 1 if any(each.swapped for each in found) else 0
+    compared = sorted(agreements(one, other), key=lambda agreement: agreement.experiment)
+    print(*(agreement.line() for agreement in compared), sep="\n")
+    same, pairs = sum(agreement.same for agreement in compared), sum(agreement.pairs for agreement in compared)
+    print(f"total: {same} of {pairs} pairs have the same order")
+    return 1 if any(agreement.swapped for agreement in compared) else 0
 
 
 def _read(path: Path) -> Summary:
-    found = json.loads(path.read_text())
-    return summarise(read_turns(found), found["settings"]["size"])
+    document = json.loads(path.read_text())
+    return summarise(read_turns(document), document["settings"]["size"])
 
 
 if __name__ == "__main__":

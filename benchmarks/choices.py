@@ -1,11 +1,11 @@
-"""Was the negotiator right? Every hop of every config in `configs/`, as chosen and with both modes forced.
+"""Check the negotiator's choices: every hop of every config in `configs/`, with `auto` and with each mode forced.
 
     python benchmarks/choices.py [--rounds 3] [--limit 600] [configs/quickstart.yaml ...]
 
-Each round runs each config three times, in another order: `auto`, all hops forced through the pipe, all in shared
-memory. A hop's cost is the median of its messages' p50. The choice is right where the mode that most messages took is
-the cheaper one, or dearer by less than a tenth. `predicted` is what the calibration foretold for the messages as they
-went, `error` how many times that was paid.
+Each round runs each config three times, in a different order: with `auto`, with all hops forced through the pipe, and
+with all hops forced into shared memory. The cost of a hop is the median over the rounds of its messages' p50. A choice
+is right if the mode that most messages used is the cheaper one, or costs at most a tenth more. `predicted` is the
+calibration's prediction for the transport that each message used; `error` is the measured cost divided by it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from pathlib import Path
 
 from side_by_side.machine import machine, machine_line
 from stagepipe import Pipeline
-from stagepipe.core.units import format_ns
-from stagepipe.report.model import Hop
+from stagepipe.core import format_ns
+from stagepipe.report.model import HopReport
 
 _MODES = ("auto", "pipe", "shared_memory")
-_NEAR = 1.1
-_ERROR = 1.5
+_MAX_COST_RATIO = 1.1
+"""How much more than the cheaper mode the right choice may cost."""
+_MAX_ERROR = 1.5
+"""By which factor a near prediction may be off."""
 
 Key = tuple[str, str]
 
 
-def hops(config: Path, mode: str, limit: int) -> dict[Key, Hop]:
-    """The hops of one run, but for those inside a process."""
+def hops(config: Path, mode: str, limit: int) -> dict[Key, HopReport]:
+    """Run the config once and return its hops, except those inside a process."""
     with Pipeline(config, [f"transport.mode={mode}"], limit=limit) as pipeline:
         for _ in pipeline:
             pass
@@ -38,27 +40,27 @@ def hops(config: Path, mode: str, limit: int) -> dict[Key, Hop]:
 
 
 def compare(config: Path, rounds: int, limit: int) -> list[tuple[bool, bool, str]]:
-    """For each hop: whether the choice was right, whether the prediction was near, and the line that says it."""
-    found: dict[str, list[dict[Key, Hop]]] = {mode: [] for mode in _MODES}
+    """Return for each hop: whether the choice was right, whether the prediction was near, and the line to print."""
+    reports: dict[str, list[dict[Key, HopReport]]] = {mode: [] for mode in _MODES}
     order, rng = list(_MODES), random.Random(0)
     for _ in range(rounds):
         rng.shuffle(order)
         for mode in order:
-            found[mode].append(hops(config, mode, limit))
-    return [_line(config.stem, key, found) for key in found["auto"][0]]
+            reports[mode].append(hops(config, mode, limit))
+    return [_line(config.stem, key, reports) for key in reports["auto"][0]]
 
 
-def _line(name: str, key: Key, found: dict[str, list[dict[Key, Hop]]]) -> tuple[bool, bool, str]:
-    cost = {mode: statistics.median(run[key].cost_ns.p50 for run in runs) for mode, runs in found.items()}
-    auto = [run[key] for run in found["auto"]]
+def _line(name: str, key: Key, reports: dict[str, list[dict[Key, HopReport]]]) -> tuple[bool, bool, str]:
+    cost = {mode: statistics.median(run[key].cost_ns.p50 for run in runs) for mode, runs in reports.items()}
+    auto = [run[key] for run in reports["auto"]]
     messages = auto[-1].messages
-    taken = "pipe" if messages.pipe > messages.shared_memory + messages.mixed else "shared_memory"
-    other = "pipe" if taken == "shared_memory" else "shared_memory"
-    error = statistics.median(hop.predicted.error for hop in auto)
-    predicted = statistics.median(hop.predicted.taken_ns for hop in auto)
-    right, near = cost[taken] <= _NEAR * cost[other], 1 / _ERROR <= error <= _ERROR
+    chosen = "pipe" if messages.pipe > messages.shared_memory + messages.mixed else "shared_memory"
+    other = "pipe" if chosen == "shared_memory" else "shared_memory"
+    error = statistics.median(hop.predicted.measured_ratio for hop in auto)
+    predicted = statistics.median(hop.predicted.median_ns for hop in auto)
+    right, near = cost[chosen] <= _MAX_COST_RATIO * cost[other], 1 / _MAX_ERROR <= error <= _MAX_ERROR
     line = (
-        f"{name:15}{' -> '.join(key):24}{taken.replace('_', ' '):14}"
+        f"{name:15}{' -> '.join(key):24}{chosen.replace('_', ' '):14}"
         f"{format_ns(int(cost['auto'])):>9}{format_ns(int(cost['pipe'])):>9}{format_ns(int(cost['shared_memory'])):>9}"
         f"  {'right' if right else 'WRONG'}{format_ns(int(predicted)):>10}{error:>7.2f}{'' if near else '  FAR'}"
     )
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
     configs = options.configs or sorted(Path("configs").glob("*.yaml"))
     print(machine_line(machine()))
     print(
-        f"{'config':15}{'hop':24}{'took':14}{'auto':>9}{'pipe':>9}{'shared':>9}{'choice':>8}{'predicted':>10}{'error':>7}"
+        f"{'config':15}{'hop':24}{'used':14}{'auto':>9}{'pipe':>9}{'shared':>9}{'choice':>8}{'predicted':>10}{'error':>7}"
     )
     results = []
     for config in configs:
@@ -83,7 +85,9 @@ def main(arguments: Sequence[str]) -> None:
             print(result[2], flush=True)
             results.append(result)
     right, near = sum(result[0] for result in results), sum(result[1] for result in results)
-    print(f"{right} of {len(results)} choices right; {near} of {len(results)} predictions within {_ERROR} times")
+    print(
+        f"{right} of {len(results)} choices right; {near} of {len(results)} predictions within a factor of {_MAX_ERROR}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,30 +1,31 @@
-"""Pipe against shared memory by array size, and whether `auto` takes the better one: experiment E3, whole.
+"""Compare pipe and shared memory by array size, and `auto` with the better of both: experiment E3, complete.
 
     python benchmarks/crossover.py [--plot FILE.svg|FILE.png] [--json FILE] [--sizes 2,4] [--repetitions 10]
 
-A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, 100 transfers in each of
-10 repetitions, and found no difference when they are small and shared memory ahead when they are large. Here is that,
-with its two contestants, and stagepipe in each of its modes:
+A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, with 100 transfers in
+each of 10 repetitions. It found no difference for small arrays, and shared memory ahead for large ones. This benchmark
+repeats the experiment with the write-up's two contestants and with stagepipe in each of its modes:
 
     Pipe                      `multiprocessing.Pipe` carries the array
-    RawArray                  `multiprocessing.RawArray` holds it, a Pipe is the flag; the receiver copies it out, and
-                              says so by the same Pipe, since the next one is written over it
-    stagepipe pipe            a source in a process of its own, the caller behind it, `transport: {mode: pipe}`
+    RawArray                  `multiprocessing.RawArray` holds the array and a Pipe is the flag; the receiver copies the
+                              array out and confirms through the same Pipe, because the next array overwrites it
+    stagepipe pipe            a source in its own process, read by the caller, `transport: {mode: pipe}`
     stagepipe shared_memory   the same with `mode: shared_memory`
-    stagepipe auto            the same with `mode: auto`, which is how it comes
+    stagepipe auto            the same with `mode: auto`, the default
 
-All five of a size are alive side by side, and each repetition of one is followed by one of another, in another order
-every time. A repetition lasts from the request (of stagepipe: a new epoch of the same workers) until the last array is
-in hand; a second table begins with the first array in hand. The receiver looks at each array's first element, which
-holds its number; before and after the timing a repetition of each is compared element by element. Which of two is the
-better one is by their medians; the ratio to it is taken pair by pair, and in brackets is the sign-test interval of its
-median. The receiver has a processor of its own and all senders the others: left alone, the kernel puts one pair of
-processes on one processor and the next on two, which makes twice the difference (`--unpinned` shows it).
+All five contestants of a size run side by side. Their repetitions alternate, in a different order each time. A
+repetition lasts from the request (for stagepipe: a new epoch of the same workers) until the last array has arrived; a
+second table starts when the first array has arrived. The receiver reads the first element of each array, which holds
+its number. Before and after the timing, one repetition of each contestant is compared element by element. The medians
+decide which of two contestants is the better one. The ratio to it is taken pair by pair; brackets hold the sign-test
+interval of its median. The receiver has its own processor and all senders share the others: without pinning, the kernel
+puts one pair of processes on one processor and the next on two, which alone makes a factor of two (`--unpinned` shows
+it).
 
 Result of `python benchmarks/crossover.py --plot docs/crossover.svg`, two cores of an AMD EPYC, Linux 6.18, Python 3.11;
-the machine was shared (load average 3). Microseconds a transfer, medians of 10 repetitions; 97.9 % intervals.
+the machine was shared (load average 3). Microseconds per transfer, medians of 10 repetitions; 97.9 % intervals.
 
-From the request on:
+From the request:
     d     bytes     Pipe RawArray     pipe   shared     auto  auto / better mode        auto / better peer
     2        16     14.8     50.0     23.0     43.0     21.6  0.93 [0.72, 1.46] pipe    1.42 [1.20, 1.84] Pipe
     4        64     12.9     49.7     22.0     40.9     20.9  0.97 [0.76, 1.30] pipe    1.60 [1.30, 1.87] Pipe
@@ -37,7 +38,7 @@ From the request on:
   512 1,048,576   1235.0    149.9    913.5     76.2     67.6  0.94 [0.84, 1.00] shared  0.47 [0.42, 0.59] RawArray
  1024 4,194,304   9650.6    322.7   4566.3    194.5    333.6  1.12 [0.85, 2.49] shared  0.78 [0.46, 1.43] RawArray
 
-From the first array in hand on:
+From the first array:
     d     bytes     Pipe RawArray     pipe   shared     auto  auto / better mode        auto / better peer
     2        16     12.7     48.1     16.7     38.4     17.2  0.93 [0.80, 1.40] pipe    1.38 [1.18, 1.77] Pipe
     4        64     11.0     47.9     15.5     32.1     14.9  0.98 [0.87, 1.19] pipe    1.47 [1.21, 1.73] Pipe
@@ -50,11 +51,11 @@ From the first array in hand on:
   512 1,048,576   1229.4    144.4    904.7     67.0     59.8  0.92 [0.79, 1.03] shared  0.43 [0.37, 0.54] RawArray
  1024 4,194,304   9606.9    317.0   4534.3    184.1    328.5  1.09 [0.86, 2.42] shared  0.78 [0.44, 1.36] RawArray
 
-`auto` takes what the better of its modes takes. From 64 KiB up it is ahead of the better peer. Below, Pipe is ahead, so
-that the second target is missed at d = 2 to 64: an epoch of stagepipe begins with half a millisecond's work, 5 us for
-each of its 100 items here; an item of a pipeline is numbered, counted and timed besides (12 to 16 us of work on either
-side); and what a packet of 4 KiB does not hold takes a block. RawArray's two sides alternate, and would be faster on a
-single processor.
+`auto` is as fast as the better of its modes. From 64 KiB up it is ahead of the better peer. Below, Pipe is ahead, so
+the second target is missed at d = 2 to 64, for three reasons. An epoch of stagepipe starts with half a millisecond of
+work, 5 us for each of its 100 items here. A pipeline also numbers, counts and times every item (12 to 16 us of work on
+either side). An item that does not fit a packet of 4 KiB takes a block. RawArray's two sides alternate, and would be
+faster on a single processor.
 """
 
 from __future__ import annotations
@@ -71,60 +72,64 @@ from pathlib import Path
 
 from crossover_.drawing import draw
 from crossover_.payload import TRANSFERS
-from crossover_.rounds import CONTESTANTS, Measured, measure
+from crossover_.rounds import CONTESTANTS, SizeResult, measure
 from crossover_.verdict import lines, table, targets
 from side_by_side.figures import estimate
 from side_by_side.machine import machine, machine_line
-from side_by_side.placing import Places
+from side_by_side.placing import Placement
 
 SIZES = tuple(2**power for power in range(1, 11))
 REPETITIONS = 10
-_FORMS = (".svg", ".png")
+_PLOT_SUFFIXES = (".svg", ".png")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and write the plot and the JSON if asked to."""
+    """Measure, print, and write the plot and the JSON if requested."""
     options = _options(arguments)
     multiprocessing.set_forkserver_preload(["crossover_.peers"])
-    found, begin = machine(), time.monotonic()
-    places = Places(pinned=not options.unpinned)
+    machine_found, begin = machine(), time.monotonic()
+    placement = Placement(pinned=not options.unpinned)
     command = shlex.join([Path(sys.executable).name, *sys.argv])
     print(
-        machine_line(found), f"{_how(options.repetitions)} {places.words}", f"Again: {command}\n", sep="\n", flush=True
+        machine_line(machine_found),
+        f"{_describe(options.repetitions)} {placement.description}",
+        f"Repeat: {command}\n",
+        sep="\n",
+        flush=True,
     )
-    measured: list[Measured] = []
+    results: list[SizeResult] = []
     for d in options.sizes:
-        measured.append(measure(d, options.only, options.repetitions, places, options.corrupt))
+        results.append(measure(d, options.only, options.repetitions, placement, options.corrupt))
         _progress(d, options.sizes)
-    rows = [row for each in measured for row in each.rows]
+    rows = [row for result in results for row in result.rows]
     by_size, steady = lines(rows), lines(rows, steady=True)
     verdicts = list(targets(by_size, len(options.sizes)))
-    print("From the request on:", *table(by_size), sep="\n")
-    print("\nFrom the first array in hand on:", *table(steady), sep="\n")
-    print("\nTargets, from the request on:", *(target.line() for target in verdicts), sep="\n")
+    print("From the request:", *table(by_size), sep="\n")
+    print("\nFrom the first array:", *table(steady), sep="\n")
+    print("\nTargets, measured from the request:", *(target.line() for target in verdicts), sep="\n")
     print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
     if options.plot:
-        draw(rows, options.plot, machine_line(found))
+        draw(rows, options.plot, machine_line(machine_found))
     if options.json:
-        plain = {
+        document = {
             "command": command,
-            "machine": found,
-            "pinned": places.pinned,
+            "machine": machine_found,
+            "pinned": placement.pinned,
             "transfers": TRANSFERS,
             "rows": [asdict(row) for row in rows],
-            "told": {d: each.told for d, each in zip(options.sizes, measured, strict=True)},
+            "told": {d: result.reports for d, result in zip(options.sizes, results, strict=True)},
             "lines": [asdict(line) for line in by_size],
             "steady_lines": [asdict(line) for line in steady],
             "targets": [asdict(target) for target in verdicts],
         }
-        options.json.write_text(json.dumps(plain, indent=1) + "\n")
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _how(repetitions: int) -> str:
+def _describe(repetitions: int) -> str:
     coverage = estimate([1.0] * repetitions).coverage
     return (
-        f"Microseconds a transfer: medians of {repetitions} repetitions of {TRANSFERS} transfers. In brackets the "
-        f"interval that holds the true median of the ratio with probability {coverage:.3f}."
+        f"Microseconds per transfer: medians of {repetitions} repetitions of {TRANSFERS} transfers. Brackets hold the "
+        f"interval that contains the true median of the ratio with probability {coverage:.3f}."
     )
 
 
@@ -135,20 +140,24 @@ def _progress(d: int, sizes: Sequence[int]) -> None:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--plot", type=_picture, action="append", default=[], help="FILE.svg or FILE.png; repeatable")
-    parser.add_argument("--json", type=Path, help="where every repetition's figures go")
-    parser.add_argument("--sizes", type=_sizes, default=list(SIZES), help="of d, such as 2,1024")
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="of each contestant at each size")
-    parser.add_argument("--only", type=_names, default=list(CONTESTANTS), help=f"of {', '.join(CONTESTANTS)}")
-    parser.add_argument("--unpinned", action="store_true", help="leave it to the kernel which processors are taken")
-    parser.add_argument("--corrupt", help="spoil an element of what this contestant delivers: the check must stop it")
+    parser.add_argument("--plot", type=_plot_path, action="append", default=[], help="FILE.svg or FILE.png; repeatable")
+    parser.add_argument("--json", type=Path, help="file for the figures of every repetition")
+    parser.add_argument("--sizes", type=_sizes, default=list(SIZES), help="values of d, such as 2,1024")
+    parser.add_argument(
+        "--repetitions", type=int, default=REPETITIONS, help="repetitions of each contestant at each size"
+    )
+    parser.add_argument("--only", type=_names, default=list(CONTESTANTS), help=f"contestants: {', '.join(CONTESTANTS)}")
+    parser.add_argument("--unpinned", action="store_true", help="let the kernel choose the processors")
+    parser.add_argument(
+        "--corrupt", help="corrupt one element of what this contestant delivers; the check must stop the run"
+    )
     return parser.parse_args(arguments)
 
 
-def _picture(text: str) -> Path:
+def _plot_path(text: str) -> Path:
     path = Path(text)
-    if path.suffix not in _FORMS:
-        message = f"{text}: a plot is written to a .svg or a .png file"
+    if path.suffix not in _PLOT_SUFFIXES:
+        message = f"cannot draw a plot to {text}: the file must end in .svg or .png"
         raise argparse.ArgumentTypeError(message)
     return path
 
@@ -156,7 +165,7 @@ def _picture(text: str) -> Path:
 def _sizes(text: str) -> list[int]:
     sizes = sorted({int(size) for size in text.split(",")})
     if sizes[0] < 1:
-        message = f"{text}: d is 1 or more"
+        message = f"d must be 1 or more, got {sizes[0]}"
         raise argparse.ArgumentTypeError(message)
     return sizes
 
@@ -165,7 +174,7 @@ def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in CONTESTANTS:
-            message = f"no contestant {name!r}; there are {', '.join(CONTESTANTS)}"
+            message = f"unknown contestant {name!r}; choose from {', '.join(CONTESTANTS)}"
             raise argparse.ArgumentTypeError(message)
     return names
 

@@ -1,27 +1,29 @@
-"""One hop, from a producer process to its consumer: stagepipe beside what one would use instead, in one run.
+"""Measure one hop, from a producer process to its consumer: stagepipe against the alternatives, in one run.
 
     python benchmarks/hop.py [--quick] [--sizes 0B,1.2MB] [--only Pipe,memcpy] [--rounds 9] [--json FILE]
 
-An item is a dict {id, label, image}. All contestants of a size are alive side by side; each round gives each of them a
-burst in turn, in another order every time. Before a burst is timed, what had piled up since the last one is taken away.
-"us" is the time from one item to the next at the receiver, in the steady state; "CPU us" is the processor time of both
-sides together, the operating system's work for them included. Touched: the receiver reads every byte of the image.
+An item is a dict {id, label, image}. All contestants of a size run side by side; each round gives each of them one
+burst, in a different order every time. Items that piled up since the last burst are taken before the timing starts.
+"us" is the steady-state time from one item to the next at the receiver. "CPU us" is the processor time of both sides
+together, including the operating system's work for them. "Touched" means that the receiver reads every byte of the
+image.
 
-stagepipe, through its public API, with nothing in the config but its source (and, for one contestant, a stage):
+stagepipe runs through its public API; its config has only a source (and, for one contestant, a stage):
 
-    copied       the producer yields the same prepared array over and over, as it does for all the others; it is copied
-    loaned       the producer makes each image by `stagepipe.empty` and writes its first byte only: the price of a hop
-                 without the price of the contents. Nobody holds the array when it is yielded
-    filled       the same, and the producer copies a prepared array into it: what copied does, by the producer's hand
-    passed on    loaned by the source, and a stage in between returns what it got: three processes and two hops, held
-                 against one hop of the others
+    copied       the producer yields the same prepared array every time, as the other producers do; the transport
+                 copies it
+    loaned       the producer creates each image with `stagepipe.empty` and writes only its first byte: the cost of a
+                 hop without the cost of its contents. It keeps no reference to an array that it has yielded
+    filled       the same, but the producer copies a prepared array into it: the copy of "copied", made by the producer
+    passed on    loaned by the source, and a stage in between returns its input: three processes and two hops, compared
+                 with one hop of the others
 
-memcpy is no transport: `np.copyto` into 16 warm buffers in turn, as many as a pipeline has under way; the targets are
-held against this one, since a transport cannot write over what its reader may still hold. To one buffer, which stays
-in the cache, is printed too. Small items are under way by the hundred in Pipe (64 KiB of buffer) and in stagepipe;
-Queue and SharedMemory are bounded to what 16 MiB hold, 4 to 256. DataLoader takes its arrays as they are (NumPy)
-or makes tensors of them (torch, its default). Items are checked, byte by byte, before and after the timing, and their
-numbers all along.
+memcpy is not a transport: it calls `np.copyto` into 16 warm buffers in turn, as many as a pipeline has in flight. The
+targets refer to it, because a transport cannot overwrite what its reader may still hold. "memcpy to one" has a single
+buffer, which stays in the cache. Pipe (64 KiB of buffer) and stagepipe have hundreds of small items in flight; Queue
+and SharedMemory are limited to what 16 MiB hold, 4 to 256 items. DataLoader sends its arrays as they are (NumPy) or
+converts them to tensors (torch, its default). Items are checked byte by byte before and after the timing; their numbers
+are checked throughout.
 """
 
 from __future__ import annotations
@@ -48,16 +50,16 @@ _QUICK_SIZES = ("0B", "1KB", "1.2MB")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and write the JSON if asked to."""
+    """Measure, print, and write the JSON if requested."""
     options = _options(arguments)
     effort = _QUICK if options.quick else _FULL
     effort = Effort(options.rounds or effort.rounds, options.budget_ms / 1000 if options.budget_ms else effort.budget_s)
-    names = _chosen(options.only, list(CONTESTANTS), "contestant")
-    sizes = _chosen(options.sizes, list(_QUICK_SIZES if options.quick else SIZES), "size", list(SIZES))
-    _serve_forks(names)
-    found, begin = machine(), time.monotonic()
+    names = _parse_names(options.only, list(CONTESTANTS), "contestant")
+    sizes = _parse_names(options.sizes, list(_QUICK_SIZES if options.quick else SIZES), "size", list(SIZES))
+    _preload_fork_server(names)
+    machine_found, begin = machine(), time.monotonic()
     command = shlex.join([Path(sys.executable).name, *sys.argv])
-    print(machine_line(found), describe(effort.rounds), f"Again: {command}", sep="\n")
+    print(machine_line(machine_found), describe(effort.rounds), f"Repeat: {command}", sep="\n")
     rows: list[Row] = []
     reports: dict[str, dict[str, Any]] = {}
     for size in sizes:
@@ -65,45 +67,47 @@ def main(arguments: Sequence[str]) -> None:
         rows += measured
         print(*size_table(measured), *hop_table(reports[size]), sep="\n", flush=True)
     verdicts = list(targets(rows, reports))
-    print("\nTargets, of what the receiver does not touch:", *(target.line() for target in verdicts), sep="\n")
+    print("\nTargets, for untouched items:", *(target.line() for target in verdicts), sep="\n")
     print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
     if options.json:
-        plain = {
+        document = {
             "command": command,
-            "machine": found,
+            "machine": machine_found,
             "rounds": effort.rounds,
             "rows": [asdict(row) for row in rows],
             "reports": reports,
             "targets": [asdict(target) for target in verdicts],
         }
-        options.json.write_text(json.dumps(plain, indent=1) + "\n")
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three sizes and short bursts: under a minute")
-    parser.add_argument("--sizes", help=f"of {', '.join(SIZES)}")
-    parser.add_argument("--only", help=f"of {', '.join(CONTESTANTS)}")
-    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
-    parser.add_argument("--budget-ms", type=float, help="how long a burst is")
-    parser.add_argument("--json", type=Path, help="where every round's figures go")
-    parser.add_argument("--corrupt", help="spoil a byte of what this contestant delivers: the check must stop the run")
+    parser.add_argument("--sizes", help=f"sizes: {', '.join(SIZES)}")
+    parser.add_argument("--only", help=f"contestants: {', '.join(CONTESTANTS)}")
+    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
+    parser.add_argument("--budget-ms", type=float, help="length of a burst in milliseconds")
+    parser.add_argument("--json", type=Path, help="file for the figures of every round")
+    parser.add_argument(
+        "--corrupt", help="corrupt one byte of what this contestant delivers; the check must stop the run"
+    )
     return parser.parse_args(arguments)
 
 
-def _chosen(text: str | None, default: list[str], what: str, known: list[str] | None = None) -> list[str]:
+def _parse_names(text: str | None, default: list[str], kind: str, known: list[str] | None = None) -> list[str]:
     if text is None:
         return default
     chosen = [name.strip() for name in text.split(",")]
     for name in chosen:
         if name not in (known or default):
-            message = f"no {what} {name!r}; there are {', '.join(known or default)}"
+            message = f"unknown {kind} {name!r}; choose from {', '.join(known or default)}"
             raise SystemExit(message)
     return chosen
 
 
-def _serve_forks(names: list[str]) -> None:
-    """Peers' processes are forked from a server that has loaded what they need, and has no thread."""
+def _preload_fork_server(names: list[str]) -> None:
+    """Let the fork server, which has no threads, import what the peers' processes need."""
     modules = ["hop_.peers"]
     if any(name.startswith("DataLoader") for name in names):
         modules.append("hop_.stream")

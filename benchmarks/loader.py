@@ -1,55 +1,57 @@
-"""A training loop's data loading: stagepipe beside `torch.utils.data.DataLoader`, in three parts.
+"""Measure the data loading of a training loop: stagepipe against `torch.utils.data.DataLoader`, in three parts.
 
     python scripts/make_images.py
     python benchmarks/loader.py [--quick] [--rounds 6] [--only collate,models] [--step sum] [--json FILE]
 
-collate: what it costs to get a ready batch of 64 x 3 x 224 x 224 float32 from prepared samples to the training process.
+collate: the cost of a ready batch of 64 x 3 x 224 x 224 float32, from prepared samples to the training process.
 
-    DataLoader                       one worker collates (default_collate) into shared memory; samples are its own
-                                     tensors, which the fork gave it
-    stagepipe Batch                  the samples lie in shared memory, where a stage that makes them in
-                                     `stagepipe.empty` leaves them; Batch, in a process of its own, collates
-    stagepipe Batch from copies      the samples are the source's own, and are copied into shared memory first
-    stagepipe in place               a stage makes the batch in `stagepipe.empty` and writes each sample's first
-                                     element: the price of the batch without the price of its contents, which any
-                                     maker of samples pays
+    DataLoader                       one worker collates (default_collate) into shared memory; the samples are its own
+                                     tensors, inherited through the fork
+    stagepipe Batch                  the samples lie in shared memory, as after a stage that creates them with
+                                     `stagepipe.empty`; Batch collates in its own process
+    stagepipe Batch from copies      the source owns the samples; they are copied into shared memory first
+    stagepipe in place               a stage creates the batch with `stagepipe.empty` and writes the first element of
+                                     each sample: the cost of the batch without the cost of its contents, which every
+                                     producer of samples pays
     stagepipe in place filled        the same, and the stage copies the prepared samples into it
 
-quickstart: configs/quickstart.yaml, and the same functions in a map-style dataset with the same files, order and draws.
-DataLoader forks unless it says spawned. "fused x 2": decode, augment and normalise in one process, twice.
+quickstart: configs/quickstart.yaml, and the same functions in a map-style dataset with the same files, order and random
+draws. DataLoader forks its workers unless the name says "spawned". "fused x 2" runs decode, augment and normalise in
+one process, twice.
 
-models: E4's motive. Three models of 400 MB each; every input goes through all three. "n ways": n processes work side by
-side. stagepipe has one copy of each model, in one, two or three stage processes (the rest fused); each of n DataLoader
-workers has all three, which it makes at its first input.
+models: the motive of E4. Three models of 400 MB each; every input passes through all three. "n ways" means that n
+processes work in parallel. stagepipe has one copy of each model, in one, two or three stage processes (the rest are
+fused). Each of n DataLoader workers has all three models, and creates them at its first input.
 
-    forked made before               the models are made before the fork: the workers share their pages
-    spawned handed over              the models are in the dataset that is pickled for the workers: CPU tensors of torch
-                                     travel as shared memory, so the workers share them. Models on a GPU, or of another
-                                     library, do not
+    forked made before               the models are created before the fork, so the workers share their pages
+    spawned handed over              the models are in the dataset that is pickled for the workers. torch passes CPU
+                                     tensors in shared memory, so the workers share them. Models on a GPU, or of another
+                                     library, are not shared
 
-Each turn is a fresh process in which nothing has run, alone on the machine; contestants take turns in another order
-every round. Its first epoch is checked batch by batch against one made in a single process, bit for bit (the models'
-results rounded). Then two whole epochs of the quickstart are timed, with their start; of collate what follows the 8th
-batch of one, of the models what follows the 6th input of one. In a last epoch memory is looked at. All workers live on
-between epochs. Columns:
+Each turn is a new process, alone on the machine; the contestants take turns in a different order every round. The first
+epoch of a turn is compared batch by batch with one made in a single process, bit for bit (the models' results are
+rounded). Then the timing starts: two complete epochs of the quickstart, including their start; of collate, what follows
+the 8th batch of one epoch; of the models, what follows the 6th input of one epoch. Memory is measured in a last epoch.
+All workers stay alive between epochs. Columns:
 
-    CPU ms       of the whole process tree in the timed epochs, by its processes' clocks
-    first batch  from before the loader is made, torch imported, to the first batch
-    2nd epoch    from the request for the second epoch to its first batch
-    p99 wait     for a batch that is not an epoch's first, over all rounds
-    PSS          summed over the process tree
-    CPU in all   of the whole process tree from its start to its end, by getrusage(2), with imports and the check
+    CPU ms       processor time of the whole process tree in the timed epochs, from the clocks of its processes
+    first batch  time to the first batch, from before the loader is created, with torch already imported
+    2nd epoch    time from the request for the second epoch to its first batch
+    p99 wait     wait for a batch that is not the first of its epoch, over all rounds
+    PSS          sum over the process tree
+    CPU s total  processor time of the whole process tree from start to end, from getrusage(2), including imports and
+                 the check
 
 Result of `python benchmarks/loader.py --quick`: one round, two cores of an AMD EPYC (shared), Linux 6.18, Python 3.11.
 
-collate                         ms a batch  CPU ms first batch s 2nd epoch ms p99 wait ms  PSS MB CPU s in all
+collate                           ms/batch  CPU ms first batch s 2nd epoch ms p99 wait ms  PSS MB  CPU s total
 stagepipe Batch                       5.18    7.65          0.96         10.0        10.4    1078          7.3
 stagepipe Batch from copies           4.51    8.91          0.54         10.7         8.0     959          6.2
 stagepipe in place                    0.15    0.30          0.48          3.6         1.1    1254          7.3
 stagepipe in place filled             2.31    2.56          0.55          3.6         2.6     960          5.9
 DataLoader                           27.59   36.80          0.29         47.0        60.8     664          7.2
 
-quickstart                      items/s CPU ms an item first batch s 2nd epoch ms p99 wait ms  PSS MB CPU s in all
+quickstart                      items/s    CPU ms/item first batch s 2nd epoch ms p99 wait ms  PSS MB  CPU s total
 stagepipe                          1157           1.67          0.97         65.4        52.7     851          7.3
 stagepipe fused x 2                1137           1.70          1.05         61.6        54.8     843          7.7
 DataLoader 1 worker prefetch 2      530           2.09          0.29        115.7       123.4     629          6.1
@@ -58,21 +60,21 @@ DataLoader 2 workers prefetch 2     838           2.20          0.34        120.
 DataLoader 2 workers prefetch 4     855           2.08          0.28        112.9        70.3     681          6.0
 DataLoader 2 spawned prefetch 2     642           2.42          8.50        227.9       135.0    1302         16.0
 
-models                          items/s CPU ms an item first batch s 2nd epoch ms p99 wait ms  PSS MB CPU s in all
+models                          items/s    CPU ms/item first batch s 2nd epoch ms p99 wait ms  PSS MB  CPU s total
 stagepipe 3 ways                  31.16          60.71          9.37         75.9        57.3    2876         29.6
 DataLoader 3 spawned              32.12          58.45         13.30        129.1       117.6    5279         37.9
 DataLoader 3 forked               36.22          52.50          7.22        121.2       125.8    4374         22.7
 
-PASS  a batch collated by Batch takes at least 5 times less than DataLoader's: 5.3 times less; 4.8 times less CPU;
+PASS  a batch collated by Batch is at least 5 times faster than DataLoader's: 5.3 times faster; 4.8 times less CPU;
       stagepipe Batch from copies: 6.1
-PASS  a batch built in place takes at least 20 times less than DataLoader's: 188 times less; 121 times less CPU;
+PASS  a batch built in place is at least 20 times faster than DataLoader's: 188 times faster; 121 times less CPU;
       stagepipe in place filled: 11.9
-PASS  CPU seconds an item, of the best DataLoader's: at most 0.9: 0.80 of DataLoader 2 workers prefetch 4; stagepipe
-      fused x 2: 0.82
-PASS  items a second, of the best DataLoader's: at least 1.0: 1.35 of DataLoader 2 workers prefetch 4; stagepipe
+PASS  CPU seconds per item relative to the best DataLoader: at most 0.9: 0.80 of DataLoader 2 workers prefetch 4;
+      stagepipe fused x 2: 0.82
+PASS  items per second relative to the best DataLoader: at least 1.0: 1.35 of DataLoader 2 workers prefetch 4; stagepipe
       fused x 2: 1.33
-MISS  memory of three models, three ways parallel, of spawned workers': at most 0.45: 0.54; of DataLoader 3 forked:
-      0.66; torch takes 574 MB in each process that has done no more than import it
+MISS  memory of three models in three processes relative to spawned workers: at most 0.45: 0.54; of DataLoader 3 forked:
+      0.66; torch takes 574 MB in each process that only imports it
 """
 
 from __future__ import annotations
@@ -89,46 +91,48 @@ from pathlib import Path
 from loader_.contest import COLLATE, CONTESTANTS, FORKED, MODELS, PARTS, QUICKSTART, SPAWNED, WAYS
 from loader_.job import Job
 from loader_.rounds import Row, measure
-from loader_.tables import describe, table, title, told
+from loader_.tables import describe, report_lines, table, title
 from loader_.targets import targets
 from side_by_side.machine import machine, machine_line
 
 _IMAGES = Path(__file__).parents[1] / "data" / "images"
 _ROUNDS, _QUICK_ROUNDS = 6, 1
 _MODEL_ROUNDS = 3
-"""Memory hardly differs from round to round, and a turn of the models takes long."""
+"""Memory hardly differs between rounds, and a turn of the models takes long."""
 _QUICK = {**CONTESTANTS, MODELS: (WAYS[2], SPAWNED[2], FORKED)}
 _ITEMS, _QUICK_ITEMS = 512, 256
 _COLLATE_BATCHES, _COLLATE_WARM = 32, 8
 _MODEL_ITEMS, _MODELS_WARM = 24, 6
-"""Two inputs for each of three workers are under way before the first is there."""
+"""Two inputs for each of three workers are in flight before the first one arrives."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and write the JSON if asked to."""
+    """Measure, print, and write the JSON if requested."""
     options = _options(arguments)
-    found, begin = machine(), time.monotonic()
+    machine_found, begin = machine(), time.monotonic()
     command = shlex.join([Path(sys.executable).name, *sys.argv])
-    print(machine_line(found), describe(options.rounds, _MODEL_ROUNDS), f"Again: {command}", sep="\n", flush=True)
+    print(
+        machine_line(machine_found), describe(options.rounds, _MODEL_ROUNDS), f"Repeat: {command}", sep="\n", flush=True
+    )
     rows: list[Row] = []
     jobs = [_job(part, options) for part in PARTS if options.only[part]]
     for job in jobs:
         rounds = min(options.rounds, _MODEL_ROUNDS) if job.part == MODELS else options.rounds
         measured = measure(job, options.only[job.part], rounds, options.corrupt, _progress)
         rows += measured
-        print(title(job), *table(job, measured), *told(measured), sep="\n", flush=True)
+        print(title(job), *table(job, measured), *report_lines(measured), sep="\n", flush=True)
     verdicts = list(targets(rows))
     print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
     print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
     if options.json:
-        plain = {
+        document = {
             "command": command,
-            "machine": found,
+            "machine": machine_found,
             "jobs": [asdict(job) for job in jobs],
             "rows": [asdict(row) for row in rows],
             "targets": [asdict(target) for target in verdicts],
         }
-        options.json.write_text(json.dumps(plain, indent=1) + "\n")
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _job(part: str, options: argparse.Namespace) -> Job:
@@ -155,7 +159,7 @@ def _job(part: str, options: argparse.Namespace) -> Job:
 def _count(images: Path) -> int:
     count = sum(1 for _ in images.rglob("*.jpg"))
     if not count:
-        message = f"{images} has no .jpg files; make some: python scripts/make_images.py --out {images}"
+        message = f"no .jpg files in {images}; create some: python scripts/make_images.py --out {images}"
         raise SystemExit(message)
     return count
 
@@ -168,18 +172,26 @@ def _progress(text: str) -> None:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="one round, shorter epochs, models three ways alone: under two minutes"
+        "--quick",
+        action="store_true",
+        help="one round, shorter epochs, models with three processes only: under two minutes",
     )
-    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
-    parser.add_argument("--only", type=_chosen, help="parts, or part:contestant; by commas")
-    parser.add_argument("--step", choices=("none", "sum"), help="the training process's work; sum, for collate none")
-    parser.add_argument("--json", type=Path, help="where every round's figures go")
-    parser.add_argument("--items", type=int, help="of an epoch of the quickstart")
+    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
+    parser.add_argument("--only", type=_parse_contestants, help="parts or part:contestant, separated by commas")
+    parser.add_argument(
+        "--step",
+        choices=("none", "sum"),
+        help="work of the training process on a batch; default: sum, for collate none",
+    )
+    parser.add_argument("--json", type=Path, help="file for the figures of every round")
+    parser.add_argument("--items", type=int, help="items in an epoch of the quickstart")
     parser.add_argument("--batch", type=int, default=64, help="samples in a batch")
-    parser.add_argument("--side", type=int, default=224, help="of the images, in pixels")
-    parser.add_argument("--model-mb", type=int, default=400, help="of each of the three models")
+    parser.add_argument("--side", type=int, default=224, help="side of the images in pixels")
+    parser.add_argument("--model-mb", type=int, default=400, help="size of each of the three models in MB")
     parser.add_argument("--images", type=Path, default=_IMAGES, help="a folder with .jpg files")
-    parser.add_argument("--corrupt", help="spoil an element of what this contestant delivers: the check must stop it")
+    parser.add_argument(
+        "--corrupt", help="corrupt one element of what this contestant delivers; the check must stop the run"
+    )
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
     options.only = options.only or (_QUICK if options.quick else CONTESTANTS)
@@ -187,21 +199,20 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _chosen(text: str) -> dict[str, tuple[str, ...]]:
-    """The contestants of each part: `collate` means all of that part, `models:stagepipe 3 ways` one."""
+def _parse_contestants(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the contestants of each part: `collate` names all of that part, `models:stagepipe 3 ways` one."""
     known = {
         part: {part: names, **{f"{part}:{name}": (name,) for name in names}} for part, names in CONTESTANTS.items()
     }
     wanted = [name.strip() for name in text.split(",")]
     for name in wanted:
-        if not any(name in of_part for of_part in known.values()):
-            message = (
-                f"there is no {name!r}; there are {', '.join(one for of_part in known.values() for one in of_part)}"
-            )
+        if not any(name in names for names in known.values()):
+            choices = ", ".join(choice for names in known.values() for choice in names)
+            message = f"unknown part or contestant {name!r}; choose from {choices}"
             raise argparse.ArgumentTypeError(message)
     return {
-        part: tuple(dict.fromkeys(one for name in wanted for one in of_part.get(name, ())))
-        for part, of_part in known.items()
+        part: tuple(dict.fromkeys(contestant for name in wanted for contestant in names.get(name, ())))
+        for part, names in known.items()
     }
 
 

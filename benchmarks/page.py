@@ -1,8 +1,8 @@
-"""The page of the published experiments, with tables and plots, from the results of benchmarks/published.py.
+"""Make the page of the published experiments, with tables and plots, from the results of benchmarks/published.py.
 
     python benchmarks/page.py [RESULTS.json] [PAGE.md]
 
-The plots go into a folder beside the page that is called as the page is.
+The plots go into a folder next to the page, with the name of the page without its suffix.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from published_.summary import summarise
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write it."""
+    """Write the page and the plots."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("results", type=Path, nargs="?", default=Path("runs/published.json"))
     parser.add_argument("page", type=Path, nargs="?", default=Path("runs/benchmarks.md"))
     options = parser.parse_args(arguments)
-    found = json.loads(options.results.read_text())
-    if not found["finished"]:
-        message = f"{options.results} is unfinished; go on with: {found['command']}"
+    document = json.loads(options.results.read_text())
+    if not document["finished"]:
+        message = f"{options.results} is incomplete; resume the run with: {document['command']}"
         raise SystemExit(message)
-    summary = summarise(read_turns(found), found["settings"]["size"])
-    pictures = draw(summary, found, options.page.with_suffix(""))
-    options.page.write_text("\n".join(page(summary, found, pictures)) + "\n")
-    print(f"{options.page} and {len(pictures)} plots beside it")
+    summary = summarise(read_turns(document), document["settings"]["size"])
+    pictures = draw(summary, document, options.page.with_suffix(""))
+    options.page.write_text("\n".join(page(summary, document, pictures)) + "\n")
+    print(f"wrote {options.page} and {len(pictures)} plots to {options.page.with_suffix('')}")
 
 
 if __name__ == "__main__":

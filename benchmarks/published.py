@@ -1,22 +1,22 @@
-"""Five write-ups' experiments on this machine: every mechanism on the published payloads, stagepipe beside them.
+"""Repeat the experiments of five write-ups on this machine: every mechanism and stagepipe, with the published payloads.
 
     python benchmarks/published.py [--full] [--experiments E1,E4] [--only "stagepipe; TCP"] [--json FILE]
 
-    E1         the table of MNIST, there and back again
-    E2         one big list of integers, and its size curve
+    E1         a round trip of the MNIST table
+    E2         one large list of integers, by size
     E3         arrays by size through Pipe and shared memory: benchmarks/crossover.py
     E4         one request for one array, of four shapes
     E5         functions in threads and processes
     E5 queue   objects through a queue
 
-Every contestant has a turn in each round, in another order every time: a fresh process, with the other side and the
-servers in processes of their own, on the loopback and in a temporary folder; when it ends, all that it started does so
-too. Each transfer is verified, byte by byte, outside of the timing. Who cannot run here stays in the tables and says
-why.
+Every contestant has one turn in each round, in a different order every time. A turn is a new process; the other side
+and the servers run in their own processes, on the loopback and in a temporary folder. When the turn ends, everything
+that it started is ended. Each transfer is verified byte by byte, outside the timing. A contestant that cannot run here
+stays in the tables with the reason.
 
-The results are written after every turn. A run that was interrupted goes on where it was, if nothing that counts has
-changed; `--fresh` begins anew. `python benchmarks/page.py` makes the page with tables and plots from them, and `python
-benchmarks/agree.py` says whether two runs agree.
+The results are written after every turn. An interrupted run resumes if its settings, the machine and the versions are
+unchanged; `--fresh` starts over. `python benchmarks/page.py` makes the page with tables and plots from the results, and
+`python benchmarks/agree.py` checks whether two runs agree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from published_.harness import Settings, missing, run_all
+from published_.harness import Settings, run_all, unknown_names
 from published_.keeping import Results
 from published_.launching import adopt_orphans
 from published_.page.text import tables
@@ -52,7 +52,7 @@ _BUDGETS_S = {
     "default": {"E1": 0.0, "E2": 0.2, "E4": 0.15, "E5": 0.1, "E5 queue": 0.2},
     "full": {"E1": 10.0, "E2": 5.0, "E4": 5.0, "E5": 2.0, "E5 queue": 2.0},
 }
-"""Seconds of a turn for each payload; 0 is a single transfer. The default takes some 15 minutes on two processors."""
+"""Seconds per payload in a turn; 0 means a single transfer. The default takes about 15 minutes on two processors."""
 _TURN_LIMITS_S = {"small": 100.0, "default": 120.0, "full": 1800.0}
 _PACKAGES = (
     "fastapi",
@@ -70,22 +70,22 @@ _PACKAGES = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure what is not measured yet, and print the tables."""
+    """Measure what is still missing, and print the tables."""
     options = _options(arguments)
-    settings, begin = _settings(options), time.monotonic()
+    settings, started_s = _settings(options), time.monotonic()
     adopt_orphans()
     if options.fresh:
         options.json.unlink(missing_ok=True)
     results = Results(options.json, _about(settings))
-    print(machine_line(results.about["machine"]), f"Again: {results.about['command']}", sep="\n", flush=True)
-    if results.gone_on_with:
-        print(f"Going on with {options.json}: {len(results.turns)} turns are done.", flush=True)
+    print(machine_line(results.about["machine"]), f"Repeat: {results.about['command']}", sep="\n", flush=True)
+    if results.resumed:
+        print(f"Resuming {options.json}: {len(results.turns)} turns are done.", flush=True)
     with Progress() as progress:
         run_all(settings, results, progress.show)
         if E3 in options.experiments and E3 not in results.about:
-            progress.say("E3: benchmarks/crossover.py")
+            progress.describe("E3: benchmarks/crossover.py")
             results.about[E3] = _crossover(settings)
-    took_s = results.about.get("took_s", 0.0) + time.monotonic() - begin
+    took_s = results.about.get("took_s", 0.0) + time.monotonic() - started_s
     results.finish(took_s=took_s, load_average_at_end=machine()["load_average"])
     print(*tables(summarise(results.turns, settings.size), results.about), sep="\n")
     print(f"\n{took_s:.0f} s; load average {results.about['load_average_at_end']:.1f} at the end; {options.json}")
@@ -114,27 +114,31 @@ def _about(settings: Settings) -> dict[str, Any]:
 
 
 def _crossover(settings: Settings) -> dict[str, Any]:
-    """E3's own benchmark and its JSON."""
+    """Run E3's own benchmark and return the parts of its JSON that the page needs."""
     quick = ["--sizes", "2,64", "--repetitions", "2"] if settings.size == "small" else []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "crossover.json"
         command = [sys.executable, str(_CROSSOVER), *quick, "--json", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        found: dict[str, Any] = json.loads(out.read_text())
-        return {key: found[key] for key in ("rows", "lines", "targets", "transfers")}
+        document: dict[str, Any] = json.loads(out.read_text())
+        return {key: document[key] for key in ("rows", "lines", "targets", "transfers")}
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--experiments", type=_experiments, default=(*EXPERIMENTS, E3), help="by commas")
-    parser.add_argument("--only", type=_names, default=(), help="contestants' names, by semicolons")
+    parser.add_argument(
+        "--experiments", type=_experiments, default=(*EXPERIMENTS, E3), help="experiments, separated by commas"
+    )
+    parser.add_argument("--only", type=_names, default=(), help="contestants, separated by semicolons")
     parser.add_argument("--size", choices=_SIZES, default="default", help="small is for the tests")
     parser.add_argument("--full", dest="size", action="store_const", const="full", help="the largest payloads too")
-    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
-    parser.add_argument("--json", type=Path, default=Path("runs/published.json"), help="where the results are kept")
-    parser.add_argument("--fresh", action="store_true", help="begin anew, even if the results are unfinished")
-    parser.add_argument("--unpinned", action="store_true", help="leave it to the kernel which processors are taken")
-    parser.add_argument("--corrupt", default="", help="spoil what this contestant delivers: the check must stop it")
+    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
+    parser.add_argument("--json", type=Path, default=Path("runs/published.json"), help="file for the results")
+    parser.add_argument("--fresh", action="store_true", help="start over, even if the results are incomplete")
+    parser.add_argument("--unpinned", action="store_true", help="let the kernel choose the processors")
+    parser.add_argument(
+        "--corrupt", default="", help="corrupt what this contestant delivers; the check must stop the run"
+    )
     return parser.parse_args(arguments)
 
 
@@ -143,23 +147,25 @@ def _experiments(text: str) -> tuple[str, ...]:
     wanted = tuple(name.strip() for name in text.split(","))
     for name in wanted:
         if name not in known:
-            message = f"no experiment {name!r}; there are {', '.join(known)}"
+            message = f"unknown experiment {name!r}; choose from {', '.join(known)}"
             raise argparse.ArgumentTypeError(message)
     return wanted
 
 
 def _names(text: str) -> tuple[str, ...]:
     wanted = tuple(name.strip() for name in text.split(";"))
-    if unknown := missing(wanted):
-        known = dict.fromkeys(each.name for experiment in EXPERIMENTS.values() for each in experiment.contestants)
-        message = f"no contestant {unknown[0]!r}; there are {'; '.join(known)}"
+    if unknown := unknown_names(wanted):
+        known = dict.fromkeys(
+            contestant.name for experiment in EXPERIMENTS.values() for contestant in experiment.contestants
+        )
+        message = f"unknown contestant {unknown[0]!r}; choose from {'; '.join(known)}"
         raise argparse.ArgumentTypeError(message)
     return wanted
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what it started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # SystemExit lets the cleanup run
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on")
+        sys.exit("interrupted; run the same command to resume")

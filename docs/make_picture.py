@@ -1,10 +1,10 @@
-"""Draws docs/report.svg: what `stagepipe run` prints at its end, from the report of a real run.
+"""Draw docs/report.svg: the output of `stagepipe run`, from the report of a real run.
 
     python scripts/make_images.py
     stagepipe run configs/quickstart.yaml --report runs/quickstart.json
     python docs/make_picture.py runs/quickstart.json docs/report.svg
 
-To look at it: chromium --headless --screenshot=report.png --window-size=1540,1480 docs/report.svg
+To view it: chromium --headless --screenshot=report.png --window-size=1540,1480 docs/report.svg
 """  # noqa: INP001
 
 import os
@@ -14,19 +14,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from stagepipe.report import from_json
-from stagepipe.report.table import render
+from stagepipe.report import from_json, render_report
 
-WIDTH = 122  # characters: wide enough for each table to stand in one piece
+WIDTH = 122  # characters: wide enough for every table
 
 
 def main(report_path: str, picture_path: str) -> None:
-    """Print the report to a console that records, and keep the record as a picture."""
+    """Print the report to a recording console and save the recording as a picture."""
     report = from_json(Path(report_path).read_bytes())
     with Path(os.devnull).open("w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor")
         console.print("[bold green]$[/] stagepipe run configs/quickstart.yaml --report runs/quickstart.json")
-        console.print(render(report))
+        console.print(render_report(report))
     console.save_svg(picture_path, title="stagepipe", theme=MONOKAI)
 
 

@@ -1,8 +1,8 @@
-"""Scikit-learn's handwritten digits as a map-style dataset, and an augmentation. `examples/digits.yaml` uses both.
+"""Scikit-learn's handwritten digits as a map-style dataset, and an augmentation; `examples/digits.yaml` uses both.
 
     stagepipe run examples/digits.yaml
 
-Needs the `demo` extra, for the digits of scikit-learn.
+Requires the `demo` extra, for the digits of scikit-learn.
 """
 
 from typing import Any, Literal
@@ -11,14 +11,14 @@ import numpy as np
 
 import stagepipe
 
-TEST = 400  # the last so many digits are kept for the test
+TEST = 400  # the last 400 digits are the test set
 
 
 class Digits:
-    """1,797 images of 8 x 8; a `torch.utils.data.Dataset` has the same two methods. Each worker builds its own."""
+    """1,797 images of 8 x 8, with the two methods of a `torch.utils.data.Dataset`. Each worker builds its own."""
 
     def __init__(self, split: Literal["train", "test"] = "train") -> None:
-        from sklearn.datasets import load_digits  # takes seconds, which the worker of `augment` need not wait
+        from sklearn.datasets import load_digits  # takes seconds; the worker of `augment` does not need it
 
         bunch = load_digits()
         part = slice(None, -TEST) if split == "train" else slice(-TEST, None)
@@ -33,7 +33,7 @@ class Digits:
 
 
 def augment(item: dict[str, Any]) -> dict[str, Any]:
-    """Shift by up to a pixel and add noise. The generator is seeded for each item, so this repeats."""
+    """Shift by up to a pixel and add noise. The generator is seeded for each item, so the result is reproducible."""
     rng = stagepipe.context().rng
     shifted = np.roll(item["image"], rng.integers(-1, 2, size=2), axis=(0, 1))
     return {**item, "image": shifted + rng.normal(0, 0.05, size=shifted.shape).astype(np.float32)}

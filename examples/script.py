@@ -1,8 +1,8 @@
-"""A pipeline from functions of this script: no YAML file, no module beside it, no `if __name__ == "__main__":`.
+"""A pipeline from functions of this script, without a YAML file, another module, or `if __name__ == "__main__":`.
 
     python examples/script.py
 
-Needs the `demo` extra, for the photographs of scikit-image.
+Requires the `demo` extra, for the photographs of scikit-image.
 """
 
 from typing import Any
@@ -16,33 +16,33 @@ import stagepipe
 
 PHOTOS = ("astronaut", "chelsea", "coffee")
 SIDE = 128  # of a crop, in pixels
-DULL = 0.01  # mean edge below which there is little to see
+MIN_EDGE = 0.01  # mean edge below which a crop is nearly empty
 
 
 class Photos:
-    """A stage as a class: built once in each worker, here to load the photographs, then called once an item."""
+    """A stage as a class: each worker instantiates it once, which loads the photographs, and calls it once per item."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.photos = [getattr(data, name)() for name in names]
 
     def __call__(self, number: int) -> dict[str, Any]:
-        """A random crop of one of them."""
+        """A random crop of one photograph."""
         which = number % len(self.photos)
         photo = self.photos[which]
-        # Seeded by (seed, epoch, stage, item): the same crop with any number of workers.
+        # Seeded from (seed, epoch, stage, item): the same crop with any number of workers.
         rng = stagepipe.context().rng
         top, left = (int(rng.integers(length - SIDE)) for length in photo.shape[:2])
         return {"photo": which, "image": photo[top : top + SIDE, left : left + SIDE]}
 
 
 def edges(item: dict[str, Any]) -> dict[str, Any]:
-    """A stage as a function: what it is given is read-only, so it makes a new item."""
+    """A stage as a function. Its input is read-only, so it makes a new item."""
     return {**item, "edges": sobel(rgb2gray(item["image"])).astype(np.float32)}
 
 
 def has_edges(item: dict[str, Any]) -> object:
-    """Drops the items in which there is little to see."""
-    return item if item["edges"].mean() > DULL else stagepipe.SKIP
+    """Drop crops that are nearly empty."""
+    return item if item["edges"].mean() > MIN_EDGE else stagepipe.SKIP
 
 
 pipeline = stagepipe.Pipeline(

@@ -1,11 +1,11 @@
-"""Train a small CNN on scikit-learn's handwritten digits, with checkpoints in mid-epoch that a killed run goes on from.
+"""Train a small CNN on scikit-learn's handwritten digits, with checkpoints in mid-epoch that a killed run resumes from.
 
-    python examples/train_digits.py                                              # to over 97 %, in some seconds
-    python examples/train_digits.py --checkpoint runs/digits.pt --kill-at 150    # is killed in its fourth epoch
-    python examples/train_digits.py --checkpoint runs/digits.pt --resume         # goes on in the middle of it
-    python examples/train_digits.py --prove                                      # all three: are the weights equal?
+    python examples/train_digits.py                                              # reaches over 97 % in some seconds
+    python examples/train_digits.py --checkpoint runs/digits.pt --kill-at 150    # is killed in the fourth epoch
+    python examples/train_digits.py --checkpoint runs/digits.pt --resume         # resumes in the middle of that epoch
+    python examples/train_digits.py --prove                                      # runs all three, compares the weights
 
-Needs the `demo` extra, for the digits of scikit-learn.
+Requires the `demo` extra, for the digits of scikit-learn.
 """
 
 import argparse
@@ -30,7 +30,7 @@ CONFIG = Path(__file__).with_name("digits.yaml")
 
 
 def make_model() -> nn.Module:
-    """A CNN from images, float32 of (batch, 8, 8), to ten scores each."""
+    """A CNN from images, float32 of shape (batch, 8, 8), to ten scores each."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 8)),
         nn.Conv2d(1, 32, 3, padding=1),
@@ -46,7 +46,7 @@ def make_model() -> nn.Module:
 
 @torch.no_grad()
 def accuracy(model: nn.Module) -> float:
-    """The share that it recognises of the digits that are kept for the test."""
+    """The share of the test digits that the model recognizes."""
     test = Digits("test")
     scores = model.eval()(torch.from_numpy(test.images))
     return (scores.argmax(1) == torch.from_numpy(test.labels)).float().mean().item()
@@ -84,40 +84,40 @@ def train(epochs: int, checkpoint: Path | None, every: int, kill_at: int | None,
 
 
 def save(path: Path, parts: dict[str, Any], step: int) -> None:
-    """Write all that the rest of the run depends on: to a file beside, which then takes the other's place at once."""
+    """Write everything that the rest of the run depends on to a temporary file, and rename it: a kill loses nothing."""
     states = {name: part.state_dict() for name, part in parts.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp")
-    torch.save({**states, "generator": torch.get_rng_state(), "step": step}, beside)  # dropout uses the generator
-    beside.replace(path)
+    temporary = path.with_suffix(".tmp")
+    torch.save({**states, "generator": torch.get_rng_state(), "step": step}, temporary)  # dropout uses the generator
+    temporary.replace(path)
 
 
 def restore(path: Path, parts: dict[str, Any]) -> int:
-    """Load it, and give the number of steps that it has behind it."""
+    """Load a checkpoint and return the number of steps that it contains."""
     saved = torch.load(path)
     for name, part in parts.items():
         part.load_state_dict(saved[name])
     torch.set_rng_state(saved["generator"])
-    print(f"going on behind step {saved['step']}, in epoch {parts['loader'].epoch + 1}")
+    print(f"resuming after step {saved['step']}, in epoch {parts['loader'].epoch + 1}")
     return int(saved["step"])
 
 
 def digest(model: nn.Module) -> str:
-    """The SHA-256 of all weights, bit for bit."""
+    """The SHA-256 of all weights."""
     return hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()
 
 
 def prove(epochs: int, every: int, kill_at: int) -> None:
-    """Train to the end; train again, be killed, and go on in new processes. Exits with 1 where the weights differ."""
+    """Train to the end; train again, get killed, and resume in new processes. Exit with 1 if the weights differ."""
     digests = []
     with tempfile.TemporaryDirectory() as folder:
-        kept = [f"--checkpoint={folder}/digits.pt", f"--every={every}"]
-        for more in ([], [*kept, f"--kill-at={kill_at}"], [*kept, "--resume"]):
-            command = [sys.executable, __file__, f"--epochs={epochs}", *more]
+        checkpoint = [f"--checkpoint={folder}/digits.pt", f"--every={every}"]
+        for options in ([], [*checkpoint, f"--kill-at={kill_at}"], [*checkpoint, "--resume"]):
+            command = [sys.executable, __file__, f"--epochs={epochs}", *options]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            print("train_digits.py", *more, done.stdout + f"exit status {done.returncode}\n", sep="\n", flush=True)
+            print("train_digits.py", *options, done.stdout + f"exit status {done.returncode}\n", sep="\n", flush=True)
             digests += re.findall("weights: (.*)", done.stdout)
-    equal = len(digests) == 2 and len(set(digests)) == 1  # noqa: PLR2004 - the killed run has none
+    equal = len(digests) == 2 and len(set(digests)) == 1  # noqa: PLR2004 - the killed run prints none
     print("the weights are equal" if equal else "the weights differ")
     sys.exit(not equal)
 
@@ -126,13 +126,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--checkpoint", type=Path, metavar="FILE")
-    parser.add_argument("--every", type=int, default=20, metavar="STEPS", help="between two checkpoints (20)")
-    parser.add_argument("--kill-at", type=int, metavar="STEP", help="be killed (SIGKILL) behind this step")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--prove", action="store_true", help="compare a run with one that is killed at 150")
+    parser.add_argument("--every", type=int, default=20, metavar="STEPS", help="steps between two checkpoints (20)")
+    parser.add_argument("--kill-at", type=int, metavar="STEP", help="kill this process (SIGKILL) after this step")
+    parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
+    parser.add_argument("--prove", action="store_true", help="compare a run with one that is killed at step 150")
     args = parser.parse_args()
     if args.resume and not args.checkpoint:
-        parser.error("--resume needs the checkpoint to go on from: --checkpoint FILE")
+        parser.error("--resume requires --checkpoint FILE")
     if args.prove:
         prove(args.epochs, args.every, args.kill_at or 150)
     else:

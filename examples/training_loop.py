@@ -2,7 +2,7 @@
 
     python examples/training_loop.py
 
-Needs the `demo` extra, for the digits of scikit-learn.
+Requires the `demo` extra, for the digits of scikit-learn.
 """
 
 import time
@@ -17,11 +17,11 @@ import stagepipe
 from stagepipe.torch import Loader
 
 EPOCHS, BATCH = 6, 32
-TEST = 400  # the last so many digits are kept for the test
+TEST = 400  # the last 400 digits are the test set
 
 
 class Digits:
-    """The source: a map-style dataset whose order is drawn anew in each epoch."""
+    """The source: a map-style dataset that draws a new order in each epoch."""
 
     def __init__(self, count: int) -> None:
         bunch = load_digits()
@@ -34,17 +34,17 @@ class Digits:
         self.order = np.random.default_rng((seed, epoch)).permutation(len(self.labels))
 
     def __len__(self) -> int:
-        """How many there are in an epoch."""
+        """The number of items in an epoch."""
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """One of them, in the epoch's order."""
-        at = self.order[index]
-        return {"image": self.images[at], "label": int(self.labels[at])}
+        """One item, in the epoch's order."""
+        position = self.order[index]
+        return {"image": self.images[position], "label": int(self.labels[position])}
 
 
 def augment(item: dict[str, Any]) -> dict[str, Any]:
-    """Shift by up to a pixel and add noise. The generator is seeded for each item, so this repeats."""
+    """Shift by up to a pixel and add noise. The generator is seeded for each item, so the result is reproducible."""
     rng = stagepipe.context().rng
     shifted = np.roll(item["image"], rng.integers(-1, 2, size=2), axis=(0, 1))
     return {**item, "image": shifted + rng.normal(0, 0.05, size=shifted.shape).astype(np.float32)}
@@ -81,5 +81,5 @@ digits = load_digits()
 with torch.no_grad():
     scores = model(torch.from_numpy((digits.images[-TEST:] / 16).astype(np.float32)))
 accuracy = (scores.argmax(1).numpy() == digits.target[-TEST:]).mean()
-print(f"accuracy on {TEST} digits that were not trained on: {accuracy:.1%}")
+print(f"accuracy on {TEST} test digits: {accuracy:.1%}")
 print(loader.report().verdict.sentence)

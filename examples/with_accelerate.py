@@ -1,10 +1,10 @@
-"""A pipeline in a training loop with Hugging Face Accelerate, stopped in mid-epoch and gone on with.
+"""A pipeline in a training loop with Hugging Face Accelerate, stopped in mid-epoch and resumed.
 
     python examples/with_accelerate.py
 
-Each process has a `Loader` for its part of the data, which `prepare` leaves as it is, and keeps its state in a file of
-its own (what is registered with `register_for_checkpointing` is saved by the first process alone).
-Needs the `examples` extra.
+Each process has a `Loader` for its part of the data, which `prepare` leaves unchanged. Each process saves the loader's
+state in its own file, because only the first process saves what is registered with `register_for_checkpointing`.
+Requires the `examples` extra.
 """
 
 import tempfile
@@ -18,11 +18,13 @@ from train_digits import CONFIG, accuracy, digest, make_model
 
 from stagepipe.torch import Loader
 
-EPOCHS, SAVE, STOP = 3, 60, 70  # steps; the second epoch is from step 43 to 86
+EPOCHS = 3
+SAVE = 60  # steps
+STOP = 70  # steps; the second epoch has steps 43 to 86
 
 
 def fit(loader: Loader, folder: Path, begin: int = 0, stop: int | None = None) -> nn.Module:
-    """Train from the start, or from the checkpoint behind step `begin` on."""
+    """Train from the start, or from the checkpoint after step `begin`."""
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True)
     model = make_model()
@@ -63,4 +65,4 @@ if __name__ == "__main__":
 
     print(f"accuracy: {accuracy(resumed):.1%}")
     equal = digest(resumed) == digest(undisturbed)
-    print("the weights are equal" if equal else "the weights differ", "to those of a run that was not stopped")
+    print("the weights are equal" if equal else "the weights differ", "to those of an uninterrupted run")

@@ -1,10 +1,10 @@
-"""A pipeline as the train dataset of Hugging Face's `Trainer`, stopped in mid-epoch and gone on with.
+"""A pipeline as the train dataset of Hugging Face's `Trainer`, stopped in mid-epoch and resumed.
 
     python examples/with_hf_trainer.py
 
-The Trainer wants a `DataLoader`: a `StageDataset` gives it the pipeline's batches as they are. On resuming, the Trainer
-reads the batches of the epoch that it has had and drops them; the pipeline makes the same ones again.
-Needs the `examples` extra.
+The Trainer requires a `DataLoader`; a `StageDataset` passes the pipeline's batches to it unchanged. On resuming, the
+Trainer reads the batches of the epoch that it has already used and drops them; the pipeline makes the same ones again.
+Requires the `examples` extra.
 """
 
 import tempfile
@@ -20,11 +20,13 @@ from transformers import Trainer, TrainingArguments
 
 from stagepipe.torch import StageDataset
 
-EPOCHS, SAVE, STOP = 3, 60, 70  # steps; the second epoch is from step 43 to 86
+EPOCHS = 3
+SAVE = 60  # steps
+STOP = 70  # steps; the second epoch has steps 43 to 86
 
 
 class DigitsModel(nn.Module):
-    """The Trainer calls it with the batch's fields as arguments, and wants the loss."""
+    """The Trainer calls it with the batch's fields as arguments, and expects the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +39,13 @@ class DigitsModel(nn.Module):
 
 class PipelineTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The pipeline has batched already, in a process of its own."""
+        """The pipeline makes the batches, in a process of its own."""
         loader = DataLoader(self.train_dataset, batch_size=None, num_workers=0)
         return self.accelerator.prepare(loader)
 
 
 def fit(dataset: StageDataset, folder: Path, checkpoint: Path | None = None, **limits: int) -> DigitsModel:
-    """Train from the start, or from a checkpoint on."""
+    """Train from the start, or from a checkpoint."""
     torch.manual_seed(0)
     model = DigitsModel()
     arguments = TrainingArguments(
@@ -73,4 +75,4 @@ if __name__ == "__main__":
 
     print(f"accuracy: {accuracy(resumed.model):.1%}")
     equal = digest(resumed) == digest(undisturbed)
-    print("the weights are equal" if equal else "the weights differ", "to those of a run that was not stopped")
+    print("the weights are equal" if equal else "the weights differ", "to those of an uninterrupted run")

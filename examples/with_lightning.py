@@ -1,9 +1,9 @@
-"""A pipeline as the train dataloader of a Lightning `Trainer`, stopped in mid-epoch and gone on with.
+"""A pipeline as the train dataloader of a Lightning `Trainer`, stopped in mid-epoch and resumed.
 
     python examples/with_lightning.py
 
-A `Loader` is passed as it is: Lightning finds its `state_dict` and keeps it in its own checkpoints.
-Needs the `examples` extra.
+Pass the `Loader` itself: Lightning finds its `state_dict` and saves it in its own checkpoints.
+Requires the `examples` extra.
 """
 
 import tempfile
@@ -18,7 +18,9 @@ from train_digits import CONFIG, accuracy, digest, make_model
 
 from stagepipe.torch import Loader
 
-EPOCHS, SAVE, STOP = 3, 60, 70  # steps; the second epoch is from step 43 to 86
+EPOCHS = 3
+SAVE = 60  # steps
+STOP = 70  # steps; the second epoch has steps 43 to 86
 
 
 class DigitsModule(lightning.LightningModule):
@@ -32,7 +34,7 @@ class DigitsModule(lightning.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=0.003)
 
-    # The dropout draws from torch's generator, which Lightning leaves to its user.
+    # Dropout draws from torch's generator, which Lightning does not save.
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["generator"] = torch.get_rng_state()
 
@@ -41,7 +43,7 @@ class DigitsModule(lightning.LightningModule):
 
 
 def fit(loader: Loader, folder: Path, checkpoint: Path | None = None, **limits: int) -> DigitsModule:
-    """Train from the start, or from a checkpoint on."""
+    """Train from the start, or from a checkpoint."""
     torch.manual_seed(0)
     module = DigitsModule()
     trainer = lightning.Trainer(
@@ -68,4 +70,4 @@ if __name__ == "__main__":
 
     print(f"accuracy: {accuracy(resumed.model):.1%}")
     equal = digest(resumed) == digest(undisturbed)
-    print("the weights are equal" if equal else "the weights differ", "to those of a run that was not stopped")
+    print("the weights are equal" if equal else "the weights differ", "to those of an uninterrupted run")

@@ -1,9 +1,9 @@
-"""Install the servers of benchmarks/published.py that are Debian's, where that is possible.
+"""Install the servers of benchmarks/published.py that Debian packages.
 
     python scripts/install_servers.py
 
-It needs apt (Debian, Ubuntu) and root. Without either it says so and does no harm: the benchmark runs all the same, and
-who lacks a server says so in the tables. None of them is started.
+It requires apt (Debian, Ubuntu) and root. Without them it prints the reason and changes nothing. The benchmark then
+still runs, and its tables show which mechanisms lack a server. The script starts no server.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 
 _PACKAGES = {"mpiexec": "openmpi-bin", "rabbitmq-server": "rabbitmq-server", "redis-server": "redis-server"}
 _POLICY = Path("/usr/sbin/policy-rc.d")
-"""What says whether a package may start its service: invoke-rc.d(8). 101: it may not."""
+"""Decides whether a package may start its service, see invoke-rc.d(8). Exit status 101 forbids it."""
 _DEADLINE_S = 900.0
 
 
 def main() -> int:
-    """The exit status: 0, too, where nothing could be installed."""
+    """Install what is missing. The exit status is 0 even if nothing could be installed."""
     lacking = {program: package for program, package in _PACKAGES.items() if shutil.which(program) is None}
     if not lacking:
         print(f"all there: {', '.join(_PACKAGES)}")
@@ -52,7 +52,7 @@ def _hindrance() -> str | None:
 
 @contextmanager
 def _nothing_started() -> Iterator[None]:
-    """The packages' services stay down, where nobody else has said what may start."""
+    """Prevent the packages from starting their services, unless a policy exists already."""
     if _POLICY.exists():
         yield
         return

@@ -1,9 +1,9 @@
-"""Make the demo's images: real JPEG files, cut at random from the photographs that scikit-image and scikit-learn ship.
+"""Make the images of the demo: JPEG files, cut at random from the photographs that scikit-image and scikit-learn ship.
 
     python scripts/make_images.py --count 2000 --out data/images --seed 17
 
-Writes OUT/<photo>/00001.jpg ...: crops with sides of 200 to 420 pixels, JPEG quality 70 to 95. The same arguments give
-the same files; a second call finds them there and does nothing. Needs the `demo` extra and no network.
+Writes OUT/<photo>/00001.jpg ...: crops with sides of 200 to 420 pixels, JPEG quality 70 to 95. The same arguments
+make the same files. A second call finds them and does nothing. Requires the `demo` extra and no network.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PHOTOS = (
     ("sklearn", "china.jpg"),
     ("sklearn", "flower.jpg"),
 )
-SIDES = (200, 420)  # typical of what a training set holds after its download script has resized it
+SIDES = (200, 420)  # pixels; typical of a training set that its download script has resized
 QUALITIES = (70, 95)
 MANIFEST = "manifest.json"
 
 
 def photo_paths() -> list[Path]:
-    """Where the packages keep the photographs; ends the program if a package or a file is missing."""
+    """The paths of the photographs in the packages. Exit if a package or a file is missing."""
     paths = []
     for package, name in PHOTOS:
         spec = importlib.util.find_spec(package)
@@ -52,7 +52,7 @@ def photo_paths() -> list[Path]:
 
 
 def crop(photo: Any, draw: random.Random) -> Any:
-    """A random part of a PIL image, at most as large as the image."""
+    """A random crop of a PIL image, at most as large as the image."""
     width, height = (min(draw.randint(*SIDES), side) for side in photo.size)
     left, top = draw.randint(0, photo.width - width), draw.randint(0, photo.height - height)
     return photo.crop((left, top, left + width, top + height))
@@ -80,7 +80,7 @@ def is_made(out: Path, wanted: dict[str, int]) -> bool:
 
 
 def make(out: Path, count: int, seed: int) -> str:
-    """Make the images unless they are there; what was done, in a line."""
+    """Make the images unless they exist; return one line that says what was done."""
     wanted = {"count": count, "seed": seed}
     if is_made(out, wanted):
         return f"{out}: {count} images are there already"

@@ -1,9 +1,9 @@
-"""Make a small tokenizer and texts to use it on, from the docstrings of Python's own library, without a network.
+"""Make a small tokenizer and texts for it, from the docstrings of Python's standard library, without a network.
 
     python scripts/make_tokenizer.py --out data/text
 
-Writes OUT/tokenizer.json (byte-level BPE, 2,000 tokens) and OUT/texts/<module>.txt, one file a module. The same Python
-gives the same files; a second call finds them there and does nothing. Needs `pip install tokenizers`.
+Writes OUT/tokenizer.json (byte-level BPE, 2,000 tokens) and OUT/texts/<module>.txt, one file per module. The same
+Python makes the same files. A second call finds them and does nothing. Requires `pip install tokenizers`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sysconfig
 from pathlib import Path
 
 VOCABULARY = 2_000
-LONGEST = 20_000  # characters of a text: docstrings beyond that teach a small vocabulary nothing new
+MAX_TEXT_CHARS = 20_000  # longer docstrings add nothing to a vocabulary this small
 
 
 def docstrings(path: Path) -> str:
@@ -22,11 +22,11 @@ def docstrings(path: Path) -> str:
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
-    return "\n\n".join(text for text in found if text)[:LONGEST]
+    return "\n\n".join(text for text in found if text)[:MAX_TEXT_CHARS]
 
 
 def write_texts(folder: Path) -> list[str]:
-    """One text file for each module of the standard library that has docstrings; their paths, sorted."""
+    """Write one text file per standard-library module with docstrings; return their paths, sorted."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for module in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
@@ -39,7 +39,7 @@ def write_texts(folder: Path) -> list[str]:
 
 
 def train(texts: list[str], out: Path) -> None:
-    """A byte-level BPE tokenizer, as GPT-2 has one, with a padding token."""
+    """Train a byte-level BPE tokenizer like that of GPT-2, with a padding token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -56,12 +56,12 @@ def train(texts: list[str], out: Path) -> None:
 
 
 def main() -> None:
-    """Read the command line, write the texts and train."""
+    """Read the command line, write the texts, train the tokenizer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("data/text"))
     out = parser.parse_args().out
     target = out / "tokenizer.json"
-    if target.is_file():  # written last
+    if target.is_file():  # it is written last
         print(f"{target} is there already")
         return
     texts = write_texts(out / "texts")

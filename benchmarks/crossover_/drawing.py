@@ -1,6 +1,6 @@
-"""The plot: microseconds a transfer against d, of all five, with the standard error of the mean as the write-up has it.
+"""The plot: microseconds per transfer against d for all five contestants.
 
-matplotlib is imported when something is drawn.
+Error bars show the standard error of the mean, as in the write-up. matplotlib is imported only to draw.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw(rows: Sequence[Row], paths: Sequence[Path], machine: str) -> None:
-    """Write the plot to each of `paths`, in the form that its suffix names (svg, png)."""
+    """Write the plot to each of `paths`, in the format of its suffix (svg, png)."""
     import matplotlib as mpl
 
-    # Text stays text, so that an SVG can be searched; the same figures give the same file.
+    # Text stays text, so an SVG can be searched; the same figures give the same file.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
         figure = _figure(rows, machine)
         for path in paths:
@@ -40,10 +40,10 @@ def _figure(rows: Sequence[Row], machine: str) -> Any:
     axes = figure.add_subplot()
     sizes = sorted({row.d for row in rows})
     for name in CONTESTANTS:
-        mine = sorted((row for row in rows if row.contestant == name), key=lambda row: row.d)
-        points = [mean_and_error(row.us) for row in mine]
+        contestant_rows = sorted((row for row in rows if row.contestant == name), key=lambda row: row.d)
+        points = [mean_and_error(row.us) for row in contestant_rows]
         axes.errorbar(
-            [row.d for row in mine],
+            [row.d for row in contestant_rows],
             [mean for mean, _ in points],
             [error for _, error in points],
             label=name,
@@ -54,11 +54,11 @@ def _figure(rows: Sequence[Row], machine: str) -> Any:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sizes))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda d, _: f"{d:.0f}\n{_bytes(4 * d * d)}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda d, _: f"{d:.0f}\n{_format_bytes(4 * d * d)}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,.0f}" if us >= 1 else f"{us:g}"))
-    axes.set_xlabel("d, of float32 arrays (d, d), and their bytes")
-    axes.set_ylabel("microseconds a transfer")
+    axes.set_xlabel("d of the float32 arrays (d, d), and their size")
+    axes.set_ylabel("microseconds per transfer")
     axes.set_title("One array from one process to another: mean of the repetitions and its standard error", fontsize=11)
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
@@ -66,7 +66,7 @@ def _figure(rows: Sequence[Row], machine: str) -> Any:
     return figure
 
 
-def _bytes(nbytes: float) -> str:
+def _format_bytes(nbytes: float) -> str:
     for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= factor:
             return f"{nbytes / factor:.0f} {unit}"

@@ -1,21 +1,21 @@
-"""stagepipe's source, named by its dotted path in the config: what runs in its worker."""
+"""stagepipe's source, which the config names by its dotted path. It runs in the source's worker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crossover_.payload import TRANSFERS, Array, make_array, number
+from crossover_.payload import TRANSFERS, Array, make_array, stamp
 
 
 class Arrays:
-    """A repetition's arrays; each iteration is one. The array is the same one, with another number in it."""
+    """The arrays of a repetition; each iteration is one repetition. It yields one array with a new number each time."""
 
     def __init__(self, d: int) -> None:
-        """Of shape (d, d)."""
+        """Create the array of shape (d, d)."""
         self._array = make_array(d)
 
     def __iter__(self) -> Iterator[Array]:
-        """What is yielded has been sent when the next one is asked for."""
-        for at in range(TRANSFERS):
-            number(self._array, at)
+        """Yield the arrays. Each has been sent by the time the next one is requested."""
+        for transfer in range(TRANSFERS):
+            stamp(self._array, transfer)
             yield self._array

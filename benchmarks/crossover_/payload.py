@@ -1,4 +1,4 @@
-"""What travels: a float32 array of shape (d, d). The check that it arrived right."""
+"""The payload: a float32 array of shape (d, d), and the check of what arrived. Used on both sides."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ TRANSFERS = 100
 
 
 def make_array(d: int) -> Array:
-    """Shape (d, d): the same random numbers between 1 and 2 on both sides."""
+    """Create an array of shape (d, d): the same random numbers between 1 and 2 on both sides."""
     return np.random.default_rng(17).random((d, d), np.float32) + np.float32(1)
 
 
-def number(array: Array, at: int) -> None:
-    """Write the transfer's number into the first element, so that a mix-up shows."""
-    array[0, 0] = at
+def stamp(array: Array, transfer: int) -> None:
+    """Write the number of the transfer into the first element, so that a mix-up shows."""
+    array[0, 0] = transfer
 
 
-def check(received: Any, at: int) -> None:
-    """AssertionError unless the array has transfer `at`'s number: a look at its first bytes, timed with the rest."""
-    assert received[0, 0] == at, f"transfer {received[0, 0]:g} came where {at} was due"
+def check(received: Any, transfer: int) -> None:
+    """Raise AssertionError unless the array is number `transfer`. It reads the first element, inside the timing."""
+    assert received[0, 0] == transfer, f"received transfer {received[0, 0]:g}, expected transfer {transfer}"
 
 
-def check_all(received: Any, expected: Array, at: int) -> None:
-    """AssertionError unless it is transfer `at`, whole. Not timed."""
-    assert received.dtype == np.float32, f"transfer {at} came as {received.dtype}"
-    assert received.shape == expected.shape, f"transfer {at} came with shape {received.shape}, not {expected.shape}"
-    check(received, at)
+def check_all(received: Any, expected: Array, transfer: int) -> None:
+    """Raise AssertionError unless every element of the transfer is right. Not timed."""
+    assert received.dtype == np.float32, f"transfer {transfer} has dtype {received.dtype}, expected float32"
+    assert received.shape == expected.shape, (
+        f"transfer {transfer} has shape {received.shape}, expected {expected.shape}"
+    )
+    check(received, transfer)
     wrong = int(np.count_nonzero(received.ravel()[1:] != expected.ravel()[1:]))
-    assert not wrong, f"transfer {at} came with {wrong} of {expected.size} elements wrong"
+    assert not wrong, f"transfer {transfer} has {wrong} of {expected.size} elements wrong"
 
 
 def spoiled(arrays: Callable[[], Any]) -> Callable[[], Any]:
-    """A repetition whose arrays have one element wrong, the last: what the check is for, in the check's own test."""
+    """Corrupt the last element of each array of a repetition, for the test of the check."""
 
     def repetition() -> Any:
         for received in arrays():

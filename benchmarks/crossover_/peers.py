@@ -1,7 +1,7 @@
-"""The write-up's two contestants behind one interface: `repetition` asks for the arrays and gives them one by one.
+"""The write-up's two contestants behind one interface: `repetition` requests the arrays and yields them one by one.
 
-Each has a child process, forked from a server that holds no thread, which sends `TRANSFERS` arrays whenever it is asked
-to and ends when the other side closes. Who waits for a child that died gets EOFError.
+Each contestant has a child process, forked from a server that has no threads. The child sends `TRANSFERS` arrays on
+each request and exits when the other side closes. A receiver that waits for a dead child gets EOFError.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from crossover_.payload import TRANSFERS, Array, make_array, number
+from crossover_.payload import TRANSFERS, Array, make_array, stamp
 
 _DEADLINE_S = 10.0
-_GO = b""
-"""What asks for a repetition, and what raises a flag."""
+_SIGNAL = b""
+"""Requests a repetition, and raises a flag."""
 _CLOSED = (EOFError, OSError)
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Contestant(Protocol):
-    """Somebody who brings arrays from another process."""
+    """A mechanism that receives arrays from another process."""
 
     repetition: Callable[[], Any]
-    """An iterator over the arrays of one repetition, which it asks for when it is first asked itself."""
+    """Returns an iterator over the arrays of one repetition; its first step sends the request."""
 
     def close(self) -> None:
-        """End it."""
+        """End the child."""
 
 
 class _Child:
-    """A child process and the connection by which it is asked; what is sent by it may come back there too."""
+    """A child process and the connection that carries the requests to it, and for some contestants its answers."""
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
         self.connection, other = _CONTEXT.Pipe()
@@ -43,7 +43,7 @@ class _Child:
         other.close()
 
     def close(self) -> None:
-        """Let it meet the end of what it reads or writes, and see that it ends."""
+        """Close the connection, which ends the child; kill a child that does not exit in time."""
         self.connection.close()
         self._process.join(_DEADLINE_S)
         if self._process.is_alive():
@@ -55,13 +55,13 @@ class _Child:
 # ---------------------------------------------------------------------------------------------- Pipe
 
 
-def _send_arrays(asked: Connection, writer: Connection, d: int) -> None:
+def _send_arrays(requests: Connection, writer: Connection, d: int) -> None:
     array = make_array(d)
     with contextlib.suppress(*_CLOSED):
         while True:
-            asked.recv()
-            for at in range(TRANSFERS):
-                number(array, at)
+            requests.recv()
+            for transfer in range(TRANSFERS):
+                stamp(array, transfer)
                 writer.send(array)
 
 
@@ -76,12 +76,12 @@ class PipePeer:
         self.repetition: Callable[[], Iterator[Array]] = self._repetition
 
     def _repetition(self) -> Iterator[Array]:
-        self._child.connection.send(_GO)
+        self._child.connection.send(_SIGNAL)
         for _ in range(TRANSFERS):
             yield self._reader.recv()
 
     def close(self) -> None:
-        """End it."""
+        """End the child."""
         self._reader.close()
         self._child.close()
 
@@ -90,36 +90,36 @@ class PipePeer:
 
 
 def _write_arrays(flag: Connection, shared: Any, d: int) -> None:
-    array, room = make_array(d), np.frombuffer(shared, np.float32).reshape(d, d)
+    array, shared_array = make_array(d), np.frombuffer(shared, np.float32).reshape(d, d)
     with contextlib.suppress(*_CLOSED):
         while True:
             flag.recv()
-            for at in range(TRANSFERS):
-                number(array, at)
-                np.copyto(room, array)
-                flag.send(_GO)
+            for transfer in range(TRANSFERS):
+                stamp(array, transfer)
+                np.copyto(shared_array, array)
+                flag.send(_SIGNAL)
                 flag.recv()
 
 
 class RawArrayPeer:
-    """`multiprocessing.RawArray` holds the array and a Pipe is the flag: written, and copied out again."""
+    """`multiprocessing.RawArray` holds the array and a Pipe is the flag: one side writes, the other copies out."""
 
     def __init__(self, d: int) -> None:
         """Start the child."""
         shared = _CONTEXT.RawArray("f", d * d)
-        self._room = np.frombuffer(shared, np.float32).reshape(d, d)
+        self._shared_array = np.frombuffer(shared, np.float32).reshape(d, d)
         self._child = _Child(_write_arrays, shared, d)
         self.repetition: Callable[[], Iterator[Array]] = self._repetition
 
     def _repetition(self) -> Iterator[Array]:
         connection = self._child.connection
-        connection.send(_GO)
+        connection.send(_SIGNAL)
         for _ in range(TRANSFERS):
             connection.recv()
-            array = self._room.copy()
-            connection.send(_GO)
+            array = self._shared_array.copy()
+            connection.send(_SIGNAL)
             yield array
 
     def close(self) -> None:
-        """End it."""
+        """End the child."""
         self._child.close()

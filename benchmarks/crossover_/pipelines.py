@@ -1,4 +1,4 @@
-"""stagepipe behind the interface of a contestant, through its public face alone."""
+"""stagepipe behind the interface of a contestant, through its public API only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODES = {"stagepipe pipe": "pipe", "stagepipe shared_memory": "shared_memory", "
 
 
 def config(name: str, d: int) -> dict[str, Any]:
-    """The pipeline's config: a source in a process of its own, the caller behind it, and the mode."""
+    """Return the pipeline's config: a source in its own process, read by the caller, and the mode."""
     return {
         "name": name.replace(" ", "-"),
         "source": {"uses": "crossover_.feeds.Arrays", "with": {"d": d}},
@@ -21,23 +21,23 @@ def config(name: str, d: int) -> dict[str, Any]:
 
 
 class PipelinePeer:
-    """A pipeline whose worker lives on from one repetition to the next; a repetition is an epoch."""
+    """A pipeline whose worker stays alive between repetitions; a repetition is an epoch."""
 
     def __init__(self, name: str, d: int) -> None:
-        """Start it."""
+        """Start the pipeline."""
         self._pipeline = stagepipe.Pipeline(config(name, d))
         self._pipeline.start()
         self.repetition: Callable[[], Iterator[Array]] = self._repetition
-        self.told: dict[str, Any] = {}
+        self.hop_summary: dict[str, Any] = {}
 
     def _repetition(self) -> Iterator[Array]:
         return iter(self._pipeline)
 
     def close(self) -> None:
-        """End it; what its report says of the hop stays in `told`."""
+        """Close the pipeline and keep what its report says about the hop in `hop_summary`."""
         self._pipeline.close()
         (hop,) = self._pipeline.report().hops
-        self.told = {
+        self.hop_summary = {
             "mode": hop.transport.mode,
             "threshold_bytes": hop.transport.threshold_bytes,
             "reason": hop.transport.reason,

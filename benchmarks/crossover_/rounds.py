@@ -1,4 +1,4 @@
-"""Size by size: all contestants alive side by side, and everybody's repetitions in turns."""
+"""The repetitions: all contestants of a size run side by side and take turns. It runs in the receiver's process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from crossover_.payload import TRANSFERS, check, check_all, make_array, spoiled
 from crossover_.peers import Contestant, PipePeer, RawArrayPeer
 from crossover_.pipelines import MODES, PipelinePeer
-from side_by_side.placing import Places
+from side_by_side.placing import Placement
 from side_by_side.turns import order
 
 CONTESTANTS: dict[str, Callable[[int], Contestant]] = {
@@ -20,16 +20,16 @@ CONTESTANTS: dict[str, Callable[[int], Contestant]] = {
     "RawArray": RawArrayPeer,
     **{name: partial(PipelinePeer, name) for name in MODES},
 }
-WARM = 2
-"""Repetitions before those that count: pages are touched, and `auto` has learned what there is to learn."""
+WARM_UP_REPETITIONS = 2
+"""Uncounted repetitions at the start, which touch the pages and let `auto` learn."""
 
 
 @dataclass
 class Row:
-    """A contestant at a size: a value for each repetition.
+    """A contestant at a size, with a value for each repetition.
 
-    `us` is from the first request until the last array is in hand, for each of the transfers; `steady_us` the same
-    from the first array in hand on, without the request and the way of the first.
+    `us` is the time per transfer from the request until the last array has arrived. `steady_us` starts when the first
+    array has arrived, so it excludes the request and the first transfer.
     """
 
     contestant: str
@@ -39,70 +39,75 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The rows of a size, and what stagepipe's own reports say, by contestant."""
+class SizeResult:
+    """The rows of a size, and a summary of stagepipe's own reports, by contestant."""
 
     rows: list[Row]
-    told: dict[str, dict[str, Any]]
+    reports: dict[str, dict[str, Any]]
 
 
-def measure(d: int, names: Sequence[str], repetitions: int, places: Places, corrupt: str | None = None) -> Measured:
-    """SystemExit if an array arrives wrong. `corrupt` names a contestant whose arrays are spoiled on purpose."""
+def measure(
+    d: int, names: Sequence[str], repetitions: int, placement: Placement, corrupt: str | None = None
+) -> SizeResult:
+    """Measure one size. Raise SystemExit if an array arrives wrong.
+
+    `corrupt` names a contestant whose arrays are corrupted on purpose.
+    """
     rows = {name: Row(name, d) for name in names}
-    told: dict[str, dict[str, Any]] = {}
-    with ExitStack() as stack:  # each is closed, whatever another one's closing raises
-        with places.elsewhere():
-            started = dict(_started(names, d, stack))
-        for name, contestant in started.items():
+    reports: dict[str, dict[str, Any]] = {}
+    with ExitStack() as stack:  # closes every contestant, even if closing another one raises
+        with placement.on_other_cpus():
+            contestants = dict(_start_all(names, d, stack))
+        for name, contestant in contestants.items():
             _verify(name, contestant, d, spoil=name == corrupt)
-        for number in range(-WARM, repetitions):
-            for name in order(names, number):
-                us, steady_us = _repetition(name, started[name])
-                if number >= 0:
+        for repetition_number in range(-WARM_UP_REPETITIONS, repetitions):
+            for name in order(names, repetition_number):
+                us, steady_us = _time_repetition(name, contestants[name])
+                if repetition_number >= 0:
                     rows[name].us.append(us)
                     rows[name].steady_us.append(steady_us)
-        for name, contestant in started.items():
+        for name, contestant in contestants.items():
             _verify(name, contestant, d, spoil=False)
-    for name, contestant in started.items():
+    for name, contestant in contestants.items():
         if isinstance(contestant, PipelinePeer):
-            told[name] = contestant.told
-    return Measured(list(rows.values()), told)
+            reports[name] = contestant.hop_summary
+    return SizeResult(list(rows.values()), reports)
 
 
-def _started(names: Sequence[str], d: int, stack: ExitStack) -> Iterator[tuple[str, Contestant]]:
+def _start_all(names: Sequence[str], d: int, stack: ExitStack) -> Iterator[tuple[str, Contestant]]:
     for name in names:
         contestant = CONTESTANTS[name](d)
         stack.callback(contestant.close)
         yield name, contestant
 
 
-def _repetition(name: str, contestant: Contestant) -> tuple[float, float]:
-    """Microseconds a transfer: from the request on, and from the first array in hand on."""
-    at, begin, first = 0, perf_counter_ns(), 0
+def _time_repetition(name: str, contestant: Contestant) -> tuple[float, float]:
+    """Return the microseconds per transfer, from the request and from the first array."""
+    transfer, begin, first = 0, perf_counter_ns(), 0
     try:
         for received in contestant.repetition():
-            check(received, at)
-            if not at:
+            check(received, transfer)
+            if not transfer:
                 first = perf_counter_ns()
-            at += 1
-            if at == TRANSFERS:
+            transfer += 1
+            if transfer == TRANSFERS:
                 end = perf_counter_ns()
     except AssertionError as error:
         raise SystemExit(f"{name}: {error}") from error
-    if at != TRANSFERS:
-        message = f"{name}: {at} of {TRANSFERS} transfers came"
+    if transfer != TRANSFERS:
+        message = f"{name}: received {transfer} of {TRANSFERS} transfers"
         raise SystemExit(message)
     return (end - begin) / TRANSFERS / 1000, (end - first) / (TRANSFERS - 1) / 1000
 
 
 def _verify(name: str, contestant: Contestant, d: int, *, spoil: bool) -> None:
-    """A repetition of which every element is looked at, outside of the timing."""
-    expected, at = make_array(d), 0
+    """Run one repetition outside the timing and check every element."""
+    expected, transfer = make_array(d), 0
     arrays = spoiled(contestant.repetition) if spoil else contestant.repetition
     try:
         for received in arrays():
-            check_all(received, expected, at)
-            at += 1
+            check_all(received, expected, transfer)
+            transfer += 1
     except AssertionError as error:
         message = f"{name}, d = {d}: {error}"
         raise SystemExit(message) from error

@@ -1,4 +1,4 @@
-"""stagepipe's sources and its middle stage, named by dotted path in the config: what runs in its workers."""
+"""stagepipe's sources and its middle stage, which the config names by dotted path. They run in its workers."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from hop_.payload import Image, Item, make_image, make_item
 
 
 class Copied:
-    """The same prepared array over and over; the transport copies it."""
+    """Yields the same prepared array every time; the transport copies it."""
 
     def __init__(self, nbytes: int) -> None:
-        """`nbytes` of image."""
+        """Prepare an image of `nbytes` bytes."""
         self._image = make_image(nbytes)
 
     def __iter__(self) -> Iterator[Item]:
-        """Without an end."""
+        """Yield items without end."""
         for number in count():
             yield make_item(number, self._image)
 
 
 class Loaned:
-    """A new array in the outgoing shared memory for each item, of which only the first byte is written."""
+    """Yields a new array in the outgoing shared memory for each item, and writes only its first byte."""
 
     def __init__(self, nbytes: int) -> None:
-        """`nbytes` of image."""
+        """Yield images of `nbytes` bytes."""
         self._nbytes = nbytes
 
     def __iter__(self) -> Iterator[Item]:
-        """Without an end. Nobody holds the array when it is yielded, so it is handed over."""
+        """Yield items without end. No reference to a yielded array remains, so its memory is sent without a copy."""
         for number in count():
-            yield make_item(number, _begun(self._nbytes, number))
+            yield make_item(number, _empty_image(self._nbytes, number))
 
 
 class Filled:
-    """A new array in the outgoing shared memory for each item, filled from a prepared one by the producer."""
+    """Yields a new array in the outgoing shared memory for each item, and copies a prepared one into it."""
 
     def __init__(self, nbytes: int) -> None:
-        """`nbytes` of image."""
+        """Prepare an image of `nbytes` bytes."""
         self._image = make_image(nbytes)
 
     def __iter__(self) -> Iterator[Item]:
-        """Without an end."""
+        """Yield items without end."""
         for number in count():
-            yield make_item(number, _filled(self._image))
+            yield make_item(number, _filled_image(self._image))
 
 
-def _begun(nbytes: int, number: int) -> Image:
+def _empty_image(nbytes: int, number: int) -> Image:
     image: Image = stagepipe.empty(nbytes, np.uint8)
     image[:1] = number & 0xFF
     return image
 
 
-def _filled(source: Image) -> Image:
+def _filled_image(source: Image) -> Image:
     image: Image = stagepipe.empty(source.shape, np.uint8)
     np.copyto(image, source)
     return image
 
 
 def pass_on(item: Any) -> Any:
-    """The middle stage: what it got, as it is."""
+    """Return the item unchanged: the middle stage."""
     return item

@@ -1,4 +1,7 @@
-"""What travels: a dict {id, label, image}. How the receiver touches it, and the check that it arrived right."""
+"""The payload: a dict {id, label, image}, how the receiver touches it, and the check of what arrived.
+
+Both sides use it.
+"""
 
 from __future__ import annotations
 
@@ -16,44 +19,45 @@ SIZES = {"0B": 0, "1KB": 1024, "64KB": 64 << 10, "1.2MB": 3 * 224 * 224 * 8, "8M
 
 
 def make_image(nbytes: int) -> Image:
-    """uint8 of shape (nbytes,): the same random bytes on both sides."""
+    """Create a uint8 image of shape (nbytes,): the same random bytes on both sides."""
     return np.random.default_rng(17).integers(0, 256, nbytes, np.uint8)
 
 
 def make_item(number: int, image: Any) -> Item:
-    """Item `number`; its label follows from its number, so that a mix-up shows."""
+    """Create item `number`. Its label follows from its number, so that a mix-up shows."""
     return {"id": number, "label": number % 1000, "image": image}
 
 
 def as_array(image: Any) -> Image:
-    """The image as an ndarray over the same bytes; a torch tensor is viewed."""
+    """Return the image as an ndarray over the same bytes, also for a torch tensor."""
     return image if isinstance(image, np.ndarray) else np.asarray(image.numpy())
 
 
 def touch(item: Item) -> None:
-    """Read every byte once, eight at a time; NumPy's sum over uint64 runs at the speed of memory."""
+    """Read every byte once, eight at a time: NumPy's sum over uint64 runs at the speed of memory."""
     np.add.reduce(as_array(item["image"]).view(np.uint64))
 
 
 def check(item: Item, expected: Image, number: int, *, filled: bool) -> None:
-    """AssertionError unless this is item `number` and its image is right.
+    """Raise AssertionError unless this is item `number` and its image is right.
 
-    `filled`: every byte is `expected`'s; else only the first byte was written, and it is the number's lowest.
+    If `filled`, every byte must equal that of `expected`. Otherwise only the first byte was written: the lowest byte of
+    the number.
     """
     image = as_array(item["image"])
-    assert item["id"] == number, f"item {item['id']} came where {number} was due"
-    assert item["label"] == number % 1000, f"item {number} came with label {item['label']}"
-    assert image.dtype == np.uint8, f"item {number} came as {image.dtype}"
-    assert image.shape == expected.shape, f"item {number} came with shape {image.shape}, not {expected.shape}"
+    assert item["id"] == number, f"received item {item['id']}, expected item {number}"
+    assert item["label"] == number % 1000, f"item {number} has label {item['label']}, expected {number % 1000}"
+    assert image.dtype == np.uint8, f"item {number} has dtype {image.dtype}, expected uint8"
+    assert image.shape == expected.shape, f"item {number} has shape {image.shape}, expected {expected.shape}"
     if filled:
         wrong = int(np.count_nonzero(image != expected))
-        assert not wrong, f"item {number} came with {wrong} of {image.size} bytes wrong"
+        assert not wrong, f"item {number} has {wrong} of {image.size} bytes wrong"
     elif image.size:
-        assert image[0] == number & 0xFF, f"item {number} came with first byte {image[0]}, not {number & 0xFF}"
+        assert image[0] == number & 0xFF, f"item {number} starts with byte {image[0]}, expected {number & 0xFF}"
 
 
 def spoiled(receive: Callable[[], Item]) -> Callable[[], Item]:
-    """A receiver whose items have one byte wrong: what the check is for, in the check's own test."""
+    """Corrupt one byte of each received item, for the test of the check."""
 
     def receive_spoiled() -> Item:
         item = receive()

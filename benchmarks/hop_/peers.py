@@ -1,7 +1,7 @@
-"""The peers behind one interface: `receive` gives the next item, `close` ends the producer and leaves nothing behind.
+"""The peers behind one interface: `receive` returns the next item, `close` ends the producer and leaves nothing behind.
 
-Producers run for ever, each in a process of its own, forked from a server that holds no thread and no descriptor of
-anybody else's. They stop on SIGTERM and say so by a last message, None.
+Producers run forever, each in its own process. They are forked from a server that has no threads and holds no
+descriptors of other peers. They stop on SIGTERM and send None as their last message.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ import numpy as np
 
 from hop_.payload import Item, make_image, make_item
 
-_WINDOW_BYTES = 16 << 20
+_IN_FLIGHT_BYTES = 16 << 20
 _PIPE_BYTES = 64 << 10  # pipe(7)
 _DEADLINE_S = 10.0
 
 
 class Peer(Protocol):
-    """A contestant. `filled`: the whole image is the prepared one, and can be checked."""
+    """A contestant. If `filled`, the whole image equals the prepared one and can be checked."""
 
     name: str
     filled: bool
-    warm: int
-    """How many items may have piled up between two bursts; they are taken away before the next is timed."""
+    max_backlog: int
+    """The most items that can pile up between two bursts; they are taken before the next burst is timed."""
     receive: Callable[[], Item]
 
     def close(self) -> None:
-        """End it."""
+        """End the producer."""
 
 
-def window(nbytes: int) -> int:
-    """How many items may be under way where the mechanism itself has no bound: what 16 MiB hold, 4 to 256.
+def max_in_flight(nbytes: int) -> int:
+    """Return the most items in flight for a mechanism without a bound of its own: what 16 MiB hold, 4 to 256.
 
-    stagepipe's automatic window goes by the same 16 MiB.
+    stagepipe's automatic window uses the same 16 MiB.
     """
-    return max(4, min(256, _WINDOW_BYTES // max(nbytes, 1)))
+    return max(4, min(256, _IN_FLIGHT_BYTES // max(nbytes, 1)))
 
 
-class _Stop:
-    """Set by SIGTERM in a producer; looking at it costs an attribute."""
+class _StopFlag:
+    """A flag in a producer that SIGTERM sets; a check of it costs one attribute look-up."""
 
     def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
+        self.requested = False
+        signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def _ask(self, *_: object) -> None:
-        self.asked = True
+    def _on_sigterm(self, *_: object) -> None:
+        self.requested = True
 
 
-class _Produced:
-    """A producer process and what is common to those that have one."""
+class _ProducerPeer:
+    """The base of peers with a producer process."""
 
     filled = True
 
-    def __init__(self, target: Callable[..., None], *arguments: Any, warm: int) -> None:
-        self.warm = warm
+    def __init__(self, target: Callable[..., None], *arguments: Any, max_backlog: int) -> None:
+        self.max_backlog = max_backlog
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(target=target, args=arguments, daemon=True)
         self._process.start()
 
-    def _end(self) -> None:
+    def _join_producer(self) -> None:
         self._process.join(_DEADLINE_S)
         if self._process.is_alive():
             self._process.kill()
@@ -79,75 +79,77 @@ class _Produced:
 
 
 def _feed_pipe(writer: Connection, nbytes: int) -> None:
-    stop, image = _Stop(), make_image(nbytes)
+    stop, image = _StopFlag(), make_image(nbytes)
     for number in count():
-        if stop.asked:
+        if stop.requested:
             break
         writer.send(make_item(number, image))
     writer.send(None)
 
 
-class PipePeer(_Produced):
-    """`multiprocessing.Pipe(duplex=False)`, which pickles, and whose buffer bounds it."""
+class PipePeer(_ProducerPeer):
+    """`multiprocessing.Pipe(duplex=False)`, which pickles; its buffer limits the items in flight."""
 
     name = "Pipe"
 
     def __init__(self, nbytes: int) -> None:
         """Start the producer."""
         self._reader, writer = multiprocessing.Pipe(duplex=False)
-        super().__init__(_feed_pipe, writer, nbytes, warm=2 + _PIPE_BYTES // (nbytes + 100))
+        super().__init__(_feed_pipe, writer, nbytes, max_backlog=2 + _PIPE_BYTES // (nbytes + 100))
         writer.close()
         self.receive: Callable[[], Item] = self._reader.recv
 
     def close(self) -> None:
-        """Take what is under way, then end."""
+        """Take the items in flight, then end the producer."""
         self._process.terminate()
         while self._reader.recv() is not None:
             pass
         self._reader.close()
-        self._end()
+        self._join_producer()
 
 
 # ---------------------------------------------------------------------------------------------- Queue
 
 
 def _feed_queue(queue: Any, nbytes: int) -> None:
-    stop, image = _Stop(), make_image(nbytes)
+    stop, image = _StopFlag(), make_image(nbytes)
     for number in count():
-        if stop.asked:
+        if stop.requested:
             break
         queue.put(make_item(number, image))
     queue.put(None)
 
 
-class QueuePeer(_Produced):
-    """`multiprocessing.Queue` with a bound; it pickles in a thread of the producer."""
+class QueuePeer(_ProducerPeer):
+    """`multiprocessing.Queue` with a maximum size; it pickles in a thread of the producer."""
 
     name = "Queue"
 
     def __init__(self, nbytes: int) -> None:
         """Start the producer."""
-        self._queue: Any = multiprocessing.get_context("forkserver").Queue(window(nbytes))
-        super().__init__(_feed_queue, self._queue, nbytes, warm=2 + min(window(nbytes), _PIPE_BYTES // (nbytes + 100)))
+        self._queue: Any = multiprocessing.get_context("forkserver").Queue(max_in_flight(nbytes))
+        super().__init__(
+            _feed_queue, self._queue, nbytes, max_backlog=2 + min(max_in_flight(nbytes), _PIPE_BYTES // (nbytes + 100))
+        )
         self.receive: Callable[[], Item] = self._queue.get
 
     def close(self) -> None:
-        """Take what is under way, then end."""
+        """Take the items in flight, then end the producer."""
         self._process.terminate()
         while self._queue.get() is not None:
             pass
         self._queue.close()
-        self._end()
+        self._join_producer()
 
 
 # ---------------------------------------------------------------------------------------------- SharedMemory
 
 
-def _feed_segments(writer: Connection, room: Any, nbytes: int) -> None:
-    stop, image = _Stop(), make_image(nbytes)
+def _feed_segments(writer: Connection, free_slots: Any, nbytes: int) -> None:
+    stop, image = _StopFlag(), make_image(nbytes)
     for number in count():
-        room.acquire()
-        if stop.asked:
+        free_slots.acquire()
+        if stop.requested:
             break
         segment = SharedMemory(create=True, size=max(nbytes, 1))
         np.copyto(np.ndarray((nbytes,), np.uint8, segment.buf), image)
@@ -156,8 +158,8 @@ def _feed_segments(writer: Connection, room: Any, nbytes: int) -> None:
     writer.send(None)
 
 
-class SegmentPeer(_Produced):
-    """`multiprocessing.shared_memory`: one segment a message, its name by a Pipe; the receiver unlinks it.
+class SegmentPeer(_ProducerPeer):
+    """`multiprocessing.shared_memory`: one segment per message, whose name a Pipe carries; the receiver unlinks it.
 
     A segment has at least one byte. The image is valid until the next one is received.
     """
@@ -168,14 +170,14 @@ class SegmentPeer(_Produced):
         """Start the producer."""
         self._nbytes = nbytes
         self._reader, writer = multiprocessing.Pipe(duplex=False)
-        self._room = multiprocessing.get_context("forkserver").Semaphore(window(nbytes))
+        self._free_slots = multiprocessing.get_context("forkserver").Semaphore(max_in_flight(nbytes))
         self._segment: SharedMemory | None = None
-        super().__init__(_feed_segments, writer, self._room, nbytes, warm=2 + window(nbytes))
+        super().__init__(_feed_segments, writer, self._free_slots, nbytes, max_backlog=2 + max_in_flight(nbytes))
         writer.close()
         self.receive: Callable[[], Item] = self._receive
 
     def _receive(self) -> Item:
-        self._drop()
+        self._release_segment()
         message = self._reader.recv()
         if message is None:
             raise EOFError
@@ -183,40 +185,40 @@ class SegmentPeer(_Produced):
         self._segment = SharedMemory(name)
         return {"id": number, "label": label, "image": np.ndarray((self._nbytes,), np.uint8, self._segment.buf)}
 
-    def _drop(self) -> None:
+    def _release_segment(self) -> None:
         if self._segment is not None:
             self._segment.close()
             self._segment.unlink()
             self._segment = None
-            self._room.release()
+            self._free_slots.release()
 
     def close(self) -> None:
-        """Unlink what is under way, then end."""
+        """Unlink the segments in flight, then end the producer."""
         self._process.terminate()
-        self._room.release()
+        self._free_slots.release()
         try:
             while True:
                 self._receive()
         except EOFError:
             self._reader.close()
-        self._end()
+        self._join_producer()
 
 
 # ---------------------------------------------------------------------------------------------- memcpy
 
 
 class MemcpyPeer:
-    """No transport: `np.copyto` of the same bytes in this process, into warm buffers, a dict around each.
+    """Not a transport: `np.copyto` of the same bytes in this process, into warm buffers, each wrapped in a dict.
 
-    `buffers`: how many destinations take turns. As many as a pipeline has under way is what a transport can be held
-    against, since its reader may still hold the last ones; one alone stays in the cache and says what that costs.
+    `buffers` is the number of destinations that take turns. A fair comparison has as many as a pipeline has in flight,
+    because a reader may still hold the last ones. A single buffer stays in the cache and shows that cost.
     """
 
     filled = True
 
     def __init__(self, nbytes: int, *, buffers: int) -> None:
         """Warm the buffers by writing to each."""
-        self.warm = buffers
+        self.max_backlog = buffers
         self.name = "memcpy" if buffers > 1 else "memcpy to one"
         self._source = make_image(nbytes)
         self._targets = [np.ones(nbytes, np.uint8) for _ in range(buffers)]
@@ -230,7 +232,7 @@ class MemcpyPeer:
         return make_item(number, target)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no producer."""
 
 
 # ---------------------------------------------------------------------------------------------- DataLoader
@@ -241,21 +243,21 @@ def _identity(item: Any) -> Any:
 
 
 def _stream(nbytes: int) -> Any:
-    """An endless IterableDataset. torch is imported by those who compare with it alone."""
+    """Create an endless IterableDataset. Only a comparison with DataLoader imports torch."""
     from hop_.stream import Stream
 
     return Stream(nbytes)
 
 
 class LoaderPeer:
-    """torch's DataLoader with one worker over an IterableDataset, `batch_size=None`, everything else as it comes.
+    """torch's DataLoader with one worker over an IterableDataset, `batch_size=None`, and defaults for the rest.
 
-    `tensors`: its default conversion makes tensors of the arrays, which travel in shared memory; else a conversion
-    that does nothing leaves them arrays, which are pickled.
+    If `tensors`, its default conversion makes tensors of the arrays, and shared memory carries them. Otherwise a
+    conversion that does nothing leaves them as arrays, and they are pickled.
     """
 
     filled = True
-    warm = 4  # it asks for two items in advance, its default
+    max_backlog = 4  # it prefetches two items, its default
 
     def __init__(self, nbytes: int, *, tensors: bool) -> None:
         """Start the worker."""
@@ -273,7 +275,7 @@ class LoaderPeer:
         self.receive: Callable[[], Item] = self._iterator.__next__
 
     def close(self) -> None:
-        """Its worker ends when the iterator goes."""
+        """End the worker, which otherwise ends with the iterator."""
         del self.receive
         shutdown = getattr(self._iterator, "_shutdown_workers", None)
         if shutdown is not None:

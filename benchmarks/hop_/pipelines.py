@@ -1,4 +1,4 @@
-"""stagepipe behind the interface of a contestant, through its public face alone."""
+"""stagepipe behind the interface of a contestant, through its public API only."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ CONFIGS: dict[str, tuple[str, bool]] = {
 
 
 def config(name: str, nbytes: int) -> dict[str, Any]:
-    """The pipeline's config: nothing in it but what must be."""
-    source, passes = CONFIGS[name]
-    plain: dict[str, Any] = {
+    """Return the pipeline's config, with only the required keys."""
+    source, has_stage = CONFIGS[name]
+    document: dict[str, Any] = {
         "name": name.replace(" ", "-"),
         "source": {"uses": f"hop_.feeds.{source}", "with": {"nbytes": nbytes}},
     }
-    if passes:
-        plain["stages"] = [{"name": "pass_on", "uses": "hop_.feeds.pass_on"}]
-    return plain
+    if has_stage:
+        document["stages"] = [{"name": "pass_on", "uses": "hop_.feeds.pass_on"}]
+    return document
 
 
 _LARGE_BYTES = 256 << 10
-_ROOMY, _WINDOW = 512, 16
-"""How many small and large items stagepipe has under way by itself: what its window admits, and a pipe of packets."""
+_SMALL_ITEM_WINDOW = 512
+_LARGE_ITEM_WINDOW = 16
+"""The small and large items that stagepipe has in flight by default: its window, and what a pipe of packets holds."""
 
 
 class PipelinePeer:
-    """A pipeline that runs for ever; the caller takes items when it likes, and backpressure holds the rest."""
+    """A pipeline that runs forever. The caller takes items at any time; backpressure stops the producer meanwhile."""
 
     def __init__(self, name: str, nbytes: int) -> None:
-        """Start it."""
+        """Start the pipeline."""
         self.name, self.filled = name, CONFIGS[name][0] != "Loaned"
-        self.warm = _ROOMY + 20 if nbytes < _LARGE_BYTES else _WINDOW + 4
+        self.max_backlog = _SMALL_ITEM_WINDOW + 20 if nbytes < _LARGE_BYTES else _LARGE_ITEM_WINDOW + 4
         self.hops: list[dict[str, Any]] = []
         self.timing_ns_per_hop = 0
         self._pipeline = stagepipe.Pipeline(config(name, nbytes))
@@ -49,7 +50,7 @@ class PipelinePeer:
         self.receive: Callable[[], Item] = self._items.__next__
 
     def close(self) -> None:
-        """End it; what its report says of the hops stays in `hops`."""
+        """Close the pipeline and keep what its report says about the hops in `hops`."""
         del self.receive
         self._items = iter(())
         self._pipeline.close()

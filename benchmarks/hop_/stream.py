@@ -1,4 +1,4 @@
-"""The DataLoader's dataset, in its worker. The one module here that imports torch."""
+"""DataLoader's dataset, which runs in its worker. This is the only module here that imports torch at the top."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hop_.payload import Item, make_image, make_item
 
 
 class Stream(IterableDataset[Item]):
-    """The same prepared array over and over, without an end."""
+    """Yields the same prepared array every time, without end."""
 
     def __init__(self, nbytes: int) -> None:
-        """`nbytes` of image."""
+        """Yield images of `nbytes` bytes."""
         self._nbytes = nbytes
 
     def __iter__(self) -> Iterator[Item]:
-        """Begun once, in the worker."""
+        """Prepare the image and yield items without end; the worker calls this once."""
         image = make_image(self._nbytes)
         for number in count():
             yield make_item(number, image)

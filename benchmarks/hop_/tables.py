@@ -1,4 +1,4 @@
-"""What is printed: a table a size, stagepipe's own account of its hops."""
+"""The printed tables: one for each size, and stagepipe's own figures of its hops. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from side_by_side.figures import Estimate, estimate, ratio
 
 
 def size_table(rows: list[Row]) -> Iterator[str]:
-    """The rows of one size, untouched and touched beside each other."""
+    """Format the rows of one size, untouched and touched side by side."""
     untouched = {row.contestant: row for row in rows if not row.touched}
     touched = {row.contestant: row for row in rows if row.touched}
     first = rows[0]
     yield f"\n{first.size}: dict of id, label and {first.nbytes:,} bytes of image"
     yield f"{'':21}| {'untouched':^46}| {'touched by the receiver':^46}"
-    head = f"{'us':>9} {'CPU us':>9}  {'times ' + BASE:<26}"
-    yield f"{'':21}|{head}|{head}"
+    header = f"{'us':>9} {'CPU us':>9}  {'times ' + BASE:<26}"
+    yield f"{'':21}|{header}|{header}"
     for name in untouched:
-        cells = [_cells(of[name], of.get(BASE)) for of in (untouched, touched)]
+        cells = [_cells(rows_by_name[name], rows_by_name.get(BASE)) for rows_by_name in (untouched, touched)]
         yield f"{name:21}|{cells[0]}|{cells[1]}".rstrip()
 
 
@@ -30,11 +30,11 @@ def _cells(row: Row, base: Row | None) -> str:
 
 
 def hop_table(reports: dict[str, Any]) -> Iterator[str]:
-    """What stagepipe says of its hops, in us: the median of each phase, warm-up included."""
+    """Format what stagepipe reports about its hops: the median of each phase in us, including the warm-up."""
     if not reports:
         return
-    for name, found in reports.items():
-        for hop in found["hops"]:
+    for name, summary in reports.items():
+        for hop in summary["hops"]:
             phases = ", ".join(
                 f"{phase.removesuffix('_ns')} {p['p50'] / 1000:.1f}" for phase, p in hop["phases_ns"].items()
             )
@@ -42,9 +42,9 @@ def hop_table(reports: dict[str, Any]) -> Iterator[str]:
 
 
 def describe(rounds: int) -> str:
-    """How to read the figures."""
-    how: Estimate = estimate([1.0] * rounds)
+    """Explain how to read the figures."""
+    interval: Estimate = estimate([1.0] * rounds)
     return (
-        f"Medians of {rounds} rounds. Ratios are taken pair by pair within a round; in brackets the sign-test "
-        f"interval of their median, which holds the true one with probability {how.coverage:.3f}."
+        f"Medians of {rounds} rounds. Ratios are taken pair by pair within a round; brackets hold the sign-test "
+        f"interval of their median, which contains the true median with probability {interval.coverage:.3f}."
     )

@@ -1,18 +1,27 @@
 """The parts of benchmarks/loader.py.
 
-job         what a contestant's process is asked for, and what it answers
-contest     who takes part in what, and how each is started
-samples     prepared samples, the order in which they come, and a dataset of them
-collating   a batch of prepared samples: stagepipe's source and stages
-images      the quickstart's pipeline, and the same functions as a dataset
-models      three models of 400 MB: a stage, and a dataset that holds all three
+In the process that runs the benchmark:
+
+contest     the contestants of each part
+job         the request to a contestant's process, and its answer
+rounds      the rounds: each turn in a new process
+tables      the printed tables
+targets     the limits that the figures must meet
+
+In the process of a contestant:
+
+child       the entry point
+making      creates the contestant
 feeds       stagepipe and DataLoader behind one interface: an epoch is an iterator
-reference   what the first epoch must be, made in one process without any transport
-digest      the check that what arrives is right
-measuring   an epoch: waits, items a second, CPU time
-tree        the processor time and the memory of a process and all below it
-child       a contestant's process
-rounds      who is measured when, each time in a fresh process
-tables      what is printed
-targets     what the figures must be
+measuring   the epochs: waits, items per second, CPU time
+digest      the check of what arrives
+tree        the memory of a process and all of its descendants
+
+In the workers of a contestant:
+
+samples     prepared samples and inputs, and stagepipe's sources of them
+collating   a batch of prepared samples: stagepipe's stages and configs
+images      the quickstart's pipeline, and the changes to its config
+models      three models of 400 MB, and the pipeline that runs them
+datasets    DataLoader's datasets, and the sampler of their keys
 """

@@ -1,4 +1,4 @@
-"""A contestant's process: `python -m loader_.child JOB` prints its answer on the last line."""
+"""The process of a contestant: `python -m loader_.child JOB` prints its answer on the last line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from loader_.measuring import measure
 
 
 def main(text: str) -> None:
-    """Do the job."""
-    torch.set_num_threads(1)  # as DataLoader does in its workers, and stagepipe in its own
+    """Run the job and print the answer."""
+    torch.set_num_threads(1)  # as DataLoader and stagepipe do in their workers
     job = Job.loads(text)
     if job.contestant == REFERENCE:
         print("\n".join(digest(batch) for batch in make(job).epoch(0)))

@@ -1,4 +1,4 @@
-"""A batch of prepared samples: stagepipe's stages, named by dotted path, which run in its workers; its configs."""
+"""A batch of prepared samples: stagepipe's configs, and the stages that they name. The stages run in its workers."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stagepipe
-from loader_.samples import KEPT, prepared
+from loader_.samples import SAMPLE_COUNT, prepared
 
 Sample = dict[str, Any]
 
 
 def unpack(samples: list[NDArray[np.float32]], count: int) -> Iterator[Sample]:
-    """`count` samples that lie in shared memory already, as those of a stage that made them in `stagepipe.empty` do."""
+    """Yield `count` samples that already lie in shared memory, as after a stage that uses `stagepipe.empty`."""
     for position in range(count):
-        yield {"image": samples[position % KEPT], "label": position}
+        yield {"image": samples[position % SAMPLE_COUNT], "label": position}
 
 
-class Begin:
-    """Batches in the outgoing shared memory, of which only each sample's first element is written.
+class EmptyBatches:
+    """Creates batches in the outgoing shared memory, and writes only the first element of each sample.
 
-    What the rest would cost to write is the price of making the samples, which is not measured.
+    To write the rest would be the cost of making the samples, which is not measured.
     """
 
     def __init__(self, side: int, batch: int) -> None:
-        """Batches of `batch` samples."""
+        """Create batches of `batch` samples with images of `side` x `side` pixels."""
         self._shape = (batch, 3, side, side)
 
     def __call__(self, number: int) -> Sample:
-        """Batch `number`."""
+        """Return batch `number`."""
         labels = _labels(number, self._shape[0])
         image = stagepipe.empty(self._shape, np.float32)
-        image[:, 0, 0, 0] = labels % KEPT
+        image[:, 0, 0, 0] = labels % SAMPLE_COUNT
         return {"image": image, "label": labels}
 
 
-class Fill:
-    """The same, and the prepared samples are copied into it, one by one, by the stage."""
+class FilledBatches:
+    """Creates batches in the outgoing shared memory, and copies the prepared samples into them one by one."""
 
     def __init__(self, side: int, batch: int) -> None:
-        """Batches of `batch` samples."""
+        """Create batches of `batch` samples with images of `side` x `side` pixels."""
         self._samples, self._shape = prepared(side), (batch, 3, side, side)
 
     def __call__(self, number: int) -> Sample:
-        """Batch `number`."""
+        """Return batch `number`."""
         labels = _labels(number, self._shape[0])
         image = stagepipe.empty(self._shape, np.float32)
         for row, label in zip(image, labels, strict=True):
-            np.copyto(row, self._samples[label % KEPT])
+            np.copyto(row, self._samples[label % SAMPLE_COUNT])
         return {"image": image, "label": labels}
 
 
@@ -59,27 +59,27 @@ def _labels(number: int, batch: int) -> NDArray[np.int64]:
 
 
 def config(name: str, side: int, batch: int, count: int) -> dict[str, Any]:
-    """The pipeline of the contestant `name`."""
-    here, size = "loader_.collating", {"side": side, "batch": batch}
+    """Return the config of the contestant `name`."""
+    module, size = "loader_.collating", {"side": side, "batch": batch}
     collate = {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": batch}}
-    chest = {"uses": "loader_.samples.Chest", "with": {"side": side}}
-    unpacked = {"name": "unpack", "uses": f"{here}.unpack", "with": {"count": count}}
+    all_samples = {"uses": "loader_.samples.AllSamples", "with": {"side": side}}
+    unpacked = {"name": "unpack", "uses": f"{module}.unpack", "with": {"count": count}}
     numbers = {"uses": range(count // batch)}
     return {
         "name": "batches",
         **{
-            "stagepipe Batch": {"source": chest, "stages": [unpacked, collate]},
+            "stagepipe Batch": {"source": all_samples, "stages": [unpacked, collate]},
             "stagepipe Batch from copies": {
-                "source": {"uses": "loader_.samples.Own", "with": {"side": side, "count": count}},
+                "source": {"uses": "loader_.samples.OwnedSamples", "with": {"side": side, "count": count}},
                 "stages": [collate],
             },
             "stagepipe in place": {
                 "source": numbers,
-                "stages": [{"name": "build", "uses": f"{here}.Begin", "with": size}],
+                "stages": [{"name": "build", "uses": f"{module}.EmptyBatches", "with": size}],
             },
             "stagepipe in place filled": {
                 "source": numbers,
-                "stages": [{"name": "build", "uses": f"{here}.Fill", "with": size}],
+                "stages": [{"name": "build", "uses": f"{module}.FilledBatches", "with": size}],
             },
         }[name],
     }

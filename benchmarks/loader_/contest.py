@@ -1,4 +1,4 @@
-"""Who takes part in what. Pure: the process that starts the contestants imports no torch."""
+"""The contestants of each part. Pure: the process that starts the contestants does not import torch."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 REFERENCE = "reference"
-"""No contestant: the first epoch in one process, without any transport, which the others' is held against."""
+"""Not a contestant: the first epoch made in one process without a transport. All others are compared with it."""
 COLLATE, QUICKSTART, MODELS = PARTS = ("collate", "quickstart", "models")
 
 BATCH, COPIED = "stagepipe Batch", "stagepipe Batch from copies"
 IN_PLACE, FILLED = "stagepipe in place", "stagepipe in place filled"
 PLAIN, FUSED = "stagepipe", "stagepipe fused x 2"
 WAYS = ("stagepipe 1 way", "stagepipe 2 ways", "stagepipe 3 ways")
-FORKED, SHARED, HANDED = "DataLoader 3 forked", "DataLoader 3 forked made before", "DataLoader 3 spawned handed over"
+FORKED, FORKED_PRELOADED, SPAWNED_PRELOADED = (
+    "DataLoader 3 forked",
+    "DataLoader 3 forked made before",
+    "DataLoader 3 spawned handed over",
+)
 SPAWNED = ("DataLoader 1 spawned", "DataLoader 2 spawned", "DataLoader 3 spawned")
 
 
 @dataclass(frozen=True)
 class Workers:
-    """How a DataLoader is set up, beside what it loads. Persistent, everything else as it comes."""
+    """The settings of a DataLoader. Its workers are persistent; everything else keeps its default."""
 
     count: int
     prefetch: int = 2
@@ -38,8 +42,8 @@ DATALOADERS: dict[str, dict[str, Workers]] = {
     MODELS: {
         **{name: Workers(count, context="spawn") for count, name in enumerate(SPAWNED, 1)},
         FORKED: Workers(3),
-        SHARED: Workers(3),
-        HANDED: Workers(3, context="spawn"),
+        FORKED_PRELOADED: Workers(3),
+        SPAWNED_PRELOADED: Workers(3, context="spawn"),
     },
 }
 CONTESTANTS: dict[str, tuple[str, ...]] = {

@@ -1,4 +1,4 @@
-"""What DataLoader loads: map-style datasets of places, and the sampler that gives the places. In its workers."""
+"""DataLoader's map-style datasets, which run in its workers, and the sampler of their keys."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ from torch.utils.data import Dataset, Sampler
 
 from loader_.job import SEED
 from loader_.models import COUNT, Model, width
-from loader_.samples import KEPT, prepared
-from stagepipe.core.context import Context, current
+from loader_.samples import SAMPLE_COUNT, prepared
+from stagepipe.core import Context, stage_locals
 from stagepipe.sources import files
 
-Place = tuple[int, int]
-"""(epoch, position in the epoch's order): what stagepipe's source knows of an item, and its draws follow from."""
+SampleKey = tuple[int, int]
+"""(epoch, position in the order of the epoch). stagepipe's source derives the random draws of an item from the same."""
 Sample = dict[str, Any]
 
 
-class Places(Sampler[Place]):
-    """The positions 0 ... count - 1 of an epoch. The dataset knows which file stands at which position."""
+class EpochSampler(Sampler[SampleKey]):
+    """Yields the positions 0 ... count - 1 of an epoch. The dataset maps a position to a file."""
 
     def __init__(self, count: int) -> None:
-        """Of the first epoch; set `epoch` before each."""
+        """Start with epoch 0; set `epoch` before each epoch."""
         self.epoch, self._count = 0, count
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of samples in an epoch."""
         return self._count
 
-    def __iter__(self) -> Iterator[Place]:
-        """Of `epoch`."""
+    def __iter__(self) -> Iterator[SampleKey]:
+        """Yield the keys of `epoch`."""
         epoch = self.epoch
         return ((epoch, position) for position in range(self._count))
 
 
 class Prepared(Dataset[Sample]):
-    """Prepared samples as tensors; a fork of the process has them without a copy."""
+    """Prepared samples as tensors; a forked worker has them without a copy."""
 
     def __init__(self, side: int) -> None:
-        """Make them."""
+        """Prepare the samples."""
         self._samples = torch.from_numpy(prepared(side))
 
-    def __getitem__(self, place: Place) -> Sample:
-        """A view, and the position as label."""
-        return {"image": self._samples[place[1] % KEPT], "label": place[1]}
+    def __getitem__(self, key: SampleKey) -> Sample:
+        """Return a view of a sample, with its position as the label."""
+        return {"image": self._samples[key[1] % SAMPLE_COUNT], "label": key[1]}
 
 
 class Images(Dataset[Sample]):
-    """File to sample by the quickstart's own functions, with the same files, order and draws as its pipeline has."""
+    """The quickstart's own functions, with the same files, order and random draws as in its pipeline."""
 
     def __init__(self, images: str, side: int) -> None:
-        """Find the files; `quickstart_ops` is on the import path."""
+        """Find the files. `quickstart_ops` must be on the import path."""
         self._files, self._side = files(f"{images}/**/*.jpg", shuffle=True, read=True, labels="folder"), side
 
-    def __getitem__(self, place: Place) -> Sample:
-        """The sample at a position of an epoch."""
-        epoch, position = place
+    def __getitem__(self, key: SampleKey) -> Sample:
+        """Return the sample at a position of an epoch."""
+        epoch, position = key
         ops = importlib.import_module("quickstart_ops")
         self._files.begin(epoch, SEED)
-        # What `stagepipe.context()` answers inside the pipeline: the same crop for the same item of the same epoch.
-        current.context = Context(stage="augment", worker=0, epoch=epoch, item=(position,), seed=SEED)
+        # The value of `stagepipe.context()` inside the pipeline, so the same item of the same epoch gets the same crop.
+        stage_locals.context = Context(stage="augment", worker=0, epoch=epoch, item=(position,), seed=SEED)
         sample: Sample = ops.normalise(ops.augment(ops.decode(self._files[position]), self._side))
         return sample
 
 
 class ThreeModels(Dataset[Sample]):
-    """All three models. `now`: made here, before there are workers; else in each worker, at its first item."""
+    """All three models, created before the workers if `eager`, otherwise in each worker at its first item."""
 
-    def __init__(self, model_bytes: int, *, now: bool) -> None:
-        """Make the models, or do not yet."""
+    def __init__(self, model_bytes: int, *, eager: bool) -> None:
+        """Create the models if `eager`."""
         self._inputs = width(model_bytes)
-        self._models: list[Model] = self._made() if now else []
+        self._models: list[Model] = self._create_models() if eager else []
 
-    def _made(self) -> list[Model]:
+    def _create_models(self) -> list[Model]:
         return [Model(number, self._inputs) for number in range(1, COUNT + 1)]
 
-    def __getitem__(self, place: Place) -> Sample:
-        """The input at a position, through all three."""
-        self._models = self._models or self._made()
-        values = torch.full((1, self._inputs), float(place[1]))
+    def __getitem__(self, key: SampleKey) -> Sample:
+        """Pass the input at a position through all three models."""
+        self._models = self._models or self._create_models()
+        values = torch.full((1, self._inputs), float(key[1]))
         for model in self._models:
             values = model(values)
-        return {"features": values, "label": place[1]}
+        return {"features": values, "label": key[1]}

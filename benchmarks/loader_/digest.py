@@ -1,4 +1,4 @@
-"""The check that what arrives is right: short digests of a batch, compared from process to process. Pure."""
+"""The check of what arrives: short digests of a batch, compared between processes. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import torch
 
 FIELDS = ("image", "features")
-"""Where a batch has its tensor."""
+"""The fields of a batch that can hold its tensor."""
 
 
 def tensor(batch: dict[str, Any]) -> torch.Tensor:
-    """The batch's tensor, float32 with a row a sample."""
-    found = next(batch[name] for name in FIELDS if name in batch)
-    assert isinstance(found, torch.Tensor), f"a batch came with a {type(found).__name__}, not a tensor"
-    assert found.dtype == torch.float32, f"a batch came as {found.dtype}"
-    return found
+    """Return the tensor of the batch: float32, one row per sample."""
+    values = next(batch[name] for name in FIELDS if name in batch)
+    assert isinstance(values, torch.Tensor), f"expected a tensor in the batch, received a {type(values).__name__}"
+    assert values.dtype == torch.float32, f"expected a batch of float32, received {values.dtype}"
+    return values
 
 
 def digest(batch: dict[str, Any]) -> str:
-    """`shape labels first whole`: of the labels, of each row's first element, and of all bytes.
+    """Return `shape labels first all`: the digests of the labels, of the first element of each row, and of all bytes.
 
-    The models' results are rounded: the order in which a product's sums are taken may differ between two processes.
+    The models' results are rounded, because the order of the sums in a product may differ between two processes.
     """
     rows = tensor(batch)
     rows = rows.round(decimals=1) if "features" in batch else rows
@@ -32,7 +32,7 @@ def digest(batch: dict[str, Any]) -> str:
 
 
 def spoiled(batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch with its first element wrong: what the check is for, in the check's own test."""
+    """Corrupt the first element of the batch, for the test of the check."""
     name = next(name for name in FIELDS if name in batch)
     wrong = batch[name].clone()
     wrong.view(-1)[:1] += 1

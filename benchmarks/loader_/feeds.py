@@ -1,4 +1,7 @@
-"""stagepipe and DataLoader behind one interface: `epoch` gives an epoch's batches, `close` ends the workers."""
+"""stagepipe and DataLoader behind one interface: `epoch` yields the batches of an epoch, `close` ends the workers.
+
+It runs in the process of the contestant, which is the training process.
+"""
 
 from __future__ import annotations
 
@@ -9,49 +12,49 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
 from loader_.contest import Workers
-from loader_.datasets import Places
+from loader_.datasets import EpochSampler
 from stagepipe.report import Report
 from stagepipe.torch import Loader
 
 Batch = dict[str, Any]
-_convert: Callable[[Any], Any] = default_convert  # it has no types
+_convert: Callable[[Any], Any] = default_convert  # it has no type annotations
 
 
 class Feed(Protocol):
-    """A contestant, its workers alive from one epoch to the next."""
+    """A contestant, whose workers stay alive between epochs."""
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """The batches of epoch `number`; work on them begins now."""
+        """Start epoch `number` and return its batches."""
 
     def close(self) -> None:
         """End the workers."""
 
-    def told(self) -> list[str]:
-        """What it says of itself once it is closed."""
+    def report_lines(self) -> list[str]:
+        """Return the lines of its report, once it is closed."""
 
 
 class Stagepipe:
     """`stagepipe.torch.Loader`."""
 
     def __init__(self, loader: Loader) -> None:
-        """`loader` is this one's from now on."""
+        """Take over `loader`, which `close` closes."""
         self._loader = loader
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """An iteration."""
+        """Start an iteration."""
         self._loader.set_epoch(number)
         return iter(self._loader)
 
     def close(self) -> None:
-        """End it."""
+        """Close the loader."""
         self._loader.close()
 
-    def told(self) -> list[str]:
-        """Its report in short."""
-        return list(_in_short(self._loader.report()))
+    def report_lines(self) -> list[str]:
+        """Return the summary of its report."""
+        return list(_summarize(self._loader.report()))
 
 
-def _in_short(report: Report) -> Iterator[str]:
+def _summarize(report: Report) -> Iterator[str]:
     for stage in report.stages:
         shares = ", ".join(f"{name} {getattr(stage, name):.2f}" for name in ("busy", "starved", "blocked", "overhead"))
         yield (
@@ -70,13 +73,13 @@ class TorchLoader:
     """`torch.utils.data.DataLoader` over a map-style dataset."""
 
     def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None, workers: Workers) -> None:
-        """`batch` None: samples come one by one, converted but not collated."""
-        self._places = Places(items)
-        places: Any = self._places  # a sampler of places is one to a map-style dataset of places
+        """If `batch` is None, samples arrive one by one, converted but not collated."""
+        self._sampler = EpochSampler(items)
+        sampler: Any = self._sampler  # DataLoader passes the sampler's keys to the dataset, whatever their type
         loader: DataLoader[Any] = DataLoader(
             dataset,
             batch_size=batch,
-            sampler=places,
+            sampler=sampler,
             num_workers=workers.count,
             prefetch_factor=workers.prefetch,
             persistent_workers=True,
@@ -86,41 +89,41 @@ class TorchLoader:
         self._iterator: Iterator[Batch] | None = None
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """An iteration; with persistent workers it is the same iterator every time."""
+        """Start an iteration; with persistent workers it is the same iterator every time."""
         assert self._loader is not None, "closed"
-        self._places.epoch = number
+        self._sampler.epoch = number
         self._iterator = iter(self._loader)
         return self._iterator
 
     def close(self) -> None:
-        """Its workers end when nobody holds the iterator."""
+        """End the workers, and release the iterator that keeps them alive."""
         shutdown = getattr(self._iterator, "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
         self._loader = self._iterator = None
 
-    def told(self) -> list[str]:
-        """Nothing."""
+    def report_lines(self) -> list[str]:
+        """Return no lines: there is no report."""
         return []
 
 
 class InProcess:
-    """A dataset's samples, one after another in this process: what the others' first epoch is held against."""
+    """A dataset's samples, one after another in this process: the reference for the others' first epoch."""
 
     def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None) -> None:
-        """`batch` None: samples come one by one."""
-        self._dataset: Any = dataset  # its key is a place
+        """If `batch` is None, samples arrive one by one."""
+        self._dataset: Any = dataset  # its key is a SampleKey
         self._items, self._batch = items, batch
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Batches, or samples."""
+        """Yield batches, or samples."""
         samples: Iterator[Batch] = (self._dataset[number, position] for position in range(self._items))
-        while together := list(islice(samples, self._batch or 1)):
-            yield _convert(together[0]) if self._batch is None else default_collate(together)
+        while samples_of_batch := list(islice(samples, self._batch or 1)):
+            yield _convert(samples_of_batch[0]) if self._batch is None else default_collate(samples_of_batch)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there are no workers."""
 
-    def told(self) -> list[str]:
-        """Nothing."""
+    def report_lines(self) -> list[str]:
+        """Return no lines: there is no report."""
         return []

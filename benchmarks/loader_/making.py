@@ -1,11 +1,20 @@
-"""How each contestant is started. In its own process."""
+"""Creates each contestant, in the contestant's own process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from loader_ import collating, images, models
-from loader_.contest import COLLATE, DATALOADERS, HANDED, MODELS, QUICKSTART, REFERENCE, SHARED, WAYS
+from loader_.contest import (
+    COLLATE,
+    DATALOADERS,
+    FORKED_PRELOADED,
+    MODELS,
+    QUICKSTART,
+    REFERENCE,
+    SPAWNED_PRELOADED,
+    WAYS,
+)
 from loader_.datasets import Images, Prepared, ThreeModels
 from loader_.feeds import Feed, InProcess, Stagepipe, TorchLoader
 from loader_.job import Job
@@ -13,7 +22,7 @@ from stagepipe.torch import Loader
 
 
 def make(job: Job) -> Feed:
-    """The contestant that the job names; its workers may be started by the first epoch only."""
+    """Create the contestant that the job names. Its workers may start with the first epoch only."""
     return _MAKERS[job.part](job)
 
 
@@ -33,8 +42,8 @@ def _quickstart(job: Job) -> Feed:
 def _models(job: Job) -> Feed:
     if job.contestant in WAYS:
         return Stagepipe(Loader(models.config(WAYS.index(job.contestant) + 1, job.items, job.model_bytes)))
-    made_before = job.contestant in {SHARED, HANDED, REFERENCE}
-    return _dataloader(job, ThreeModels(job.model_bytes, now=made_before), None)
+    made_before = job.contestant in {FORKED_PRELOADED, SPAWNED_PRELOADED, REFERENCE}
+    return _dataloader(job, ThreeModels(job.model_bytes, eager=made_before), None)
 
 
 def _dataloader(job: Job, dataset: Images | Prepared | ThreeModels, batch: int | None) -> Feed:

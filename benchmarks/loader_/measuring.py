@@ -1,4 +1,4 @@
-"""A contestant's turn: its first epoch is checked, the next ones are timed, and in the last its memory is looked at."""
+"""A contestant's turn: check the first epoch, time the next ones, measure memory in the last. In its own process."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter_ns
 
-from hop_.timing import Processes, descendants
+from hop_.timing import Processes, descendant_pids
 from loader_.digest import digest, spoiled, tensor
 from loader_.feeds import Batch, Feed
 from loader_.job import Answer, Job
 from loader_.tree import pss_bytes
 
-_LOOKS = 4
-"""How often the memory is looked at, after as many batches: everything that is made once has been made by then."""
+_MEMORY_SAMPLES = 4
+"""Samples of the memory, taken after as many batches: by then everything that is created once exists."""
 
 
 @dataclass(frozen=True)
 class _Epoch:
-    """Its first batch's wait, the others', and from the steady state on items, wall and CPU time."""
+    """The wait for the first batch, the waits for the others, and the items, wall and CPU time of the steady state."""
 
     first_ns: int
     waits_ns: list[int]
@@ -29,14 +29,14 @@ class _Epoch:
 
 
 def measure(job: Job, make: Callable[[Job], Feed]) -> Answer:
-    """Make the feed, run its epochs, end it."""
+    """Create the feed, run its epochs and close it."""
     bare, begin = pss_bytes(), perf_counter_ns()
     feed = make(job)
     try:
-        digests, first_batch_ns = _checked(feed, job, begin)
-        processes = Processes(descendants())
-        epochs = [_timed(feed, number, job, processes) for number in range(1, job.epochs + 1)]
-        pss = _looked_at(feed, job.epochs + 1)
+        digests, first_batch_ns = _check_first_epoch(feed, job, begin)
+        processes = Processes(descendant_pids())
+        epochs = [_time_epoch(feed, number, job, processes) for number in range(1, job.epochs + 1)]
+        pss = _measure_memory(feed, job.epochs + 1)
     finally:
         feed.close()
     items = sum(epoch.items for epoch in epochs)
@@ -49,12 +49,12 @@ def measure(job: Job, make: Callable[[Job], Feed]) -> Answer:
         pss_bytes=pss,
         bare_pss_bytes=bare,
         digests=digests,
-        told=feed.told(),
+        told=feed.report_lines(),
     )
 
 
-def _checked(feed: Feed, job: Job, begin: int) -> tuple[list[str], int]:
-    """The first epoch: the digests of its batches, and when the first was there."""
+def _check_first_epoch(feed: Feed, job: Job, begin: int) -> tuple[list[str], int]:
+    """Run the first epoch. Return the digests of its batches, and the time until the first one arrived."""
     digests: list[str] = []
     first_ns = 0
     for batch in feed.epoch(0):
@@ -63,31 +63,31 @@ def _checked(feed: Feed, job: Job, begin: int) -> tuple[list[str], int]:
     return digests, first_ns
 
 
-def _timed(feed: Feed, number: int, job: Job, processes: Processes) -> _Epoch:
-    """An epoch. Each batch is held until the next is there, as in any training loop."""
+def _time_epoch(feed: Feed, number: int, job: Job, processes: Processes) -> _Epoch:
+    """Time an epoch. Each batch is held until the next one arrives, as in any training loop."""
     waits: list[int] = []
     items, cpu = 0, processes.cpu_ns()
-    begin = asked = perf_counter_ns()
+    begin = requested = perf_counter_ns()
     for batch in feed.epoch(number):
-        waits.append(perf_counter_ns() - asked)
+        waits.append(perf_counter_ns() - requested)
         items += _step(batch, job)
         if len(waits) == job.steady_from:
             items, cpu, begin = 0, processes.cpu_ns(), perf_counter_ns()
-        asked = perf_counter_ns()
+        requested = perf_counter_ns()
     wall, spent = perf_counter_ns() - begin, processes.cpu_ns() - cpu
-    assert len(waits) == job.batches, f"{len(waits)} of {job.batches} batches came"
+    assert len(waits) == job.batches, f"received {len(waits)} of {job.batches} batches"
     return _Epoch(waits[0], waits[1:], items, wall, spent)
 
 
 def _step(batch: Batch, job: Job) -> int:
-    """The training process's work on a batch; how many samples it has."""
+    """Do the training process's work on a batch, and return its number of samples."""
     rows = tensor(batch)
     if job.step == "sum":
         rows.sum()
     return len(rows)
 
 
-def _looked_at(feed: Feed, number: int) -> int:
-    """The largest of a few looks at the memory of all processes, in the middle of an epoch that is not timed."""
-    looks = [pss_bytes() for _ in islice(feed.epoch(number), 2 * _LOOKS)]
-    return max(looks[_LOOKS:] or looks)
+def _measure_memory(feed: Feed, number: int) -> int:
+    """Return the largest of a few memory samples over all processes, in the middle of an epoch that is not timed."""
+    samples = [pss_bytes() for _ in islice(feed.epoch(number), 2 * _MEMORY_SAMPLES)]
+    return max(samples[_MEMORY_SAMPLES:] or samples)

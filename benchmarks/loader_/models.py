@@ -1,6 +1,6 @@
-"""Three models, of 400 MB each unless told otherwise: a stage each.
+"""Three models, of 400 MB each by default: one stage each, which runs in stagepipe's workers.
 
-stagepipe has one copy of each, in one, two or three processes; a DataLoader's worker has one of all three.
+stagepipe has one copy of each model, in one, two or three processes. Each DataLoader worker has a copy of all three.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ COUNT = 3
 
 
 def width(model_bytes: int) -> int:
-    """Inputs and outputs of a layer whose float32 weights take about `model_bytes`: 10,000 for 400 MB."""
+    """Return the inputs and outputs of a layer whose float32 weights take about `model_bytes`: 10,000 for 400 MB."""
     return max(1, math.isqrt(model_bytes // 4))
 
 
 class Model:
-    """A `torch.nn.Linear` with every page of its weights written. It takes the mean of its inputs and adds `number`."""
+    """A `torch.nn.Linear` that returns the mean of its inputs plus `number`. Every page of its weights is written."""
 
     def __init__(self, number: int, inputs: int) -> None:
-        """Without the default initialisation, whose random draws would be most of the start."""
+        """Skip the default initialisation, whose random draws would dominate the start."""
         layer = torch.nn.Linear(inputs, inputs, device="meta").to_empty(device="cpu")
         layer.requires_grad_(requires_grad=False)
         layer.weight.fill_(1 / inputs)
@@ -30,14 +30,14 @@ class Model:
         self._layer = layer
 
     def __call__(self, values: torch.Tensor) -> torch.Tensor:
-        """float32 (1, inputs) to the same."""
+        """Map float32 of shape (1, inputs) to the same shape."""
         with torch.inference_mode():
-            found: torch.Tensor = self._layer(values)
-        return found
+            outputs: torch.Tensor = self._layer(values)
+        return outputs
 
 
 def config(ways: int, count: int, model_bytes: int) -> dict[str, Any]:
-    """Three stages in `ways` processes: the models that find no process of their own are fused into the one before."""
+    """Return a config of three stages in `ways` processes; the models beyond `ways` are fused into the stage before."""
     inputs = width(model_bytes)
     stages: list[dict[str, Any]] = []
     for number in range(1, COUNT + 1):

@@ -1,4 +1,4 @@
-"""Who is measured when: round by round, each contestant's turn in a fresh process, and nothing else alive meanwhile."""
+"""The rounds: each turn of a contestant is a new process, and no other contestant runs meanwhile."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from loader_.job import Answer, Job
 from side_by_side.turns import order
 
 _FOLDERS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "configs")]
-"""Where `loader_` and `quickstart_ops` are imported from, by the contestants and by their workers."""
+"""Where the contestants and their workers import `loader_` and `quickstart_ops` from."""
 _DEADLINE_S = 240.0
-_SHOWN = 12
-"""Lines of a failed contestant's stderr."""
+_SHOWN_LINES = 12
+"""Lines of a failed contestant's stderr in the message."""
 
 
 @dataclass
@@ -31,17 +31,19 @@ class Row:
     answers: list[Answer] = field(default_factory=list)
 
     def values(self, name: str) -> list[float]:
-        """One figure, round by round."""
+        """Return one figure, round by round."""
         return [float(getattr(answer, name)) for answer in self.answers]
 
 
-def measure(job: Job, names: Sequence[str], rounds: int, corrupt: str | None, say: Callable[[str], None]) -> list[Row]:
-    """The rows of `job`'s part. SystemExit where a contestant fails, or what it delivers is wrong."""
+def measure(
+    job: Job, names: Sequence[str], rounds: int, corrupt: str | None, show_progress: Callable[[str], None]
+) -> list[Row]:
+    """Measure the rows of `job`'s part. Raise SystemExit if a contestant fails or delivers wrong batches."""
     rows = {name: Row(job.part, name) for name in names}
     expected = _run(replace(job, contestant=REFERENCE)).splitlines()
-    for number in range(rounds):
-        for name in order(names, number):
-            say(f"{job.part}, round {number + 1} of {rounds}: {name}")
+    for round_number in range(rounds):
+        for name in order(names, round_number):
+            show_progress(f"{job.part}, round {round_number + 1} of {rounds}: {name}")
             answer = _turn(replace(job, contestant=name, corrupt=name == corrupt))
             _check(job, name, answer.digests, expected)
             rows[name].answers.append(answer)
@@ -55,7 +57,7 @@ def _turn(job: Job) -> Answer:
 
 
 def _children_cpu_s() -> float:
-    """Of all processes below this one that have ended: they are waited for, and so are those that they started."""
+    """Return the CPU seconds of all ended descendants: each was waited for, also by its own parent."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -73,23 +75,23 @@ def _run(job: Job) -> str:
             env={**os.environ, "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired as expired:
-        message = f"{job.part}, {job.contestant}: not done within {_DEADLINE_S:.0f} s"
+        message = f"{job.part}, {job.contestant}: did not finish within {_DEADLINE_S:.0f} s"
         raise SystemExit(message) from expired
     if done.returncode:
-        last = "\n".join(done.stderr.splitlines()[-_SHOWN:])
-        message = f"{job.part}, {job.contestant}: its process ended with {done.returncode}\n{last}"
+        last_lines = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES:])
+        message = f"{job.part}, {job.contestant}: its process exited with status {done.returncode}\n{last_lines}"
         raise SystemExit(message)
     return done.stdout
 
 
-def _check(job: Job, name: str, found: list[str], expected: list[str]) -> None:
-    if name == IN_PLACE:  # it writes first elements alone
-        found, expected = ([text.rpartition(" ")[0] for text in each] for each in (found, expected))
-    wrong = [at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]]
-    if len(found) != len(expected):
-        message = f"{job.part}, {name}: {len(found)} batches came instead of {len(expected)}"
+def _check(job: Job, name: str, received: list[str], expected: list[str]) -> None:
+    if name == IN_PLACE:  # it writes only first elements
+        received, expected = ([text.rpartition(" ")[0] for text in digests] for digests in (received, expected))
+    wrong = [index for index, pair in enumerate(zip(received, expected, strict=False)) if pair[0] != pair[1]]
+    if len(received) != len(expected):
+        message = f"{job.part}, {name}: received {len(received)} batches, expected {len(expected)}"
         raise SystemExit(message)
     if wrong:
-        at = wrong[0]
-        message = f"{job.part}, {name}: batch {at} came as {found[at]}, and is {expected[at]}"
+        index = wrong[0]
+        message = f"{job.part}, {name}: batch {index} is wrong: received {received[index]}, expected {expected[index]}"
         raise SystemExit(message)

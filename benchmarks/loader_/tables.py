@@ -1,4 +1,4 @@
-"""What is printed: a table a part, and stagepipe's own account of a turn. Pure."""
+"""The printed tables: one for each part, and stagepipe's own report of a turn. Pure."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from side_by_side.figures import estimate
 
 
 def title(job: Job) -> str:
-    """What the part is, and what the training process does."""
-    step = "nothing" if job.step == "none" else "the sum of its elements"
+    """Describe the part, and the work of the training process."""
+    step = "none" if job.step == "none" else "the sum of its elements"
     megabytes = job.batch * 3 * job.side**2 * 4 / 1e6
     shape = f"{job.batch} x 3 x {job.side} x {job.side}"
     what = {
-        COLLATE: f"From prepared samples to a batch of {shape} float32, {megabytes:.1f} MB; {job.batches} an epoch",
-        QUICKSTART: f"The quickstart: {job.items} JPEG files an epoch, to batches of {shape} float32",
-        MODELS: f"Three models of {job.model_bytes / 1e6:.0f} MB, {job.items} inputs an epoch, one by one",
+        COLLATE: f"From prepared samples to a batch of {shape} float32, {megabytes:.1f} MB; {job.batches} per epoch",
+        QUICKSTART: f"The quickstart: {job.items} JPEG files per epoch, in batches of {shape} float32",
+        MODELS: f"Three models of {job.model_bytes / 1e6:.0f} MB, {job.items} inputs per epoch, one by one",
     }[job.part]
-    return f"\n{job.part}. {what}. The training process does with each: {step}."
+    return f"\n{job.part}. {what}. Work of the training process on each: {step}."
 
 
 def table(job: Job, rows: list[Row]) -> Iterator[str]:
-    """The part's rows."""
-    wide = 3 + max(len(row.contestant) for row in rows)
+    """Format the rows of the part."""
+    width = 3 + max(len(row.contestant) for row in rows)
     per, unit = (job.batch, "batch") if job.part == COLLATE else (1, "item")
-    rate = "ms a batch" if job.part == COLLATE else "items/s"
+    rate = "ms/batch" if job.part == COLLATE else "items/s"
     yield (
-        f"{'':{wide}}{rate:<22}{f'CPU ms a {unit}':<22}{'first batch s':>13}{'2nd epoch ms':>13}{'p99 wait ms':>12}"
-        f"{'PSS MB':>8}{'CPU s in all':>13}"
+        f"{'':{width}}{rate:<22}{f'CPU ms/{unit}':<22}{'first batch s':>13}{'2nd epoch ms':>13}{'p99 wait ms':>12}"
+        f"{'PSS MB':>8}{'CPU s total':>13}"
     )
     for row in rows:
         speeds = row.values("items_per_s")
-        speed = [1000 * per / each for each in speeds] if job.part == COLLATE else speeds
-        cpu = [1000 * per * each for each in row.values("cpu_s_per_item")]
+        speed = [1000 * per / value for value in speeds] if job.part == COLLATE else speeds
+        cpu = [1000 * per * value for value in row.values("cpu_s_per_item")]
         yield (
-            f"{row.contestant:{wide}}{estimate(speed).text():<22}{estimate(cpu).text():<22}"
+            f"{row.contestant:{width}}{estimate(speed).text():<22}{estimate(cpu).text():<22}"
             f"{median(row.values('first_batch_s')):13.2f}{1000 * median(row.values('second_first_s')):13.1f}"
             f"{1000 * p99(row):12.1f}{median(row.values('pss_bytes')) / 1e6:8.0f}"
             f"{median(row.values('life_cpu_s')):13.1f}"
@@ -46,23 +46,23 @@ def table(job: Job, rows: list[Row]) -> Iterator[str]:
 
 
 def p99(row: Row) -> float:
-    """Of the waits of all rounds, in seconds: the value that one in a hundred exceeds."""
+    """Return the wait in seconds that one in a hundred exceeds, over all rounds."""
     waits = sorted(wait for answer in row.answers for wait in answer.waits_s)
     return waits[-1 - len(waits) // 100] if waits else 0.0
 
 
-def told(rows: list[Row]) -> Iterator[str]:
-    """What stagepipe's own reports say of the last round."""
+def report_lines(rows: list[Row]) -> Iterator[str]:
+    """Format stagepipe's own reports of the last round."""
     for row in rows:
         for line in row.answers[-1].told:
             yield f"  {row.contestant}: {line}"
 
 
-def describe(rounds: int, most: int) -> str:
-    """How to read the figures; the models have `most` rounds at most."""
+def describe(rounds: int, max_model_rounds: int) -> str:
+    """Explain how to read the figures; the models have at most `max_model_rounds` rounds."""
     return (
-        f"Medians of {rounds} round{'s' * (rounds > 1)} (of the models at most {most}); a turn is a fresh process. "
-        "Ratios are taken round by round; in brackets is the sign-test interval of the median, which holds the true "
-        f"one with probability {estimate([1.0] * rounds).coverage:.3f} (of the models "
-        f"{estimate([1.0] * min(rounds, most)).coverage:.3f})."
+        f"Medians of {rounds} round{'s' * (rounds > 1)} (at most {max_model_rounds} for the models); each turn is a "
+        "new process. Ratios are taken round by round; brackets hold the sign-test interval of the median, which "
+        f"contains the true median with probability {estimate([1.0] * rounds).coverage:.3f} (for the models "
+        f"{estimate([1.0] * min(rounds, max_model_rounds)).coverage:.3f})."
     )

@@ -1,19 +1,20 @@
-"""The memory of a process and of all below it."""
+"""The memory of a process and of all its descendants."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from hop_.timing import descendants
+from hop_.timing import descendant_pids
 
 
 def pss_bytes() -> int:
-    """The proportional set size of this process and its descendants: a page shared by n processes counts 1/n in each.
+    """Return the proportional set size of this process and its descendants.
 
-    From /proc/PID/smaps_rollup (proc_pid_smaps(5)). One that has ended meanwhile counts nothing.
+    A page shared by n processes counts 1/n in each. The figures are from /proc/PID/smaps_rollup (proc_pid_smaps(5)). A
+    process that has ended meanwhile counts 0.
     """
-    return sum(_pss(pid) for pid in (os.getpid(), *descendants()))
+    return sum(_pss(pid) for pid in (os.getpid(), *descendant_pids()))
 
 
 def _pss(pid: int) -> int:

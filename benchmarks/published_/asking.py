@@ -1,7 +1,7 @@
-"""stagepipe's side in every experiment: a pipeline whose source answers requests, one item for each.
+"""stagepipe's side in every experiment: a pipeline whose source answers each request with one item.
 
-It is what a user would write who wants to be served on request: the source is a generator that reads the requests from
-a named pipe and yields an item for each; the caller iterates over the pipeline. All by the public face.
+A user who wants items on request would write the same: the source is a generator that reads the requests from a named
+pipe and yields an item for each; the caller iterates over the pipeline. It uses the public API only.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import stagepipe
-from stagepipe.report.model import Hop
+from stagepipe.report.model import HopReport
 
 REQUEST_BYTES = 8
 
 
-def requests(path: str) -> Iterator[int]:
-    """The numbers that are asked for, until the other end closes. For a source, in its worker."""
+def read_requests(path: str) -> Iterator[int]:
+    """Yield the requested numbers until the other end closes. A source calls it in its worker."""
     with Path(path).open("rb", buffering=0) as fifo:
-        while asked := fifo.read(REQUEST_BYTES):
-            yield int.from_bytes(asked, "little")
+        while request := fifo.read(REQUEST_BYTES):
+            yield int.from_bytes(request, "little")
 
 
-class Asked:
-    """A pipeline that runs, and whose source is told the `requests` file besides its own arguments."""
+class RequestPipeline:
+    """A running pipeline whose source gets the path of the named pipe as `requests_from`, besides its own arguments."""
 
     def __init__(self, source: str, arguments: dict[str, Any], stages: list[dict[str, Any]]) -> None:
-        """Start its workers."""
+        """Start the workers."""
         fifo = Path(tempfile.mkdtemp()) / "requests"
         os.mkfifo(fifo)
         config = {
@@ -41,10 +41,10 @@ class Asked:
         self.pipeline = stagepipe.Pipeline(config)
         self.pipeline.start()
         self._items = iter(self.pipeline)
-        self._fifo = os.open(fifo, os.O_RDWR)  # it does not wait for the source to open its end, and fifo(7) allows it
+        self._fifo = os.open(fifo, os.O_RDWR)  # does not wait for the source to open its end; see fifo(7)
 
     def item(self, number: int) -> Any:
-        """Ask for item `number`, and wait for it."""
+        """Request item `number` and wait for it."""
         os.write(self._fifo, number.to_bytes(REQUEST_BYTES, "little"))
         return next(self._items)
 
@@ -56,7 +56,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class HopParts:
-    """Medians of a hop's phases. Copying into shared memory is a part of sending."""
+    """Medians of the phases of a hop. The copy into shared memory is part of sending."""
 
     encode_ns: int
     send_ns: int
@@ -64,8 +64,8 @@ class HopParts:
     decode_ns: int
 
 
-def hop_parts(hop: Hop) -> HopParts:
-    """By the pipeline's own report."""
+def hop_parts(hop: HopReport) -> HopParts:
+    """Return the phases from the pipeline's own report."""
     phases = hop.phases
     return HopParts(
         round(phases.encode_ns.p50),

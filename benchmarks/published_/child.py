@@ -1,7 +1,7 @@
-"""A contestant's other process, and the connection by which it is told what to do.
+"""A contestant's other process, and the connection that carries commands to it.
 
-The connection carries commands before and after what is timed, never what is timed itself. When it closes, because the
-turn is over or has died, the other process ends.
+The connection carries commands before and after the timing, never timed data. When it closes, because the turn ended or
+its process died, the other process exits.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 CONTEXT = multiprocessing.get_context("spawn")
 _DEADLINE_S = 600.0
-"""Longer than any published transfer takes."""
-_END_S = 10.0
+"""Longer than any published transfer."""
+_JOIN_S = 10.0
 
 
 class Child:
-    """Runs `target(connection, *arguments)`; the first thing that it tells is kept as `hello`."""
+    """Runs `target(connection, *arguments)` in a process. `hello` is the first message from it."""
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        """Start it, and wait until it is ready."""
+        """Start the process and wait until it is ready."""
         self.connection, other = CONTEXT.Pipe()
         self._process = CONTEXT.Process(target=_run, args=(other, target, arguments), daemon=True)
         self._process.start()
@@ -32,24 +32,24 @@ class Child:
         self.hello = self.answer()
 
     def ask(self, *command: Any) -> Any:
-        """Tell it something, and wait for the answer."""
+        """Send a command and wait for the reply."""
         self.connection.send(command)
         return self.answer()
 
     def answer(self) -> Any:
-        """What it says next. RuntimeError with its traceback where it failed."""
+        """Return the next message. Raise RuntimeError with the child's traceback if it failed."""
         if not self.connection.poll(_DEADLINE_S):
-            message = f"the other side said nothing for {_DEADLINE_S:.0f} s"
+            message = f"no reply from the contestant's other process within {_DEADLINE_S:.0f} s"
             raise TimeoutError(message)
-        said = self.connection.recv()
-        if not isinstance(said, _Failure):
-            return said
-        raise RuntimeError(said.trace)
+        reply = self.connection.recv()
+        if not isinstance(reply, _Failure):
+            return reply
+        raise RuntimeError(reply.trace)
 
     def close(self) -> None:
-        """Close the connection, upon which it ends."""
+        """Close the connection, which ends the process; kill it if it does not exit in time."""
         self.connection.close()
-        self._process.join(_END_S)
+        self._process.join(_JOIN_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -57,7 +57,7 @@ class Child:
 
 
 class _Failure:
-    """The other side's traceback."""
+    """The traceback of the other process."""
 
     def __init__(self, trace: str) -> None:
         self.trace = trace
@@ -68,26 +68,26 @@ def _run(connection: Connection, target: Callable[..., None], arguments: tuple[A
         target(connection, *arguments)
     except EOFError:  # the turn is over
         pass
-    except Exception:  # noqa: BLE001 - whatever it is, the turn tells it
+    except Exception:  # noqa: BLE001 - the turn reports any error
         connection.send(_Failure(traceback.format_exc()))
 
 
-def obey(connection: Connection, commands: Mapping[str, Callable[..., Any]]) -> None:
-    """Do what is asked for, one after another, until the connection closes: EOFError."""
+def serve_commands(connection: Connection, commands: Mapping[str, Callable[..., Any]]) -> None:
+    """Run the commands one after another. Raise EOFError when the connection closes."""
     while True:
         name, *arguments = connection.recv()
         connection.send(commands[name](*arguments))
 
 
-def obey_aside(connection: Connection, commands: Mapping[str, Callable[..., Any]]) -> None:
-    """The same in a thread, which ends the process when the connection closes. For servers that have their own loop."""
+def serve_commands_in_thread(connection: Connection, commands: Mapping[str, Callable[..., Any]]) -> None:
+    """Run the commands in a thread that ends the process when the connection closes, for servers with a loop."""
 
     def run() -> None:
         try:
-            obey(connection, commands)
+            serve_commands(connection, commands)
         except EOFError:
             pass
-        except Exception:  # noqa: BLE001 - whatever it is, the turn tells it
+        except Exception:  # noqa: BLE001 - the turn reports any error
             connection.send(_Failure(traceback.format_exc()))
         finally:
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Processor seconds and peak memory of both sides: of this process and of all that belong to its contestant."""
+"""Processor seconds and peak memory of both sides: of this process and of its contestant's other processes."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from contextlib import suppress
 from pathlib import Path
 
 _RESET_PEAK = "5"
-"""proc(5), /proc/pid/clear_refs: the peak of the resident memory begins anew."""
+"""Written to /proc/pid/clear_refs, it resets the peak of the resident memory (proc(5))."""
 
 
-class Sides:
-    """The processes of a contestant, as they are after its warm-up."""
+class ContestantProcesses:
+    """The processes of a contestant after its warm-up."""
 
     def __init__(self, own: int, others: Iterable[int]) -> None:
-        """`own` process id, and those of the other processes."""
+        """`own` is the id of this process; `others` are those of the other processes."""
         self._pids = [own, *others]
-        # The clock of another process, to the nanosecond: clock_getcpuclockid(3) makes it from the process id.
-        self._last = dict.fromkeys((~pid << 3 | 2 for pid in self._pids), 0)
+        # The nanosecond clock of another process; clock_getcpuclockid(3) derives it from the process id.
+        self._last_ns = dict.fromkeys((~pid << 3 | 2 for pid in self._pids), 0)
 
     def cpu_ns(self) -> int:
-        """Of all threads of all of them, and of the children that this process has waited for."""
-        for clock in self._last:
-            with suppress(OSError):  # it has ended: what was last read is what it took
-                self._last[clock] = time.clock_gettime_ns(clock)
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return sum(self._last.values()) + round((ended.ru_utime + ended.ru_stime) * 1e9)
+        """Return the time of all threads of all processes, and of the children that this process has waited for."""
+        for clock in self._last_ns:
+            with suppress(OSError):  # it has ended: the last reading stands
+                self._last_ns[clock] = time.clock_gettime_ns(clock)
+        ended_children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return sum(self._last_ns.values()) + round((ended_children.ru_utime + ended_children.ru_stime) * 1e9)
 
     def reset_peak(self) -> None:
-        """From here on."""
+        """Start a new measurement of the peak memory."""
         for pid in self._pids:
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
 
     def peak_bytes(self) -> int:
-        """The sum of everybody's peak since `reset_peak`; 0 where the system does not tell."""
+        """Return the sum of the processes' peaks since `reset_peak`, or 0 if the system does not report them."""
         return sum(map(_peak_bytes, self._pids))
 
 

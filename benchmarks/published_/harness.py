@@ -1,4 +1,4 @@
-"""Every contestant's turns: in each round everybody has one, in another order every time, in a fresh process."""
+"""The turns: each contestant has one in each round, in a different order every time, in a new process."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from statistics import fmean
 from published_.keeping import Results
 from published_.launching import run_turn
 from published_.model import Contestant, Job, Turn
-from published_.needs import lacking
+from published_.needs import unmet_need
 from published_.registry import EXPERIMENTS
 from side_by_side.turns import order
 
-_ENOUGH, _LONG_S = 2, 5.0
+_ENOUGH_TURNS = 2
+_LONG_TURN_S = 5.0
 Progress = Callable[[int, int, str], None]
-"""Told how many turns are done, of how many, and whose is next."""
+"""Called with the number of turns done, the number of all turns, and the name of the next one."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run does. `budgets_s` is a turn's time for each payload, by experiment."""
+    """The settings of a run. `budgets_s` is the time of a turn for each payload, by experiment."""
 
     experiments: tuple[str, ...]
     only: tuple[str, ...]
@@ -32,52 +33,61 @@ class Settings:
     corrupt: str = ""
 
     def chosen(self, experiment: str) -> list[Contestant]:
-        """The contestants of an experiment that this run has."""
-        return [each for each in EXPERIMENTS[experiment].contestants if not self.only or each.name in self.only]
+        """Return the contestants of an experiment that take part in this run."""
+        return [
+            contestant
+            for contestant in EXPERIMENTS[experiment].contestants
+            if not self.only or contestant.name in self.only
+        ]
 
 
 def run_all(settings: Settings, results: Results, progress: Progress) -> None:
-    """Take the turns that the results do not have yet."""
+    """Take the turns that are missing in the results."""
     wanted = list(_schedule(settings))
-    for done, (experiment, who, number) in enumerate(wanted):
-        progress(done, len(wanted), f"{experiment} {who.name}")
-        if not results.has(experiment, who.name, number) and not _long_enough(settings, results, experiment, who):
-            results.add(_turn(settings, experiment, who, number))
+    for done, (experiment, contestant, round_number) in enumerate(wanted):
+        progress(done, len(wanted), f"{experiment} {contestant.name}")
+        if not results.has(experiment, contestant.name, round_number) and not _has_enough_turns(
+            settings, results, experiment, contestant
+        ):
+            results.add(_take_turn(settings, experiment, contestant, round_number))
     progress(len(wanted), len(wanted), "")
 
 
-def _long_enough(settings: Settings, results: Results, experiment: str, who: Contestant) -> bool:
-    """Two rounds are enough for one whose turns are long, in a short run: it is far behind, and the others wait."""
-    if settings.size == "full" or who.is_stagepipe:
+def _has_enough_turns(settings: Settings, results: Results, experiment: str, contestant: Contestant) -> bool:
+    """Return whether a contestant has long turns and has had two of them, which is enough unless the run is full-size.
+
+    Such a contestant is far behind, and more turns would only delay the others. stagepipe always takes all its turns.
+    """
+    if settings.size == "full" or contestant.is_stagepipe:
         return False
-    mine = [turn for turn in results.turns if (turn.experiment, turn.contestant) == (experiment, who.name)]
-    return len(mine) >= _ENOUGH and fmean(turn.took_s for turn in mine) > _LONG_S
+    turns = [turn for turn in results.turns if (turn.experiment, turn.contestant) == (experiment, contestant.name)]
+    return len(turns) >= _ENOUGH_TURNS and fmean(turn.took_s for turn in turns) > _LONG_TURN_S
 
 
 def _schedule(settings: Settings) -> Iterator[tuple[str, Contestant, int]]:
     for experiment in settings.experiments:
-        chosen = {each.name: each for each in settings.chosen(experiment)}
-        for number in range(settings.rounds if chosen else 0):
-            for name in order(list(chosen), number):
-                yield experiment, chosen[name], number
+        chosen = {contestant.name: contestant for contestant in settings.chosen(experiment)}
+        for round_number in range(settings.rounds if chosen else 0):
+            for name in order(list(chosen), round_number):
+                yield experiment, chosen[name], round_number
 
 
-def _turn(settings: Settings, experiment: str, who: Contestant, number: int) -> Turn:
-    reason = lacking(who)
+def _take_turn(settings: Settings, experiment: str, contestant: Contestant, round_number: int) -> Turn:
+    reason = unmet_need(contestant)
     if reason:
-        return Turn(experiment, who.name, number, reason=reason)
+        return Turn(experiment, contestant.name, round_number, reason=reason)
     job = Job(
         experiment=experiment,
-        contestant=who.name,
+        contestant=contestant.name,
         size=settings.size,
         budget_s=settings.budgets_s[experiment],
         pinned=settings.pinned,
-        corrupt=who.name == settings.corrupt,
+        corrupt=contestant.name == settings.corrupt,
     )
-    return run_turn(who, job, number, settings.turn_limit_s)
+    return run_turn(contestant, job, round_number, settings.turn_limit_s)
 
 
-def missing(names: Sequence[str]) -> list[str]:
-    """Of the names, those that no contestant bears."""
-    known = {each.name for experiment in EXPERIMENTS.values() for each in experiment.contestants}
+def unknown_names(names: Sequence[str]) -> list[str]:
+    """Return the names that no contestant has."""
+    known = {contestant.name for experiment in EXPERIMENTS.values() for contestant in experiment.contestants}
     return [name for name in names if name not in known]

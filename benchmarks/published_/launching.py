@@ -1,7 +1,7 @@
-"""A turn's process: started, waited for, and ended with all that it started.
+"""The process of a turn: start it, wait for it, and end everything that it started.
 
-This process adopts whatever a turn leaves without a parent (PR_SET_CHILD_SUBREAPER, prctl(2)), so that even what a
-server has put into the background is found, and ended by its id.
+This process, which runs the benchmark, adopts the orphans of a turn (PR_SET_CHILD_SUBREAPER, prctl(2)). So it also
+finds what a server has put into the background, and ends it by its id.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 
 from published_.model import Cell, Contestant, Job, Turn
-from published_.naming import left_by
-from published_.registry import target
+from published_.naming import files_left_by
+from published_.registry import resolve
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BENCHMARKS = Path(__file__).parents[1]
@@ -32,34 +32,34 @@ _END_S = 5.0
 
 
 def adopt_orphans() -> None:
-    """From here on, what descends from this process and loses its parent becomes its child."""
+    """Make this process the parent of every descendant that loses its own."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run_turn(who: Contestant, job: Job, number: int, limit_s: float) -> Turn:
-    """Run it in a fresh process, at most `limit_s`. SystemExit where something arrived wrong."""
-    empty = Turn(job.experiment, job.contestant, number, load_average=os.getloadavg()[0])
-    with _nothing_left() as folder:
+def run_turn(contestant: Contestant, job: Job, round_number: int, limit_s: float) -> Turn:
+    """Run the turn in a new process for at most `limit_s`. Raise SystemExit if a transfer arrived wrong."""
+    turn = Turn(job.experiment, job.contestant, round_number, load_average=os.getloadavg()[0])
+    with _turn_folder() as folder:
         (job_file := folder / "job.json").write_text(json.dumps(asdict(job)))
         result, log = folder / "result.json", folder / "log.txt"
         command = [sys.executable, "-m", "published_.turn", str(job_file), str(result)]
-        if who.launch:
-            command = target(who.launch)(folder, command)
+        if contestant.launch:
+            command = resolve(contestant.launch)(folder, command)
         begin = time.monotonic()
         status = _wait(command, folder, log, limit_s)
-        empty = replace(empty, took_s=time.monotonic() - begin)
+        turn = replace(turn, took_s=time.monotonic() - begin)
         if result.exists():
-            return replace(empty, **_read(result))
+            return replace(turn, **_read(result))
         if status is None:
-            return replace(empty, reason=f"took longer than {limit_s:.0f} s")
-        return replace(empty, reason=_last_line(log.read_text(errors="replace")) or f"ended with status {status}")
+            return replace(turn, reason=f"did not finish within {limit_s:.0f} s")
+        return replace(turn, reason=_last_line(log.read_text(errors="replace")) or f"exited with status {status}")
 
 
 def _read(result: Path) -> dict[str, Any]:
-    found = json.loads(result.read_text())
-    if "wrong" in found:
-        raise SystemExit(found["wrong"])
-    return {**found, "cells": [Cell(**cell) for cell in found["cells"]]}
+    document = json.loads(result.read_text())
+    if "wrong" in document:
+        raise SystemExit(document["wrong"])
+    return {**document, "cells": [Cell(**cell) for cell in document["cells"]]}
 
 
 def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | None:
@@ -75,30 +75,33 @@ def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | 
         except subprocess.TimeoutExpired:
             return None
         finally:
-            if process.poll() is None:  # too long, or interrupted
+            if process.poll() is None:  # over its limit, or interrupted
                 process.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_END_S)
 
 
 @contextmanager
-def _nothing_left() -> Iterator[Path]:
-    """A temporary folder. Behind it what was started is ended, first asked to, then made to; and all files removed."""
+def _turn_folder() -> Iterator[Path]:
+    """Create a temporary folder. On exit, end all processes started inside and remove all files.
+
+    A process gets SIGTERM first, then SIGKILL.
+    """
     before = set(psutil.Process().children(recursive=True))
     with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
         finally:
-            _end([each for each in psutil.Process().children(recursive=True) if each not in before])
-            for path in left_by(Path(folder)):
+            _end([child for child in psutil.Process().children(recursive=True) if child not in before])
+            for path in files_left_by(Path(folder)):
                 _remove(path)
 
 
 def _end(processes: Sequence[psutil.Process]) -> None:
-    for ask in (psutil.Process.terminate, psutil.Process.kill):
-        for each in processes:
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
-                ask(each)
+                end(process)
         _, processes = psutil.wait_procs(processes, _END_S)
 
 
@@ -109,6 +112,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _last_line(words: str) -> str:
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""

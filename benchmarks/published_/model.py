@@ -1,4 +1,4 @@
-"""What a contestant, a payload and an experiment are, and what a turn tells. Values alone."""
+"""Contestants, payloads, experiments, and the results of a turn: values only, used in every process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Payload:
-    """What travels: `values` are told to both sides, `nbytes` is what it takes as plain memory."""
+    """What is sent: both sides get `values`; `nbytes` is its size as plain memory."""
 
     name: str
     nbytes: int
@@ -18,32 +18,32 @@ class Payload:
 
 @dataclass(frozen=True)
 class Received:
-    """What a transfer brought, and what the contestant's own clocks say of its parts."""
+    """The data of a transfer, and its parts as the contestant's own clocks measured them."""
 
     data: Any
     parts_ns: dict[str, int] = field(default_factory=dict)
 
 
 class Peer(Protocol):
-    """A contestant that has been set up: this process and the other side, which lives in a process of its own."""
+    """A contestant after its set-up: its side in this process, and the other side in its own process."""
 
     def prepare(self, payload: Payload) -> None:
-        """What comes before the clock: the other side learns what to send."""
+        """Tell the other side what to send. Not timed."""
 
     def transfer(self, number: int) -> Received:
-        """What is timed: ask for transfer `number`, until it is in hand."""
+        """Request transfer `number` and wait until it has arrived. Timed."""
 
     def close(self) -> None:
-        """End the other side, and every server."""
+        """End the other side and every server."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A mechanism: `target` ("module:Class", with `options`) makes its Peer, in the process of its turn.
+    """A mechanism: `target` ("module:Class", with `options`) creates its Peer in the process of its turn.
 
-    `packages` and `programs` are what it needs to be importable and in PATH. Above `max_bytes` it is not tried, for the
-    reason `limit`; nor where `memory_factor` times the payload is more than this machine has. `launch`
-    ("module:function") makes the command of a turn that does not start by itself, as under mpiexec.
+    It needs `packages` to be importable and `programs` to be in PATH. Payloads above `max_bytes` are skipped for the
+    reason `limit`, and so are payloads that need more memory than this machine has: `memory_factor` times their size.
+    `launch` ("module:function") makes the command of a turn that needs a launcher, such as mpiexec.
     """
 
     name: str
@@ -55,20 +55,20 @@ class Contestant:
     limit: str = ""
     memory_factor: float = 6.0
     launch: str = ""
-    beyond: bool = False
-    """Not of the write-up."""
+    is_addition: bool = False
+    """Added here; not part of the write-up."""
 
     @property
     def is_stagepipe(self) -> bool:
-        """One of our own rows."""
+        """Return whether this is one of stagepipe's rows."""
         return self.name.startswith("stagepipe")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A write-up's measurement. `payloads` by size (small, default, full), from the smallest up.
+    """The measurement of a write-up. `payloads` are by size (small, default, full), the smallest first.
 
-    `check(data, payload, number)` raises AssertionError unless every byte is right; `spoil(data)` makes one wrong.
+    `check(data, payload, number)` raises AssertionError unless every byte is right; `spoil(data)` corrupts one.
     """
 
     name: str
@@ -77,18 +77,18 @@ class Experiment:
     check: Callable[[Any, Payload, int], None]
     spoil: Callable[[Any], Any]
     pinned: bool = True
-    """The receiver has a processor of its own, and the other side the others."""
+    """The receiver has its own processor; the other side uses the rest."""
     repetitions: int = 30
-    """At most, in a turn, for each payload."""
-    least: int = 1
-    """At least, however long they take."""
+    """The most transfers of a payload in a turn."""
+    min_repetitions: int = 1
+    """The fewest, whatever their time."""
     source: Callable[[], str] = str
-    """Where the payload's contents come from, where that differs from machine to machine."""
+    """Describes the contents of the payload, if they depend on the machine."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a turn is told."""
+    """The settings of one turn."""
 
     experiment: str
     contestant: str
@@ -100,22 +100,22 @@ class Job:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a turn tells of a payload: a value for each repetition, or the reason why there is none."""
+    """The results of a payload in a turn: a value for each repetition, or the reason why there is none."""
 
     payload: str
     ns: list[int] = field(default_factory=list)
     parts_ns: dict[str, int] = field(default_factory=dict)
     """Medians of the parts."""
     cpu_ns: int = 0
-    """The mean, of all processes of both sides together, during the transfer."""
+    """The mean over the transfers, for all processes of both sides together."""
     peak_bytes: int = 0
-    """Resident memory of both sides, each at its peak; what they share counts in both."""
+    """The sum of the peak resident memory of both sides; shared memory counts in both."""
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A contestant's turn. `number` counts the rounds."""
+    """A turn of a contestant. `number` counts the rounds."""
 
     experiment: str
     contestant: str
@@ -125,6 +125,7 @@ class Turn:
     reason: str = ""
     """Why it could not run."""
     told: dict[str, Any] = field(default_factory=dict)
+    """Figures from stagepipe's own report."""
     load_average: float = 0.0
     took_s: float = 0.0
-    """From the start of its process to its end."""
+    """The lifetime of its process."""

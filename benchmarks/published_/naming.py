@@ -1,4 +1,4 @@
-"""What a turn calls its files in memory, by which they are found and removed behind it, and nobody else's are."""
+"""The names of a turn's files in shared memory, so that its files, and no others, are removed after it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 
-def of_this_turn() -> str:
-    """What their names begin with, in the process of a turn: as its temporary folder is called."""
+def turn_prefix() -> str:
+    """Return the prefix of the names: the name of the turn's temporary folder. Call it in the process of the turn."""
     return Path(tempfile.gettempdir()).name
 
 
-def left_by(folder: Path) -> list[Path]:
-    """What the turn that had this temporary folder has left in memory."""
-    return list(Path("/dev/shm").glob(f"{folder.name}*"))  # noqa: S108 - it is a tmpfs that is meant
+def files_left_by(folder: Path) -> list[Path]:
+    """Return the files in shared memory that the turn with this temporary folder has left."""
+    return list(Path("/dev/shm").glob(f"{folder.name}*"))  # noqa: S108 - the tmpfs is meant

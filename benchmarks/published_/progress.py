@@ -1,4 +1,4 @@
-"""How far it is: a bar on a terminal, a plain line now and then elsewhere. On standard error."""
+"""The progress on standard error: a bar on a terminal, otherwise a plain line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERY_S = 30.0
 
 
 class Progress:
-    """Enter it, and tell it."""
+    """Shows the progress inside its `with` block."""
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr)
@@ -24,10 +24,10 @@ class Progress:
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
             self._bar = Bar(*columns, console=self._console)
             self._task = self._bar.add_task("", total=None)
-        self._told_at = time.monotonic()
+        self._printed_s = time.monotonic()
 
     def __enter__(self) -> Self:
-        """Begin to show it."""
+        """Start the bar."""
         if self._bar:
             self._bar.start()
         return self
@@ -35,19 +35,19 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End."""
+        """Stop the bar."""
         if self._bar:
             self._bar.stop()
 
     def show(self, done: int, total: int, text: str) -> None:
-        """So many turns are done, and this is next."""
+        """Show how many turns are done, and the next one."""
         if self._bar:
             self._bar.update(self._task, completed=done, total=total, description=text)
-        elif time.monotonic() - self._told_at > _EVERY_S:
-            self._told_at = time.monotonic()
+        elif time.monotonic() - self._printed_s > _EVERY_S:
+            self._printed_s = time.monotonic()
             print(f"{done} of {total}: {text}", file=sys.stderr, flush=True)
 
-    def say(self, text: str) -> None:
-        """What is done besides the turns."""
+    def describe(self, text: str) -> None:
+        """Show work other than a turn."""
         if self._bar:
             self._bar.update(self._task, description=text)

@@ -1,4 +1,4 @@
-"""The experiments. E3 is a benchmark of its own: benchmarks/crossover.py."""
+"""The experiments. E3 is a separate benchmark: benchmarks/crossover.py."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from published_ import e1, e2, e4, e5
 from published_.model import Contestant, Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each for each in (e1.EXPERIMENT, e2.EXPERIMENT, e4.EXPERIMENT, e5.CALLS, e5.QUEUES)
+    experiment.name: experiment for experiment in (e1.EXPERIMENT, e2.EXPERIMENT, e4.EXPERIMENT, e5.CALLS, e5.QUEUES)
 }
 
 
 def contestant(experiment: str, name: str) -> Contestant:
-    """By its name. KeyError where there is none."""
-    return {each.name: each for each in EXPERIMENTS[experiment].contestants}[name]
+    """Return a contestant by its name. Raise KeyError if there is none."""
+    return {known.name: known for known in EXPERIMENTS[experiment].contestants}[name]
 
 
-def target(text: str) -> Any:
-    """What "module:name" stands for."""
+def resolve(text: str) -> Any:
+    """Import and return the object named by "module:name"."""
     module, _, name = text.partition(":")
     return getattr(importlib.import_module(module), name)

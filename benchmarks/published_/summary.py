@@ -1,4 +1,4 @@
-"""The turns as rows: medians with their intervals, and ratios to stagepipe with theirs. Pure."""
+"""The turns as rows: medians and ratios to stagepipe, both with their intervals. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from side_by_side.figures import Estimate, estimate, ratio
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured of a contestant with a payload, over all rounds; or the reason why nothing was."""
+    """The measurements of a contestant with a payload over all rounds, or the reason why there are none."""
 
     payload: str
     nbytes: int
@@ -30,24 +30,24 @@ class Figure:
 
 @dataclass(frozen=True)
 class Row:
-    """A contestant, and its figures by payload."""
+    """A contestant with its figures by payload, and the figures from stagepipe's own reports."""
 
     contestant: Contestant
     figures: dict[str, Figure]
-    told: list[dict[str, Any]]
+    reports: list[dict[str, Any]]
 
     def slower_than(self, other: Row, payload: str) -> Estimate | None:
-        """How many times `other`'s time this one takes, round by round. None where one of them has no figure."""
-        mine, its = self.figures[payload].rounds_ns, other.figures[payload].rounds_ns
-        both = sorted(mine.keys() & its.keys())
-        return ratio([mine[at] for at in both], [its[at] for at in both]) if both else None
+        """Return this row's time divided by `other`'s, round by round, or None if one of them has no figure."""
+        own, others = self.figures[payload].rounds_ns, other.figures[payload].rounds_ns
+        both = sorted(own.keys() & others.keys())
+        return ratio([own[number] for number in both], [others[number] for number in both]) if both else None
 
 
 Summary = dict[str, list[Row]]
 
 
 def summarise(turns: Sequence[Turn], size: str) -> Summary:
-    """The rows of each experiment that has any turn, in the order of its contestants."""
+    """Return the rows of each experiment with at least one turn, in the order of its contestants."""
     return {
         name: list(_rows(name, turns, size)) for name in EXPERIMENTS if any(turn.experiment == name for turn in turns)
     }
@@ -55,13 +55,14 @@ def summarise(turns: Sequence[Turn], size: str) -> Summary:
 
 def _rows(name: str, turns: Sequence[Turn], size: str) -> Iterator[Row]:
     experiment = EXPERIMENTS[name]
-    for who in experiment.contestants:
-        mine = [turn for turn in turns if (turn.experiment, turn.contestant) == (name, who.name)]
-        if mine:
+    for contestant in experiment.contestants:
+        contestant_turns = [turn for turn in turns if (turn.experiment, turn.contestant) == (name, contestant.name)]
+        if contestant_turns:
             figures = {
-                payload.name: _figure(payload.name, payload.nbytes, mine) for payload in experiment.payloads[size]
+                payload.name: _figure(payload.name, payload.nbytes, contestant_turns)
+                for payload in experiment.payloads[size]
             }
-            yield Row(who, figures, [turn.told for turn in mine if turn.told])
+            yield Row(contestant, figures, [turn.told for turn in contestant_turns if turn.told])
 
 
 def _figure(payload: str, nbytes: int, turns: Sequence[Turn]) -> Figure:

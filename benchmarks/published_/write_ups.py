@@ -1,4 +1,4 @@
-"""What the five write-ups published, in seconds, on machines of their own: only rankings and ratios compare."""
+"""The published figures of the five write-ups in seconds. Their machines differ: compare only rankings and ratios."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ E1_RECEIVE_AND_RESTORE_S = {
     "file on disk, base64": 2.17,
     "queue": 1.14,
 }
-"""Of the slave. It names no figure of the file on a RAM disk."""
+"""The time of the responder. The write-up has no figure for the file on a RAM disk."""
 
 E2_SEND_RECEIVE_S = {
     "Queue": (0.00, 5.33),
@@ -30,7 +30,7 @@ E2_PIPE_SEND_RECEIVE_S = {
     "10^7": (0.324, 0.643),
     "10^8": (3.22, 6.41),
 }
-"""Pipe by size."""
+"""Pipe by number of integers."""
 
 E4_S = {
     "HTTP + JSON": {"A": 0.290, "B": 1.090, "C": 9.230, "D": 259.0},
@@ -42,7 +42,7 @@ E4_S = {
     "gRPC + bytes": {"A": 0.00734, "B": 0.0286, "C": 0.291, "D": 7.92},
     "RabbitMQ + bytes": {"A": 0.00935, "B": 0.0257, "C": 0.243},
 }
-"""With the making of the random array."""
+"""Including the creation of the random array."""
 
 E5_EIGHT_WORKERS_S = {
     "plain": {"empty": 0.000003, "fibonacci": 1.59, "primes": 4.22, "file_io": 0.750},

@@ -1,4 +1,4 @@
-"""What was measured on, and with what."""
+"""The machine, its software and its load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
 
 
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
-    """What was measured on, and with what; `packages` besides the usual ones, where they are there."""
+    """Describe the machine. `packages` are listed with the usual ones; a package that is not installed is left out."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
     )
@@ -38,13 +38,13 @@ def _lines(path: str) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def machine_line(found: dict[str, Any]) -> str:
-    """The machine on a line."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    return f"{hardware_line(found)}, {versions}; load average {found['load_average']:.1f}"
+def machine_line(description: dict[str, Any]) -> str:
+    """Describe the machine and its software in one line."""
+    versions = ", ".join(f"{name} {version}" for name, version in description["versions"].items())
+    return f"{hardware_line(description)}, {versions}; load average {description['load_average']:.1f}"
 
 
-def hardware_line(found: dict[str, Any]) -> str:
-    """What it is, without what ran on it: there is room for it below a plot."""
-    gib = found["memory_bytes"] / (1 << 30)
-    return f"{found['cpu']}, {found['cpus']} CPUs, {gib:.0f} GiB, Linux {found['kernel']}"
+def hardware_line(description: dict[str, Any]) -> str:
+    """Describe the hardware alone, in a line short enough to stand below a plot."""
+    gib = description["memory_bytes"] / (1 << 30)
+    return f"{description['cpu']}, {description['cpus']} CPUs, {gib:.0f} GiB, Linux {description['kernel']}"

@@ -1,4 +1,4 @@
-"""A promise, what was measured, and the verdict. Pure."""
+"""A target, the value measured, and the verdict. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """A promise, what was measured, and the verdict. `met` is None where this run did not measure it."""
+    """A target, the value measured, and the verdict. `met` is None if this run did not measure it."""
 
     text: str
     measured: str
     met: bool | None
 
     def line(self) -> str:
-        """`PASS  text: measured`."""
+        """Format as `PASS  text: measured`."""
         verdict = {True: "PASS", False: "MISS", None: "  --"}[self.met]
         return f"{verdict}  {self.text}: {self.measured}"

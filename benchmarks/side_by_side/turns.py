@@ -1,16 +1,18 @@
-"""Who is timed when. Pure."""
+"""The order in which contestants are timed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def order(names: Sequence[str], number: int) -> list[str]:
-    """The contestants in round `number`: begun with another one each time, and every second round backwards.
+def order(names: Sequence[str], round_number: int) -> list[str]:
+    """Return the contestants in their order of round `round_number`.
+
+    Consecutive pairs of rounds start with different contestants, and every other round runs backwards.
 
     >>> [order("abcd", number) for number in (0, 1, 2)]
     [['d', 'c', 'b', 'a'], ['a', 'b', 'c', 'd'], ['c', 'b', 'a', 'd']]
     """
-    at = number // 2 * 3 % len(names)
-    turned = [*names[at:], *names[:at]]
-    return turned if number % 2 else turned[::-1]
+    start = round_number // 2 * 3 % len(names)
+    rotated = [*names[start:], *names[:start]]
+    return rotated if round_number % 2 else rotated[::-1]

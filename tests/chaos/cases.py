@@ -1,4 +1,4 @@
-"""A chaos case: a random pipeline, what is done with it, and what is done to it. Plain values, made from a seed."""
+"""A chaos case: a random pipeline, its epochs and its disturbances. Plain values, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from stagepipe.config import load
 from stagepipe.core import ConfigError
-from stagepipe.runtime.crashing import POINTS
-from tests.zoo.pipelines import pipeline, stage
+from stagepipe.testing.crash_points import CRASH_POINTS
+from tests.support.pipelines import pipeline, stage
 
 STAGES = "tests.chaos.stages"
 Case = dict[str, Any]
 
 
 @cache
-def understood(key: str, value: Any, *, of_stage: bool = True) -> bool:
-    """Whether this version takes such a key."""
+def accepts_key(key: str, value: Any, *, of_stage: bool = True) -> bool:
+    """Whether this version of stagepipe accepts the key in a stage or in the config."""
     keys = {key: value}
     config = pipeline(stage(f"{STAGES}.same", **(keys if of_stage else {})), **({} if of_stage else keys))
     try:
@@ -27,125 +27,126 @@ def understood(key: str, value: Any, *, of_stage: bool = True) -> bool:
     return True
 
 
-def make(seed: int, *, kills: bool = True) -> Case:
-    """The case of a seed. Without `kills` nobody dies, though there are stops and errors."""
+def make_case(seed: int, *, kills: bool = True) -> Case:
+    """Return the case of a seed. Without `kills` no worker dies, but workers are stopped and stages fail."""
     rnd = random.Random(seed)
     order = rnd.choices(["source", "any"], [5, 1])[0]
     batchable = order == "source" and rnd.random() < 0.5
-    stages = _stages(rnd, batchable=batchable)
+    stages = _make_stages(rnd, batchable=batchable)
     mode = rnd.choice(["auto", "auto", "pipe", "shared_memory"])
     if mode == "pipe" and not stages[0]["uses"].endswith(".number"):  # large items want one worker on each side
-        stages = [{**each, "workers": 1} if "workers" in each else each for each in stages]
+        stages = [{**entry, "workers": 1} if "workers" in entry else entry for entry in stages]
     config = {
-        **pipeline(*stages, source=_source(rnd)),
+        **pipeline(*stages, source=_make_source(rnd)),
         "seed": rnd.randrange(100),
         "order": order,
         "window": rnd.choice(["auto", "auto", 1, 2, rnd.randint(3, 30)]),
         "memory": rnd.choice(["128MiB", "256MiB", "1GiB"]),
         "transport": {"mode": mode},
     }
-    if understood("max_restarts", 1000, of_stage=False):
+    if accepts_key("max_restarts", 1000, of_stage=False):
         config["max_restarts"] = 1000
     epochs = [rnd.choice([None, None, rnd.random()]) for _ in range(rnd.randint(1, 3))]
     resume = rnd.randrange(len(epochs)) if rnd.random() < 0.4 else None
     case = {"seed": seed, "config": config, "epochs": epochs, "resume": resume}
-    return {**case, "disturbances": _disturbances(rnd, names(case), kills=kills)}
+    return {**case, "disturbances": _make_disturbances(rnd, get_process_names(case), kills=kills)}
 
 
-def names(case: Case) -> list[str]:
-    """The processes of a case, by the names that they go by."""
-    found = ["source/0"]
-    for each in case["config"]["stages"]:
-        if not each.get("fuse"):
-            found += [f"{each['name']}/{worker}" for worker in range(each.get("workers", 1))]
-    return found
+def get_process_names(case: Case) -> list[str]:
+    """Return the names of a case's worker processes."""
+    names = ["source/0"]
+    for entry in case["config"]["stages"]:
+        if not entry.get("fuse"):
+            names += [f"{entry['name']}/{worker}" for worker in range(entry.get("workers", 1))]
+    return names
 
 
-def moved(config: dict[str, Any], rnd: random.Random) -> dict[str, Any]:
-    """The same pipeline as another machine would run it: a state must mean the same there."""
-    stages = [{**each, "workers": rnd.randint(1, 4)} if "workers" in each else each for each in config["stages"]]
+def vary_resources(config: dict[str, Any], rnd: random.Random) -> dict[str, Any]:
+    """Return the same pipeline with other workers, window and transport: a saved state must mean the same there."""
+    stages = [{**entry, "workers": rnd.randint(1, 4)} if "workers" in entry else entry for entry in config["stages"]]
     return {**config, "stages": stages, "window": rnd.choice(["auto", 1, 5]), "transport": {"mode": "auto"}}
 
 
 # ---------------------------------------------------------------------------------------------- the pipeline
 
 
-def _source(rnd: random.Random) -> dict[str, Any]:
+def _make_source(rnd: random.Random) -> dict[str, Any]:
     count = rnd.choice([0, 1, rnd.randint(2, 40), rnd.randint(40, 300)])
     uses = rnd.choice(["stagepipe.sources.numbers", f"{STAGES}.Items", f"{STAGES}.stream"])
     return {"uses": uses, "with": {"count": count}}
 
 
-def _stages(rnd: random.Random, *, batchable: bool) -> list[dict[str, Any]]:
+def _make_stages(rnd: random.Random, *, batchable: bool) -> list[dict[str, Any]]:
     payload = rnd.choice(
         ["number", "image", "loaned"] if batchable else ["number", "text", "arrays", "image", "loaned"]
     )
-    found = [_placed(rnd, payload, salt=True)]
-    while len(found) < rnd.randint(1, 6):
-        found += _grouping(rnd) if batchable and rnd.random() < 0.35 else [_worker(rnd)]
-    for at, each in enumerate(found):
-        each["name"] = f"s{at}"
-    return found
+    stages = [_make_stage(rnd, payload, salt=True)]
+    while len(stages) < rnd.randint(1, 6):
+        stages += _make_order_point(rnd) if batchable and rnd.random() < 0.35 else [_make_random_stage(rnd)]
+    for index, entry in enumerate(stages):
+        entry["name"] = f"s{index}"
+    return stages
 
 
-def _grouping(rnd: random.Random) -> list[dict[str, Any]]:
+def _make_order_point(rnd: random.Random) -> list[dict[str, Any]]:
     if rnd.random() < 0.4:
         return [stage("stagepipe.stages.Shuffle", with_={"size": rnd.randint(1, 12)})]
     batch = {"size": rnd.randint(1, 9), "drop_last": rnd.random() < 0.3}
-    found = [stage("stagepipe.stages.Batch", with_=batch)]
-    # Batches of batches would differ in their length.
-    return [*found, _placed(rnd, "stagepipe.stages.Unbatch")]
+    # Without Unbatch, a later Batch would get batches of different lengths.
+    return [stage("stagepipe.stages.Batch", with_=batch), _make_stage(rnd, "stagepipe.stages.Unbatch")]
 
 
-def _worker(rnd: random.Random) -> dict[str, Any]:
+def _make_random_stage(rnd: random.Random) -> dict[str, Any]:
     plain = ["same", "slow", "nested", "drawn", "Keeping"]
     salted = ["changed", "borrowed", "dropped", "parts"]
-    if understood("retries", 2):
+    if accepts_key("retries", 2):
         salted.append("flaky")
-    if understood("on_error", "skip"):
+    if accepts_key("on_error", "skip"):
         salted.append("failing")
     draw = rnd.random()
     if draw < 0.1:
         return {
-            **_placed(rnd, "listed", salt=True, fuse=False),
+            **_make_stage(rnd, "listed", salt=True, fuse=False),
             "batch": {"size": rnd.randint(1, 8), "max_wait": "5ms"},
         }
     if draw < 0.2:
-        return {**_placed(rnd, "in_place", fuse=False), "mutable": True}
+        return {**_make_stage(rnd, "in_place", fuse=False), "mutable": True}
     uses = rnd.choice(plain + salted)
-    made = _placed(rnd, uses, salt=uses in salted)
+    entry = _make_stage(rnd, uses, salt=uses in salted)
     if uses == "Keeping":
-        made["with"] = {"count": rnd.randint(1, 5)}
+        entry["with"] = {"count": rnd.randint(1, 5)}
     elif uses == "flaky":
-        made["retries"] = 2
+        entry["retries"] = 2
     elif uses == "failing":
-        made["on_error"] = "skip"
-    return made
+        entry["on_error"] = "skip"
+    return entry
 
 
-def _placed(rnd: random.Random, uses: str, *, salt: bool = False, fuse: bool = True) -> dict[str, Any]:
-    """A stage with a number of workers, or in the process before it."""
-    where = {"fuse": True} if fuse and rnd.random() < 0.2 else {"workers": rnd.choice([1, 1, 1, 1, 2, 2, 3, 4])}
-    if understood("retries", 1000) and uses not in {"failing", "flaky"}:
-        where["retries"] = 1000  # a kill from outside is nobody's fault, and no item is poison for it
+def _make_stage(rnd: random.Random, uses: str, *, salt: bool = False, fuse: bool = True) -> dict[str, Any]:
+    """Return a stage with a random number of workers, or fused to the stage before it."""
+    keys: dict[str, Any] = (
+        {"fuse": True} if fuse and rnd.random() < 0.2 else {"workers": rnd.choice([1, 1, 1, 1, 2, 2, 3, 4])}
+    )
+    if accepts_key("retries", 1000) and uses not in {"failing", "flaky"}:
+        keys["retries"] = 1000  # no item must be skipped because its worker was killed from outside too often
     path = uses if "." in uses else f"{STAGES}.{uses}"
-    return stage(path, **({"with_": {"salt": rnd.randrange(100)}} if salt else {}), **where)
+    return stage(path, **({"with_": {"salt": rnd.randrange(100)}} if salt else {}), **keys)
 
 
 # ---------------------------------------------------------------------------------------------- the disturbances
 
 
-def _disturbances(rnd: random.Random, processes: list[str], *, kills: bool) -> list[dict[str, Any]]:
-    """Each has its moment: so many seconds behind the start, or behind the first item."""
-    found = []
+def _make_disturbances(rnd: random.Random, processes: list[str], *, kills: bool) -> list[dict[str, Any]]:
+    """Return kills, stops and crashes. Kills and stops happen some seconds after the start or the first item."""
+    disturbances = []
     for _ in range(rnd.choice([0, 1, 2, 4])):
         kind = rnd.choice(["kill", "kill", "stop", "crash"] if kills else ["stop"])
         process = rnd.choice(processes)
         if kind == "crash":
-            at = f"{rnd.choice(sorted(POINTS))}:{rnd.choice([1, 1, 2, 3, rnd.randint(4, 60)])}:{process}"
-            found.append({"kind": kind, "at": at})
+            rule = f"{rnd.choice(sorted(CRASH_POINTS))}:{rnd.choice([1, 1, 2, 3, rnd.randint(4, 60)])}:{process}"
+            disturbances.append({"kind": kind, "at": rule})
             continue
-        moment = {"behind": rnd.choice(["start", "first", "first"]), "after_s": round(10 ** rnd.uniform(-3, 0), 4)}
-        stopped = {"for_s": round(rnd.uniform(0.01, 0.5), 3)} if kind == "stop" else {}
-        found.append({"kind": kind, "process": process, **moment, **stopped})
-    return found
+        moment = {"after": rnd.choice(["start", "first", "first"]), "delay_s": round(10 ** rnd.uniform(-3, 0), 4)}
+        duration = {"for_s": round(rnd.uniform(0.01, 0.5), 3)} if kind == "stop" else {}
+        disturbances.append({"kind": kind, "process": process, **moment, **duration})
+    return disturbances

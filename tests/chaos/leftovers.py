@@ -1,4 +1,4 @@
-"""What a run may leave behind: processes, descriptors, threads, files."""
+"""Finds what a run has left behind: processes, descriptors, threads, files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 
 MARK = "STAGEPIPE_CHAOS_RUN"
 """An environment variable that all processes of a run inherit."""
-_GONE_S = 3.0
+_GRACE_S = 3.0
 
 
-def marked(value: str) -> list[int]:
-    """The live processes of the run `value`, whoever their parent is now."""
-    found, wanted = [], f"{MARK}={value}".encode()
+def find_marked_pids(value: str) -> list[int]:
+    """Return the live processes with `MARK=value` in their environment, except this one."""
+    pids, entry = [], f"{MARK}={value}".encode()
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and wanted in (folder / "environ").read_bytes() and not _is_zombie(folder):
-                found.append(int(folder.name))
+            if folder.name.isdigit() and entry in (folder / "environ").read_bytes() and not _is_zombie(folder):
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return [pid for pid in found if pid != os.getpid()]
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def _is_zombie(folder: Path) -> bool:
@@ -31,42 +31,44 @@ def _is_zombie(folder: Path) -> bool:
 
 
 class Leftovers:
-    """What there was before a run; `found` says what more there is after it."""
+    """A record of the state before a run; `found` describes what the run has added to it."""
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
-        self._descriptors, self._threads, self._files = _descriptors(), set(threading.enumerate()), _files()
+        self._descriptors = _list_descriptors()
+        self._threads = set(threading.enumerate())
+        self._files = _list_files()
 
     def found(self) -> str:
-        """What was left, in words; empty if nothing was. Gives it some seconds to go."""
-        deadline = time.monotonic() + _GONE_S
-        while (said := self._look()) and time.monotonic() < deadline:
+        """Return a description of the leftovers, empty if there are none. Waits up to 3 s for them to go."""
+        deadline = time.monotonic() + _GRACE_S
+        while (leftovers := self._describe()) and time.monotonic() < deadline:
             gc.collect()
             time.sleep(0.05)
-        return said
+        return leftovers
 
-    def _look(self) -> str:
-        more = {fd: target for fd, target in _descriptors().items() if self._descriptors.get(fd) != target}
-        found = {
-            "processes": marked(self._mark),
-            "descriptors": more if len(_descriptors()) > len(self._descriptors) else {},
+    def _describe(self) -> str:
+        new_fds = {fd: target for fd, target in _list_descriptors().items() if self._descriptors.get(fd) != target}
+        leftovers = {
+            "processes": find_marked_pids(self._mark),
+            "descriptors": new_fds if len(_list_descriptors()) > len(self._descriptors) else {},
             "threads": [thread.name for thread in set(threading.enumerate()) - self._threads],
-            "files": sorted(_files() - self._files),
+            "files": sorted(_list_files() - self._files),
         }
-        return ", ".join(f"{kind} {what}" for kind, what in found.items() if what)
+        return ", ".join(f"{kind} {entries}" for kind, entries in leftovers.items() if entries)
 
 
-def _descriptors() -> dict[str, str]:
-    found = {}
+def _list_descriptors() -> dict[str, str]:
+    targets = {}
     for path in Path("/proc/self/fd").iterdir():
         try:
-            found[path.name] = str(path.readlink())
+            targets[path.name] = str(path.readlink())
         except OSError:
             continue
-    return found
+    return targets
 
 
-def _files() -> set[str]:
-    shared = Path("/dev/shm")
-    found = {str(path) for path in Path(tempfile.gettempdir()).glob("stagepipe-*")}
-    return found | {str(path) for path in (shared.glob("stagepipe-????????") if shared.is_dir() else ())}
+def _list_files() -> set[str]:
+    shared_memory = Path("/dev/shm")
+    files = {str(path) for path in Path(tempfile.gettempdir()).glob("stagepipe-*")}
+    return files | {str(path) for path in (shared_memory.glob("stagepipe-????????") if shared_memory.is_dir() else ())}

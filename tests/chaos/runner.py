@@ -1,6 +1,6 @@
-"""A process that runs cases, one a line, and says what came of each; one that hangs says where, and ends.
+"""A process that runs cases and reports their outcomes. If a case hangs, it reports all stacks and exits.
 
-`python -m tests.chaos.runner` reads JSON lines `{"case": ..., "within_s": ...}` and writes an outcome a line.
+`python -m tests.chaos.runner` reads JSON lines `{"case": ..., "timeout_s": ...}` and writes an outcome per line.
 """
 
 from __future__ import annotations
@@ -16,120 +16,124 @@ import tempfile
 import threading
 import time
 import traceback
-from pathlib import Path
 from typing import Any, Self
 
 from stagepipe import Pipeline
-from stagepipe.timing import State, Word
+from stagepipe.timing import ProcessCounter, ProcessState
 from tests.chaos.cases import Case
-from tests.chaos.leftovers import MARK, marked
-from tests.chaos.running import Outcome, run
+from tests.chaos.leftovers import MARK, find_marked_pids
+from tests.chaos.running import Outcome, run_case
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
-WITHIN_S = 60.0
-_MORE_S = 20.0
-"""How much later than the watch in it a runner is given up from outside."""
+CASE_TIMEOUT_S = 60.0
+_EXTRA_TIMEOUT_S = 20.0
+"""How much longer than the case's timeout the caller waits for the runner's answer."""
 
 
-class Watch:
-    """Where a case that does not end hangs: the stacks of this process and of its workers."""
+class HangReporter:
+    """Describes where a case hangs: the stacks of this process and of its workers."""
 
     def __init__(self) -> None:
         self.running: Pipeline | None = None
 
-    def see(self, running: Pipeline | None) -> None:
-        """This one is under way."""
+    def watch(self, running: Pipeline | None) -> None:
+        """Describe this pipeline, which is running now."""
         self.running = running
 
-    def told(self) -> str:
-        """All that can be said. The workers do not survive it."""
+    def describe(self) -> str:
+        """Return the stacks and the state of the run. It kills the workers."""
         threads = {thread.ident: thread.name for thread in threading.enumerate()}
-        said = [
+        lines = [
             f"--- thread {threads.get(ident)}\n" + "".join(traceback.format_stack(frame)[-6:])
             for ident, frame in sys._current_frames().items()
         ]
         run = None if self.running is None else self.running._run
         supervisor = getattr(run, "_supervisor", None)
         if supervisor is None:
-            return "\n".join(said)
-        said.append(f"--- generation {supervisor.generation}, failure {supervisor.failure}, full {supervisor.full}")
+            return "\n".join(lines)
+        lines.append(
+            f"--- generation {supervisor.generation}, failure {supervisor.failure}, "
+            f"arena full {supervisor.arena_full_event}"
+        )
         for worker in list(supervisor.workers.values()):
-            region = supervisor.board.region(worker.place.number)
+            region = supervisor.board.region(worker.slot.process_index)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGABRT)
             worker.wait(2.0)
-            said.append(
-                f"--- {worker.name} (pid {worker.pid}, ready {worker.ready}, {State(region[Word.STATE]).name}, at "
-                f"{region[Word.AT_ITEM] - 1}, sent {region[Word.SENT]}) {worker.cause()}\n{worker.last_words()}"
+            lines.append(
+                f"--- {worker.name} (pid {worker.pid}, ready {worker.is_ready}, "
+                f"{ProcessState(region[ProcessCounter.PROCESS_STATE]).name}, "
+                f"item {region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] - 1}, sent {region[ProcessCounter.ITEMS_SENT]}) "
+                f"{worker.describe_exit()}\n{worker.read_crash_log()}"
             )
-        return "\n".join(said)
+        return "\n".join(lines)
 
 
-def _deadline(watch: Watch, over: threading.Event, within_s: float) -> None:
-    if over.wait(within_s):
+def _enforce_timeout(reporter: HangReporter, end_event: threading.Event, timeout_s: float) -> None:
+    if end_event.wait(timeout_s):
         return
-    _say({"verdict": "hang", "said": watch.told()})
-    for pid in marked(os.environ.get(MARK, "")):
+    _write_outcome({"verdict": "hang", "details": reporter.describe()})
+    for pid in find_marked_pids(os.environ.get(MARK, "")):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     os._exit(1)
 
 
-def _say(outcome: Outcome) -> None:
-    os.write(_OUT, json.dumps(outcome).encode() + b"\n")
+def _write_outcome(outcome: Outcome) -> None:
+    os.write(_OUTCOME_FD, json.dumps(outcome).encode() + b"\n")
 
 
-_OUT = 1
+_OUTCOME_FD = 1
 
 
 def main() -> None:
-    """Until there are no more lines. Nothing but outcomes goes to stdout."""
-    global _OUT  # noqa: PLW0603 - stages of workers may print
-    _OUT = os.dup(1)
-    os.set_inheritable(_OUT, False)
+    """Run the cases of stdin until its end. Only outcomes go to stdout."""
+    global _OUTCOME_FD  # noqa: PLW0603 - stages of workers may print
+    _OUTCOME_FD = os.dup(1)
+    os.set_inheritable(_OUTCOME_FD, False)
     os.dup2(2, 1)
     for line in sys.stdin:
-        asked = json.loads(line)
-        watch, over = Watch(), threading.Event()
-        args = (watch, over, asked["within_s"])
-        threading.Thread(target=_deadline, args=args, name="deadline", daemon=True).start()
-        outcome = run(asked["case"], watch.see)
-        over.set()
-        _say(outcome)
+        request = json.loads(line)
+        reporter, end_event = HangReporter(), threading.Event()
+        args = (reporter, end_event, request["timeout_s"])
+        threading.Thread(target=_enforce_timeout, args=args, name="case-timeout", daemon=True).start()
+        outcome = run_case(request["case"], reporter.watch)
+        end_event.set()
+        _write_outcome(outcome)
 
 
-# ---------------------------------------------------------------------------------------------- from outside
+# ---------------------------------------------------------------------------------------------- the caller's side
 
 
 class Runner:
-    """The process, as whoever tries cases holds it: it is started anew when it has ended. A context manager."""
+    """The caller's handle of a runner process, which is restarted when it has ended. A context manager."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="chaos-")  # other runs on this machine have files too
+        self._folder = tempfile.TemporaryDirectory(prefix="chaos-")  # apart from the files of other runs
 
-    def run(self, case: Case, within_s: float = WITHIN_S) -> Outcome:
-        """What comes of a case."""
-        process = self._started()
+    def run(self, case: Case, timeout_s: float = CASE_TIMEOUT_S) -> Outcome:
+        """Run a case and return its outcome."""
+        process = self._ensure_started()
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"case": case, "within_s": within_s}).encode() + b"\n")
+        process.stdin.write(json.dumps({"case": case, "timeout_s": timeout_s}).encode() + b"\n")
         process.stdin.flush()
-        deadline, line = time.monotonic() + within_s + _MORE_S, b""
+        deadline, line = time.monotonic() + timeout_s + _EXTRA_TIMEOUT_S, b""
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], max(deadline - time.monotonic(), 0))
-            more = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
-            if not more:
-                said = f"ended with {process.poll()}" if ready else "did not answer"
+            data = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
+            if not data:
+                reason = f"ended with {process.poll()}" if ready else "did not answer"
                 self.close()
-                return {"verdict": "hang" if not ready else "died", "said": f"the main process {said}: {line!r}"}
-            line += more
+                return {"verdict": "died" if ready else "hang", "details": f"the main process {reason}: {line!r}"}
+            line += data
         outcome: dict[str, Any] = json.loads(line)
         if outcome["verdict"] not in {"equal", "no case"}:
             self.close()
         return outcome
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _ensure_started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
             path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -143,8 +147,9 @@ class Runner:
         return self._process
 
     def close(self) -> None:
-        """End it."""
-        process, self._process = self._process, None
+        """Kill the process."""
+        process = self._process
+        self._process = None
         if process is not None:
             process.kill()
             process.communicate()

@@ -1,7 +1,8 @@
-"""One case, run and compared with the plain run. In a runner's process."""
+"""Runs one case and compares it with an inline run. In a runner's process."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -15,135 +16,144 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stagepipe import Pipeline, RunError
-from stagepipe.runtime.crashing import VARIABLE
-from tests.chaos.cases import Case, moved
-from tests.chaos.disturbing import Disturber
+from stagepipe.testing.crash_points import crash_workers_at
+from tests.chaos.cases import Case, vary_resources
+from tests.chaos.disturbances import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
-from tests.chaos.stages import FOLDER, word
+from tests.chaos.stages import FOLDER, digest
 
-_LATE_S = 4.5
-"""Workers are asked to end, and after 5 s they are made to."""
+_MAX_CLOSE_S = 4.5
+"""A stop that takes longer is close to the 5 s after which workers are terminated."""
 
 Outcome = dict[str, Any]
-"""`verdict`: equal, different, failed, late, left, or no case (the plain run fails too); `said`: what of it; counts."""
+"""`verdict`: equal, different, failed, late, left, or no case (the inline run fails too); `details`; and counts."""
 
 
-def run(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
-    """Run it, disturbed, and say what came of it. `watch` is told of each pipeline that is under way."""
+def run_case(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
+    """Run a case with its disturbances and return its outcome. `watch` is called with each pipeline that runs."""
     epochs = len(case["epochs"]) + 1
     try:
         with Pipeline(case["config"], inline=True) as oracle:
-            want = [[word(item) for item in oracle] for _ in range(epochs)]
+            expected = [[digest(item) for item in oracle] for _ in range(epochs)]
     except Exception as error:  # noqa: BLE001 - then there is nothing to compare with
-        return {"verdict": "no case", "said": str(error)}
+        return {"verdict": "no case", "details": str(error)}
     mark, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix="chaos-")
-    crashes = " ".join(each["at"] for each in case["disturbances"] if each["kind"] == "crash")
-    os.environ.update({MARK: mark, FOLDER: folder, VARIABLE: crashes} if crashes else {MARK: mark, FOLDER: folder})
-    before = Leftovers(mark)
-    tried = Trial(case, want, watch)
+    crashes = " ".join(entry["at"] for entry in case["disturbances"] if entry["kind"] == "crash")
+    os.environ.update({MARK: mark, FOLDER: folder})
+    state_before = Leftovers(mark)
+    trial = Trial(case, expected, watch)
     try:
-        said = tried.run()
-        verdict = "different" if said else "equal"
+        with crash_workers_at(crashes) if crashes else contextlib.nullcontext():
+            details = trial.run()
+        verdict = "different" if details else "equal"
     except RunError as error:
-        verdict, said = "failed", f"{error}\n{error.trace}"
-    except Exception:  # noqa: BLE001 - whatever it is, it is not what was promised
-        verdict, said = "failed", traceback.format_exc()
+        verdict, details = "failed", f"{error}\n{error.trace}"
+    except Exception:  # noqa: BLE001 - any error breaks the promise
+        verdict, details = "failed", traceback.format_exc()
     finally:
-        tried.forget()
-        for name in (MARK, FOLDER, VARIABLE):
+        trial.release_pipeline()
+        for name in (MARK, FOLDER):
             os.environ.pop(name, None)
         shutil.rmtree(folder, ignore_errors=True)
-    if verdict == "equal" and tried.longest_end_s > _LATE_S:
-        verdict, said = "late", f"it took {tried.longest_end_s:.1f} s to end"
-    left = before.found()
-    if left and verdict == "equal":
-        verdict, said = "left", left
-    return {"verdict": verdict, "said": said, **tried.counts, "items": sum(map(len, want))}
+    if verdict == "equal" and trial.longest_close_s > _MAX_CLOSE_S:
+        verdict, details = "late", f"it took {trial.longest_close_s:.1f} s to end"
+    leftovers = state_before.found()
+    if leftovers and verdict == "equal":
+        verdict, details = "left", leftovers
+    return {"verdict": verdict, "details": details, **trial.counts, "items": sum(map(len, expected))}
 
 
 class Trial:
-    """The epochs of a case, one after the other, each compared as far as it went."""
+    """Runs the epochs of a case one after the other, and compares each as far as it went."""
 
-    def __init__(self, case: Case, want: list[list[str]], watch: Callable[[Pipeline | None], None]) -> None:
-        self._case, self._want, self._watch = case, want, watch
-        self._kept: list[str] = []
-        self.longest_end_s = 0.0
-        self._any = case["config"]["order"] == "any"
+    def __init__(self, case: Case, expected: list[list[str]], watch: Callable[[Pipeline | None], None]) -> None:
+        self._case = case
+        self._expected = expected
+        self._watch = watch
+        self._items_before_resume: list[str] = []
+        self.longest_close_s = 0.0
+        self._any_order = case["config"]["order"] == "any"
         self._disturber = Disturber(case["disturbances"])
         self.counts: Counter[str] = Counter()
 
     def run(self) -> str:
-        """The first difference, or nothing."""
+        """Return a description of the first difference, or an empty text."""
         case, state = self._case, None
         try:
             with self._disturber:
-                said, state = self._iterate(case["config"], None)
-                if not said and state is not None:
-                    said, _ = self._iterate(moved(case["config"], random.Random(case["seed"])), state)
-                return said
+                difference, state = self._run_pipeline(case["config"], None)
+                if not difference and state is not None:
+                    other_config = vary_resources(case["config"], random.Random(case["seed"]))
+                    difference, _ = self._run_pipeline(other_config, state)
+                return difference
         finally:
-            self.counts.update(self._disturber.done)
+            self.counts.update(self._disturber.counts)
 
-    def forget(self) -> None:
-        """Hold no pipeline any more: its mappings, and their descriptors, end with the last who does."""
+    def release_pipeline(self) -> None:
+        """Drop all references to the pipeline: its mappings and descriptors are freed with the last one."""
         self._disturber.running = None
         self._watch(None)
 
-    def _iterate(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
+    def _run_pipeline(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
         running = Pipeline(config)
         try:
-            return self._epochs(running, state)
+            return self._run_epochs(running, state)
         finally:
-            began = time.monotonic()
+            started_s = time.monotonic()
             running.close()
-            self.longest_end_s = max(self.longest_end_s, time.monotonic() - began)
+            self.longest_close_s = max(self.longest_close_s, time.monotonic() - started_s)
             if running.started:
                 report = running.report()
                 self.counts["crashes"] += len(report.restarts)
-                self.counts["errors"] += sum(each.errors for each in report.stages)
+                self.counts["errors"] += sum(stage.errors for stage in report.stages)
 
-    def _epochs(self, running: Pipeline, state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
+    def _run_epochs(self, running: Pipeline, state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
         case = self._case
-        first = 0 if state is None else case["resume"]
+        first_epoch = 0 if state is None else case["resume"]
         self._disturber.running = running.start()
         if state is not None:
             running.load_state_dict(state)
         self._watch(running)
-        for epoch in range(first, len(self._want)):
-            resumed = state is not None and epoch == first
-            want = self._want[epoch]
-            stop = None if resumed else self._stop(epoch)
-            found = self._kept * resumed + list(self._epoch(running, stop))
-            if not self._agrees(found, want, stop):
-                return self._told(epoch, found, want, stop), None
+        for epoch in range(first_epoch, len(self._expected)):
+            is_resumed = state is not None and epoch == first_epoch
+            expected = self._expected[epoch]
+            stop = None if is_resumed else self._get_item_limit(epoch)
+            received = self._items_before_resume * is_resumed + list(self._iter_epoch(running, stop))
+            if not self._is_equal(received, expected, stop):
+                return self._describe_difference(epoch, received, expected, stop), None
             if state is None and epoch == case["resume"] and stop is not None:
-                self._kept = found
+                self._items_before_resume = received
                 return "", running.state_dict()
         return "", None
 
-    def _stop(self, epoch: int) -> int | None:
-        """Behind how many items an epoch is broken off, if it is."""
-        shares, count = self._case["epochs"], len(self._want[epoch])
+    def _get_item_limit(self, epoch: int) -> int | None:
+        """Return after how many items the epoch is stopped early, or None."""
+        shares, count = self._case["epochs"], len(self._expected[epoch])
         share = shares[epoch] if epoch < len(shares) else None
         return None if share is None or count < 2 else min(max(1, round(share * count)), count - 1)
 
-    def _epoch(self, running: Pipeline, stop: int | None) -> Iterator[str]:
+    def _iter_epoch(self, running: Pipeline, stop: int | None) -> Iterator[str]:
         for item in itertools.islice(running, stop):
-            self._disturber.first.set()
-            yield word(item)
+            self._disturber.first_item_event.set()
+            yield digest(item)
 
-    def _agrees(self, found: list[str], want: list[str], stop: int | None) -> bool:
-        if not self._any:
-            return found == want[: len(want) if stop is None else stop]
-        more = Counter(found) - Counter(want)
-        return not more and len(found) == (len(want) if stop is None else stop)
+    def _is_equal(self, received: list[str], expected: list[str], stop: int | None) -> bool:
+        if not self._any_order:
+            return received == expected[: len(expected) if stop is None else stop]
+        unexpected = Counter(received) - Counter(expected)
+        return not unexpected and len(received) == (len(expected) if stop is None else stop)
 
-    def _told(self, epoch: int, found: list[str], want: list[str], stop: int | None) -> str:
-        want = want[:stop]
-        at = next((n for n, pair in enumerate(zip(found, want, strict=False)) if pair[0] != pair[1]), None)
-        missing, more = Counter(want) - Counter(found), Counter(found) - Counter(want)
-        where = "in their number" if at is None else f"first at {at}: {found[at]} for {want[at]}"
+    def _describe_difference(self, epoch: int, received: list[str], expected: list[str], stop: int | None) -> str:
+        expected = expected[:stop]
+        pairs = enumerate(zip(received, expected, strict=False))
+        index = next((index for index, pair in pairs if pair[0] != pair[1]), None)
+        missing, unexpected = Counter(expected) - Counter(received), Counter(received) - Counter(expected)
+        location = (
+            "they differ in number only"
+            if index is None
+            else f"the first difference is at {index}: {received[index]} instead of {expected[index]}"
+        )
         return (
-            f"epoch {epoch}: {len(found)} items for {len(want)}, {sum(missing.values())} missing, "
-            f"{sum(more.values())} that should not be there (twice or other); {where}"
+            f"epoch {epoch}: {len(received)} items instead of {len(expected)}, {sum(missing.values())} missing, "
+            f"{sum(unexpected.values())} unexpected (duplicates or others); {location}"
         )

@@ -1,4 +1,4 @@
-"""A failing case made smaller, as long as it fails: fewer stages, items, workers, epochs, disturbances."""
+"""Shrinks a case as long as it fails: fewer stages, items, workers, epochs, disturbances."""
 
 from __future__ import annotations
 
@@ -8,61 +8,63 @@ from collections.abc import Callable, Iterator
 
 from tests.chaos.cases import Case
 
-_AGAIN = 3
-"""A race does not show each time: so often a smaller case is tried before it counts as one that does not fail."""
+_ATTEMPTS = 3
+"""A race does not fail each time: a smaller case counts as passing after this many runs."""
 
 
-def smaller(case: Case) -> Iterator[Case]:
-    """What is one step simpler, the greatest steps first."""
+def iter_smaller_cases(case: Case) -> Iterator[Case]:
+    """Yield the cases that are one step simpler, the largest steps first."""
     stages = case["config"]["stages"]
-    for at in range(len(case["disturbances"])):
-        yield _with(case, disturbances=[each for n, each in enumerate(case["disturbances"]) if n != at])
-    for at in range(len(case["epochs"])):
-        yield _with(case, epochs=case["epochs"][:at] + case["epochs"][at + 1 :])
+    disturbances, epochs = case["disturbances"], case["epochs"]
+    for index in range(len(disturbances)):
+        yield _with(case, disturbances=disturbances[:index] + disturbances[index + 1 :])
+    for index in range(len(epochs)):
+        yield _with(case, epochs=epochs[:index] + epochs[index + 1 :])
     if case["resume"] is not None:
         yield _with(case, resume=None)
-    for at in range(len(stages)):
-        yield _config(case, stages=[each for n, each in enumerate(stages) if n != at])
+    for index in range(len(stages)):
+        yield _with_config(case, stages=stages[:index] + stages[index + 1 :])
     count = case["config"]["source"]["with"]["count"]
     for fewer in {count // 2, count - 1} - {-1, count}:
-        yield _config(case, source={**case["config"]["source"], "with": {"count": fewer}})
-    for at, each in enumerate(stages):
-        for simpler in _simpler(each):
-            yield _config(case, stages=[*stages[:at], simpler, *stages[at + 1 :]])
+        yield _with_config(case, source={**case["config"]["source"], "with": {"count": fewer}})
+    for index, stage in enumerate(stages):
+        for simpler in _iter_simpler_stages(stage):
+            yield _with_config(case, stages=[*stages[:index], simpler, *stages[index + 1 :]])
     for key, value in (("window", "auto"), ("transport", {"mode": "auto"}), ("memory", "1GiB"), ("order", "source")):
         if case["config"][key] != value:
-            yield _config(case, **{key: value})
+            yield _with_config(case, **{key: value})
 
 
-def _simpler(stage: Case) -> Iterator[Case]:
+def _iter_simpler_stages(stage: Case) -> Iterator[Case]:
     if stage.get("workers", 1) > 1:
         yield {**stage, "workers": 1}
         yield {**stage, "workers": stage["workers"] - 1}
     if stage["uses"].startswith("tests.chaos.stages.") and not stage["uses"].endswith((".same", ".slow", ".number")):
         uses = "number" if stage["uses"].endswith(("text", "arrays", "image", "loaned")) else "same"
-        given = {"with": stage["with"]} if uses == "number" else {}
-        kept = {key: stage[key] for key in ("name", "workers", "fuse", "retries") if key in stage}
-        yield {**kept, "uses": f"tests.chaos.stages.{uses}", **given}
+        arguments = {"with": stage["with"]} if uses == "number" else {}
+        kept_keys = {key: stage[key] for key in ("name", "workers", "fuse", "retries") if key in stage}
+        yield {**kept_keys, "uses": f"tests.chaos.stages.{uses}", **arguments}
 
 
 def _with(case: Case, **keys: object) -> Case:
     return {**copy.deepcopy(case), **keys}
 
 
-def _config(case: Case, **keys: object) -> Case:
+def _with_config(case: Case, **keys: object) -> Case:
     return _with(case, config={**case["config"], **keys})
 
 
-def shrink(case: Case, fails: Callable[[Case], bool], within_s: float) -> Case:
-    """The smallest that was found in the time."""
-    deadline = time.monotonic() + within_s
-    found = True
-    while found:
-        found = False
-        for candidate in smaller(case):
+def shrink(case: Case, fails: Callable[[Case], bool], timeout_s: float) -> Case:
+    """Return the smallest failing case that was found within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for candidate in iter_smaller_cases(case):
             if time.monotonic() > deadline:
                 return case
-            if any(fails(candidate) for _ in range(_AGAIN) if time.monotonic() < deadline):
-                case, found = candidate, True
+            if any(fails(candidate) for _ in range(_ATTEMPTS) if time.monotonic() < deadline):
+                case = candidate
+                is_smaller = True
                 break
     return case

@@ -1,6 +1,6 @@
-"""One long pipeline whose workers are killed now and then: memory and descriptors stay flat. `make soak MINUTES=20`."""
+"""Soak test: one long pipeline with occasional kills; memory and descriptors must not grow. `make soak MINUTES=20`."""
 
-# ruff: noqa: T201 - what it prints is what it is for
+# ruff: noqa: T201 - a command-line tool
 from __future__ import annotations
 
 import argparse
@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stagepipe import Pipeline
-from tests.chaos.cases import STAGES, understood
-from tests.chaos.disturbing import pids_of
-from tests.zoo.pipelines import pipeline, stage
+from tests.chaos.cases import STAGES, accepts_key
+from tests.chaos.disturbances import get_worker_pids
+from tests.support.pipelines import pipeline, stage
 
-_LINES = 20
-_WARM = 0.25
-"""The first share of the time is not judged: pages are touched for the first time, pools fill."""
-_GROWTH_BYTES = 48 << 20
+_READING_COUNT = 20
+_WARM_UP_SHARE = 0.25
+"""The first share of the readings is not judged: pages are touched for the first time, pools fill."""
+_MAX_GROWTH_BYTES = 48 << 20
+_MAX_GROWTH_DESCRIPTORS = 8
 
 
 class Reading(NamedTuple):
-    """What a run takes at a moment. Bytes; descriptors of all its processes."""
+    """What all processes of a run use at a moment. `pss`, `shmem` and `live` are bytes."""
 
     at_s: float
     items: int
@@ -37,7 +38,7 @@ class Reading(NamedTuple):
 
 def _config() -> dict[str, object]:
     config = pipeline(
-        stage(f"{STAGES}.arrays", name="make", with_={"salt": 1, "most": 600_000}, workers=2),
+        stage(f"{STAGES}.arrays", name="make", with_={"salt": 1, "max_size": 600_000}, workers=2),
         stage(f"{STAGES}.changed", name="change", with_={"salt": 3}, workers=2),
         stage(f"{STAGES}.parts", name="cut", with_={"salt": 4}),
         stage(f"{STAGES}.Keeping", name="keep", with_={"count": 3}),
@@ -46,85 +47,92 @@ def _config() -> dict[str, object]:
         source=20_000,
     )
     config["memory"] = "1GiB"
-    if understood("max_restarts", 1_000_000, of_stage=False):
+    if accepts_key("max_restarts", 1_000_000, of_stage=False):
         config["max_restarts"] = 1_000_000
-    if understood("retries", 1000):
-        for each in config["stages"]:
-            if each["uses"].startswith(STAGES):
-                each["retries"] = 1000
+    if accepts_key("retries", 1000):
+        for entry in config["stages"]:
+            if entry["uses"].startswith(STAGES):
+                entry["retries"] = 1000
     return config
 
 
-def _rollup(pid: int) -> dict[str, int]:
+def _read_memory_rollup(pid: int) -> dict[str, int]:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines}
 
 
-def _read(running: Pipeline, begun: float, items: int, kills: int) -> Reading:
+def _take_reading(running: Pipeline, started_s: float, items: int, kills: int) -> Reading:
     pss = shmem = descriptors = 0
-    for pid in [os.getpid(), *pids_of(running).values()]:
+    for pid in [os.getpid(), *get_worker_pids(running).values()]:
         try:
-            rollup = _rollup(pid)
+            rollup = _read_memory_rollup(pid)
             descriptors += len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        except OSError:  # it has just been killed
+        except OSError:  # the worker has just been killed
             continue
-        pss, shmem = pss + rollup["Pss"], shmem + rollup.get("Pss_Shmem", 0)
+        pss += rollup["Pss"]
+        shmem += rollup.get("Pss_Shmem", 0)
     live = running._run._supervisor.board.live_bytes()
-    return Reading(time.monotonic() - begun, items, kills, pss, shmem, live, descriptors)
+    return Reading(time.monotonic() - started_s, items, kills, pss, shmem, live, descriptors)
 
 
-def _shown(reading: Reading) -> str:
+def _format_reading(reading: Reading) -> str:
     megabytes = "".join(f"{nbytes / (1 << 20):10.1f}" for nbytes in reading[3:6])
     return f"{reading.at_s:8.0f}{reading.items:10d}{reading.kills:8d}{megabytes}{reading.descriptors:12d}"
 
 
 def soak(minutes: float, kill_every_s: float) -> list[Reading]:
-    """Run for so long; the readings, each printed."""
-    rnd, kills, items, found = random.Random(1), 0, 0, []
+    """Run for `minutes`; print and return the readings."""
+    rnd, kills, items = random.Random(1), 0, 0
+    readings: list[Reading] = []
     print(f"{'s':>8}{'items':>10}{'kills':>8}{'PSS MiB':>10}{'shmem':>10}{'live':>10}{'descriptors':>12}")
     with Pipeline(_config()) as running:
-        begun = time.monotonic()
-        end = begun + 60 * minutes
-        next_kill, next_line = begun + kill_every_s, begun
+        started_s = time.monotonic()
+        end = started_s + 60 * minutes
+        next_kill, next_reading = started_s + kill_every_s, started_s
         while time.monotonic() < end:
             for _ in running:
                 items += 1
                 now = time.monotonic()
-                if kill_every_s and now > next_kill and (pids := sorted(pids_of(running).values())):
+                if kill_every_s and now > next_kill and (pids := sorted(get_worker_pids(running).values())):
                     os.kill(rnd.choice(pids), signal.SIGKILL)
-                    kills, next_kill = kills + 1, now + kill_every_s * rnd.uniform(0.5, 1.5)
-                if now > next_line:
-                    found.append(_read(running, begun, items, kills))
-                    print(_shown(found[-1]), flush=True)
-                    next_line = now + 60 * minutes / _LINES
+                    kills += 1
+                    next_kill = now + kill_every_s * rnd.uniform(0.5, 1.5)
+                if now > next_reading:
+                    readings.append(_take_reading(running, started_s, items, kills))
+                    print(_format_reading(readings[-1]), flush=True)
+                    next_reading = now + 60 * minutes / _READING_COUNT
                 if now > end:
                     break
-    return found
+    return readings
 
 
-def flat(found: list[Reading]) -> str:
-    """What grew, in words: the last third against the one after the warm-up. Empty if nothing did."""
-    rest = found[int(len(found) * _WARM) :]
-    third = max(len(rest) // 3, 1)
-    grown = []
-    for name, most in (("pss", _GROWTH_BYTES), ("shmem", _GROWTH_BYTES), ("descriptors", 8)):
-        first, last = (sorted(getattr(each, name) for each in some) for some in (rest[:third], rest[-third:]))
-        more = last[len(last) // 2] - first[len(first) // 2]
-        if more > most:
-            grown.append(f"{name} grew by {more}")
-    return ", ".join(grown)
+def describe_growth(readings: list[Reading]) -> str:
+    """Compare the medians of the first third after the warm-up and of the last third. Empty if nothing grew."""
+    judged = readings[int(len(readings) * _WARM_UP_SHARE) :]
+    third = max(len(judged) // 3, 1)
+    growths = []
+    for name, limit in (
+        ("pss", _MAX_GROWTH_BYTES),
+        ("shmem", _MAX_GROWTH_BYTES),
+        ("descriptors", _MAX_GROWTH_DESCRIPTORS),
+    ):
+        first, last = (sorted(getattr(reading, name) for reading in part) for part in (judged[:third], judged[-third:]))
+        growth = last[len(last) // 2] - first[len(first) // 2]
+        if growth > limit:
+            growths.append(f"{name} grew by {growth}")
+    return ", ".join(growths)
 
 
 def main() -> int:
-    """Exit status 1 when something grew."""
-    parser = argparse.ArgumentParser(description="One long pipeline, its workers killed now and then.")
+    """Run the command line. The exit status is 1 if something grew."""
+    parser = argparse.ArgumentParser(description="Run one long pipeline with occasional kills of its workers.")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--kill-every", type=float, default=3.0, help="Seconds between kills; 0: none.")
-    asked = parser.parse_args()
-    recovers = understood("max_restarts", 1, of_stage=False)
-    said = flat(soak(asked.minutes, asked.kill_every if recovers else 0.0))
-    print(said or "memory and descriptors are flat")
-    return bool(said)
+    options = parser.parse_args()
+    recovers = accepts_key("max_restarts", 1, of_stage=False)
+    growth = describe_growth(soak(options.minutes, options.kill_every if recovers else 0.0))
+    print(growth or "memory and descriptors did not grow")
+    return bool(growth)
 
 
 if __name__ == "__main__":

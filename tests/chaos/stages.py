@@ -1,4 +1,4 @@
-"""What random pipelines are made of: stages and sources for items of any shape. Imported by worker processes."""
+"""Stages and sources of the random pipelines, for items of any shape. Imported by worker processes."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ import numpy as np
 import stagepipe
 
 FOLDER = "STAGEPIPE_CHAOS_FOLDER"
-"""Set in workers: where they note which errors have been raised. Where it is not set, nothing is ever raised."""
+"""Environment variable of the workers: the folder that records raised errors. Unset, no stage raises."""
 
 
-# ---------------------------------------------------------------------------------------------- what an item is
+# ---------------------------------------------------------------------------------------------- digests of items
 
 
-def word(value: Any) -> str:
-    """What an item is, in one short word: equal items have equal ones."""
-    return f"{zlib.crc32(_spelled(value).encode()):08x}"
+def digest(value: Any) -> str:
+    """Return a short digest of an item: equal items have equal digests."""
+    return f"{zlib.crc32(_describe(value).encode()):08x}"
 
 
-def _spelled(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         data = np.ascontiguousarray(value)
         return f"{data.dtype}{data.shape}{zlib.crc32(data.reshape(-1).view(np.uint8)) if data.size else 0}"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_spelled(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_describe(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return f"{type(value).__name__}(" + ",".join(map(_spelled, value)) + ")"
+        return f"{type(value).__name__}(" + ",".join(map(_describe, value)) + ")"
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def _draw(item: Any, salt: int) -> random.Random:
-    return random.Random(f"{salt} {word(item)}")
+def _make_random(item: Any, salt: int) -> random.Random:
+    return random.Random(f"{salt} {digest(item)}")
 
 
-def _mapped(item: Any, change: Callable[[Any], Any]) -> Any:
+def _map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(item, Mapping):
-        return {key: _mapped(inner, change) for key, inner in item.items()}
+        return {key: _map_leaves(child, change) for key, child in item.items()}
     if isinstance(item, list | tuple):
-        return type(item)(_mapped(inner, change) for inner in item)
+        return type(item)(_map_leaves(child, change) for child in item)
     return change(item)
 
 
@@ -57,7 +57,8 @@ class Items:
     """An indexed source whose order depends on the epoch."""
 
     def __init__(self, count: int) -> None:
-        self.count, self.epoch = count, 0
+        self.count = count
+        self.epoch = 0
 
     def begin(self, epoch: int, seed: int) -> None:
         self.epoch = epoch
@@ -65,8 +66,8 @@ class Items:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, at: int) -> int:
-        return 1000 * self.epoch + at
+    def __getitem__(self, index: int) -> int:
+        return 1000 * self.epoch + index
 
 
 def stream(count: int) -> Iterator[int]:
@@ -81,27 +82,28 @@ def number(item: int, salt: int) -> int:
 
 
 def text(item: int, salt: int) -> dict[str, Any]:
-    return {"id": item, "text": f"{salt} {item} " * (_draw(item, salt).choice([0, 1, 9, 900]))}
+    return {"id": item, "text": f"{salt} {item} " * (_make_random(item, salt).choice([0, 1, 9, 900]))}
 
 
-def arrays(item: int, salt: int, most: int = 2_000_000) -> dict[str, Any]:
-    """Sizes of all kinds, which differ from item to item."""
-    draw = _draw(item, salt)
-    sizes = [int(most ** draw.random()) - 1 for _ in range(draw.randint(1, 4))]
-    return {"id": item, "arrays": [np.full(size, (item + n) % 251, np.uint8) for n, size in enumerate(sizes)]}
+def arrays(item: int, salt: int, max_size: int = 2_000_000) -> dict[str, Any]:
+    """Arrays of very different sizes, also from item to item."""
+    rnd = _make_random(item, salt)
+    sizes = [int(max_size ** rnd.random()) - 1 for _ in range(rnd.randint(1, 4))]
+    values = [np.full(size, (item + index) % 251, np.uint8) for index, size in enumerate(sizes)]
+    return {"id": item, "arrays": values}
 
 
 def image(item: int, salt: int) -> dict[str, Any]:
-    """The same size for all items of a pipeline: these can be batched."""
-    side = _draw(0, salt).choice([1, 8, 60, 200])
+    """An image of the same size for all items of a pipeline, so that they can be batched."""
+    side = _make_random(0, salt).choice([1, 8, 60, 200])
     return {"id": item, "x": np.full((side, side, 3), (item + salt) % 251, np.uint8)}
 
 
 def loaned(item: int, salt: int) -> dict[str, Any]:
-    """Made in the outgoing shared memory."""
-    out = stagepipe.empty((_draw(0, salt).choice([10, 5000, 100_000]),), np.int32)
-    out[:] = item + salt
-    return {"id": item, "x": out}
+    """An array allocated in the outgoing shared memory."""
+    array = stagepipe.empty((_make_random(0, salt).choice([10, 5000, 100_000]),), np.int32)
+    array[:] = item + salt
+    return {"id": item, "x": array}
 
 
 # ---------------------------------------------------------------------------------------------- stages
@@ -112,52 +114,52 @@ def same(item: Any) -> Any:
 
 
 def changed(item: Any, salt: int) -> Any:
-    """New arrays."""
+    """The item with changed values, in new arrays."""
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray):
             return leaf ^ salt if leaf.dtype.kind in "iu" else leaf + salt
         return leaf if isinstance(leaf, str | None) else leaf + salt
 
-    return _mapped(item, change)
+    return _map_leaves(item, change)
 
 
 def borrowed(item: Any, salt: int) -> Any:
-    """Arrays into loaned memory, of which views are returned."""
+    """The item with its arrays copied into loaned memory; returns views of them."""
 
     def change(leaf: Any) -> Any:
         if not isinstance(leaf, np.ndarray) or leaf.dtype.hasobject:
             return leaf
-        out = stagepipe.empty(leaf.shape, leaf.dtype)
-        out[...] = leaf
-        return out[::2] if salt % 2 and out.ndim and out.shape[0] > 1 else out
+        array = stagepipe.empty(leaf.shape, leaf.dtype)
+        array[...] = leaf
+        return array[::2] if salt % 2 and array.ndim and array.shape[0] > 1 else array
 
-    return _mapped(item, change)
+    return _map_leaves(item, change)
 
 
 def nested(item: Any) -> Any:
-    """Views of views of what came in, beside it."""
+    """The item, beside views of views of its arrays."""
     leaves: list[np.ndarray] = []
-    _mapped(item, lambda leaf: leaves.append(leaf) if isinstance(leaf, np.ndarray) else None)
+    _map_leaves(item, lambda leaf: leaves.append(leaf) if isinstance(leaf, np.ndarray) else None)
     views = [leaf.reshape(-1)[1:][: max(leaf.size // 2, 1)] for leaf in leaves]
     return {"of": item, "views": views}
 
 
 def drawn(item: Any) -> dict[str, Any]:
-    """Randomness of all kinds: it must be the same whoever does it, and whenever."""
+    """The item with draws from all kinds of generators, which must be reproducible in any worker at any time."""
     own = int(stagepipe.context().rng.integers(0, 1 << 30))
     return {"of": item, "draws": [own, random.randrange(1 << 30), int(np.random.randint(1 << 30))]}  # noqa: NPY002
 
 
 def dropped(item: Any, salt: int) -> Any:
-    return stagepipe.SKIP if _draw(item, salt).random() < 0.3 else item
+    return stagepipe.SKIP if _make_random(item, salt).random() < 0.3 else item
 
 
 def parts(item: Any, salt: int) -> Iterator[Any]:
-    """None to three parts, some of them dropped."""
-    draw = _draw(item, salt)
-    for part in range(draw.randint(0, 3)):
-        yield stagepipe.SKIP if draw.random() < 0.1 else (item, part)
+    """Zero to three parts, some of them dropped."""
+    rnd = _make_random(item, salt)
+    for part in range(rnd.randint(0, 3)):
+        yield stagepipe.SKIP if rnd.random() < 0.1 else (item, part)
 
 
 def slow(item: Any) -> Any:
@@ -166,13 +168,13 @@ def slow(item: Any) -> Any:
 
 
 class Keeping:
-    """Holds on to the last of its inputs."""
+    """Keeps its last `count` inputs."""
 
     def __init__(self, count: int) -> None:
-        self._kept: deque[Any] = deque(maxlen=count)
+        self._items: deque[Any] = deque(maxlen=count)
 
     def __call__(self, item: Any) -> Any:
-        self._kept.append(item)
+        self._items.append(item)
         return item
 
 
@@ -182,34 +184,34 @@ def listed(items: list[Any], salt: int) -> list[Any]:
 
 
 def in_place(item: Any) -> Any:
-    """For a stage with `mutable`, which makes the input its own; inline it is not."""
-    own = FOLDER in os.environ
+    """Changes its input, for a stage with `mutable`, which gets a private copy. Inline it makes the copy itself."""
+    has_private_input = FOLDER in os.environ
 
     def change(leaf: Any) -> Any:
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu":
-            leaf = leaf if own else leaf.copy()
+            leaf = leaf if has_private_input else leaf.copy()
             leaf += 1
         return leaf
 
-    return _mapped(item, change)
+    return _map_leaves(item, change)
 
 
 def flaky(item: Any, salt: int) -> Any:
-    """Raises the first time that it sees some items, whoever sees them: with `retries` nothing comes of it."""
+    """Raises the first time that any worker sees some items, so that a retry succeeds."""
     folder = os.environ.get(FOLDER)
-    if folder is not None and _draw(item, salt).random() < 0.15:
+    if folder is not None and _make_random(item, salt).random() < 0.15:
         context = stagepipe.context()
-        mark = Path(folder) / f"{context.stage}.{context.epoch}.{'.'.join(map(str, context.item))}"
-        if not mark.exists():
-            mark.touch()
-            raise ValueError("not at the first time")
+        record = Path(folder) / f"{context.stage}.{context.epoch}.{'.'.join(map(str, context.item))}"
+        if not record.exists():
+            record.touch()
+            raise ValueError("the first attempt fails")
     return item
 
 
 def failing(item: Any, salt: int) -> Any:
-    """Raises for some items, always; with `on_error: skip` they are as if dropped, as they are where nothing raises."""
-    if _draw(item, salt).random() >= 0.15:
+    """Always raises for some items, which `on_error: skip` drops. Inline it drops the same items."""
+    if _make_random(item, salt).random() >= 0.15:
         return item
     if FOLDER in os.environ:
-        raise ValueError("never")
+        raise ValueError("every attempt fails")
     return stagepipe.SKIP

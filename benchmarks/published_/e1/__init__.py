@@ -1,7 +1,15 @@
-"""E1: the table of MNIST goes from a master to a slave and back again.
+"""E1: the MNIST table goes from a sender to a responder and back.
 
-Master: pickles it (and encodes that in base64), sends it. Slave: receives, restores, pickles (and encodes), sends it
-back. Master: receives, decodes. All parts are timed apart.
+The sender pickles the table (and encodes the pickle in base64) and sends it. The responder receives and restores it,
+pickles it (and encodes it) and sends it back. The sender receives and decodes it. Each part is timed separately.
+
+table        the payload, and its check
+channels     the mechanisms that carry bytes
+protocol     the two sides of the round trip
+masters      contestants whose responder is a separate program
+others       the queue and MPI
+pipelines    stagepipe
+contestants  the experiment
 """
 
 from published_.e1.contestants import EXPERIMENT

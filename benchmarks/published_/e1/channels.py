@@ -1,6 +1,6 @@
-"""The mechanisms of E1 that carry bytes: how a message is sent, awaited and received. A side has one of them.
+"""The mechanisms of E1 that carry bytes: how each sends, awaits and receives a message. Each side has one of them.
 
-Files and mapped files are waited for as the write-up has it, by looking again and again.
+Files and mapped files are polled, as in the write-up.
 """
 
 from __future__ import annotations
@@ -15,132 +15,132 @@ from typing import Protocol
 
 _LENGTH_BYTES = 8
 _STEP_BYTES = 1 << 30
-"""Linux moves 2 GiB at most in a call (read(2))."""
+"""Linux moves at most 2 GiB in a call (read(2))."""
 
 
 class Channel(Protocol):
-    """Messages of bytes, both ways."""
+    """Sends and receives messages of bytes."""
 
     @abstractmethod
     def send(self, message: bytes) -> None:
-        """All of it."""
+        """Send the whole message."""
 
     @abstractmethod
     def wait(self) -> int:
-        """Until a message begins to arrive; its length. EOFError when the other side has gone."""
+        """Wait until a message begins to arrive and return its length. Raise EOFError if the other side has closed."""
 
     @abstractmethod
     def receive(self, length: int) -> bytes | bytearray:
-        """The message that has been waited for."""
+        """Return the message that `wait` announced."""
 
 
 class Stream(Channel):
-    """Two descriptors of bytes, each message behind its length: stdio pipes, named pipes, sockets."""
+    """Two byte descriptors; each message follows its length. For stdio pipes, named pipes and sockets."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        """To read from and to write to."""
+        """Read from `reader` and write to `writer`."""
         self._reader, self._writer = reader, writer
 
     def send(self, message: bytes) -> None:
-        """All of it."""
+        """Send the whole message."""
         os.write(self._writer, len(message).to_bytes(_LENGTH_BYTES, "little"))
-        left = memoryview(message)
-        while left:
-            left = left[os.write(self._writer, left[:_STEP_BYTES]) :]
+        remaining = memoryview(message)
+        while remaining:
+            remaining = remaining[os.write(self._writer, remaining[:_STEP_BYTES]) :]
 
     def wait(self) -> int:
-        """Until the length is there."""
+        """Wait for the length."""
         return int.from_bytes(self.receive(_LENGTH_BYTES), "little")
 
     def receive(self, length: int) -> bytearray:
-        """Into a new buffer."""
+        """Receive into a new buffer."""
         received = bytearray(length)
-        left = memoryview(received)
-        while left:
-            count = os.readv(self._reader, [left[:_STEP_BYTES]])
+        remaining = memoryview(received)
+        while remaining:
+            count = os.readv(self._reader, [remaining[:_STEP_BYTES]])
             if not count:
                 raise EOFError
-            left = left[count:]
+            remaining = remaining[count:]
         return received
 
 
-def named_pipes(folder: str, *, slave: bool) -> Stream:
-    """One for each direction, opened in the same order on both sides; the master makes them."""
-    there, back = Path(folder) / "there", Path(folder) / "back"
-    if slave:
-        return Stream(os.open(there, os.O_RDONLY), os.open(back, os.O_WRONLY))
-    writer = os.open(there, os.O_WRONLY)
+def named_pipes(folder: str, *, responder: bool) -> Stream:
+    """Open one named pipe for each direction, in the same order on both sides. The sender creates them."""
+    forward, back = Path(folder) / "forward", Path(folder) / "back"
+    if responder:
+        return Stream(os.open(forward, os.O_RDONLY), os.open(back, os.O_WRONLY))
+    writer = os.open(forward, os.O_WRONLY)
     return Stream(os.open(back, os.O_RDONLY), writer)
 
 
 def tcp(connected: socket.socket) -> Stream:
-    """A TCP connection on the loopback, which stays open."""
+    """Use a TCP connection on the loopback, which stays open."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     descriptor = connected.detach()
     return Stream(descriptor, descriptor)
 
 
 class MappedFiles(Channel):
-    """A mapped file for each direction; its first bytes are the flag, which is the message's length."""
+    """A mapped file for each direction; its first bytes are the flag, which is the length of the message."""
 
-    def __init__(self, folder: str, capacity: int, *, slave: bool) -> None:
-        """The master makes the files."""
-        maps = [self._map(Path(folder) / name, capacity, make=not slave) for name in ("there", "back")]
-        self._out, self._in = maps[::-1] if slave else maps
+    def __init__(self, folder: str, capacity: int, *, responder: bool) -> None:
+        """Map the files. The sender creates them."""
+        maps = [self._map(Path(folder) / name, capacity, create=not responder) for name in ("forward", "back")]
+        self._out, self._in = maps[::-1] if responder else maps
 
     @staticmethod
-    def _map(path: Path, capacity: int, *, make: bool) -> mmap.mmap:
-        if make:
+    def _map(path: Path, capacity: int, *, create: bool) -> mmap.mmap:
+        if create:
             with path.open("wb") as file:
                 file.truncate(_LENGTH_BYTES + capacity)
         with path.open("r+b") as file:
             return mmap.mmap(file.fileno(), 0)
 
     def send(self, message: bytes) -> None:
-        """Write it, then raise the flag."""
-        while any(self._out[:_LENGTH_BYTES]):  # the one before is still being read
+        """Write the message, then raise the flag."""
+        while any(self._out[:_LENGTH_BYTES]):  # the previous message is still being read
             os.sched_yield()
         self._out[_LENGTH_BYTES : _LENGTH_BYTES + len(message)] = message
         self._out[:_LENGTH_BYTES] = len(message).to_bytes(_LENGTH_BYTES, "little")
 
     def wait(self) -> int:
-        """Until the flag is up."""
+        """Wait until the flag is up."""
         while not any(self._in[:_LENGTH_BYTES]):
             os.sched_yield()
         return int.from_bytes(self._in[:_LENGTH_BYTES], "little")
 
     def receive(self, length: int) -> bytes:
-        """Copied out of the file; the flag goes down."""
+        """Copy the message out of the file and lower the flag."""
         received = self._in[_LENGTH_BYTES : _LENGTH_BYTES + length]
         self._in[:_LENGTH_BYTES] = bytes(_LENGTH_BYTES)
         return received
 
 
 class Files(Channel):
-    """A new file for each message, under its name once it is whole."""
+    """A new file for each message, renamed to its final name when it is complete."""
 
-    def __init__(self, folder: str, *, slave: bool) -> None:
-        """In this folder."""
-        names = [Path(folder) / name for name in ("there", "back")]
-        self._out, self._in = names[::-1] if slave else names
+    def __init__(self, folder: str, *, responder: bool) -> None:
+        """Exchange the files in this folder."""
+        names = [Path(folder) / name for name in ("forward", "back")]
+        self._out, self._in = names[::-1] if responder else names
 
     def send(self, message: bytes) -> None:
-        """Write it; not to the disk's platters, as nobody asked for that."""
-        fresh = self._out.with_suffix(".new")
-        fresh.write_bytes(message)
-        while self._out.exists():  # the one before is still being read
+        """Write the file, without fsync."""
+        temporary = self._out.with_suffix(".new")
+        temporary.write_bytes(message)
+        while self._out.exists():  # the previous message is still being read
             os.sched_yield()
-        fresh.rename(self._out)
+        temporary.rename(self._out)
 
     def wait(self) -> int:
-        """Until it is there."""
+        """Wait until the file exists."""
         while True:
             with suppress(FileNotFoundError):
                 return self._in.stat().st_size
             os.sched_yield()
 
     def receive(self, length: int) -> bytes:  # noqa: ARG002 - a file knows its length
-        """Read and removed."""
+        """Read and remove the file."""
         received = self._in.read_bytes()
         self._in.unlink()
         return received

@@ -1,4 +1,4 @@
-"""Who takes part in E1. The channels that carry text have a row with base64, as the source had it, and one without."""
+"""The contestants of E1. Each channel has a row with base64, as in the write-up, and one without."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from published_.e1.table import check, origin, payload, spoil
 from published_.model import Contestant, Experiment
 
-_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - the RAM disk is what the contestant is about
-_MASTER, _PIPELINE = "published_.e1.masters:Master", "published_.e1.pipelines:Stagepipe"
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - this contestant measures the RAM disk
+_SENDER, _PIPELINE = "published_.e1.masters:Sender", "published_.e1.pipelines:Stagepipe"
 _CHANNELS = {
     "mmap of a file": {"kind": "mmap"},
     "stdio pipe": {"kind": "stdio"},
@@ -21,8 +21,8 @@ _CHANNELS = {
 
 def _channels() -> Iterator[Contestant]:
     for name, options in _CHANNELS.items():
-        yield Contestant(f"{name}, base64", _MASTER, {**options, "coding": "base64"}, memory_factor=12.0)
-        yield Contestant(name, _MASTER, {**options, "coding": "pickle"}, memory_factor=10.0, beyond=True)
+        yield Contestant(f"{name}, base64", _SENDER, {**options, "coding": "base64"}, memory_factor=12.0)
+        yield Contestant(name, _SENDER, {**options, "coding": "pickle"}, memory_factor=10.0, is_addition=True)
 
 
 _OTHERS = (
@@ -36,14 +36,14 @@ _OTHERS = (
     ),
     Contestant("queue", "published_.e1.others:Queue"),
 )
-_OURS = (
-    Contestant("stagepipe", _PIPELINE, {"slave": "give_back"}),
-    Contestant("stagepipe, slave copies", _PIPELINE, {"slave": "copy_back"}, beyond=True),
+_STAGEPIPE = (
+    Contestant("stagepipe", _PIPELINE, {"responder": "give_back"}),
+    Contestant("stagepipe, responder copies", _PIPELINE, {"responder": "copy_back"}, is_addition=True),
 )
 
 EXPERIMENT = Experiment(
     name="E1",
-    contestants=(*_OURS, *_channels(), *_OTHERS),
+    contestants=(*_STAGEPIPE, *_channels(), *_OTHERS),
     payloads={"small": (payload(100),), "default": (payload(70_000),), "full": (payload(70_000),)},
     check=check,
     spoil=spoil,

@@ -1,4 +1,4 @@
-"""The contestants of E1 whose slave is a program of its own, which is told its channel by its arguments."""
+"""The contestants of E1 whose responder is a separate program, which gets its channel as arguments."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from pathlib import Path
 import numpy as np
 
 from published_.e1.channels import Channel, Files, MappedFiles, Stream, named_pipes, tcp
-from published_.e1.protocol import CODINGS, master, slave
+from published_.e1.protocol import CODINGS, responder, sender
 from published_.e1.table import Table, stamp, table
 from published_.model import Payload, Received
-from published_.naming import of_this_turn
+from published_.naming import turn_prefix
 
-_END_S = 10.0
-_BASE64 = 4 / 3
-_MORE_BYTES = 1 << 20
-"""What pickle adds, and more."""
+_JOIN_S = 10.0
+_BASE64_FACTOR = 4 / 3
+_PICKLE_BYTES = 1 << 20
+"""More than pickle adds."""
 
 
-class Master:
-    """Holds the table, and starts a slave for each payload. `coding`: pickle or base64."""
+class Sender:
+    """Holds the table and starts a responder for each payload. `coding` is pickle or base64."""
 
     def __init__(self, kind: str, coding: str, memory: str | None = None) -> None:
-        """`memory` is a folder in memory, for what shall be a file there."""
+        """`memory` is a folder in memory, for a contestant whose files must be there."""
         self._kind, self._coding, self._memory = kind, coding, memory
-        self._slave: subprocess.Popen[bytes] | None = None
+        self._responder: subprocess.Popen[bytes] | None = None
         self._channel: Channel
         self._array: Table = np.empty((0, 0), np.float32)
 
     def prepare(self, payload: Payload) -> None:
-        """Make the table and start the slave."""
+        """Create the table and start the responder."""
         self.close()
         self._array = table(payload.values["rows"])
-        self._folder = tempfile.TemporaryDirectory(prefix=of_this_turn(), dir=self._memory)
-        self._slave, self._channel = _START[self._kind](self._coding, self._folder.name, payload.nbytes)
+        self._folder = tempfile.TemporaryDirectory(prefix=turn_prefix(), dir=self._memory)
+        self._responder, self._channel = _START[self._kind](self._coding, self._folder.name, payload.nbytes)
 
     def transfer(self, number: int) -> Received:
-        """There and back."""
-        return master(self._channel, self._coding, stamp(self._array, number))
+        """Send the table and receive it back."""
+        return sender(self._channel, self._coding, stamp(self._array, number))
 
     def close(self) -> None:
-        """End the slave."""
-        if self._slave is None:
+        """End the responder."""
+        if self._responder is None:
             return
-        self._slave.terminate()
+        self._responder.terminate()
         with suppress(subprocess.TimeoutExpired):
-            self._slave.wait(_END_S)
-        self._slave = None
+            self._responder.wait(_JOIN_S)
+        self._responder = None
         self._folder.cleanup()
 
 
@@ -70,10 +70,10 @@ def _start_stdio(coding: str, _: str, __: int) -> tuple[subprocess.Popen[bytes],
 
 
 def _start_named_pipe(coding: str, folder: str, _: int) -> tuple[subprocess.Popen[bytes], Channel]:
-    for name in ("there", "back"):
+    for name in ("forward", "back"):
         os.mkfifo(Path(folder) / name)
     process = subprocess.Popen(_program("named pipe", coding, folder))
-    return process, named_pipes(folder, slave=False)
+    return process, named_pipes(folder, responder=False)
 
 
 def _start_tcp(coding: str, _: str, __: int) -> tuple[subprocess.Popen[bytes], Channel]:
@@ -83,12 +83,12 @@ def _start_tcp(coding: str, _: str, __: int) -> tuple[subprocess.Popen[bytes], C
 
 
 def _start_mmap(coding: str, folder: str, nbytes: int) -> tuple[subprocess.Popen[bytes], Channel]:
-    channel = MappedFiles(folder, int(nbytes * _BASE64) + _MORE_BYTES, slave=False)
+    channel = MappedFiles(folder, int(nbytes * _BASE64_FACTOR) + _PICKLE_BYTES, responder=False)
     return subprocess.Popen(_program("mmap", coding, folder)), channel
 
 
 def _start_files(coding: str, folder: str, _: int) -> tuple[subprocess.Popen[bytes], Channel]:
-    return subprocess.Popen(_program("file", coding, folder)), Files(folder, slave=False)
+    return subprocess.Popen(_program("file", coding, folder)), Files(folder, responder=False)
 
 
 _START = {
@@ -98,19 +98,19 @@ _START = {
     "mmap": _start_mmap,
     "file": _start_files,
 }
-_SLAVES: dict[str, Callable[..., Channel]] = {
+_RESPONDERS: dict[str, Callable[..., Channel]] = {
     "stdio": lambda: Stream(0, 1),
-    "named pipe": partial(named_pipes, slave=True),
+    "named pipe": partial(named_pipes, responder=True),
     "tcp": lambda port: tcp(socket.create_connection(("127.0.0.1", int(port)))),
-    "mmap": partial(MappedFiles, capacity=0, slave=True),
-    "file": partial(Files, slave=True),
+    "mmap": partial(MappedFiles, capacity=0, responder=True),
+    "file": partial(Files, responder=True),
 }
 
 
 def _main(kind: str, coding: str, *where: str) -> None:
     assert coding in CODINGS
     with suppress(EOFError):
-        slave(_SLAVES[kind](*where), coding)
+        responder(_RESPONDERS[kind](*where), coding)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The contestants of E1 that are no program with arguments: the queue, which pickles by itself, and MPI."""
+"""The contestants of E1 without a responder program: the queue, which pickles by itself, and MPI."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from typing import Any
 
 import numpy as np
 
-from published_.child import CONTEXT, Child, obey_aside
+from published_.child import CONTEXT, Child, serve_commands_in_thread
 from published_.e1.channels import Channel
-from published_.e1.protocol import master, slave
+from published_.e1.protocol import responder, sender
 from published_.e1.table import Table, stamp, table
 from published_.model import Payload, Received
 from published_.needs import program
 from published_.turn import TOTAL
 
 
-def _give_back(connection: Connection, there: Any, back: Any) -> None:
+def _give_back(connection: Connection, forward: Any, back: Any) -> None:
     connection.send(None)
-    obey_aside(connection, {})
+    serve_commands_in_thread(connection, {})
     while True:
-        array = there.get()
+        array = forward.get()
         begin = perf_counter_ns()
         back.put(array)
-        back.put({"slave send": perf_counter_ns() - begin})
+        back.put({"responder send": perf_counter_ns() - begin})
         del array
 
 
 class Queue:
-    """multiprocessing.Queue, one for each direction. It pickles in a thread; its `get` waits, receives and restores."""
+    """A multiprocessing.Queue for each direction. It pickles in a thread; its `get` waits, receives and restores."""
 
     def __init__(self) -> None:
-        """Start the slave."""
-        self._there, self._back = CONTEXT.Queue(), CONTEXT.Queue()
-        self._slave = Child(_give_back, self._there, self._back)
+        """Start the responder."""
+        self._forward, self._back = CONTEXT.Queue(), CONTEXT.Queue()
+        self._responder = Child(_give_back, self._forward, self._back)
         self._array: Table = np.empty((0, 0), np.float32)
 
     def prepare(self, payload: Payload) -> None:
-        """Make the table."""
+        """Create the table."""
         self._array = table(payload.values["rows"])
 
     def transfer(self, number: int) -> Received:
-        """There and back."""
+        """Send the table and receive it back."""
         begin = perf_counter_ns()
-        self._there.put(stamp(self._array, number))
+        self._forward.put(stamp(self._array, number))
         sent = perf_counter_ns()
         back = self._back.get()
         end = perf_counter_ns()
-        parts = {"send": sent - begin, "master wait": end - sent, **self._back.get()}
+        parts = {"send": sent - begin, "sender wait": end - sent, **self._back.get()}
         return Received(back, {**parts, TOTAL: end - begin})
 
     def close(self) -> None:
-        """End the slave."""
-        self._slave.close()
-        for queue in (self._there, self._back):
+        """End the responder."""
+        self._responder.close()
+        for queue in (self._forward, self._back):
             queue.close()
             queue.cancel_join_thread()
 
@@ -65,7 +65,7 @@ class Queue:
 
 
 def launch(_: Path, command: list[str]) -> list[str]:
-    """Two processes of the command under mpiexec; which processors they take is the turn's to say."""
+    """Run two processes of the command under mpiexec. The turn, not mpiexec, chooses their processors."""
     mpiexec = program("mpiexec")
     assert mpiexec is not None
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "-n", "2"]
@@ -73,7 +73,7 @@ def launch(_: Path, command: list[str]) -> list[str]:
 
 
 class _Messages(Channel):
-    """Byte messages to the other one of two processes."""
+    """Messages of bytes to the other of two MPI processes."""
 
     def __init__(self) -> None:
         from mpi4py import MPI
@@ -83,11 +83,11 @@ class _Messages(Channel):
         self._other = 1 - self.rank
 
     def send(self, message: bytes) -> None:
-        """All of it."""
+        """Send the whole message."""
         self._world.Send([message, self._mpi.BYTE], self._other)
 
     def wait(self) -> int:
-        """Until a message begins to arrive. One without contents says that the other side goes."""
+        """Wait until a message begins to arrive. An empty message means that the other side has closed."""
         status = self._mpi.Status()
         self._world.Probe(self._other, status=status)
         length: int = status.Get_count(self._mpi.BYTE)
@@ -96,33 +96,33 @@ class _Messages(Channel):
         return length
 
     def receive(self, length: int) -> bytearray:
-        """Into a new buffer."""
+        """Receive into a new buffer."""
         received = bytearray(length)
         self._world.Recv([received, self._mpi.BYTE], self._other)
         return received
 
 
 class Mpi:
-    """Both sides are the same program; the second one is the slave, and does not come back from here."""
+    """Both sides run the same program; rank 1 is the responder and never returns from `__init__`."""
 
     def __init__(self, coding: str) -> None:
-        """Find out which one this is."""
+        """Start the responder's loop if this is rank 1."""
         self._channel, self._coding = _Messages(), coding
         self._array: Table = np.empty((0, 0), np.float32)
         if self._channel.rank:
             try:
-                slave(self._channel, coding)
+                responder(self._channel, coding)
             except EOFError:
                 sys.exit()
 
     def prepare(self, payload: Payload) -> None:
-        """Make the table."""
+        """Create the table."""
         self._array = table(payload.values["rows"])
 
     def transfer(self, number: int) -> Received:
-        """There and back."""
-        return master(self._channel, self._coding, stamp(self._array, number))
+        """Send the table and receive it back."""
+        return sender(self._channel, self._coding, stamp(self._array, number))
 
     def close(self) -> None:
-        """Let the slave go."""
+        """End the responder with an empty message."""
         self._channel.send(b"")

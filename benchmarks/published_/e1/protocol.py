@@ -1,4 +1,4 @@
-"""The two sides of the round trip, each part timed apart."""
+"""The two sides of the round trip, with each part timed separately. Each side runs in its own process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from published_.turn import TOTAL
 PARTS = (
     "dumps",
     "send",
-    "slave receive",
-    "slave restore",
-    "slave dumps",
-    "slave send",
-    "master wait",
-    "master receive",
-    "master decode",
+    "responder receive",
+    "responder restore",
+    "responder dumps",
+    "responder send",
+    "sender wait",
+    "sender receive",
+    "sender decode",
 )
 
 
@@ -46,20 +46,20 @@ CODINGS: dict[str, tuple[Callable[[Table], bytes], Callable[..., Any]]] = {
 
 
 class _Clock:
-    """The time since the last part."""
+    """Times the parts one after another."""
 
     def __init__(self) -> None:
         self.parts: dict[str, int] = {}
-        self._last = perf_counter_ns()
+        self._last_ns = perf_counter_ns()
 
     def part(self, name: str) -> None:
         now = perf_counter_ns()
-        self.parts[name] = now - self._last
-        self._last = now
+        self.parts[name] = now - self._last_ns
+        self._last_ns = now
 
 
-def master(channel: Channel, coding: str, array: Table) -> Received:
-    """Send it there and have it back."""
+def sender(channel: Channel, coding: str, array: Table) -> Received:
+    """Send the table and receive it back."""
     dumps, restore = CODINGS[coding]
     clock = _Clock()
     message = dumps(array)
@@ -68,30 +68,30 @@ def master(channel: Channel, coding: str, array: Table) -> Received:
     del message
     clock.part("send")
     length = channel.wait()
-    clock.part("master wait")
+    clock.part("sender wait")
     received = channel.receive(length)
-    clock.part("master receive")
+    clock.part("sender receive")
     back = restore(received)
-    clock.part("master decode")
+    clock.part("sender decode")
     del received
     total = sum(clock.parts.values())
-    slave_parts = json.loads(bytes(channel.receive(channel.wait())))
-    return Received(back, {**clock.parts, **slave_parts, TOTAL: total})
+    responder_parts = json.loads(bytes(channel.receive(channel.wait())))
+    return Received(back, {**clock.parts, **responder_parts, TOTAL: total})
 
 
-def slave(channel: Channel, coding: str) -> None:
-    """Answer until the master goes: EOFError. What a message took is sent behind it."""
+def responder(channel: Channel, coding: str) -> None:
+    """Answer until the sender closes, which raises EOFError. The times of a message follow it as a message."""
     dumps, restore = CODINGS[coding]
     while True:
         length = channel.wait()
         clock = _Clock()
         message = channel.receive(length)
-        clock.part("slave receive")
+        clock.part("responder receive")
         array = restore(message)
-        clock.part("slave restore")
+        clock.part("responder restore")
         answer = dumps(array)
-        clock.part("slave dumps")
+        clock.part("responder dumps")
         channel.send(answer)
-        clock.part("slave send")
+        clock.part("responder send")
         channel.send(json.dumps(clock.parts).encode())
         del message, array, answer

@@ -1,4 +1,11 @@
-"""E2: one big list of integers to another process, and its size curve."""
+"""E2: one large list of integers goes to another process, in several sizes.
+
+numbers      the payload, and its check
+mechanisms   the mechanisms, as the sender's and the receiver's call
+sending      the two sides: a child that sends, and this process, which receives
+pipelines    stagepipe
+contestants  the experiment
+"""
 
 from published_.e2.contestants import EXPERIMENT
 

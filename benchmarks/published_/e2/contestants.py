@@ -1,11 +1,11 @@
-"""Who takes part in E2."""
+"""The contestants of E2."""
 
 from __future__ import annotations
 
 from published_.e2.numbers import check, payload, spoil
 from published_.model import Contestant, Experiment
 
-_SENDING, _PIPELINE = "published_.e2.sending:Sending", "published_.e2.pipelines:Stagepipe"
+_SENDING, _PIPELINE = "published_.e2.sending:MechanismPeer", "published_.e2.pipelines:Stagepipe"
 
 
 def _peer(name: str, mechanism: str, memory_factor: float = 3.5) -> Contestant:
@@ -17,7 +17,7 @@ EXPERIMENT = Experiment(
     contestants=(
         Contestant("stagepipe, list", _PIPELINE, {"form": "list"}, memory_factor=3.5),
         Contestant("stagepipe, array", _PIPELINE, {"form": "array"}, memory_factor=2.5),
-        Contestant("stagepipe, array ready", _PIPELINE, {"form": "ready"}, memory_factor=2.5, beyond=True),
+        Contestant("stagepipe, array ready", _PIPELINE, {"form": "ready"}, memory_factor=2.5, is_addition=True),
         _peer("Queue", "Queue"),
         _peer("Pipe", "Pipe"),
         _peer("Array", "Array"),

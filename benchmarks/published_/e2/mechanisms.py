@@ -1,4 +1,4 @@
-"""The mechanisms of E2, each as what the sender calls and what the receiver calls. Both sides have a copy of it."""
+"""The mechanisms of E2, each with a call of the sender and a call of the receiver. Both sides have a copy of it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LENGTH_BYTES = 8
 
 
 class Mechanism(Protocol):
-    """Made by the receiver, and handed over to the sender's process when that is started.
+    """Created by the receiver, and passed to the sender's process at its start.
 
-    `together`: the receiver takes while the sender sends; else it takes what the sender has left.
+    If `concurrent`, the receiver receives while the sender sends. Otherwise it starts when the sender has finished.
     """
 
-    together: bool
+    concurrent: bool
 
     def send(self, data: list[int]) -> None:
         """Called by the sender."""
@@ -32,65 +32,65 @@ class Mechanism(Protocol):
 
 
 class Queue:
-    """multiprocessing.Queue, which pickles in a thread of its own."""
+    """multiprocessing.Queue, which pickles in its own thread."""
 
-    together = True
+    concurrent = True
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
-        """Make it."""
+        """Create the mechanism."""
         self._queue: Any = CONTEXT.Queue()
         self.send, self.receive = self._queue.put, self._queue.get
 
     def __getstate__(self) -> Any:
-        """To the sender."""
+        """Pickle it for the sender."""
         return self._queue
 
     def __setstate__(self, queue: Any) -> None:
-        """In the sender."""
+        """Unpickle it in the sender."""
         self._queue, self.send, self.receive = queue, queue.put, queue.get
 
 
 class Pipe:
     """multiprocessing.Pipe, which pickles."""
 
-    together = True
+    concurrent = True
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
-        """Make it."""
+        """Create the mechanism."""
         self._ends = CONTEXT.Pipe(duplex=False)
 
     def send(self, data: list[int]) -> None:
-        """The whole list."""
+        """Transfer the whole list."""
         self._ends[1].send(data)
 
     def receive(self) -> Any:
-        """The whole list."""
+        """Transfer the whole list."""
         return self._ends[0].recv()
 
 
 class Array:
-    """multiprocessing.Array of 32-bit integers, and a list again."""
+    """multiprocessing.Array of 32-bit integers, converted back to a list."""
 
-    together = False
+    concurrent = False
 
     def __init__(self, n: int) -> None:
-        """Make it."""
+        """Create the mechanism."""
         self._array: Any = CONTEXT.Array("i", n)
 
     def send(self, data: list[int]) -> None:
-        """Integer by integer."""
+        """Write integer by integer."""
         self._array[:] = data
 
     def receive(self) -> list[int]:
-        """As a list."""
+        """Read it as a list."""
         received: list[int] = self._array[:]
         return received
 
 
 class ManagerList:
-    """A list in a manager's process; both sides have a proxy."""
+    """A list in the process of a manager; both sides have a proxy."""
 
-    together = False
+    concurrent = False
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it grows
         """Start the manager."""
@@ -98,15 +98,15 @@ class ManagerList:
         self._list: Any = self._manager.list()
 
     def __getstate__(self) -> Any:
-        """To the sender: the proxy alone."""
+        """Pickle only the proxy for the sender."""
         return {"_list": self._list}
 
     def send(self, data: list[int]) -> None:
-        """In one call."""
+        """Write in one call."""
         self._list[:] = data
 
     def receive(self) -> list[int]:
-        """In one call."""
+        """Read in one call."""
         received: list[int] = self._list[:]
         return received
 
@@ -116,77 +116,77 @@ class ManagerList:
 
 
 class RawArray:
-    """multiprocessing.RawArray through NumPy on both sides: an array in the end, not a list."""
+    """multiprocessing.RawArray through NumPy on both sides; the result is an array, not a list."""
 
-    together = False
+    concurrent = False
 
     def __init__(self, n: int) -> None:
-        """Make it."""
+        """Create the mechanism."""
         self._raw: Any = CONTEXT.RawArray("i", n)
 
     def send(self, data: list[int]) -> None:
-        """Made an array of, and copied."""
+        """Convert the list to an array and copy it."""
         np.copyto(np.frombuffer(self._raw, np.int32), np.array(data, np.int32))
 
     def receive(self) -> Integers:
-        """Copied out."""
+        """Copy the array out."""
         return np.frombuffer(self._raw, np.int32).copy()
 
 
 class File:
-    """A pickle in a file of the temporary folder."""
+    """A pickle in a file in the temporary folder."""
 
-    together = False
+    concurrent = False
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it grows
-        """Think of a name."""
+        """Choose the path."""
         self._path = Path(tempfile.mkdtemp()) / "list.pickle"
 
     def send(self, data: list[int]) -> None:
-        """Written."""
+        """Write the file."""
         with self._path.open("wb") as file:
             pickle.dump(data, file, pickle.HIGHEST_PROTOCOL)
 
     def receive(self) -> Any:
-        """Read."""
+        """Read the file."""
         with self._path.open("rb") as file:
             return pickle.load(file)
 
 
 class Socket:
-    """A pickle through a pair of sockets, behind its length."""
+    """A pickle over a pair of sockets; it follows its length."""
 
-    together = True
+    concurrent = True
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
-        """Connect the two by TCP on the loopback."""
+        """Connect the sockets by TCP on the loopback."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self._sending = socket.create_connection(listening.getsockname())
             self._receiving, _ = listening.accept()
 
     def __getstate__(self) -> Any:
-        """To the sender: its end alone."""
+        """Pickle only the sender's end for the sender."""
         from multiprocessing.reduction import DupFd
 
         return DupFd(self._sending.fileno())
 
     def __setstate__(self, end: Any) -> None:
-        """In the sender."""
+        """Unpickle it in the sender."""
         self._sending = socket.socket(fileno=end.detach())
 
     def send(self, data: list[int]) -> None:
-        """Pickled, then sent."""
+        """Pickle the list, then send it."""
         message = pickle.dumps(data, pickle.HIGHEST_PROTOCOL)
         self._sending.sendall(len(message).to_bytes(_LENGTH_BYTES, "little"))
         self._sending.sendall(message)
 
     def receive(self) -> Any:
-        """Received, then restored."""
+        """Receive the pickle, then restore the list."""
         return pickle.loads(self._exactly(int.from_bytes(self._exactly(_LENGTH_BYTES), "little")))
 
     def _exactly(self, length: int) -> bytearray:
         received = bytearray(length)
-        left = memoryview(received)
-        while left:
-            left = left[self._receiving.recv_into(left) :]
+        remaining = memoryview(received)
+        while remaining:
+            remaining = remaining[self._receiving.recv_into(remaining) :]
         return received

@@ -1,4 +1,4 @@
-"""The arrays: made, stamped, checked, spoiled."""
+"""The arrays: how the server creates them, and their check."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _READY_SEED = 17
 
 
 def payloads(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Payload, ...]:
-    """Each shape with the array's making in the time, and with the array ready."""
+    """Return two payloads for each shape: one that is created inside the timing, and one that is ready."""
     return tuple(
-        Payload(f"{name}{words}", prod(shape) * 8, {"shape": shape, "ready": ready})
+        Payload(f"{name}{suffix}", prod(shape) * 8, {"shape": shape, "ready": ready})
         for name, shape in shapes.items()
-        for words, ready in (("", False), (" ready", True))
+        for suffix, ready in (("", False), (" ready", True))
     )
 
 
 class Maker:
-    """The server's array for a request."""
+    """Creates the array for a request, in the server."""
 
     def __init__(self) -> None:
         self._shape: tuple[int, ...] = ()
         self._ready: Array | None = None
 
-    def prepare(self, shape: tuple[int, ...], ready: bool) -> None:  # noqa: FBT001 - told by a connection
-        """Make the array beforehand where it shall be `ready`."""
+    def prepare(self, shape: tuple[int, ...], ready: bool) -> None:  # noqa: FBT001 - called with the arguments of a message
+        """Create the array now if it must be `ready`."""
         self._shape = tuple(shape)
         self._ready = random_array(_READY_SEED, self._shape) if ready else None
 
     def array(self, number: int) -> Array:
-        """The array of request `number`. A ready one is the same memory every time."""
+        """Return the array of request `number`. A ready array is the same memory every time."""
         if self._ready is None:
             return random_array(number, self._shape)
         self._ready.flat[0] = number
@@ -47,24 +47,26 @@ class Maker:
 
 
 def random_array(seed: int, shape: tuple[int, ...]) -> Array:
-    """The same for the same seed."""
+    """Return the random array of a seed."""
     return np.random.default_rng(seed).random(shape)
 
 
 def check(data: Any, payload: Payload, number: int) -> None:
-    """Every byte of it, and that it is the one that was asked for."""
+    """Check every byte and the number of the request."""
     shape, ready = tuple(payload.values["shape"]), payload.values["ready"]
-    assert isinstance(data, np.ndarray), f"a {type(data).__name__} came"
-    assert (data.shape, data.dtype) == (shape, np.float64), f"an array of {data.shape} {data.dtype} came"
+    assert isinstance(data, np.ndarray), f"received a {type(data).__name__}, expected an array"
+    assert (data.shape, data.dtype) == (shape, np.float64), (
+        f"received an array of {data.shape} {data.dtype}, expected {shape} float64"
+    )
     expected = random_array(_READY_SEED if ready else number, shape)
     if ready:
         expected.flat[0] = number
     wrong = int(np.count_nonzero(data.view(np.uint64) != expected.view(np.uint64)))
-    assert not wrong, f"transfer {number} came with {wrong:,} of {data.size:,} elements wrong"
+    assert not wrong, f"transfer {number} has {wrong:,} of {data.size:,} elements wrong"
 
 
 def spoil(data: Array) -> Array:
-    """One bit of one element is another."""
+    """Flip one bit of one element."""
     spoiled = data.copy()
     spoiled.view(np.uint64).flat[data.size // 2] ^= 1
     return spoiled

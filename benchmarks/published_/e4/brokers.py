@@ -1,4 +1,4 @@
-"""Bytes by way of a broker: RabbitMQ and Redis, real servers, started here in a temporary folder."""
+"""Bytes through a broker: RabbitMQ and Redis, real servers that are started in a temporary folder."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from typing import Any
 import numpy as np
 
 from published_.e4.arrays import Array
-from published_.e4.served import Served, told
+from published_.e4.served import Served, start_maker
 from published_.needs import program
 
 _DEADLINE_S = 60.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _REQUESTS, _ANSWERS = "requests", "answers"
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return a port that no process listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def until(ready: Callable[[], Any], server: subprocess.Popen[bytes]) -> Any:
-    """What `ready` gives once it does not raise. RuntimeError if the server ends, or takes too long."""
+def wait_until_ready(ready: Callable[[], Any], server: subprocess.Popen[bytes]) -> Any:
+    """Return the result of `ready` once it does not raise. Raise RuntimeError if the server exits or takes too long."""
     deadline = time.monotonic() + _DEADLINE_S
     while True:
         try:
             return ready()
         except Exception as error:
             if server.poll() is not None or time.monotonic() > deadline:
-                message = f"the server did not come up (its status is {server.poll()}): {error!r}"
+                message = f"the server did not start (exit status {server.poll()}): {error!r}"
                 raise RuntimeError(message) from error
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
-def end(*servers: subprocess.Popen[bytes]) -> None:
-    """Ask each to end, and see that it does."""
+def stop(*servers: subprocess.Popen[bytes]) -> None:
+    """Terminate each server, and kill those that do not exit in time."""
     for server in servers:
         server.terminate()
         try:
@@ -70,13 +70,13 @@ def _channel(port: int) -> Any:
 
 def _serve_rabbit(connection: Connection, port: int) -> None:
     channel = _channel(port)
-    maker = told(connection, None)
+    maker = start_maker(connection, None)
     for _, _, request in channel.consume(_REQUESTS, auto_ack=True):
         channel.basic_publish("", _ANSWERS, maker.array(int(request)).tobytes())
 
 
 class _RabbitServers:
-    """RabbitMQ, and the port mapper that Erlang wants, which would stay in the background if it were not ours."""
+    """RabbitMQ, and the port mapper that Erlang needs. Started here, the mapper does not stay in the background."""
 
     def __init__(self) -> None:
         folder, self.port, mapper_port = Path(tempfile.mkdtemp()), free_port(), free_port()
@@ -102,20 +102,20 @@ class _RabbitServers:
         assert mapper is not None
         self._mapper = subprocess.Popen([mapper, "-port", str(mapper_port)], env=environment)
         self._server = subprocess.Popen([command], env=environment, stdout=subprocess.DEVNULL)
-        until(self._greet, self._server)
+        wait_until_ready(self._try_to_connect, self._server)
 
-    def _greet(self) -> None:
+    def _try_to_connect(self) -> None:
         _channel(self.port).connection.close()
 
     def close(self) -> None:
-        end(self._server, self._mapper)
+        stop(self._server, self._mapper)
 
 
 class RabbitMq(Served):
-    """A queue for the requests and one for the answers, by pika."""
+    """A queue for the requests and one for the answers, through pika."""
 
     LARGEST_BYTES = 536_870_912
-    """The most that max_message_size may be (https://www.rabbitmq.com/docs/configure)."""
+    """The largest value of max_message_size (https://www.rabbitmq.com/docs/configure)."""
 
     def __init__(self) -> None:
         """Start the broker and the server, and connect."""
@@ -125,7 +125,7 @@ class RabbitMq(Served):
         self._answers = self._channel.consume(_ANSWERS, auto_ack=True)
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         self._channel.basic_publish("", _REQUESTS, str(number))
         _, _, received = next(self._answers)
         return np.frombuffer(received)
@@ -143,12 +143,12 @@ class RabbitMq(Served):
 def _redis(path: str) -> Any:
     import redis
 
-    return redis.Redis(unix_socket_path=path, socket_timeout=None)  # large messages take their time
+    return redis.Redis(unix_socket_path=path, socket_timeout=None)  # large messages take long
 
 
 def _serve_redis(connection: Connection, path: str) -> None:
     client = _redis(path)
-    maker = told(connection, None)
+    maker = start_maker(connection, None)
     while True:
         _, request = client.brpop(_REQUESTS)
         client.lpush(_ANSWERS, maker.array(int(request)).tobytes())
@@ -164,12 +164,12 @@ class Redis(Served):
         assert command is not None
         options = ["--port", "0", "--appendonly", "no", "--proto-max-bulk-len", "2gb", "--loglevel", "warning"]
         self._broker = subprocess.Popen([command, *options, "--save", "", "--unixsocket", path])
-        until(_redis(path).ping, self._broker)
+        wait_until_ready(_redis(path).ping, self._broker)
         super().__init__(_serve_redis, path)
         self._client = _redis(path)
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         self._client.lpush(_REQUESTS, number)
         _, received = self._client.brpop(_ANSWERS)
         return np.frombuffer(received)
@@ -178,4 +178,4 @@ class Redis(Served):
         """Disconnect, and end the server and the broker."""
         self._client.close()
         super().close()
-        end(self._broker)
+        stop(self._broker)

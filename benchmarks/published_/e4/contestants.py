@@ -1,4 +1,4 @@
-"""Who takes part in E4: the eight of the write-up, others that one might take, and stagepipe."""
+"""The contestants of E4: the eight of the write-up, alternatives to them, and stagepipe."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _HTTP, _SOCKET = "published_.e4.web:Http", "published_.e4.web:WebSocket"
 _ZMQ = "published_.e4.messages:ZeroMq"
 
 _PUBLISHED = (
-    # a float is an object of 24 bytes, a pointer of 8 and some 20 characters, on both sides
-    Contestant("HTTP + JSON", _HTTP, {"how": "json"}, _WEB, memory_factor=22.0),
-    Contestant("HTTP + base64", _HTTP, {"how": "base64"}, _WEB),
-    Contestant("WebSocket + bytes", _SOCKET, {"how": "bytes"}, (*_WEB, "websockets")),
-    Contestant("HTTP + shared memory", _HTTP, {"how": "segment"}, _WEB),
-    Contestant("WebSocket + shared memory", _SOCKET, {"how": "segment"}, (*_WEB, "websockets")),
+    # a float takes an object of 24 bytes, a pointer of 8 and about 20 characters, on both sides
+    Contestant("HTTP + JSON", _HTTP, {"encoding": "json"}, _WEB, memory_factor=22.0),
+    Contestant("HTTP + base64", _HTTP, {"encoding": "base64"}, _WEB),
+    Contestant("WebSocket + bytes", _SOCKET, {"encoding": "bytes"}, (*_WEB, "websockets")),
+    Contestant("HTTP + shared memory", _HTTP, {"encoding": "segment"}, _WEB),
+    Contestant("WebSocket + shared memory", _SOCKET, {"encoding": "segment"}, (*_WEB, "websockets")),
     Contestant("Listener/Client", "published_.e4.sockets:ListenerClient"),
     Contestant("gRPC + bytes", "published_.e4.sockets:Grpc", packages=("grpc",)),
     Contestant(
@@ -24,39 +24,39 @@ _PUBLISHED = (
         packages=("pika",),
         programs=("rabbitmq-server", "epmd"),
         max_bytes=512 << 20,
-        limit="over RabbitMQ's limit of a message, which is 512 MiB at most",
+        limit="exceeds RabbitMQ's largest message size, 512 MiB",
     ),
 )
-_BEYOND = (
-    Contestant("ZeroMQ ipc", _ZMQ, {"transport": "ipc", "copy": True}, beyond=True),
-    Contestant("ZeroMQ ipc, no copy", _ZMQ, {"transport": "ipc", "copy": False}, beyond=True),
-    Contestant("ZeroMQ tcp", _ZMQ, {"transport": "tcp", "copy": True}, beyond=True),
-    Contestant("ZeroMQ tcp, no copy", _ZMQ, {"transport": "tcp", "copy": False}, beyond=True),
+_ADDITIONS = (
+    Contestant("ZeroMQ ipc", _ZMQ, {"transport": "ipc", "copy": True}, is_addition=True),
+    Contestant("ZeroMQ ipc, no copy", _ZMQ, {"transport": "ipc", "copy": False}, is_addition=True),
+    Contestant("ZeroMQ tcp", _ZMQ, {"transport": "tcp", "copy": True}, is_addition=True),
+    Contestant("ZeroMQ tcp, no copy", _ZMQ, {"transport": "tcp", "copy": False}, is_addition=True),
     Contestant(
-        "Redis lists", "published_.e4.brokers:Redis", packages=("redis",), programs=("redis-server",), beyond=True
+        "Redis lists", "published_.e4.brokers:Redis", packages=("redis",), programs=("redis-server",), is_addition=True
     ),
-    Contestant("Unix socket", "published_.e4.sockets:UnixSocket", beyond=True),
-    Contestant("memfd over SCM_RIGHTS", "published_.e4.sockets:Memfd", beyond=True),
-    Contestant("Arrow Flight", "published_.e4.messages:Flight", packages=("pyarrow.flight",), beyond=True),
-    Contestant("Ray object store", "published_.e4.objects:Ray", packages=("ray",), beyond=True),
-    Contestant("iceoryx2", "published_.e4.loans:Iceoryx", packages=("iceoryx2",), beyond=True),
+    Contestant("Unix socket", "published_.e4.sockets:UnixSocket", is_addition=True),
+    Contestant("memfd over SCM_RIGHTS", "published_.e4.sockets:Memfd", is_addition=True),
+    Contestant("Arrow Flight", "published_.e4.messages:Flight", packages=("pyarrow.flight",), is_addition=True),
+    Contestant("Ray object store", "published_.e4.objects:Ray", packages=("ray",), is_addition=True),
+    Contestant("iceoryx2", "published_.e4.loans:Iceoryx", packages=("iceoryx2",), is_addition=True),
     Contestant(
         "dora",
         "published_.e4.dataflow:Dora",
         packages=("dora", "dora_cli", "pyarrow"),
         launch="published_.e4.dataflow:launch",
-        beyond=True,
+        is_addition=True,
     ),
 )
-_OURS = (
+_STAGEPIPE = (
     Contestant("stagepipe", "published_.e4.pipelines:Stagepipe"),
-    Contestant("stagepipe, made in place", "published_.e4.pipelines:Stagepipe", {"loaned": True}, beyond=True),
+    Contestant("stagepipe, made in place", "published_.e4.pipelines:Stagepipe", {"loaned": True}, is_addition=True),
 )
 _DEFAULT = {name: shape for name, shape in SHAPES.items() if name != "D"}
 
 EXPERIMENT = Experiment(
     name="E4",
-    contestants=(*_OURS, *_PUBLISHED, *_BEYOND),
+    contestants=(*_STAGEPIPE, *_PUBLISHED, *_ADDITIONS),
     payloads={"small": payloads(SMALL), "default": payloads(_DEFAULT), "full": payloads(SHAPES)},
     check=check,
     spoil=spoil,

@@ -1,6 +1,6 @@
-"""dora: a dataflow of two nodes, of which the turn's process is one; the outputs are Arrow arrays.
+"""dora: a dataflow of two nodes, one of which is the process of the turn. The outputs are Arrow arrays.
 
-`dora run` starts both. What the server shall make next is told by the same outputs as the requests.
+`dora run` starts both nodes. The same outputs carry the requests, and before them what the server creates next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEADLINE_S = 120.0
 
 
 def launch(folder: Path, command: list[str]) -> list[str]:
-    """The command that runs `command` as a node of a dataflow, with a server as the other."""
+    """Return the command that runs `command` as one node of a dataflow, and a server as the other."""
     python, *arguments = command
     environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TMPDIR": str(folder)}
     here = Path(__file__).parents[2]
@@ -35,10 +35,10 @@ def launch(folder: Path, command: list[str]) -> list[str]:
 
 
 def _next(node: Any) -> Any:
-    """The next input's value. EOFError where the dataflow ends."""
+    """Return the value of the next input. Raise EOFError if the dataflow ends."""
     event = node.next(timeout=_DEADLINE_S)
     if event is None or event["type"] != "INPUT":
-        message = f"no input came: {event}"
+        message = f"no input from the dataflow; the event was {event}"
         raise EOFError(message)
     return event["value"]
 
@@ -55,18 +55,18 @@ class Dora:
         self._shape: tuple[int, ...] = ()
 
     def prepare(self, payload: Payload) -> None:
-        """Tell the server what is asked for next."""
+        """Tell the server which array is requested next."""
         self._shape = tuple(payload.values["shape"])
         self._node.send_output("request", self._array([int(payload.values["ready"]), *self._shape]))
         _next(self._node)
 
     def transfer(self, number: int) -> Received:
-        """Ask for array `number`."""
+        """Request array `number`."""
         self._node.send_output("request", self._array([number]))
         return Received(_next(self._node).to_numpy().reshape(self._shape))
 
     def close(self) -> None:
-        """The dataflow ends with this process."""
+        """Do nothing: the dataflow ends with this process."""
 
 
 def _serve() -> None:

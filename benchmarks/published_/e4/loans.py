@@ -1,6 +1,6 @@
-"""iceoryx2: the server writes into a loaned slice of shared memory, the client reads it where it lies.
+"""iceoryx2: the server writes into a loaned slice of shared memory, and the client reads it in place.
 
-Both sides wait for an event; polling would be quicker, and take a processor for itself on each side.
+Both sides wait for an event. Polling would be faster, but would occupy a processor on each side.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from published_.e4.arrays import Array, Maker
-from published_.e4.served import Served, told
+from published_.e4.served import Served, start_maker
 from published_.model import Payload
-from published_.naming import of_this_turn
+from published_.naming import turn_prefix
 
 _ALIGNMENT_BYTES = 64
 _FIRST_BYTES = 4096
-"""What a loan may be at first; it grows by powers of two."""
+"""The first size of a loan; it grows by powers of two."""
 
 
 class _Side:
-    """A node with an event and a slice for each of the two directions."""
+    """A node with an event and a slice for each direction."""
 
     def __init__(self, prefix: str, folder: str) -> None:
         import iceoryx2
@@ -36,20 +36,20 @@ class _Side:
         self._node = iceoryx2.NodeBuilder.new().config(config).create(iceoryx2.ServiceType.Ipc)
 
     def service(self, name: str) -> Any:
-        """A builder."""
+        """Return a builder of the service."""
         return self._node.service_builder(self._iceoryx2.ServiceName.new(name))
 
     def event(self, name: str) -> Any:
-        """Notifiers and listeners of a name."""
+        """Return the service of the notifiers and listeners."""
         return self.service(name).event().open_or_create()
 
     def slices(self, name: str) -> Any:
-        """Publishers and subscribers of a name."""
+        """Return the service of the publishers and subscribers."""
         builder = self.service(name).publish_subscribe(self._iceoryx2.Slice[ctypes.c_uint8])
         return builder.payload_alignment(self._iceoryx2.Alignment.new(_ALIGNMENT_BYTES)).open_or_create()
 
     def publisher(self, name: str) -> Any:
-        """One whose loans may grow."""
+        """Return a publisher whose loans can grow."""
         growing = self._iceoryx2.AllocationStrategy.PowerOfTwo
         builder = self.slices(name).publisher_builder()
         return builder.initial_max_slice_len(_FIRST_BYTES).allocation_strategy(growing).create()
@@ -63,7 +63,7 @@ def _serve(connection: Connection, prefix: str, folder: str) -> None:
     )
     requests = side.slices("requests").subscriber_builder().create()
     answers = side.publisher("answers")
-    maker = told(connection, None)
+    maker = start_maker(connection, None)
     while True:
         asked.blocking_wait()
         while (request := requests.receive()) is not None:
@@ -75,8 +75,8 @@ def _serve(connection: Connection, prefix: str, folder: str) -> None:
 def _publish(answers: Any, maker: Maker, number: int) -> None:
     array = maker.array(number)
     sample = answers.loan_slice_uninit(array.nbytes)
-    room = (ctypes.c_uint8 * array.nbytes).from_address(sample.payload().as_ptr())
-    np.copyto(np.frombuffer(memoryview(room)).reshape(array.shape), array)
+    buffer = (ctypes.c_uint8 * array.nbytes).from_address(sample.payload().as_ptr())
+    np.copyto(np.frombuffer(memoryview(buffer)).reshape(array.shape), array)
     sample.assume_init().send()
 
 
@@ -84,18 +84,18 @@ class Iceoryx(Served):
     """Publish and subscribe, one service for each direction."""
 
     def __init__(self) -> None:
-        """Start the server, and connect."""
-        where = (f"{of_this_turn()}_", tempfile.gettempdir())  # both short: they are in the names of sockets
-        self._side = _Side(*where)
+        """Start the server and connect."""
+        names = (f"{turn_prefix()}_", tempfile.gettempdir())  # both are short, because sockets have them in their names
+        self._side = _Side(*names)
         self._answered = self._side.event("answered").listener_builder().create()
         self._answers = self._side.slices("answers").subscriber_builder().create()
-        super().__init__(_serve, *where)
+        super().__init__(_serve, *names)
         self._asked = self._side.event("asked").notifier_builder().create()
         self._requests = self._side.publisher("requests")
         self._held: Any = None
 
     def prepare(self, payload: Payload) -> None:
-        """Let go of what is held, and tell the server what is asked for next."""
+        """Release the held sample, and tell the server which array is requested next."""
         self._release()
         super().prepare(payload)
 
@@ -105,7 +105,7 @@ class Iceoryx(Served):
             self._held = None
 
     def ask(self, number: int) -> Array:
-        """The array, in the memory that the server wrote it into; good until the next is asked for."""
+        """Request the array. It lies in the memory that the server wrote to, and is valid until the next request."""
         self._release()
         request = self._requests.loan_slice_uninit(8)
         ctypes.memmove(request.payload().as_ptr(), number.to_bytes(8, "little"), 8)
@@ -118,6 +118,6 @@ class Iceoryx(Served):
         return np.frombuffer((ctypes.c_uint8 * received.len()).from_address(received.as_ptr()), np.float64)
 
     def close(self) -> None:
-        """End the server."""
+        """Release the held sample and end the server."""
         self._release()
         super().close()

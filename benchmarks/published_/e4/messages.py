@@ -1,4 +1,4 @@
-"""ZeroMQ and Arrow Flight."""
+"""ZeroMQ and Arrow Flight: a server in its own process, and the client in the process of the turn."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 import zmq
 
 from published_.e4.arrays import Array
-from published_.e4.served import Served, told
+from published_.e4.served import Served, start_maker
 
 
 def _serve_zmq(connection: Connection, address: str, copy: bool) -> None:  # noqa: FBT001 - arguments of a process
     with zmq.Context() as context, context.socket(zmq.REP) as answering:
         answering.bind(address)
-        maker = told(connection, answering.getsockopt_string(zmq.LAST_ENDPOINT))
+        maker = start_maker(connection, answering.getsockopt_string(zmq.LAST_ENDPOINT))
         while True:
             answering.send(maker.array(int(answering.recv())).data, 0, copy=copy)
 
 
 class ZeroMq(Served):
-    """A request socket, over `transport` ipc or tcp; with `copy` off, the array's own memory is sent from."""
+    """A request socket over `transport` ipc or tcp. Without `copy`, ZeroMQ sends from the array's own memory."""
 
     def __init__(self, transport: str, *, copy: bool) -> None:
-        """Start the server, and connect."""
+        """Start the server and connect."""
         address = f"ipc://{Path(tempfile.mkdtemp()) / 'zmq'}" if transport == "ipc" else "tcp://127.0.0.1:*"
         super().__init__(_serve_zmq, address, copy)
         self._copy = copy
@@ -35,14 +35,14 @@ class ZeroMq(Served):
         self._socket.connect(self.address)
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         self._socket.send_string(str(number))
         if self._copy:
             return np.frombuffer(self._socket.recv())
         return np.frombuffer(self._socket.recv(copy=False).buffer)
 
     def close(self) -> None:
-        """Disconnect, and end the server."""
+        """Disconnect and end the server."""
         self._context.destroy(linger=0)
         super().close()
 
@@ -59,15 +59,15 @@ def _serve_flight(connection: Connection) -> None:
         return flight.RecordBatchStream(pa.table({"array": values}))
 
     server = type("Server", (flight.FlightServerBase,), {"do_get": do_get})("grpc://127.0.0.1:0")
-    maker = told(connection, server.port)
+    maker = start_maker(connection, server.port)
     server.serve()
 
 
 class Flight(Served):
-    """One column of a table, fetched by the request's number as the ticket."""
+    """One column of a table; the number of the request is the ticket."""
 
     def __init__(self) -> None:
-        """Start the server, and connect."""
+        """Start the server and connect."""
         from pyarrow import flight
 
         super().__init__(_serve_flight)
@@ -75,12 +75,12 @@ class Flight(Served):
         self._client = flight.connect(f"grpc://127.0.0.1:{self.address}")
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         table = self._client.do_get(self._flight.Ticket(str(number).encode())).read_all()
         received: Array = table.column("array").to_numpy()
         return received
 
     def close(self) -> None:
-        """Disconnect, and end the server."""
+        """Disconnect and end the server."""
         self._client.close()
         super().close()

@@ -1,4 +1,4 @@
-"""Ray: an actor makes the array, its object store holds it, and the caller maps it."""
+"""Ray: an actor creates the array, the object store holds it, and the caller maps it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from published_.e4.arrays import Maker
 from published_.model import Payload, Received
 
 _STORE_SHARE = 0.3
-_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - where its object store lies
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - the location of its object store
 
 
 class Ray:
-    """A cluster of this machine alone, which ends with the turn."""
+    """A cluster on this machine only, which ends with the turn."""
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the cluster."""
         os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
-        os.environ["RAY_AUTH_MODE"] = "disabled"  # else it leaves a file in the home folder
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # otherwise Ray leaves a file in the home folder
         import ray
 
         self._ray = ray
@@ -37,13 +37,13 @@ class Ray:
         self._shape: tuple[int, ...] = ()
 
     def prepare(self, payload: Payload) -> None:
-        """Tell the actor what is asked for next."""
+        """Tell the actor which array is requested next."""
         self._ray.get(self._actor.prepare.remote(payload.values["shape"], payload.values["ready"]))
 
     def transfer(self, number: int) -> Received:
-        """Ask for array `number`."""
+        """Request array `number`."""
         return Received(self._ray.get(self._actor.array.remote(number)))
 
     def close(self) -> None:
-        """End it."""
+        """End the cluster."""
         self._ray.shutdown()

@@ -1,4 +1,4 @@
-"""stagepipe: a source in a process of its own makes the arrays, and the caller iterates."""
+"""stagepipe in E4: a source in its own process creates the arrays, and the caller iterates."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 
 import stagepipe
-from published_.asking import Asked, requests
+from published_.asking import RequestPipeline, read_requests
 from published_.e4.arrays import Array, Maker
 from published_.model import Payload, Received
 
 
 class Answers:
-    """The source. `loaned`: the random numbers are made in the memory that is sent."""
+    """The source, in its worker. If `loaned`, it draws the random numbers into the memory that is sent."""
 
     def __init__(self, requests_from: str, shape: list[int], *, ready: bool, loaned: bool) -> None:
-        """Make the array beforehand where it shall be `ready`."""
+        """Create the array now if it must be `ready`."""
         self._requests, self._shape, self._ready, self._loaned = requests_from, tuple(shape), ready, loaned
         self._maker = Maker()
         self._maker.prepare(self._shape, ready)
 
     def __iter__(self) -> Iterator[Array]:
-        """An array for each request."""
-        for number in requests(self._requests):
+        """Yield an array for each request."""
+        for number in read_requests(self._requests):
             yield self._in_place(number) if self._loaned else self._maker.array(number)
 
     def _in_place(self, number: int) -> Array:
@@ -39,23 +39,23 @@ class Stagepipe:
     """A pipeline for each payload."""
 
     def __init__(self, *, loaned: bool = False) -> None:
-        """Nothing is started before the payload is known."""
+        """Start nothing until the payload is known."""
         self._loaned = loaned
-        self._asked: Asked | None = None
+        self._pipeline: RequestPipeline | None = None
 
     def prepare(self, payload: Payload) -> None:
         """Start the pipeline."""
         self.close()
         arguments = {**payload.values, "shape": list(payload.values["shape"]), "loaned": self._loaned}
-        self._asked = Asked("published_.e4.pipelines.Answers", arguments, [])
+        self._pipeline = RequestPipeline("published_.e4.pipelines.Answers", arguments, [])
 
     def transfer(self, number: int) -> Received:
-        """Ask for array `number`."""
-        assert self._asked is not None
-        return Received(self._asked.item(number))
+        """Request array `number`."""
+        assert self._pipeline is not None
+        return Received(self._pipeline.item(number))
 
     def close(self) -> None:
-        """End the pipeline."""
-        if self._asked is not None:
-            self._asked.close()
-            self._asked = None
+        """Close the pipeline."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None

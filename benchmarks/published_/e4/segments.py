@@ -1,4 +1,4 @@
-"""An array in a shared memory segment of its own, as multiprocessing.shared_memory has it: made for each message."""
+"""An array in its own segment of multiprocessing.shared_memory, which is created for each message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from published_.e4.arrays import Array
 
 
 def hand_over(array: Array) -> str:
-    """Copy it into a new segment, and give that away; its name."""
+    """Copy the array into a new segment, give up the segment, and return its name."""
     segment = SharedMemory(create=True, size=array.nbytes)
     np.copyto(np.ndarray(array.shape, array.dtype, segment.buf), array)
     name = segment.name
@@ -23,16 +23,16 @@ def hand_over(array: Array) -> str:
 
 
 def take(name: bytes) -> Array:
-    """The array that lies in a segment, without a copy. The segment goes with it."""
+    """Return the array in a segment without a copy. The segment is released with the array."""
     segment = SharedMemory(name.decode())
     segment.unlink()
     array: Array = np.frombuffer(cast("memoryview[int]", segment.buf))
-    # What is mapped is let go when the array is: until then closing it is refused.
+    # The mapping is released with the array; until then it cannot be closed.
     weakref.finalize(array, _close, segment)
     return array
 
 
 def _close(segment: SharedMemory) -> None:
-    segment._buf = None  # type: ignore[attr-defined]  # noqa: SLF001 - else its own __del__ complains of the array
+    segment._buf = None  # type: ignore[attr-defined]  # noqa: SLF001 - otherwise its own __del__ complains about the array
     segment._mmap = None  # type: ignore[attr-defined]  # noqa: SLF001
     segment.close()

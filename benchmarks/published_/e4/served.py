@@ -1,4 +1,4 @@
-"""What the contestants with a server have in common: the server's process, and a number to ask it with."""
+"""The base of the contestants with a server: the server's process, and requests by number."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from published_.child import Child, obey_aside
+from published_.child import Child, serve_commands_in_thread
 from published_.e4.arrays import Array, Maker
 from published_.model import Payload, Received
 
 
-def told(connection: Connection, hello: Any) -> Maker:
-    """In the server: say that it is ready, and where; and have what it makes told in a thread from then on."""
+def start_maker(connection: Connection, hello: Any) -> Maker:
+    """Start the maker of the arrays, in the server.
+
+    It sends `hello`, the server's address, to the client. From then on a thread receives which array to create next.
+    """
     maker = Maker()
     connection.send(hello)
-    obey_aside(connection, {"prepare": maker.prepare})
+    serve_commands_in_thread(connection, {"prepare": maker.prepare})
     return maker
 
 
 class Served:
-    """The client, and the process in which `serve(connection, *arguments)` runs for ever."""
+    """The client, and the server's process, which runs `serve(connection, *arguments)` forever."""
 
     def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
         """Start the server."""
@@ -30,17 +33,17 @@ class Served:
         self._shape: tuple[int, ...] = ()
 
     def prepare(self, payload: Payload) -> None:
-        """Tell the server what is asked for next."""
+        """Tell the server which array is requested next."""
         self._shape = tuple(payload.values["shape"])
         self._server.ask("prepare", self._shape, payload.values["ready"])
 
     def transfer(self, number: int) -> Received:
-        """Ask for array `number`."""
+        """Request array `number`."""
         return Received(self.ask(number).reshape(self._shape))
 
     @abstractmethod
     def ask(self, number: int) -> Array:
-        """The array, in any shape."""
+        """Request array `number` and return it in any shape."""
 
     def close(self) -> None:
         """End the server."""

@@ -1,4 +1,4 @@
-"""Bytes through sockets: Listener and Client, a Unix socket, memfds sent over one, gRPC."""
+"""Bytes over sockets: Listener and Client, a Unix socket, memfds sent over one, and gRPC."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from published_.e4.arrays import Array
-from published_.e4.served import Served, told
+from published_.e4.served import Served, start_maker
 
 _NUMBER_BYTES = 8
 
 
 def _serve_listener(connection: Connection) -> None:
     with Listener(("127.0.0.1", 0)) as listener:
-        maker = told(connection, listener.address)
+        maker = start_maker(connection, listener.address)
         with listener.accept() as client:
             while True:
                 client.send(maker.array(client.recv()))
@@ -32,12 +32,12 @@ class ListenerClient(Served):
     """multiprocessing.connection, which pickles."""
 
     def __init__(self) -> None:
-        """Start the server, and connect."""
+        """Start the server and connect."""
         super().__init__(_serve_listener)
         self._connection = Client(self.address)
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         self._connection.send(number)
         received: Array = self._connection.recv()
         return received
@@ -55,44 +55,44 @@ def _listen_unix() -> socket.socket:
 
 def _serve_unix(connection: Connection) -> None:
     listening = _listen_unix()
-    maker = told(connection, listening.getsockname())
+    maker = start_maker(connection, listening.getsockname())
     client, _ = listening.accept()
-    while asked := client.recv(_NUMBER_BYTES):
-        client.sendall(maker.array(int.from_bytes(asked, "little")).data)
+    while request := client.recv(_NUMBER_BYTES):
+        client.sendall(maker.array(int.from_bytes(request, "little")).data)
 
 
 class UnixSocket(Served):
-    """The array's bytes, received into a new array."""
+    """The bytes of the array, received into a new array."""
 
     serve = staticmethod(_serve_unix)
 
     def __init__(self) -> None:
-        """Start the server, and connect."""
+        """Start the server and connect."""
         super().__init__(self.serve)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(self.address)
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         self._socket.sendall(number.to_bytes(_NUMBER_BYTES, "little"))
         received = np.empty(self._shape)
-        left = received.data.cast("B")
-        while left:
-            left = left[self._socket.recv_into(left) :]
+        remaining = received.data.cast("B")
+        while remaining:
+            remaining = remaining[self._socket.recv_into(remaining) :]
         return received
 
     def close(self) -> None:
-        """Disconnect, and end the server."""
+        """Disconnect and end the server."""
         self._socket.close()
         super().close()
 
 
 def _serve_memfds(connection: Connection) -> None:
     listening = _listen_unix()
-    maker = told(connection, listening.getsockname())
+    maker = start_maker(connection, listening.getsockname())
     client, _ = listening.accept()
-    while asked := client.recv(_NUMBER_BYTES):
-        array = maker.array(int.from_bytes(asked, "little"))
+    while request := client.recv(_NUMBER_BYTES):
+        array = maker.array(int.from_bytes(request, "little"))
         memory = os.memfd_create("array")
         os.ftruncate(memory, array.nbytes)
         with mmap.mmap(memory, array.nbytes) as mapped:
@@ -102,15 +102,15 @@ def _serve_memfds(connection: Connection) -> None:
 
 
 class Memfd(UnixSocket):
-    """A memfd for each array, whose descriptor travels over the socket (SCM_RIGHTS)."""
+    """A memfd for each array; the socket carries its descriptor (SCM_RIGHTS)."""
 
     serve = staticmethod(_serve_memfds)
 
     def ask(self, number: int) -> Array:
-        """The array, in the memory that the server wrote it into."""
+        """Request the array, which lies in the memory that the server wrote to."""
         self._socket.sendall(number.to_bytes(_NUMBER_BYTES, "little"))
-        room = arrays.array("i").itemsize
-        _, (memory,), _, _ = socket.recv_fds(self._socket, 1, room)
+        message_bytes = arrays.array("i").itemsize
+        _, (memory,), _, _ = socket.recv_fds(self._socket, 1, message_bytes)
         mapped = mmap.mmap(memory, 0)
         os.close(memory)
         return np.frombuffer(mapped)
@@ -127,7 +127,7 @@ def _serve_grpc(connection: Connection) -> None:
     server = grpc.server(ThreadPoolExecutor(1), options=_GRPC_OPTIONS)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    maker = told(connection, address)
+    maker = start_maker(connection, address)
 
     def answer(request: bytes, _: Any) -> bytes:
         return maker.array(int.from_bytes(request, "little")).tobytes()
@@ -141,7 +141,7 @@ class Grpc(Served):
     """A unary call whose messages are bytes, without a schema."""
 
     def __init__(self) -> None:
-        """Start the server, and connect."""
+        """Start the server and connect."""
         import grpc
 
         super().__init__(_serve_grpc)
@@ -149,10 +149,10 @@ class Grpc(Served):
         self._call = self._channel.unary_unary("/Step/Array")
 
     def ask(self, number: int) -> Array:
-        """The array."""
+        """Request the array."""
         return np.frombuffer(self._call(number.to_bytes(_NUMBER_BYTES, "little"), wait_for_ready=True))
 
     def close(self) -> None:
-        """Disconnect, and end the server."""
+        """Disconnect and end the server."""
         self._channel.close()
         super().close()

@@ -1,7 +1,7 @@
-"""HTTP and WebSocket: one FastAPI application under uvicorn, asked by the standard library's client and by websockets'.
+"""HTTP and WebSocket: one FastAPI application under uvicorn, with the clients of http.client and of websockets.
 
-The responses are made as FastAPI's documentation has it for speed: returned as a Response, not walked through by its
-encoder. Connections stay open from one request to the next.
+Handlers return a Response, which FastAPI's documentation recommends for speed, because its encoder is skipped.
+Connections stay open between requests.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ import numpy as np
 
 from published_.e4.arrays import Array, Maker
 from published_.e4.segments import hand_over, take
-from published_.e4.served import Served, told
+from published_.e4.served import Served, start_maker
 
-_PATIENCE_S = 3600
-"""How long a connection may be idle; its client looks at what it has received, meanwhile."""
+_IDLE_TIMEOUT_S = 3600
+"""How long a connection may be idle while its client checks the received data."""
 
 
 def _serve(connection: Connection) -> None:
     import uvicorn
 
-    listening = socket.socket(proto=socket.IPPROTO_TCP)  # by which asyncio knows to set TCP_NODELAY
+    listening = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only with this protocol number
     listening.bind(("127.0.0.1", 0))
     listening.listen()
-    app = _application(told(connection, listening.getsockname()))
+    app = _application(start_maker(connection, listening.getsockname()))
     config = uvicorn.Config(
-        app, log_level="warning", timeout_keep_alive=_PATIENCE_S, ws_ping_interval=None, ws_per_message_deflate=False
+        app,
+        log_level="warning",
+        timeout_keep_alive=_IDLE_TIMEOUT_S,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
     )
     uvicorn.Server(config).run(sockets=[listening])
 
@@ -54,11 +58,12 @@ def _application(maker: Maker) -> Any:
     async def web_socket(connected: Any) -> None:
         await connected.accept()
         async for request in connected.iter_text():
-            how, _, number = request.partition(" ")
+            encoding, _, number = request.partition(" ")
             array = maker.array(int(number))
-            await connected.send_bytes(array.tobytes() if how == "bytes" else hand_over(array).encode())
+            await connected.send_bytes(array.tobytes() if encoding == "bytes" else hand_over(array).encode())
 
-    web_socket.__annotations__["connected"] = fastapi.WebSocket  # FastAPI goes by it; the package may not be installed
+    # FastAPI reads the annotation. It is set here because the package may be missing where this module is imported.
+    web_socket.__annotations__["connected"] = fastapi.WebSocket
     for name, function in (("json", as_json), ("base64", as_base64), ("segment", as_segment)):
         app.get(f"/{name}/{{number}}")(_with_types(function))
     app.websocket("/socket")(web_socket)
@@ -66,56 +71,56 @@ def _application(maker: Maker) -> Any:
 
 
 def _with_types(function: Any) -> Any:
-    """With its argument's type itself, not its name."""
+    """Annotate the argument with the type itself instead of its name."""
     function.__annotations__["number"] = int
     return function
 
 
 class Http(Served):
-    """`how`: json, base64 or segment."""
+    """HTTP with the array as `encoding`: json, base64 or segment."""
 
-    def __init__(self, how: str) -> None:
-        """Start the server, and connect."""
+    def __init__(self, encoding: str) -> None:
+        """Start the server and connect."""
         super().__init__(_serve)
-        self._how = how
+        self._encoding = encoding
         self._connection = http.client.HTTPConnection(*self.address)
-        self._restore = {"json": _from_json, "base64": _from_base64, "segment": take}[how]
+        self._restore = {"json": _from_json, "base64": _from_base64, "segment": take}[encoding]
 
     def ask(self, number: int) -> Array:
-        """The array."""
-        self._connection.request("GET", f"/{self._how}/{number}")
+        """Request the array."""
+        self._connection.request("GET", f"/{self._encoding}/{number}")
         response = self._connection.getresponse()
         assert response.status == http.client.OK, f"status {response.status}: {response.read()[:200]!r}"
         return self._restore(response.read())
 
     def close(self) -> None:
-        """Disconnect, and end the server."""
+        """Disconnect and end the server."""
         self._connection.close()
         super().close()
 
 
 class WebSocket(Served):
-    """`how`: bytes or segment."""
+    """WebSocket with the array as `encoding`: bytes or segment."""
 
-    def __init__(self, how: str) -> None:
-        """Start the server, and connect."""
+    def __init__(self, encoding: str) -> None:
+        """Start the server and connect."""
         from websockets.sync.client import connect
 
         super().__init__(_serve)
-        self._how = how
+        self._encoding = encoding
         host, port = self.address
         self._connection = connect(
             f"ws://{host}:{port}/socket", max_size=None, compression=None, ping_interval=None, proxy=None
         )
 
     def ask(self, number: int) -> Array:
-        """The array."""
-        self._connection.send(f"{self._how} {number}")
+        """Request the array."""
+        self._connection.send(f"{self._encoding} {number}")
         received = self._connection.recv(decode=False)
-        return np.frombuffer(received) if self._how == "bytes" else take(received)
+        return np.frombuffer(received) if self._encoding == "bytes" else take(received)
 
     def close(self) -> None:
-        """Disconnect, and end the server."""
+        """Disconnect and end the server."""
         self._connection.close()
         super().close()
 

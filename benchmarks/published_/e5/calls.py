@@ -1,6 +1,6 @@
 """How E5's functions are called: one after another, in threads, in processes, in stages.
 
-With w workers the function is called w times. Threads and processes are started for it and joined, as published.
+With w workers the function is called w times. Threads and processes are started for each call and joined, as published.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import stagepipe
-from published_.child import Child, obey_aside
+from published_.child import Child, serve_commands_in_thread
 from published_.e5.functions import PAGE, Call
 from published_.model import Payload, Received
 
@@ -33,22 +33,22 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # with the usual 5, a ninth caller is dropped, and comes again a second later
+    request_queue_size = 128  # with the default of 5, a ninth caller is dropped and retries a second later
 
 
 def _serve(connection: Connection) -> None:
     with _Server(("127.0.0.1", 0), _Page) as server:
         connection.send(f"http://127.0.0.1:{server.server_port}/")
-        obey_aside(connection, {})
+        serve_commands_in_thread(connection, {})
         server.serve_forever()
 
 
 class _Calls:
-    """The local server, and a way to call."""
+    """The base: the local server, and a way to call the function."""
 
     def __init__(self) -> None:
         """Start the server."""
@@ -57,34 +57,34 @@ class _Calls:
         self._workers, self._function = 0, ""
 
     def prepare(self, payload: Payload) -> None:
-        """Take the function; start anew what is kept, where it is for another number of workers."""
+        """Set the function. Restart the persistent workers if their number changes."""
         before, self._workers = self._workers, payload.values["workers"]
         self._function = payload.values["function"]
-        self._tell()
+        self._publish_function()
         if self._workers != before:
-            self._end()
-            self._start(payload.name)
+            self._end_workers()
+            self._start_workers(payload.name)
 
-    def _tell(self) -> None:
-        """Whoever looks for it elsewhere is told the function here."""
+    def _publish_function(self) -> None:
+        """Publish the function to workers that read it elsewhere."""
 
-    def _start(self, payload: str) -> None:
-        """What is kept from one time to the next, if anything is."""
+    def _start_workers(self, payload: str) -> None:
+        """Start the persistent workers, if there are any."""
 
-    def _end(self) -> None:
-        """The end of that."""
+    def _end_workers(self) -> None:
+        """End the persistent workers."""
 
-    def transfer(self, number: int) -> Received:  # noqa: ARG002 - each is the same
-        """As many calls as workers."""
+    def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
+        """Make as many calls as there are workers."""
         return Received(list(self.calls()))
 
     @abstractmethod
     def calls(self) -> list[int]:
-        """The results."""
+        """Return the results of the calls."""
 
     def close(self) -> None:
-        """End what is kept, and the server."""
-        self._end()
+        """End the persistent workers and the server."""
+        self._end_workers()
         self._server.close()
 
 
@@ -92,7 +92,7 @@ class Plain(_Calls):
     """One call after another."""
 
     def calls(self) -> list[int]:
-        """The results."""
+        """Return the results of the calls."""
         return [self._call(self._function) for _ in range(self._workers)]
 
 
@@ -100,75 +100,75 @@ class Threads(_Calls):
     """A thread for each call."""
 
     def calls(self) -> list[int]:
-        """The results."""
+        """Return the results of the calls."""
         results: list[int] = []
         threads = [Thread(target=lambda: results.append(self._call(self._function))) for _ in range(self._workers)]
-        return _run(threads, results)
+        return _run_all(threads, results)
 
 
 class Processes(_Calls):
-    """A process for each call, forked as it was published."""
+    """A process for each call, forked as published."""
 
     def calls(self) -> list[int]:
-        """The results, which each leaves in shared memory."""
+        """Return the results, which each process leaves in shared memory."""
         fork = multiprocessing.get_context("fork")
         results = fork.RawArray("q", [-1] * self._workers)
 
-        def call(at: int) -> None:
-            results[at] = self._call(self._function)
+        def call(index: int) -> None:
+            results[index] = self._call(self._function)
 
-        return _run([fork.Process(target=call, args=(at,)) for at in range(self._workers)], results)
+        return _run_all([fork.Process(target=call, args=(index,)) for index in range(self._workers)], results)
 
 
-def _run(started: Any, results: Any) -> list[int]:
-    for each in started:
-        each.start()
-    for each in started:
-        each.join()
+def _run_all(runners: Any, results: Any) -> list[int]:
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join()
     return list(results)
 
 
 class Pool(_Calls):
-    """multiprocessing.Pool, which is kept from one time to the next."""
+    """multiprocessing.Pool, which persists between transfers."""
 
     def __init__(self) -> None:
-        """Start the server; the pool comes with the payload."""
+        """Start the server; `prepare` starts the pool."""
         super().__init__()
         self._pool: Any = None
 
-    def _start(self, payload: str) -> None:  # noqa: ARG002 - whatever the function is
+    def _start_workers(self, payload: str) -> None:  # noqa: ARG002 - it serves any function
         self._pool = multiprocessing.get_context("spawn").Pool(self._workers)
 
-    def _end(self) -> None:
+    def _end_workers(self) -> None:
         if self._pool is not None:
             self._pool.close()
             self._pool.join()
 
     def calls(self) -> list[int]:
-        """The results."""
+        """Return the results of the calls."""
         results: list[int] = self._pool.map(self._call, [self._function] * self._workers, 1)
         return results
 
 
 class Stagepipe(_Calls):
-    """The function as a stage with so many workers, which are kept; each time is an epoch.
+    """The function as a stage with `workers`, which persist; each transfer is an epoch.
 
-    Their start, with the first epoch, is told.
+    `report_figures` has the time of their start, including the first epoch.
     """
 
     def __init__(self) -> None:
-        """Start the server; the pipeline comes with the payload."""
+        """Start the server; `prepare` starts the pipeline."""
         super().__init__()
         self._pipeline: stagepipe.Pipeline | None = None
-        self._wanted = Path(tempfile.mkdtemp()) / "function"
-        self.told: dict[str, dict[str, int]] = {"start_ns": {}}
+        self._function_file = Path(tempfile.mkdtemp()) / "function"
+        self.report_figures: dict[str, dict[str, int]] = {"start_ns": {}}
 
-    def _tell(self) -> None:
-        """Its source reads it at the beginning of each epoch."""
-        self._wanted.write_text(self._function)
+    def _publish_function(self) -> None:
+        """Write the name of the function; the source reads it at the start of each epoch."""
+        self._function_file.write_text(self._function)
 
-    def _start(self, payload: str) -> None:
-        names = {"file": str(self._wanted), "count": self._workers}
+    def _start_workers(self, payload: str) -> None:
+        names = {"file": str(self._function_file), "count": self._workers}
         stage = {"name": "call", "uses": f"{_FUNCTIONS}.Call", "with": {"url": self._server.hello}}
         begin = perf_counter_ns()
         self._pipeline = stagepipe.Pipeline(
@@ -179,13 +179,13 @@ class Stagepipe(_Calls):
             }
         )
         self.calls()
-        self.told["start_ns"][payload] = perf_counter_ns() - begin
+        self.report_figures["start_ns"][payload] = perf_counter_ns() - begin
 
     def calls(self) -> list[int]:
-        """The results."""
+        """Return the results of the calls."""
         assert self._pipeline is not None
         return list(self._pipeline)
 
-    def _end(self) -> None:
+    def _end_workers(self) -> None:
         if self._pipeline is not None:
             self._pipeline.close()

@@ -1,4 +1,4 @@
-"""Who takes part in E5's two tables."""
+"""The contestants of E5's two experiments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from published_.e5.functions import NAMES as FUNCTIONS
 from published_.e5.functions import expected
-from published_.e5.queues import COUNT, thing
+from published_.e5.queues import COUNT, object_named
 from published_.e5.queues import NAMES as OBJECTS
 from published_.model import Contestant, Experiment, Payload
 
@@ -20,14 +20,14 @@ _CALLS, _QUEUES = "published_.e5.calls", "published_.e5.queues"
 def _call_payloads(workers: Sequence[int], functions: Sequence[str] = FUNCTIONS) -> tuple[Payload, ...]:
     return tuple(
         Payload(f"{function} x {count}", 0, {"function": function, "workers": count})
-        for count in workers  # before the functions: what is started for so many workers serves them all
+        for count in workers  # the outer loop, so that the workers that are started once serve all functions
         for function in functions
     )
 
 
 def _check_calls(data: Any, payload: Payload, _: int) -> None:
-    right = [expected(payload.values["function"])] * payload.values["workers"]
-    assert data == right, f"{data} came in place of {right}"
+    expected_value = [expected(payload.values["function"])] * payload.values["workers"]
+    assert data == expected_value, f"received {data}, expected {expected_value}"
 
 
 def _spoil_calls(data: list[int]) -> list[int]:
@@ -39,10 +39,10 @@ def _object_payloads() -> tuple[Payload, ...]:
 
 
 def _check_objects(data: list[Any], payload: Payload, _: int) -> None:
-    right = thing(payload.name)
-    assert len(data) == COUNT, f"{len(data)} of {COUNT} objects came"
-    wrong = sum(not _same(each, right) for each in data)
-    assert not wrong, f"{wrong} of {COUNT} objects came wrong"
+    expected_value = object_named(payload.name)
+    assert len(data) == COUNT, f"received {len(data)} of {COUNT} objects"
+    wrong = sum(not _same(received, expected_value) for received in data)
+    assert not wrong, f"{wrong} of {COUNT} objects are wrong"
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -62,7 +62,7 @@ CALLS = Experiment(
         Contestant("plain", f"{_CALLS}:Plain"),
         Contestant("threads", f"{_CALLS}:Threads"),
         Contestant("processes", f"{_CALLS}:Processes"),
-        Contestant("pool, kept", f"{_CALLS}:Pool", beyond=True),
+        Contestant("pool, kept", f"{_CALLS}:Pool", is_addition=True),
     ),
     payloads={
         "small": _call_payloads((2,), ("empty", "primes", "fetch")),
@@ -79,9 +79,9 @@ QUEUES = Experiment(
     name="E5 queue",
     contestants=(
         Contestant("stagepipe", f"{_QUEUES}:Stagepipe"),
-        Contestant("queue.Queue of threads", f"{_QUEUES}:Threaded"),
-        Contestant("multiprocessing.Queue", f"{_QUEUES}:Between", {"kind": "Queue"}),
-        Contestant("multiprocessing.SimpleQueue", f"{_QUEUES}:Between", {"kind": "SimpleQueue"}, beyond=True),
+        Contestant("queue.Queue of threads", f"{_QUEUES}:ThreadQueue"),
+        Contestant("multiprocessing.Queue", f"{_QUEUES}:ProcessQueue", {"kind": "Queue"}),
+        Contestant("multiprocessing.SimpleQueue", f"{_QUEUES}:ProcessQueue", {"kind": "SimpleQueue"}, is_addition=True),
     ),
     payloads=dict.fromkeys(("small", "default", "full"), _object_payloads()),
     check=_check_objects,

@@ -1,4 +1,4 @@
-"""The functions of E5, after those of PEP 371's run_benchmarks.py. Each gives a number, by which it is checked."""
+"""The functions of E5, after those of PEP 371's run_benchmarks.py. Each returns a number, which is checked."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PAGE = b"<html>" + b"stagepipe " * 400 + b"</html>"
 
 
 def empty() -> int:
-    """Nothing."""
+    """Do nothing."""
     return 0
 
 
 def fibonacci() -> int:
-    """Arithmetic with long integers."""
+    """Add long integers."""
     a, b = 0, 1
     for _ in range(_FIBONACCI_STEPS):
         a, b = b, a + b
@@ -31,7 +31,7 @@ def fibonacci() -> int:
 
 
 def primes() -> int:
-    """The sum of the primes below 100,000, by trial division."""
+    """Return the sum of the primes below 100,000, by trial division."""
     return sum(number for number in range(2, _PRIMES_BELOW) if _is_prime(number))
 
 
@@ -44,7 +44,7 @@ def _is_prime(number: int) -> bool:
 
 
 def file_io() -> int:
-    """2 MB written in pieces, and read again."""
+    """Write 2 MB in pieces and read them."""
     with tempfile.NamedTemporaryFile() as file:
         for _ in range(_FILE_CHUNKS):
             file.write(_CHUNK)
@@ -53,35 +53,35 @@ def file_io() -> int:
 
 
 def fetch(url: str) -> int:
-    """A page from the local server, ten times."""
-    found = 0
+    """Fetch a page from the local server ten times."""
+    checksum = 0
     for _ in range(_FETCHES):
-        with urllib.request.urlopen(url) as page:  # noqa: S310 - our own, on the loopback
-            found = zlib.crc32(page.read(), found)
-    return found
+        with urllib.request.urlopen(url) as page:  # noqa: S310 - our own server on the loopback
+            checksum = zlib.crc32(page.read(), checksum)
+    return checksum
 
 
 class Call:
-    """Calls a function by its name."""
+    """Calls a function by its name. It is also the stage of stagepipe, in its workers."""
 
     def __init__(self, url: str) -> None:
-        """`url` is the page that `fetch` fetches."""
+        """`url` is the page for `fetch`."""
         self._url = url
 
     def __call__(self, name: str) -> int:
-        """Call it."""
+        """Call the function."""
         return fetch(self._url) if name == "fetch" else FUNCTIONS[name]()
 
 
 class Names:
-    """A source: in each epoch the name that stands in `file` by then, `count` times."""
+    """A source: in each epoch it yields the name in `file` at that time, `count` times."""
 
     def __init__(self, file: str, count: int) -> None:
-        """See the class."""
+        """Store the arguments."""
         self._file, self._count = Path(file), count
 
     def __iter__(self) -> Iterator[str]:
-        """The names of an epoch."""
+        """Return the names of an epoch."""
         return repeat(self._file.read_text(), self._count)
 
 
@@ -96,10 +96,10 @@ NAMES = (*FUNCTIONS, "fetch")
 
 @cache
 def expected(name: str) -> int:
-    """What the function gives."""
+    """Return the expected result of a function."""
     if name == "fetch":
-        found = 0
+        checksum = 0
         for _ in range(_FETCHES):
-            found = zlib.crc32(PAGE, found)
-        return found
+            checksum = zlib.crc32(PAGE, checksum)
+        return checksum
     return FUNCTIONS[name]()

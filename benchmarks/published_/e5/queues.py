@@ -1,4 +1,4 @@
-"""A thousand objects through a queue, one by one: E5's second table."""
+"""A thousand objects through a queue, one by one: E5's second experiment."""
 
 from __future__ import annotations
 
@@ -26,88 +26,88 @@ _OBJECTS: dict[str, Any] = {
 NAMES = tuple(_OBJECTS)
 
 
-def thing(name: str) -> Any:
-    """The object of this name."""
+def object_named(name: str) -> Any:
+    """Return the object with this name."""
     return _OBJECTS[name]
 
 
 class Objects:
-    """A source: the same object, a thousand times."""
+    """A source: the same object a thousand times."""
 
     def __init__(self, name: str) -> None:
-        """Of this name."""
+        """Take the object with this name."""
         self._name = name
 
     def __iter__(self) -> Iterator[Any]:
-        """One after another."""
+        """Yield the object a thousand times."""
         for _ in range(COUNT):
-            yield thing(self._name)
+            yield object_named(self._name)
 
 
-class Threaded:
-    """queue.Queue between two threads: nothing is copied."""
+class ThreadQueue:
+    """queue.Queue between two threads, without a copy."""
 
     def __init__(self) -> None:
-        """Make it."""
+        """Create the queue."""
         self._queue: queue.Queue[Any] = queue.Queue()
         self._name = ""
 
     def prepare(self, payload: Payload) -> None:
-        """Take the object."""
+        """Set the object."""
         self._name = payload.name
 
-    def transfer(self, number: int) -> Received:  # noqa: ARG002 - each is the same
-        """Put by one thread, and taken by another."""
-        putting = Thread(target=self._put)
-        putting.start()
+    def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
+        """Put the objects in one thread and take them in another."""
+        producer = Thread(target=self._put)
+        producer.start()
         received = [self._queue.get() for _ in range(COUNT)]
-        putting.join()
+        producer.join()
         return Received(received)
 
     def _put(self) -> None:
-        for each in Objects(self._name):
-            self._queue.put(each)
+        for item in Objects(self._name):
+            self._queue.put(item)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: no thread is left."""
 
 
-def _put(connection: Connection, there: Any) -> None:
+def _put(connection: Connection, objects_queue: Any) -> None:
     connection.send(None)
     while True:
-        for each in Objects(connection.recv()):
-            there.put(each)
+        for item in Objects(connection.recv()):
+            objects_queue.put(item)
 
 
-class Between:
-    """A queue of multiprocessing between two processes. `kind`: Queue or SimpleQueue."""
+class ProcessQueue:
+    """A queue of multiprocessing between two processes. `kind` is Queue or SimpleQueue."""
 
     def __init__(self, kind: str) -> None:
-        """Start the one that puts."""
+        """Start the producer."""
         self._queue = getattr(CONTEXT, kind)()
-        self._putting = Child(_put, self._queue)
+        self._producer = Child(_put, self._queue)
         self._name = ""
 
     def prepare(self, payload: Payload) -> None:
-        """Take the object."""
+        """Set the object."""
         self._name = payload.name
 
-    def transfer(self, number: int) -> Received:  # noqa: ARG002 - each is the same
-        """Ask for them, and take them."""
-        self._putting.connection.send(self._name)
+    def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
+        """Request the objects and take them."""
+        self._producer.connection.send(self._name)
         return Received([self._queue.get() for _ in range(COUNT)])
 
     def close(self) -> None:
-        """End the one that puts."""
-        self._putting.close()
+        """End the producer."""
+        self._producer.close()
         self._queue.close()
 
 
 class Stagepipe:
-    """A source in a process of its own; each time is an epoch."""
+    """A source in its own process; each transfer is an epoch."""
 
     def __init__(self) -> None:
-        """Nothing is started before the object is known."""
+        """Start nothing until the object is known."""
         self._pipeline: stagepipe.Pipeline | None = None
 
     def prepare(self, payload: Payload) -> None:
@@ -117,13 +117,13 @@ class Stagepipe:
         self._pipeline = stagepipe.Pipeline({"name": "objects", "source": source})
         self._pipeline.start()
 
-    def transfer(self, number: int) -> Received:  # noqa: ARG002 - each is the same
-        """An epoch."""
+    def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
+        """Run an epoch."""
         assert self._pipeline is not None
         return Received(list(self._pipeline))
 
     def close(self) -> None:
-        """End the pipeline."""
+        """Close the pipeline."""
         if self._pipeline is not None:
             self._pipeline.close()
             self._pipeline = None

@@ -1,9 +1,9 @@
-"""The results as tables, plots and words: docs/benchmarks.md.
+"""The results as docs/benchmarks.md: tables, plots and prose. It runs in the process of benchmarks/page.py.
 
-forms      durations, ratios, tables
-verdicts   who is ahead of stagepipe, and by how much
+forms            durations, ratios and tables as text
+verdicts         the targets, and the contestants that are faster than stagepipe
 e1 e2 e3 e4 e5   the tables of each experiment
-words      what an experiment means for a user, and why a contestant is ahead
-text       all of it in order
-drawing    the plots
+words            the prose: each experiment, its meaning for a user, and why a contestant is faster
+text             the whole page in order
+drawing          the plots
 """

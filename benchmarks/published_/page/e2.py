@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from published_.page.forms import NOTHING, beside, by_time, duration, megabytes, name, seconds, spread, table
+from published_.page.forms import EMPTY, by_time, duration, megabytes, name, seconds, spread, table, times_stagepipe
 from published_.page.verdicts import reference
 from published_.summary import Row
 from published_.write_ups import E2_PIPE_SEND_RECEIVE_S, E2_SEND_RECEIVE_S
@@ -13,9 +13,9 @@ _CALLS = ("send", "receive")
 
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
-    """The largest list, then the curve."""
+    """Format the largest list, then the totals by size."""
     *_, largest = rows[0].figures
-    head = (
+    header = (
         "contestant",
         "published at 10^8: send, receive",
         f"here at {largest}: send, receive",
@@ -24,9 +24,9 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
         "CPU",
         "peak memory",
     )
-    yield from table(head, (_largest(row, rows, largest) for row in by_time(rows, largest)))
+    yield from table(header, (_largest(row, rows, largest) for row in by_time(rows, largest)))
     yield ""
-    yield "The totals by size:"
+    yield "Totals by size:"
     body = ([name(row), *(spread(figure) for figure in row.figures.values())] for row in rows)
     yield from table(("contestant", *rows[0].figures), body)
     yield ""
@@ -37,20 +37,20 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _largest(row: Row, rows: Sequence[Row], payload: str) -> list[str]:
-    figure, ours = row.figures[payload], reference("E2", list(rows), row.contestant.name)
+    figure, stagepipe = row.figures[payload], reference("E2", list(rows), row.contestant.name)
     return [
         name(row),
         ", ".join(map(seconds, E2_SEND_RECEIVE_S.get(row.contestant.name, ()))),
         _both(row, payload),
         spread(figure),
-        beside(row, ours, payload),
-        duration(figure.cpu_ns) if figure.ns else NOTHING,
+        times_stagepipe(row, stagepipe, payload),
+        duration(figure.cpu_ns) if figure.ns else EMPTY,
         megabytes(figure.peak_bytes),
     ]
 
 
 def _both(row: Row, payload: str) -> str:
-    parts = row.figures[payload].parts_ns or next((told["parts_ns"].get(payload, {}) for told in row.told), {})
+    parts = row.figures[payload].parts_ns or next((report["parts_ns"].get(payload, {}) for report in row.reports), {})
     return ", ".join(duration(parts[call]) for call in _CALLS if call in parts)
 
 

@@ -1,4 +1,4 @@
-"""E3's table, of what benchmarks/crossover.py wrote. Pure."""
+"""E3's table, from the JSON of benchmarks/crossover.py. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from published_.page.forms import table
 
-_OURS = "stagepipe"
+_STAGEPIPE = "stagepipe"
 
 
-def lines(found: dict[str, Any]) -> Iterator[str]:
-    """Microseconds a transfer, and its promises."""
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """Format the microseconds per transfer and the targets."""
     by_size: dict[int, dict[str, float]] = {}
-    for row in found["rows"]:
+    for row in document["rows"]:
         by_size.setdefault(row["d"], {})[row["contestant"]] = median(row["us"])
     names = list(next(iter(by_size.values())))
-    head = ("d", "bytes", *(f"**{name}**" if name.startswith(_OURS) else name for name in names))
+    header = ("d", "bytes", *(f"**{name}**" if name.startswith(_STAGEPIPE) else name for name in names))
     body = ([str(d), f"{4 * d * d:,}", *(f"{us[name]:,.1f}" for name in names)] for d, us in by_size.items())
     yield ""
-    yield "Microseconds a transfer, from the request on:"
-    yield from table(head, body)
+    yield "Microseconds per transfer, measured from the request:"
+    yield from table(header, body)
     yield ""
-    for target in found["targets"]:
-        verdict = {True: "held", False: "**missed**", None: "not measured"}[target["met"]]
+    for target in document["targets"]:
+        verdict = {True: "met", False: "**missed**", None: "not measured"}[target["met"]]
         yield f"- {target['text']}: {verdict}; {target['measured']}"

@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from published_.e5.queues import COUNT
-from published_.page.forms import beside, duration, name, seconds, spread, table
+from published_.page.forms import duration, name, seconds, spread, table, times_stagepipe
 from published_.page.verdicts import reference
 from published_.summary import Row
 from published_.write_ups import E5_EIGHT_WORKERS_S
 
 
 def functions(rows: Sequence[Row]) -> list[str]:
-    """Those that were measured."""
+    """Return the measured functions."""
     return list(dict.fromkeys(payload.partition(" x ")[0] for payload in rows[0].figures))
 
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
-    """A table for each function."""
+    """Format a table for each function."""
     for function in functions(rows):
         payloads = [payload for payload in rows[0].figures if payload.startswith(f"{function} x ")]
         yield ""
-        yield f"**{function}**, the best and (behind it) the median:"
-        head = (
+        yield f"**{function}**, the best time and (in parentheses) the median:"
+        header = (
             "contestant",
             "published, w = 8",
             *(f"w = {payload.rpartition(' ')[2]}" for payload in payloads),
         )
         yield from table(
-            (*head, "times stagepipe, the largest w"), (_line(row, rows, function, payloads) for row in rows)
+            (*header, "times stagepipe at the largest w"), (_line(row, rows, function, payloads) for row in rows)
         )
     ws = [payload.rpartition(" ")[2] for payload in rows[0].figures]
-    starts = [ns for row in rows for told in row.told for ns in told.get("start_ns", {}).values()]
+    starts = [ns for row in rows for report in row.reports for ns in report.get("start_ns", {}).values()]
     if starts:
         yield ""
-        between = f"{duration(min(starts))} to {duration(max(starts))}"
-        yield f"Starting a pipeline takes {between} with w = {ws[0]} to {ws[-1]}, its first epoch included; once."
+        start_range = f"{duration(min(starts))} to {duration(max(starts))}"
+        yield f"A pipeline starts once, in {start_range} with w = {ws[0]} to {ws[-1]}, including its first epoch."
 
 
 def _line(row: Row, rows: Sequence[Row], function: str, payloads: Sequence[str]) -> list[str]:
-    ours = reference("E5", list(rows))
+    stagepipe = reference("E5", list(rows))
     return [
         name(row),
         seconds(E5_EIGHT_WORKERS_S.get(row.contestant.name, {}).get(function)),
         *(_best(row, payload) for payload in payloads),
-        beside(row, ours, payloads[-1]),
+        times_stagepipe(row, stagepipe, payloads[-1]),
     ]
 
 
@@ -54,20 +54,21 @@ def _best(row: Row, payload: str) -> str:
 
 
 def queue_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Microseconds an object."""
-    ours = reference("E5 queue", list(rows))
+    """Format the microseconds per object."""
+    stagepipe = reference("E5 queue", list(rows))
     payloads = list(rows[0].figures)
     yield ""
-    yield "Microseconds an object, and behind it how many times stagepipe's:"
+    yield "Microseconds per object, and (in parentheses) the ratio to stagepipe's:"
     yield from table(
-        ("contestant", *payloads), ([name(row), *(_each(row, ours, each) for each in payloads)] for row in rows)
+        ("contestant", *payloads),
+        ([name(row), *(_us_per_object(row, stagepipe, payload) for payload in payloads)] for row in rows),
     )
 
 
-def _each(row: Row, ours: Row | None, payload: str) -> str:
+def _us_per_object(row: Row, stagepipe: Row | None, payload: str) -> str:
     figure = row.figures[payload]
     if figure.ns is None:
         return spread(figure)
-    each_us = f"{figure.ns.value / COUNT / 1000:,.2f}"
-    ratio = beside(row, ours, payload)
-    return f"{each_us} ({ratio})" if ratio else each_us
+    object_us = f"{figure.ns.value / COUNT / 1000:,.2f}"
+    ratio = times_stagepipe(row, stagepipe, payload)
+    return f"{object_us} ({ratio})" if ratio else object_us

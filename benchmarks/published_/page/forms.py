@@ -7,29 +7,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from published_.summary import Figure, Row
 from side_by_side.figures import Estimate
 
-NOTHING = ""
+EMPTY = ""
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
 def duration(ns: float) -> str:
-    """Three digits and a unit.
+    """Format with three digits and a unit.
 
     >>> [duration(ns) for ns in (1234567890, 45600000, 789, 0)]
     ['1.23 s', '45.6 ms', '0.789 us', '0 us']
     """
-    factor, unit = next((each for each in _UNITS if ns >= each[0]), _UNITS[-1])
-    return f"{three(ns / factor)} {unit}"
+    factor, unit = next((entry for entry in _UNITS if ns >= entry[0]), _UNITS[-1])
+    return f"{three_digits(ns / factor)} {unit}"
 
 
-def three(value: float) -> str:
-    """Three digits."""
+def three_digits(value: float) -> str:
+    """Format with three digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
 
 
 def spread(figure: Figure) -> str:
-    """The median and its interval, or the reason why there is none.
+    """Format the median and its interval, or the reason why there is none.
 
     `45.6 ms [44.1 ms, 48.0 ms]`
     """
@@ -38,45 +38,45 @@ def spread(figure: Figure) -> str:
     return f"{duration(figure.ns.value)} [{duration(figure.ns.low)}, {duration(figure.ns.high)}]"
 
 
-def times(found: Estimate) -> str:
-    """A ratio with its spread: `12 [11, 15]`."""
-    return f"{three(found.value)} [{three(found.low)}, {three(found.high)}]"
+def times(estimate: Estimate) -> str:
+    """Format a ratio with its interval: `12 [11, 15]`."""
+    return f"{three_digits(estimate.value)} [{three_digits(estimate.low)}, {three_digits(estimate.high)}]"
 
 
-def beside(row: Row, ours: Row | None, payload: str) -> str:
-    """How many times as long as ours it takes; nothing for ours itself, or where there is none."""
-    found = None if ours is None or ours is row else row.slower_than(ours, payload)
-    return NOTHING if found is None else times(found)
+def times_stagepipe(row: Row, stagepipe: Row | None, payload: str) -> str:
+    """Format the time relative to stagepipe. Return "" for stagepipe's own row, or if there is no ratio."""
+    estimate = None if stagepipe is None or stagepipe is row else row.slower_than(stagepipe, payload)
+    return EMPTY if estimate is None else times(estimate)
 
 
 def megabytes(nbytes: float) -> str:
-    """In millions of bytes."""
-    return f"{nbytes / 1e6:,.0f} MB" if nbytes else NOTHING
+    """Format in millions of bytes."""
+    return f"{nbytes / 1e6:,.0f} MB" if nbytes else EMPTY
 
 
 def seconds(value: float | None) -> str:
-    """A published figure."""
-    return NOTHING if value is None else duration(value * 1e9)
+    """Format a published figure."""
+    return EMPTY if value is None else duration(value * 1e9)
 
 
 def name(row: Row) -> str:
-    """Of a contestant; ours stand out, and what no write-up had is marked."""
+    """Format the name of a contestant: stagepipe in bold, an addition to the write-up with a +."""
     text = row.contestant.name
     if row.contestant.is_stagepipe:
         return f"**{text}**"
-    return f"{text} +" if row.contestant.beyond else text
+    return f"{text} +" if row.contestant.is_addition else text
 
 
 def by_time(rows: Sequence[Row], payload: str) -> list[Row]:
-    """The quickest first; those without a figure last."""
+    """Sort the rows, the fastest first and those without a figure last."""
     return sorted(rows, key=lambda row: figure.value if (figure := row.figures[payload].ns) else float("inf"))
 
 
-def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
-    """In Markdown, behind an empty line."""
+def table(header: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Format a table in Markdown, after an empty line."""
     yield ""
-    yield _line(head)
-    yield _line(["---"] + ["---:"] * (len(head) - 1))
+    yield _line(header)
+    yield _line(["---"] + ["---:"] * (len(header) - 1))
     for cells in body:
         yield _line(cells)
 

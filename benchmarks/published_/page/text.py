@@ -1,4 +1,4 @@
-"""All of the page in order, and what is printed of it at the end of a run. Pure."""
+"""The whole page in order, and the part of it that is printed at the end of a run. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from published_.page import e1, e2, e3, e4, e5
-from published_.page.verdicts import losses, promises
-from published_.page.words import MEANS, TITLES, WHAT, paragraph
+from published_.page.verdicts import losses, targets
+from published_.page.words import DESCRIPTIONS, MEANINGS, TITLES, paragraph
 from published_.summary import Row, Summary
 from side_by_side.figures import estimate
 from side_by_side.machine import machine_line
@@ -21,26 +21,26 @@ _TABLES: dict[str, Callable[[Sequence[Row]], Iterator[str]]] = {
 }
 _E3 = "E3"
 _OPENING = """
-Five write-ups measured what it costs to move data between Python processes, each with one or two mechanisms. Here they
-are rerun, with all of their mechanisms, others besides (marked +), and stagepipe, through its public face alone.
-`make bench` repeats it on your machine, `make bench-full` with the largest payloads.
+Five write-ups measured the cost of moving data between Python processes. This page repeats their experiments with all
+of their mechanisms, with additional ones (marked +), and with stagepipe through its public API. `make bench` repeats
+them on your machine; `make bench-full` includes the largest payloads.
 """
 _HOW = """
-Each contestant has a turn in each of {rounds} rounds, in another order every time (in two, if its turns take longer
-than five seconds, but for `bench-full`): a fresh process, with the other side and the servers in processes of their
-own, on the loopback. One transfer or a few warm it up. Every transfer is verified, byte by byte, outside of the timing.
-A figure is the median of all rounds' transfers with its interval (the sign test's of 95 %, or where the values are few
-the whole range); *times stagepipe* is the median of the rounds' ratios with its interval, which is of {coverage:.0%}
-with {rounds} rounds. {placed} CPU is the processor time of all processes of both sides for a transfer; peak memory is
-the sum of each one's largest resident memory, and what they share counts in each. The published figures are of other
-machines: only rankings and ratios compare.
+Each contestant has one turn in each of {rounds} rounds, in a different order every time. A contestant whose turns take
+longer than five seconds has two, except in `bench-full`. A turn is a new process; the other side and the servers run in
+their own processes, on the loopback. One or a few transfers warm it up. Every transfer is verified byte by byte,
+outside the timing. A figure is the median of the transfers of all rounds, with its interval (the 95 % interval of the
+sign test, or the whole range if there are few values). *times stagepipe* is the median of the rounds' ratios to
+stagepipe, with its interval ({coverage:.0%} with {rounds} rounds). {placement} CPU is the processor time of all
+processes of both sides for a transfer. Peak memory is the sum of the peak resident memory of each process; shared
+memory counts in each. The published figures come from other machines, so compare only rankings and ratios.
 """
-_PINNED = "The receiver has a processor of its own and everybody else the others, but for E5's functions."
+_PINNED = "The receiver has its own processor and all other processes share the rest, except in E5's functions."
 _UNPINNED = "The kernel places the processes."
 
 
 def tables(summary: Summary, about: dict[str, Any]) -> Iterator[str]:
-    """Of every experiment that was measured, and the verdicts."""
+    """Format the tables of every measured experiment, and the verdicts."""
     for name in _measured(summary, about):
         yield f"\n## {TITLES[name]}"
         yield from _table(name, summary, about)
@@ -48,8 +48,8 @@ def tables(summary: Summary, about: dict[str, Any]) -> Iterator[str]:
 
 
 def page(summary: Summary, about: dict[str, Any], pictures: dict[str, str]) -> Iterator[str]:
-    """docs/benchmarks.md, line by line. `pictures` is each experiment's plot, as a path from the page."""
-    yield "# Five published experiments, on one machine\n"
+    """Format docs/benchmarks.md line by line. `pictures` has each experiment's plot, as a path relative to the page."""
+    yield "# Five published experiments on one machine\n"
     yield from _opening(about)
     for name in _measured(summary, about):
         yield from _section(name, summary, about)
@@ -68,31 +68,31 @@ def _table(name: str, summary: Summary, about: dict[str, Any]) -> Iterator[str]:
 
 def _section(name: str, summary: Summary, about: dict[str, Any]) -> Iterator[str]:
     yield f"\n## {TITLES[name]}\n"
-    yield paragraph(WHAT[name])
-    yield "\n" + paragraph(f"**What it means.** {MEANS[name]}")
+    yield paragraph(DESCRIPTIONS[name])
+    yield "\n" + paragraph(f"**What it means.** {MEANINGS[name]}")
     if source := about["sources"].get(name):
-        yield f"\nThe payload: {source}."
+        yield f"\nPayload: {source}."
     yield from _table(name, summary, about)
     yield f"\n```sh\n{_command(name, about)}\n```"
 
 
 def _verdicts(summary: Summary) -> Iterator[str]:
-    if found := list(promises(summary)):
-        yield "\n## What was promised\n"
-        yield from found
-    yield "\n## Where stagepipe is not the best\n"
+    if lines := list(targets(summary)):
+        yield "\n## Targets\n"
+        yield from lines
+    yield "\n## Where stagepipe is slower\n"
     yield from losses(summary)
 
 
 def _opening(about: dict[str, Any]) -> Iterator[str]:
     rounds = about["settings"]["rounds"]
-    placed = _PINNED if about["settings"]["pinned"] else _UNPINNED
+    placement = _PINNED if about["settings"]["pinned"] else _UNPINNED
     yield paragraph(_OPENING)
     yield ""
-    yield paragraph(_HOW.format(rounds=rounds, coverage=estimate([1.0] * rounds).coverage, placed=placed))
+    yield paragraph(_HOW.format(rounds=rounds, coverage=estimate([1.0] * rounds).coverage, placement=placement))
     yield ""
     took = f"{about['took_s'] / 60:.0f} minutes, load average {about['load_average_at_end']:.1f} at the end"
-    yield paragraph(f"Measured on: {machine_line(about['machine'])} at the beginning; {took}. By:")
+    yield paragraph(f"Measured on: {machine_line(about['machine'])} at the start; {took}. Command:")
     yield f"\n```sh\n{about['command']}\n```"
 
 

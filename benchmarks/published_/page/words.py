@@ -1,4 +1,4 @@
-"""What the experiments are, what they mean for a user, and why a contestant is ahead where it is."""
+"""The prose of the page: each experiment, its meaning for a user, and why a contestant is faster than stagepipe."""
 
 from __future__ import annotations
 
@@ -8,139 +8,137 @@ from collections.abc import Iterable, Iterator
 _WIDTH = 120
 
 TITLES = {
-    "E1": "E1. The table of MNIST, there and back again",
-    "E2": "E2. One big list of integers",
+    "E1": "E1. A round trip of the MNIST table",
+    "E2": "E2. One large list of integers",
     "E3": "E3. Pipe against shared memory, by size",
     "E4": "E4. One request for one array",
     "E5": "E5. Functions in threads and processes",
     "E5 queue": "E5. Objects through a queue",
 }
 
-WHAT = {
+DESCRIPTIONS = {
     "E1": """
-A master pickles the table of MNIST (70,000 x 784, float32, 220 MB) and sends it; a slave receives and restores it,
-pickles it and sends it back; the master compares. With *base64*, as the source had it on channels that carry text, the
-pickle is encoded on top. In stagepipe the master's table is a source, the slave a stage, and the master iterates: the
-first row's slave returns what it received, which then need not be copied again, the second one's returns a copy.
+A sender pickles the MNIST table (70,000 x 784, float32, 220 MB) and sends it. A responder receives and restores it,
+pickles it and sends it back. The sender compares the result. Rows with *base64* also encode the pickle, as the write-up
+did on channels that carry text. In stagepipe, the sender's table is a source, the responder is a stage, and the sender
+iterates. In the row *stagepipe* the responder returns its input, which needs no second copy; in *stagepipe, responder
+copies* it returns a copy.
 """,
     "E2": """
-`list(range(n))` from one process to another. *Send* is how long the sender's call takes, *receive* how long the
-receiver's; everybody's total begins with the request for the list, which the sender waits for, and ends with the data.
-*stagepipe, array* makes an array of the list for each request, as RawArray's sender does; *array ready* made it before.
-Who ends with a list is compared with *stagepipe, list*, who ends with an array with *stagepipe, array*.
+`list(range(n))` goes from one process to another. *Send* is the time of the sender's call, *receive* that of the
+receiver's. The total runs from the request for the list, which the sender waits for, to the data. *stagepipe, array*
+converts the list to an array for each request, as RawArray's sender does; *array ready* converts it beforehand.
+Contestants that end with a list are compared with *stagepipe, list*, those that end with an array with *stagepipe,
+array*.
 """,
     "E3": """
-`float32` arrays (d, d), 100 of them in each of 10 repetitions: the write-up's Pipe and RawArray, and stagepipe in each
-of its modes.
+`float32` arrays of shape (d, d), 100 in each of 10 repetitions, through the write-up's Pipe and RawArray, and through
+stagepipe in each of its modes.
 """,
     "E4": """
-A client asks another process for an array (float64) and waits until it holds it. *Made*: the server makes the random
-numbers upon the request, as published. *Ready*: they were made beforehand, and the request's number is written into the
-first element. stagepipe is asked as the others are: its source is a generator that waits for requests. *Made in place*
-draws the random numbers into `stagepipe.empty`. CPU and memory are those of *ready*.
+A client requests an array (float64) from another process and waits until it has arrived. *Made*: the server creates the
+random numbers on request, as published. *Ready*: they exist beforehand, and the number of the request is written into
+the first element. stagepipe receives the same requests: its source is a generator that waits for them. *Made in place*
+draws the random numbers into an array from `stagepipe.empty`. CPU and memory are those of *ready*.
 """,
     "E5": """
-w workers call a function w times altogether. Threads and processes are started for each time, as published; the pool
-and stagepipe's stage with `workers: w` are kept, and of stagepipe each time is an epoch.
+w workers call a function w times in total. Threads and processes start for each measurement, as published. The pool and
+stagepipe's stage with `workers: w` persist; for stagepipe each measurement is an epoch.
 """,
     "E5 queue": """
-A thousand times the same object, from one thread or process to another, which takes them one by one; stagepipe's
-producer is a source, and a time is an epoch.
+The same object goes a thousand times from one thread or process to another, which takes them one by one. stagepipe's
+producer is a source, and each measurement is an epoch.
 """,
 }
 
-MEANS = {
+MEANINGS = {
     "E1": """
-A large array need be turned neither into text nor into a pickle to reach another process: what lies in shared memory is
-only described. Files, pipes and sockets copy it on each side, and pay again for each of pickle and base64.
+A large array needs neither text nor a pickle to reach another process: a message only describes what lies in shared
+memory. Files, pipes and sockets copy the array on each side, and pay again for pickle and for base64.
 """,
     "E2": """
-A Python list is pickled, whatever way it goes, and that is most of the time. Make an array of it where it comes into
-being, and the transport no longer counts.
+Almost every mechanism pickles a Python list, and that takes most of the time. Create an array instead of a list at the
+source, and the cost of the transport becomes negligible.
 """,
     "E3": """
-Small messages belong into a pipe and large ones into shared memory. `transport: auto` finds where that changes on your
+Send small messages through a pipe and large ones through shared memory. `transport: auto` finds the crossover on your
 machine.
 """,
     "E4": """
-With a process for each step, a step's model is held in memory once, and the array between two steps costs what these
-tables say. Servers and brokers pay for copies, and JSON for turning numbers into digits and back.
+With one process per step, each model is in memory once, and passing an array between two steps costs what these tables
+show. Servers and brokers pay for copies, and JSON for converting numbers to digits and back.
 """,
     "E5": """
-Threads do not make Python's arithmetic quicker, processes do. Started for a single call they cost milliseconds; a
-stage's workers are started once, and what a call costs from then on is a hop.
+Threads do not speed up Python arithmetic; processes do. A process that starts for a single call costs milliseconds. The
+workers of a stage start once, and from then on a call costs a hop.
 """,
     "E5 queue": """
-Between threads an object is only referred to; between processes it is pickled, and through a queue a large array is
-copied several times.
+Threads share a reference to an object. Processes pickle it, and a queue copies a large array several times.
 """,
 }
 
 _CAUSES = {
     ("E2", ""): """
-E2: whoever carries a list pickles all of it. An item of a pipeline is numbered, counted and timed besides: that is 0.1
-to 0.2 ms of a lone request, at any size, of which a pipeline that flows sees a tenth.
+E2: every mechanism that carries a list pickles all of it. A pipeline also numbers, counts and times each item. That
+costs a single request 0.1 to 0.2 ms at any size, and a tenth of that per item in a busy pipeline.
 """,
     ("E2", "RawArray through NumPy"): """
-E2, RawArray: its two sides do what stagepipe's do, make an array of the list and copy it, without numbers and clocks:
-where making the array takes some milliseconds, those 0.1 to 0.2 ms of a lone request are still seen. It copies twice,
-though, stagepipe once, and that counts where the array is larger.
+E2, RawArray: its two sides do the same work as stagepipe's, converting the list to an array and copying it, but without
+numbers and clocks. While the conversion takes only a few milliseconds, the 0.1 to 0.2 ms per single request still show.
+RawArray copies twice and stagepipe once, which matters for larger arrays.
 """,
     ("E2", "Array"): """
-E2, Array: 32-bit numbers are a seventh of a list's memory, and no pickle. In stagepipe one would send an array, too.
+E2, Array: 32-bit numbers take a seventh of the list's memory and need no pickle. With stagepipe, send an array instead.
 """,
     ("E4", ""): """
-E4: what stagepipe adds to a lone request, its numbers, counters and clocks, is some 0.1 ms, which others do not have.
-In a pipeline that flows, other items hide it.
+E4: stagepipe's numbers, counters and clocks add about 0.1 ms to a single request, a cost that other mechanisms do not
+have. In a busy pipeline, other items hide it.
 """,
     ("E4", "iceoryx2"): """
-E4, iceoryx2: it describes what lies in shared memory, as stagepipe does, but from native code, without pickle, keys,
-order and timing; and what it lends is good until the next request, while stagepipe's array is the caller's to keep.
-Small arrays are 0.1 to 0.2 ms apart, and from run to run now one and now the other is ahead. To be ahead for certain
-takes native code.
+E4, iceoryx2: like stagepipe, it describes what lies in shared memory, but from native code and without pickle, keys,
+order and timing. Its loan is valid until the next request, whereas the caller may keep stagepipe's array. Small arrays
+are 0.1 to 0.2 ms apart, and the faster one changes from run to run. Being faster reliably would take native code.
 """,
     ("E4", "memfd over SCM_RIGHTS"): """
-E4, memfd: a lone descriptor is as cheap as stagepipe's packet. Each array's pages are touched for the first time,
-though, by which it loses where they are many.
+E4, memfd: sending a descriptor is as cheap as stagepipe's packet. But each array's pages are touched for the first
+time, which makes memfd slower for large arrays.
 """,
     ("E5", "plain"): """
-E5, plain: a function as cheap as this is not worth a process. `fuse: true` makes it a call in the process before it.
+E5, plain: a function this cheap is not worth a process. `fuse: true` makes it a call in the process before it.
 """,
     ("E5", "threads"): """
-E5, threads: a thread is cheaper to start than an epoch with its request, and where the work leaves the interpreter, as
-file and network do, threads are enough.
+E5, threads: a thread is cheaper to start than an epoch with its request. If the work releases the interpreter, as file
+and network access do, threads are enough.
 """,
     ("E5", "processes"): """
-E5, processes: with as many workers as processors both are as fast as the processors, and a difference is noise. An
-epoch brings its results in order, with their times.
+E5, processes: with as many workers as processors, both run at the speed of the processors, and the difference is noise.
+An epoch also delivers its results in order and with their times.
 """,
     ("E5", "pool, kept"): """
-E5, pool: it sends a number there and a number back. An epoch of stagepipe has some 0.5 ms of its own, for its request
-to the source and its end, and each item is seeded, counted and timed.
+E5, pool: it sends a number in each direction. An epoch of stagepipe adds about 0.5 ms, for its request to the source
+and its end, and it seeds, counts and times each item.
 """,
     ("E5 queue", "queue.Queue of threads"): """
-E5, queue.Queue: nothing travels; both threads have the same object.
+E5, queue.Queue: nothing is sent; both threads share the object.
 """,
     ("E5 queue", ""): """
-E5, queues: an item of a pipeline has a number, a seed, its times and its order, which makes some 15 us on either side.
-Below some kilobytes nothing beats a pipe.
+E5, queues: an item of a pipeline has a number, a seed, times and an order, which cost about 15 us on either side. Below
+a few kilobytes, a pipe is the fastest.
 """,
 }
-"""By experiment and contestant; "" is for those that are not named."""
+"""The causes by experiment and contestant; "" is for all other contestants."""
 
 
-def causes(places: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Why they are ahead, each cause once."""
-    found = (
-        (experiment, contestant if (experiment, contestant) in _CAUSES else "") for experiment, contestant in places
-    )
-    for key in dict.fromkeys(found):
+def causes(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Explain why they are faster, each cause once."""
+    keys = ((experiment, contestant if (experiment, contestant) in _CAUSES else "") for experiment, contestant in pairs)
+    for key in dict.fromkeys(keys):
         if key in _CAUSES:
             yield paragraph(f"- {_CAUSES[key]}", "  ")
 
 
 def paragraph(text: str, hanging: str = "") -> str:
-    """In lines of the documentation's length."""
+    """Wrap to the line length of the documentation."""
     return textwrap.fill(
         " ".join(text.split()), _WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )

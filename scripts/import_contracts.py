@@ -1,0 +1,53 @@
+"""A contract for import-linter: a folder's `__init__` is its face, and nobody outside the folder imports past it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from grimp import ImportGraph
+from importlinter import Contract, ContractCheck, fields, output
+
+
+class FacesContract(Contract):
+    """A module may import another one only if the folder that holds the imported module holds the importer too.
+
+    `stagepipe.engine.local` may import `stagepipe.transport`, but not `stagepipe.transport.wire` or a module in it.
+    `exempt` lists importers that the contract does not bind.
+    """
+
+    exempt = fields.ListField(subfield=fields.StringField(), required=False)
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: FBT001 - import-linter's signature
+        """Check every import of the package."""
+        del verbose
+        exempt = set(cast("list[str]", self.exempt or []))  # in an instance, a field is its value
+        past = [
+            (importer, imported)
+            for importer in sorted(graph.modules - exempt)
+            for imported in sorted(graph.find_modules_directly_imported_by(importer))
+            if find_face(importer, imported) != imported
+        ]
+        details = [(*each, graph.get_import_details(importer=each[0], imported=each[1])) for each in past]
+        return ContractCheck(kept=not past, metadata={"past": details})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        """Print each import that goes past a face, and the face to import from."""
+        for importer, imported, details in check.metadata["past"]:
+            for detail in details:
+                output.print_error(f"{importer}:{detail['line_number']}: {detail['line_contents']}")
+            output.print_error(f"    import it from {find_face(importer, imported)}")
+
+
+def find_face(importer: str, imported: str) -> str:
+    """The longest prefix of `imported` whose parent folder holds `importer`.
+
+    >>> find_face("stagepipe.engine.local", "stagepipe.transport.wire.packet")
+    'stagepipe.transport'
+    >>> find_face("stagepipe.transport.hop.sender", "stagepipe.transport.wire.packet")
+    'stagepipe.transport.wire'
+    """
+    parts = imported.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next(
+        prefix for prefix in prefixes if "." not in prefix or f"{importer}.".startswith(f"{prefix.rpartition('.')[0]}.")
+    )

@@ -1,0 +1,62 @@
+"""stagepipe: data preparation in stages, each in its own process, with every hop between them measured.
+
+The layers, from top to bottom. A layer imports only from layers below it; folders on one line do not import each other.
+
+    cli                      the commands, one file each, and how they print
+    testing, torch           crash points for tests; `Loader` and `StageDataset`, in the training process
+    api                      `Pipeline`; a run to its end, with a sink and a state file
+    engine                   runs a plan: locally in processes, or inline; states, probes, what a report is made of
+    runtime                  the processes of the local engine: supervisor, workers, consumer, and how they talk
+    bench, forecast          what a message costs on this machine; what a run would cost, before it runs
+    calibration              measures this machine's cost curves and caches them
+    report                   recorded counters -> report, verdict, advice; and its renderers
+    plan                     spec + machine -> plan; starts no process
+    costs                    cost curves, and the choice between pipe and shared memory; starts no process
+    machine                  what this machine has and allows: CPUs, memory, limits, devices
+    config                   YAML, mappings and overrides -> spec; all mistakes at once, each with its place
+    spec                     the frozen description of a pipeline that every layer above reads
+    stages, sources, sinks   the built-in ones
+    transport                packet pipes, shared-memory arenas, codecs, hops; knows nothing of stages
+    timing                   phases, histograms, and the board of shared counters
+    core                     errors, units, ids, imports, a stage's context
+
+`stagepipe.worker` is the entry point of a worker process and stands outside the layers.
+
+Every name here is re-exported from a layer below. `Pipeline` is imported at its first use, because workers and modules
+of stage functions do not need it.
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import (
+    SKIP,
+    VERSION,
+    ConfigError,
+    Context,
+    RunError,
+    StagepipeError,
+    UsageError,
+    context,
+    empty,
+    lazy_names,
+)
+
+if TYPE_CHECKING:
+    from stagepipe.api import Pipeline
+
+__version__ = VERSION
+
+__all__ = [
+    "SKIP",
+    "ConfigError",
+    "Context",
+    "Pipeline",
+    "RunError",
+    "StagepipeError",
+    "UsageError",
+    "__version__",
+    "context",
+    "empty",
+]
+
+__getattr__ = lazy_names(__name__, {"Pipeline": "api"})

@@ -1,0 +1,26 @@
+"""The public Python API: what a user's script imports. Runs in the user's process.
+
+pipeline    `Pipeline`: a pipeline from a config or from Python objects; iterating yields its items
+run_to_end  runs a pipeline into its sink, for `stagepipe run`
+state_file  the file of `stagepipe run --resume`
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.api.pipeline import Pipeline
+    from stagepipe.api.run_to_end import run_to_sink
+    from stagepipe.api.state_file import StateFile
+
+__all__ = ["Pipeline", "StateFile", "run_to_sink"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Pipeline": "pipeline",
+        "StateFile": "state_file",
+        "run_to_sink": "run_to_end",
+    },
+)

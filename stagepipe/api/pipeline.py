@@ -1,0 +1,308 @@
+"""`Pipeline`: a pipeline from a config or from Python objects. Runs in the user's process and starts the workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from stagepipe.calibration import load_curves
+from stagepipe.config import load
+from stagepipe.core import VERSION, UsageError
+from stagepipe.engine import (
+    AutoWorkersResult,
+    EpochIterator,
+    InlineRun,
+    IterationState,
+    LocalRun,
+    PipelineState,
+    describe_config,
+    forecast_pipeline,
+    make_state_dict,
+    parse_state_dict,
+    resolve_auto_workers,
+)
+from stagepipe.forecast import Forecast
+from stagepipe.machine import detect_machine
+from stagepipe.plan import EvenMode, Plan, Shard, SubsetShard, make_plan
+from stagepipe.report import DeadLetter, Progress, Report, build_dead_letter, build_report
+from stagepipe.runtime import OutputCallback, forward_output
+from stagepipe.spec import PipelineSpec
+from stagepipe.transport import Lease
+
+_CLOSED_MESSAGE = "this pipeline is closed; make a new one"
+
+
+class Pipeline:
+    """A pipeline whose stages run in worker processes. Use it as a context manager; each iteration is one epoch.
+
+    >>> def square(number):
+    ...     return number * number
+    >>> config = {"source": {"uses": range(4)}, "stages": [{"name": "square", "uses": square, "workers": 2}]}
+    >>> with Pipeline(config) as pipeline:
+    ...     print(list(pipeline))
+    [0, 1, 4, 9]
+    >>> pipeline.report().run.items_out
+    4
+
+    `config` is the path of a YAML file, a mapping of the same form, in which `uses` may be a function or a class, or an
+    OmegaConf object.
+
+    `overrides` are strings such as `"stages.decode.workers=8"`.
+
+    `inline=True` runs all stages in the calling process: for pdb, for notebooks, on systems other than Linux.
+
+    `limit` ends each epoch after this number of source items.
+
+    `rank` and `world_size` split the source among ranks: item i of the epoch goes to rank i % world_size. `even` gives
+    all ranks the same number of items: `"pad"` repeats the first items, `"drop"` leaves out the last.
+
+    `only` runs just these source items (numbers from 0), with the seeds that they have in a full epoch.
+
+    Items have the shapes and dtypes that the last stage returned. They belong to the caller and are writable. Arrays
+    lie in shared memory, which is reused once the last view of them is gone.
+
+    Raises ConfigError with all problems of the config at once, and UsageError for arguments that do not fit together.
+    Iterating raises RunError if the run fails.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | object,
+        overrides: Sequence[str] = (),
+        *,
+        inline: bool = False,
+        limit: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        even: EvenMode | None = None,
+        only: Sequence[int] | None = None,
+    ) -> None:
+        """Check the config. Nothing is started yet."""
+        self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
+        self.spec: PipelineSpec = load(config, overrides)
+        self._is_inline = inline
+        self._limit = limit
+        self._run: LocalRun | InlineRun | None = None
+        self._consumer_name = "consumer"
+        """Name of the consumer in the report. A `Loader` sets it to "training step"."""
+        self._keep_idle_pages = False
+        """Whether to keep the pages of idle blocks. A `Loader` that pins them for a GPU sets it before the start."""
+        self.on_output: OutputCallback = forward_output
+        """Receives the lines that workers print and log. `stagepipe run --log-json` sets it before the start."""
+        self._state = PipelineState()
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What will run. Measures this machine's cost curves if they are not cached, and resolves `workers: auto`.
+
+        Raises RunError if that runs a probe and a stage fails in it.
+
+        >>> pipeline = Pipeline({"source": {"uses": range(4)}}, inline=True)
+        >>> [process.name for process in pipeline.plan.processes]
+        ['source']
+        """
+        return self._make_plan(self._auto_workers_result.spec)
+
+    def _make_plan(self, spec: PipelineSpec) -> Plan:
+        plan = make_plan(spec, detect_machine(), load_curves(VERSION), limit=self._limit)
+        return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
+
+    @cached_property
+    def _auto_workers_result(self) -> AutoWorkersResult:
+        return resolve_auto_workers(self.spec, self._make_plan, is_inline=self._is_inline)
+
+    @property
+    def auto_workers(self) -> tuple[str, ...]:
+        """The choices for `workers: auto`, one line per stage. Runs a few items through the stages to find them.
+
+        >>> Pipeline("train.yaml").auto_workers  # doctest: +SKIP
+        ('decode: 2 workers (auto): 3.9 ms per item; ...',)
+        """
+        return self._auto_workers_result.auto_workers
+
+    def forecast(self) -> Forecast:
+        """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
+
+        Runs the stages on the first few items in separate processes; the sink does not run. Durations are in ns, sizes
+        in bytes. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
+
+        >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
+        ('stages.decode.workers=3',)
+        """
+        return forecast_pipeline(self._auto_workers_result, self._make_plan)
+
+    def start(self) -> Self:
+        """Start the workers unless they run already. Iterating does this too.
+
+        Raises UsageError if the pipeline is closed or a system limit is too low, and RunError if a stage cannot start.
+        """
+        self._ensure_started()
+        return self
+
+    def _ensure_started(self) -> LocalRun | InlineRun:
+        if self._state.closed_reason:
+            raise UsageError(self._state.closed_reason)
+        if self._run is None:
+            self._run = InlineRun(self.plan) if self._is_inline else LocalRun(self.plan, self.on_output)
+            self._finalizer = weakref.finalize(self, _close_if_same_process, os.getpid(), self._run.close)
+        return self._run
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over one epoch, or over the rest of the one that was loaded. Work on it starts now.
+
+        This invalidates earlier iterators: using one raises UsageError. An iterator that was never asked for an item
+        does not count as an epoch, so calling `iter` just to test for iterability skips none.
+        """
+        iteration_state = IterationState(self._ensure_started(), self._state.next_position)
+        self._state.begin_iteration(iteration_state)
+        return EpochIterator(iteration_state, self._state, self)
+
+    def __len__(self) -> int:
+        """Return the number of items per epoch. Starts the workers and waits until their stages are built.
+
+        If functions drop items with SKIP, this is an upper bound: they do not announce it. Raises TypeError if the
+        length is unknown: after a stream, a generator, a Filter or an Unbatch.
+        """
+        length = self._ensure_started().get_epoch_length()
+        if length is None:
+            message = "length unknown: the pipeline contains a stream, a generator or a filter"
+            raise TypeError(message)
+        return length
+
+    def _start_local_run(self) -> LocalRun:
+        """Start the run and return it, to share its items among several processes. Raises UsageError when inline."""
+        run = self._ensure_started()
+        if not isinstance(run, LocalRun):
+            message = "an inline pipeline has no memory to share with other processes; remove `inline`"
+            raise UsageError(message)
+        return run
+
+    @property
+    def config_description(self) -> str:
+        """The part of the config that decides which items come out, as JSON. A state is compared by it."""
+        return self._config_description
+
+    def _find_lease(self, address: int, nbytes: int) -> Lease | None:
+        """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
+        return self._run.find_lease(address, nbytes) if isinstance(self._run, LocalRun) else None
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of `state_dict`: the one under way, or the next one."""
+        return self._state.position().epoch
+
+    @property
+    def items_yielded(self) -> int:
+        """Number of items that this epoch has yielded, before a resume included."""
+        return self._state.position().items_yielded
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the next one: from its start, or from its loaded position.
+
+        Raises UsageError if `epoch` is not an integer of at least 0.
+        """
+        self._state.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last item that was yielded. Items prepared ahead do not count.
+
+        The dict is flat and holds numbers and strings: it can be pickled, written as JSON and stored in any checkpoint.
+        This takes some microseconds and does not involve the workers.
+
+        >>> with Pipeline({"source": {"uses": range(4)}}, inline=True) as pipeline:
+        ...     items = iter(pipeline)
+        ...     first = next(items)
+        ...     state = pipeline.state_dict()
+        >>> with Pipeline({"source": {"uses": range(4)}}, inline=True) as resumed:
+        ...     resumed.load_state_dict(state)
+        ...     first, list(resumed)
+        (0, [1, 2, 3])
+        """
+        return make_state_dict(self._state.position(), self._config_description, self.shard)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`: the next iteration yields the rest of its epoch. Later ones are whole epochs.
+
+        The number of workers, the transport and the machine may differ. Raises UsageError, with the differences, if the
+        state was saved with a config that yields other items, and if it is not a state.
+        """
+        position = parse_state_dict(state, self._config_description, self.shard)
+        if self._is_inline and self.spec.order == "any" and position.items_yielded:
+            message = "an inline pipeline cannot resume in the middle of an epoch with `order: any`; remove `inline`"
+            raise UsageError(message)
+        self._state.load_position(position)
+
+    @cached_property
+    def _config_description(self) -> str:
+        return describe_config(self.spec, self._limit, self.shard)
+
+    # ------------------------------------------------------------------ progress and report
+
+    @property
+    def started(self) -> bool:
+        """Whether the run has started."""
+        return self._run is not None
+
+    def progress(self) -> Progress:
+        """Return the progress of the run; starts it if needed."""
+        return self._ensure_started().progress()
+
+    def report(self) -> Report:
+        """Return the report so far; once the pipeline is closed, that of the whole run.
+
+        Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
+        """
+        if not isinstance(self._run, LocalRun):
+            reason = "an inline run has no hops" if self._is_inline else "the pipeline has not started yet"
+            message = f"no report: {reason}"
+            raise UsageError(message)
+        return build_report(dataclasses.replace(self._run.make_record(), consumer_name=self._consumer_name))
+
+    @property
+    def dead_letters(self) -> tuple[DeadLetter, ...]:
+        """The items that failed and were skipped so far (`on_error: skip`)."""
+        return () if self._run is None else tuple(map(build_dead_letter, self._run.dead_letters.to_records()))
+
+    # ------------------------------------------------------------------ close
+
+    def close(self) -> None:
+        """Stop the workers and release all resources. The report and the state stay available."""
+        self._state.closed_reason = _CLOSED_MESSAGE
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._run is not None:
+            self._run.close()
+
+    def __enter__(self) -> Self:
+        """Start the pipeline and return it."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the pipeline. The report shows an exception of the `with` block."""
+        if self._run is not None:
+            self._run.__exit__(kind, error, trace)
+        self.close()
+
+
+def _make_item_selection(source_items: Sequence[int], world_size: int) -> SubsetShard:
+    if world_size != 1:
+        message = f"only={list(source_items)[:3]}...: `only` runs on one rank, not on {world_size}; remove `world_size`"
+        raise UsageError(message)
+    return SubsetShard(items=tuple(sorted(set(source_items))))
+
+
+def _close_if_same_process(owner_pid: int, close: Callable[[], None]) -> None:
+    """Close a garbage-collected pipeline in its own process; a forked child must not close its parent's."""
+    if os.getpid() == owner_pid:
+        close()

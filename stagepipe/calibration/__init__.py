@@ -1,0 +1,29 @@
+"""Measures what it costs to carry a message on this machine, on a real hop to another process and back.
+
+round_trip      the hop, and the side of it that the caller's process holds
+echo            the other process: sends back what it receives
+measurement     measures all transfer kinds and sizes within a second and fits the curves
+cache           keeps the curves in the user's cache folder
+"""
+
+from stagepipe.calibration.cache import load_curves, save_curves
+from stagepipe.calibration.measurement import (
+    MULTI_BUFFER_COUNT,
+    TIMING_OVERHEAD_METHOD,
+    fit_curves,
+    select_single_buffer,
+)
+from stagepipe.calibration.round_trip import RESPONSE_TIMEOUT_S, WORK_BUFFER_BYTES, RoundTrip, simulate_stage_work
+
+__all__ = [
+    "MULTI_BUFFER_COUNT",
+    "RESPONSE_TIMEOUT_S",
+    "TIMING_OVERHEAD_METHOD",
+    "WORK_BUFFER_BYTES",
+    "RoundTrip",
+    "fit_curves",
+    "load_curves",
+    "save_curves",
+    "select_single_buffer",
+    "simulate_stage_work",
+]

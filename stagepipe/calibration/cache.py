@@ -1,0 +1,89 @@
+"""Keeps the cost curves of this machine in the user's cache folder, by CPU, kernel, Python and stagepipe version.
+
+Runs in the caller's process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from stagepipe.calibration.measurement import measure_curves
+from stagepipe.costs import CostCurves
+
+_CACHE_FORMAT_VERSION = 4
+_NOISY_RELATIVE_IQR = 0.6
+"""Curves with a larger interquartile range are noisy: the machine was busy with something else."""
+_NOISY_CACHE_LIFETIME = dt.timedelta(hours=1)
+"""Noisy curves are measured again after this time."""
+
+
+def make_cache_key(version: str) -> str:
+    """A key that changes with the CPU, the kernel, Python and stagepipe."""
+    cpu = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line for line in lines if line.startswith("model name")), "")
+    parts = (cpu, os.cpu_count(), platform.release(), sys.version, version, _CACHE_FORMAT_VERSION)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def get_cache_dir() -> Path:
+    """The user's cache folder for stagepipe. For a user without a home folder, a path that cannot be written."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "stagepipe"
+    except RuntimeError:  # a container may run under a user id that has no home folder
+        return Path("/nonexistent/stagepipe")
+
+
+def load_curves(version: str) -> CostCurves:
+    """Return the curves of this machine from the cache, or measure them and cache them if the folder is writable.
+
+    Noisy curves are measured again after an hour. The less noisy of the two measurements is kept.
+
+    Raises RunError if the machine cannot be measured.
+    """
+    path = get_cache_dir() / f"curves-{make_cache_key(version)}.json"
+    cached = None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        cached = CostCurves.from_dict(json.loads(path.read_text()))
+    if cached is not None and (cached.relative_iqr < _NOISY_RELATIVE_IQR or _is_recent(cached)):
+        return cached
+    curves = measure_curves()
+    if cached is not None and cached.relative_iqr < curves.relative_iqr:
+        curves = dataclasses.replace(cached, measured_at=curves.measured_at)
+    save_curves(curves, version)
+    return curves
+
+
+def _is_recent(curves: CostCurves) -> bool:
+    now = dt.datetime.now(dt.UTC)
+    with contextlib.suppress(ValueError, TypeError):
+        return now - _NOISY_CACHE_LIFETIME < dt.datetime.fromisoformat(curves.measured_at) <= now
+    return False
+
+
+def save_curves(curves: CostCurves, version: str) -> Path:
+    """Write the curves to the cache if its folder is writable. Returns the path either way."""
+    path = get_cache_dir() / f"curves-{make_cache_key(version)}.json"
+    with contextlib.suppress(OSError):
+        _write_json(path, curves.to_dict())
+    return path
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(fd, "w") as file:
+        json.dump(data, file)
+    Path(name).replace(path)

@@ -1,0 +1,147 @@
+"""Measures the cost of a message by size and transfer kind, and fits the curves. Runs in the caller's process.
+
+The messages travel over a real hop to another process (`calibration.echo`) and back. Between two messages both sides
+work on memory, as stages do, so caches are as cold and readers sleep as often as in a run. The cost of a message is the
+median of the work of both sides. Kinds and sizes are interleaved; all of it takes less than a second.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from time import perf_counter_ns
+
+import numpy as np
+
+from stagepipe.calibration.round_trip import RoundTrip
+from stagepipe.costs import CostCurve, CostCurves, CostMeasurement
+from stagepipe.timing import (
+    HISTOGRAM_WORDS,
+    LEDGER_WORDS,
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    CostLedger,
+    DurationRecorder,
+    TransferKind,
+)
+from stagepipe.transport import MAX_INLINE_BYTES
+
+PIPE_SIZES_BYTES = (64, 512, 1024, 3072, 4096, 16 << 10, 64 << 10, 256 << 10)
+MESSAGE_SIZES_BYTES = (*PIPE_SIZES_BYTES, 1 << 20, 4 << 20)
+"""Bytes of the array in a message. With the packet header no two have the same bit length, so the ledger keeps them
+apart."""
+MULTI_BUFFER_COUNT = 9
+"""Buffers of the item that measures the cost of each buffer after the first."""
+_DEFAULT_ROUNDS = 15
+_COLD_ROUNDS = 5
+"""Each cold message takes memory that nothing has touched before."""
+
+
+def measure_curves(rounds: int = _DEFAULT_ROUNDS) -> CostCurves:
+    """Measure the curves of this machine with `rounds` messages of each size and transfer kind.
+
+    Raises RunError if the echo process cannot be started or does not answer.
+    """
+    items = {size: {"data": np.zeros(size, np.uint8)} for size in MESSAGE_SIZES_BYTES}
+    multi_buffer_item = {
+        f"data{index}": np.full(MAX_INLINE_BYTES + 64 * index, index, np.uint8) for index in range(MULTI_BUFFER_COUNT)
+    }
+    with RoundTrip() as round_trip:
+        for _ in range(rounds):
+            for size in MESSAGE_SIZES_BYTES:
+                if size in PIPE_SIZES_BYTES:
+                    round_trip.send(TransferKind.PIPE, items[size])
+                round_trip.send(TransferKind.COPIED, items[size])
+                round_trip.send_loaned(size)
+            round_trip.send(TransferKind.PIPE, multi_buffer_item)
+            round_trip.send(TransferKind.COPIED, multi_buffer_item)
+        for size in MESSAGE_SIZES_BYTES * _COLD_ROUNDS:
+            round_trip.send_cold(size, items[size])
+        round_trip.stop()
+        outbound, returned = round_trip.summarize()
+    return fit_curves(outbound, returned, sum(array.nbytes for array in multi_buffer_item.values()))
+
+
+def fit_curves(
+    outbound: Sequence[CostMeasurement], returned: Sequence[CostMeasurement], multi_buffer_bytes: int
+) -> CostCurves:
+    """Fit the curves to the measurements of both directions.
+
+    `multi_buffer_bytes` is the size of the item with several buffers.
+    """
+    fitted = {kind: _fit_curve(outbound, kind, multi_buffer_bytes) for kind in TransferKind}
+    extra_buffer_ns = [
+        _compute_extra_buffer_ns(outbound, kind, fitted[kind], multi_buffer_bytes)
+        for kind in (TransferKind.PIPE, TransferKind.COPIED)
+    ]
+    return CostCurves(
+        pipe=fitted[TransferKind.PIPE],
+        copied=fitted[TransferKind.COPIED],
+        cold=fitted[TransferKind.COLD_COPY],
+        loaned=fitted[TransferKind.ZERO_COPY],
+        passed_on=_fit_curve(returned, TransferKind.ZERO_COPY, multi_buffer_bytes),
+        extra_buffer_ns=(extra_buffer_ns[0], extra_buffer_ns[1]),
+        timing_ns_per_hop=measure_timing_ns_per_hop(),
+        measured_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _fit_curve(
+    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, multi_buffer_bytes: int
+) -> CostCurve:
+    selected = select_single_buffer(measurements, transfer_kind, multi_buffer_bytes)
+    costs_ns = [(m.low_ns, m.cost_ns, m.high_ns) for m in selected]
+    return CostCurve.fit([m.mean_bytes for m in selected], costs_ns)
+
+
+def select_single_buffer(
+    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, multi_buffer_bytes: int
+) -> list[CostMeasurement]:
+    """The measurements of one transfer kind, sorted by size, without the item with several buffers."""
+    selected = (
+        m for m in measurements if m.transfer_kind is transfer_kind and not _is_multi_buffer(m, multi_buffer_bytes)
+    )
+    return sorted(selected, key=lambda m: m.mean_bytes)
+
+
+def _is_multi_buffer(measurement: CostMeasurement, multi_buffer_bytes: int) -> bool:
+    return measurement.mean_bytes.bit_length() == multi_buffer_bytes.bit_length()
+
+
+def _compute_extra_buffer_ns(
+    measurements: Sequence[CostMeasurement], transfer_kind: TransferKind, curve: CostCurve, multi_buffer_bytes: int
+) -> int:
+    """The cost that each buffer after the first adds, in ns."""
+    for measurement in measurements:
+        if measurement.transfer_kind is transfer_kind and _is_multi_buffer(measurement, multi_buffer_bytes):
+            extra_ns = measurement.cost_ns - curve(measurement.mean_bytes)
+            return max(extra_ns // (MULTI_BUFFER_COUNT - 1), 0)
+    return 0
+
+
+def measure_timing_ns_per_hop(rounds: int = 2000) -> int:
+    """Measure the cost of timing one hop, in ns: its time stamps and the recording of both sides."""
+    send_recorder, receive_recorder = (
+        DurationRecorder(
+            np.zeros(len(phases) * HISTOGRAM_WORDS, np.uint64),
+            len(phases),
+            CostLedger(np.zeros(LEDGER_WORDS, np.uint64)),
+        )
+        for phases in (SEND_PHASES, RECEIVE_PHASES)
+    )
+    stamps = 8  # three and the packet's on the sending side, four on the receiving side
+    best_ns = 1 << 62
+    for _ in range(3):
+        start_ns = perf_counter_ns()
+        for ns in range(rounds):
+            for _ in range(stamps):
+                perf_counter_ns()
+            send_recorder.add((ns, ns, ns, 0), (TransferKind.COPIED, _TIMED_MESSAGE_BYTES, ns))
+            receive_recorder.add((ns, ns, ns, ns), (TransferKind.COPIED, _TIMED_MESSAGE_BYTES, ns))
+        best_ns = min(best_ns, (perf_counter_ns() - start_ns) // rounds)
+    return best_ns
+
+
+_TIMED_MESSAGE_BYTES = 1_200_000
+"""The size of every timed message: the messages of a hop have mostly one size."""
+TIMING_OVERHEAD_METHOD = "time stamps and recording of both sides of a hop, repeated in isolation on this machine"

@@ -1,0 +1,31 @@
+"""The `stagepipe` command, in the calling process. A command reads its arguments and calls a layer below; no logic.
+
+app          mounts the commands
+run          `stagepipe run`
+validate     `stagepipe validate`
+plan         `stagepipe plan`
+bench        `stagepipe bench`
+schema       `stagepipe schema`
+forecasts    prints and draws forecasts; used by `plan` and `run`
+reports      checks report paths; writes and prints reports
+progress     the progress bar, or a line every 10 s
+interrupts   Ctrl-C, SIGTERM and a closed terminal
+errors       errors -> text on stderr and an exit status
+json_lines   `--log-json`: stderr as lines of JSON
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.cli.app import main
+
+__all__ = ["main"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "main": "app",
+    },
+)

@@ -1,0 +1,91 @@
+"""`stagepipe run`: runs a pipeline to its end and reports where the time went."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stagepipe.cli.errors import exit_on_error
+from stagepipe.cli.forecasts import print_auto_workers
+from stagepipe.cli.interrupts import SignalHandler
+from stagepipe.cli.json_lines import redirect_stderr_to_json
+from stagepipe.cli.progress import ProgressDisplay
+from stagepipe.cli.reports import check_report_path, make_parent_folder, print_report, write_reports
+
+if TYPE_CHECKING:
+    from stagepipe.api import Pipeline
+
+
+@exit_on_error()
+def run(  # noqa: PLR0913 - one parameter per option
+    config: Annotated[Path, typer.Argument(help="The YAML file of a pipeline.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Such as stages.decode.workers=8 vars.size=128.")
+    ] = None,
+    *,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many items of the source.")] = None,
+    report: Annotated[list[Path] | None, typer.Option(help="Write the report to FILE.json; repeatable.")] = None,
+    inline: Annotated[bool, typer.Option("--inline", help="Run all stages in this process: for pdb.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor table.")] = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Resume from the position in FILE, and keep FILE up to date.")
+    ] = None,
+    dead_letters: Annotated[
+        Path | None, typer.Option(help="Write skipped items (`on_error: skip`) to FILE, one per line.")
+    ] = None,
+    only_dead_letters: Annotated[
+        Path | None, typer.Option(help="Run only the items in FILE: dead letters, or a report.")
+    ] = None,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Write all of stderr, including workers' lines, as lines of JSON.")
+    ] = False,
+) -> None:
+    """Run a pipeline. Exit status: 0 finished, 1 the run failed, 2 wrong config or call, 130 interrupted."""
+    from stagepipe.api import StateFile, run_to_sink
+    from stagepipe.engine import write_dead_letters
+
+    with redirect_stderr_to_json() if log_json else nullcontext() as json_stream, SignalHandler() as signals:
+        pipeline = _make_pipeline(config, overrides or [], only_dead_letters, inline=inline, limit=limit)
+        if json_stream is not None:
+            pipeline.on_output = json_stream.write_worker_lines
+        report_paths = [check_report_path(path) for path in report or []]
+        if dead_letters is not None:
+            make_parent_folder("--dead-letters", dead_letters)
+        if pipeline.spec.report.json is not None:
+            report_paths.append(check_report_path(Path(pipeline.spec.report.json)))
+        state = None if resume is None else StateFile(resume)
+        if state is not None and not state.load(pipeline):
+            print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
+            return
+        try:
+            if not quiet:
+                with signals.interruptible():
+                    print_auto_workers(pipeline)
+            with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():
+                run_to_sink(pipeline, display.update, state)
+        finally:
+            if dead_letters is not None:
+                write_dead_letters(pipeline.dead_letters, dead_letters)
+            if not inline and pipeline.started:
+                result = pipeline.report()
+                write_reports(result, report_paths)
+                if not quiet:
+                    print_report(result)
+
+
+def _make_pipeline(config: Path, overrides: list[str], dead_letters: Path | None, **options: Any) -> Pipeline:
+    """Create the pipeline, with all items or only those that failed in another run."""
+    from stagepipe.api import Pipeline
+    from stagepipe.config import load
+    from stagepipe.engine import load_retry_selection
+
+    if dead_letters is None:
+        return Pipeline(config, overrides, **options)
+    retry = load_retry_selection(dead_letters, load(config, overrides))
+    pipeline = Pipeline(config, overrides, only=retry.source_items, **options)
+    pipeline.set_epoch(retry.epoch)
+    return pipeline

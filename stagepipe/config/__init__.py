@@ -1,0 +1,41 @@
+"""Reads configs: YAML, mappings and OmegaConf objects become a checked PipelineSpec.
+
+`load` reports all problems at once, each with its location. It imports no target, writes nothing and changes nothing.
+It runs in the process that loads the config: the command line, or the program that builds the `Pipeline`. Workers never
+import this package. Lower modules do not import higher ones; the list goes from top to bottom.
+
+loading          `load`: all steps from a source to a spec
+merging          `extends`: merges a config over its base files
+dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
+target_checks    checks `uses` and `with` against source files, without importing them
+cross_checks     checks combinations of keys
+validation       runs the pydantic models and words their errors
+spec_builder     converts the models to a spec and computes fingerprints
+unsupported      rejects settings that this version does not support yet
+summary          prints a pipeline in one line, and warns about risky settings
+suggestions      hints for misspelt and foreign keys and values
+schema/          every key as a pydantic model, and the JSON Schema
+static_analysis/ resolves import paths through source files
+yaml/            parses YAML, overrides and references; knows no stages
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.config.loading import load
+    from stagepipe.config.schema import build_json_schema
+    from stagepipe.config.summary import find_spec_warnings, summarize_spec
+
+__all__ = ["build_json_schema", "find_spec_warnings", "load", "summarize_spec"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "build_json_schema": "schema",
+        "find_spec_warnings": "summary",
+        "load": "loading",
+        "summarize_spec": "summary",
+    },
+)

@@ -1,0 +1,130 @@
+"""Checks what a single key cannot show: stage names, and keys that exclude each other. Pure.
+
+Runs in the process that loads the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode, SourceLocation
+from stagepipe.core import Problem
+
+ORDER_POINT_NAMES: Final = frozenset({"Batch", "Shuffle"})
+"""Built-in stages that are order points: they restore the item order, so each runs in one process."""
+
+_BUILT_IN_STAGES_MODULE: Final = "stagepipe.stages"
+_PROCESS_KEYS: Final = ("workers", "threads", "cpus", "env", "batch", "device")
+_ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
+_FUNCTION_KEYS: Final = ("field", "as", "batch")
+
+
+def get_stages(root: MapNode) -> list[MapNode]:
+    """Return the entries of `stages` that are mappings."""
+    stages = root.get("stages")
+    return [stage for stage in stages.items if isinstance(stage, MapNode)] if isinstance(stages, ListNode) else []
+
+
+def get_built_in_name(uses: object) -> str | None:
+    """Return the name of a stage in `stagepipe.stages`, given as a path or a class. None for any other target.
+
+    >>> get_built_in_name("stagepipe.stages:Batch")
+    'Batch'
+    """
+    if isinstance(uses, type):
+        uses = f"{uses.__module__}.{uses.__qualname__}"
+    if not isinstance(uses, str) or not uses.startswith(_BUILT_IN_STAGES_MODULE):
+        return None
+    return uses.replace(":", ".").rpartition(".")[2]
+
+
+def check_key_combinations(root: MapNode) -> Iterator[Problem]:
+    """Yield the problems of keys that are valid alone but not together."""
+    yield from _check_unique_names(root)
+    yield from _check_source(root)
+    process_name = "source"
+    for stage in get_stages(root):
+        uses = stage.get("uses")
+        built_in_name = get_built_in_name(uses.value) if isinstance(uses, ScalarNode) else None
+        if not _is_true(stage.get("fuse")):
+            process_name = stage.get_text("name") or process_name
+        yield from _check_fused(stage, process_name)
+        yield from _check_order_point(stage, built_in_name)
+        if built_in_name in {*ORDER_POINT_NAMES, "Unbatch"}:
+            yield from _check_whole_item_stage(stage, built_in_name)
+
+
+def _check_unique_names(root: MapNode) -> Iterator[Problem]:
+    location_by_name: dict[str, SourceLocation] = {}
+    for stage in get_stages(root):
+        name = stage.get_text("name")
+        if name is None:
+            continue
+        location = stage.entries["name"].node.location
+        if name in location_by_name:
+            line = location_by_name[name].line
+            first_use = f"at line {line}" if line else "by an earlier stage"
+            message = f"duplicate stage name `{name}`; first used {first_use}"
+            yield location.make_problem(message, f"use a unique name such as `{name}_2`")
+        location_by_name.setdefault(name, location)
+
+
+def _check_source(root: MapNode) -> Iterator[Problem]:
+    source = root.get("source")
+    uses = source.get("uses") if isinstance(source, MapNode) else None
+    if isinstance(uses, ListNode):  # from Python, a list is a source and arrives here as a ScalarNode
+        yield uses.location.make_problem(
+            "`source.uses`: expected an import path, found a list", "write pkg.module.name"
+        )
+
+
+def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
+    """Reject keys that a stage cannot have when it is fused into the process of `process_name`."""
+    if not _is_true(stage.get("fuse")):
+        return
+    for key in _PROCESS_KEYS:
+        if stage.get(key) is not None:
+            message = f"a fused stage takes no `{key}`: it runs in the previous stage's process"
+            hint = f"remove `{key}`, or set it on the previous stage"
+            yield stage.entries[key].key_location.make_problem(message, hint)
+    if stage.get_text("transport") not in {None, "auto"}:
+        message = "a fused stage takes no `transport`: it receives items through a function call"
+        yield stage.entries["transport"].key_location.make_problem(message, "remove `transport`")
+    if _is_true(stage.get("mutable")):
+        message = (
+            f"a fused stage takes no `mutable`: only items that enter the process, at `{process_name}`, are read-only"
+        )
+        hint = (
+            "remove `mutable`"
+            if process_name == "source"
+            else f"set `mutable: true` on `{process_name}`, which it is fused into"
+        )
+        yield stage.entries["mutable"].key_location.make_problem(message, hint)
+
+
+def _check_order_point(stage: MapNode, built_in_name: str | None) -> Iterator[Problem]:
+    if built_in_name not in ORDER_POINT_NAMES:
+        return
+    if stage.get("workers") is not None:
+        message = f"`stagepipe.stages.{built_in_name}` takes no `workers`: it restores the item order in one process"
+        yield stage.entries["workers"].key_location.make_problem(message, "remove `workers`")
+    if _is_true(stage.get("fuse")):
+        message = f"`stagepipe.stages.{built_in_name}` cannot be fused: it restores the item order in its own process"
+        yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
+    for key in _ERROR_HANDLING_KEYS:
+        if stage.get(key) is not None:
+            message = f"`stagepipe.stages.{built_in_name}` takes no `{key}`: an item that it cannot accept ends the run"
+            hint = f"remove `{key}`; set it on an earlier stage that rejects such items"
+            yield stage.entries[key].key_location.make_problem(message, hint)
+
+
+def _check_whole_item_stage(stage: MapNode, built_in_name: str | None) -> Iterator[Problem]:
+    for key in _FUNCTION_KEYS:
+        if stage.get(key) is not None:
+            message = f"`stagepipe.stages.{built_in_name}` takes no `{key}`: it works on whole items"
+            yield stage.entries[key].key_location.make_problem(message, f"remove `{key}`")
+
+
+def _is_true(node: Node | None) -> bool:
+    return isinstance(node, ScalarNode) and node.value is True

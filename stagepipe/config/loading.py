@@ -1,0 +1,113 @@
+"""Loads a config: runs every step from its source to a spec. Has no side effects; runs in the caller's process.
+
+read -> extends -> overrides -> references (OmegaConf's first) -> dataset stage -> keys and values -> key combinations
+-> unsupported settings -> targets -> spec
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stagepipe.config.cross_checks import check_key_combinations
+from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
+from stagepipe.config.merging import apply_extends, read_with_bases
+from stagepipe.config.schema import PipelineModel
+from stagepipe.config.spec_builder import to_spec
+from stagepipe.config.target_checks import TargetChecker
+from stagepipe.config.unsupported import check_unsupported
+from stagepipe.config.validation import validate
+from stagepipe.config.yaml import (
+    MapNode,
+    OmegaConfResolver,
+    ReferenceResolver,
+    ScalarNode,
+    apply_overrides,
+    check_size,
+    from_plain,
+    is_omegaconf,
+)
+from stagepipe.core import ConfigError, Problem, UsageError
+from stagepipe.spec import PipelineSpec
+
+
+def load(source: str | Path | Mapping[str, Any] | object, overrides: Sequence[str] = ()) -> PipelineSpec:
+    """Load and check a config. Imports no target.
+
+    `source` is the path of a YAML file, a mapping, or an OmegaConf object. `overrides` replace values in it, such as
+    `["stages.decode.workers=8", "vars.size=128"]`. A config without a `name` is named after its file, or `pipeline`.
+
+    >>> load({"source": {"uses": "itertools.repeat", "with": {"object": 1}}}, ["window=8"]).window
+    8
+
+    Raises:
+        ConfigError: the config is wrong; `problems` holds every problem with its location.
+        UsageError: `source` is none of the three.
+    """
+    interpolations = OmegaConfResolver(source) if is_omegaconf(source) else None
+    root, path = _read_source(source if interpolations is None else interpolations.unresolved_values)
+    problems: list[Problem] = []
+    root = _apply_overrides(root, overrides, problems)
+    if interpolations is not None:
+        root = interpolations.resolve(root)
+    root = _fill_in_name(root, path)
+    variables = root.get("vars")
+    resolver = ReferenceResolver(variables if isinstance(variables, MapNode) else None)
+    resolved = resolver.resolve(root)
+    if not isinstance(resolved, MapNode):  # pragma: no cover - a mapping stays one
+        raise ConfigError([root.location.make_problem("a config must be a mapping")])
+    config_dir = None if path is None else path.resolve().parent
+    resolved = expand_dataset_source(resolved, config_dir, problems)
+    check_size(resolved)
+    model = _check_config(resolved, config_dir, problems, resolver.problems)
+    if problems or model is None:
+        raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
+    return to_spec(model, resolved, path)
+
+
+def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:
+    """Apply the overrides of stages last: `source` decides whether the stage `dataset` exists."""
+    stage_overrides = [override for override in overrides if override.startswith("stages.")]
+    root = apply_overrides(root, [override for override in overrides if override not in stage_overrides], problems)
+    return apply_overrides(add_dataset_stage(root) if stage_overrides else root, stage_overrides, problems)
+
+
+def _check_config(
+    root: MapNode, config_dir: Path | None, problems: list[Problem], reference_problems: list[Problem]
+) -> PipelineModel | None:
+    found_problems: list[Problem] = []
+    model = validate(root, found_problems)
+    found_problems += check_key_combinations(root)
+    found_problems += check_unsupported(root)
+    found_problems += TargetChecker(config_dir).check_config(root)
+    # The value of a bad reference is unknown, so further problems at its location would mislead.
+    bad_locations = {(p.file, p.line, p.column) for p in reference_problems}
+    problems += reference_problems
+    problems += [p for p in found_problems if (p.file, p.line, p.column) not in bad_locations or not p.line]
+    return model
+
+
+def _sort_problems(problems: list[Problem], main_file: str) -> list[Problem]:
+    """Remove duplicates and sort by position: the main file first, then other files, overrides and Python values."""
+    unique_problems = list(dict.fromkeys(problems))
+    return sorted(unique_problems, key=lambda p: (p.file != main_file, not p.line, p.file, p.line, p.column))
+
+
+def _read_source(source: object) -> tuple[MapNode, Path | None]:
+    if isinstance(source, str | os.PathLike):
+        path = Path(os.fspath(source))
+        return read_with_bases(path), path
+    if not isinstance(source, Mapping):
+        raise UsageError(f"a config must be a path, a mapping or an OmegaConf object, found {type(source).__name__}")
+    root = from_plain(source)
+    return apply_extends(root, Path.cwd()) if isinstance(root, MapNode) else MapNode(), None
+
+
+def _fill_in_name(root: MapNode, path: Path | None) -> MapNode:
+    if root.get("name") is not None:
+        return root
+    stem = "" if path is None else re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-")
+    return root.with_entry("name", ScalarNode(stem or "pipeline"))

@@ -1,0 +1,220 @@
+"""Defines the value types of a config's keys: validator, error messages and JSON Schema of each. Pure.
+
+Runs in the process that loads the config.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import GeneratorType
+from typing import Annotated, Any, Final
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from stagepipe.core import parse_bytes, parse_duration_ns
+
+
+class InvalidValueError(ValueError):
+    """A key does not accept a value. pydantic collects it as any ValueError; `hint` says what to write instead."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def _make_field_type(validator: Callable[[Any], Any], json_schema: Mapping[str, Any]) -> Any:
+    return Annotated[Any, PlainValidator(validator), WithJsonSchema(dict(json_schema))]
+
+
+def format_value(value: Any) -> str:
+    """Describe a value in an error message.
+
+    >>> format_value("four"), format_value(4), format_value(True), format_value([1])
+    ('the string `four`', '4', 'true', 'a list')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"the string `{value if len(value) <= _MAX_SHOWN_CHARS else f'{value[:_MAX_SHOWN_CHARS]}...'}`"
+    if value is None:
+        return "null"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else str(value)[:_MAX_SHOWN_CHARS]
+
+
+_MAX_SHOWN_CHARS: Final = 60
+_CPU_RANGE_PATTERN: Final = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
+_PERCENT_PATTERN: Final = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_RESERVED_STAGE_NAMES: Final = {"source": "the source", "sink": "the sink"}
+_DEVICE_PATTERN: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+_MAX_CPU_COUNT: Final = 65536
+
+
+def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None = None) -> Any:
+    """Return a field type: a whole number from `minimum` to `maximum`, or `keyword`."""
+
+    def check(value: Any) -> Any:
+        if keyword is not None and value == keyword:
+            return value
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+            return value
+        expected = f"a whole number of at least {minimum}" + (f" or `{keyword}`" if keyword else "")
+        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+            raise InvalidValueError(f"expected {expected}, found {format_value(value)}", "remove the quotes")
+        upper = f" and at most {maximum}" if isinstance(value, int) and value > maximum else ""
+        raise InvalidValueError(f"expected {expected}{upper}, found {format_value(value)}")
+
+    number = {"type": "integer", "minimum": minimum}
+    return _make_field_type(check, {"anyOf": [number, {"const": keyword}]} if keyword else number)
+
+
+def _parse_size_bytes(value: Any) -> int | None:
+    if value == "auto":
+        return None
+    return parse_bytes(value)
+
+
+def _parse_duration_ns(value: Any) -> int:
+    return parse_duration_ns(value)
+
+
+def _check_name(value: Any) -> str:
+    if not isinstance(value, str):
+        hint = "quote it" if isinstance(value, int | float) else ""
+        raise InvalidValueError(f"expected a name, found {format_value(value)}", hint)
+    if not _NAME_PATTERN.fullmatch(value):
+        raise InvalidValueError(
+            f"the name `{value}` has characters other than letters, digits, `_` and `-`", _name_hint(value)
+        )
+    return value
+
+
+def _name_hint(value: str) -> str:
+    valid_name = re.sub(r"[^A-Za-z0-9_-]+", "-", value).strip("-")
+    return f"write `{valid_name}`" if valid_name else "write a name such as `decode`"
+
+
+def _check_stage_name(value: Any) -> str:
+    if value in _RESERVED_STAGE_NAMES:
+        raise InvalidValueError(
+            f"the name `{value}` is reserved for {_RESERVED_STAGE_NAMES[value]}", "give the stage another name"
+        )
+    return _check_name(value)
+
+
+def _parse_cpus(value: Any) -> tuple[int, ...]:
+    expected = "CPU numbers such as `0-3`, `0,2` or [0, 2]"
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    cpus: set[int] = set()
+    for part in parts:
+        if isinstance(part, bool) or not (match := _CPU_RANGE_PATTERN.fullmatch(str(part))):
+            raise InvalidValueError(f"expected {expected}, found {format_value(value)}")
+        first = int(match[1])
+        last = int(match[2] or first)
+        if last < first or last >= _MAX_CPU_COUNT:
+            raise InvalidValueError(f"expected {expected}, found {format_value(value)}: `{part}` is not a valid range")
+        cpus.update(range(first, last + 1))
+    if not cpus:
+        raise InvalidValueError(f"expected {expected}, found an empty list")
+    return tuple(sorted(cpus))
+
+
+def _check_device(value: Any) -> str:
+    if isinstance(value, str) and _DEVICE_PATTERN.fullmatch(value):
+        return value
+    raise InvalidValueError(
+        f"expected `cuda`, `cuda:1` or `cpu`, found {format_value(value)}", "`cuda` spreads the workers over all GPUs"
+    )
+
+
+def _check_environment(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise InvalidValueError(
+            f"expected a mapping of names to strings, found {format_value(value)}", 'write {MY_FLAG: "1"}'
+        )
+    for name, setting in value.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise InvalidValueError(f"{format_value(name)} is not a valid environment variable name")
+        if (not isinstance(setting, str | int) or isinstance(setting, bool)) or "\0" in str(setting):
+            raise InvalidValueError(
+                f"`{name}`: expected a string, found {format_value(setting)}", f'quote it: {name}: "..."'
+            )
+    return {name: str(setting) for name, setting in value.items()}
+
+
+def _parse_max_skipped(value: Any) -> int | float:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    percent = _PERCENT_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if percent is None or float(percent[1]) > 100:  # noqa: PLR2004 - percent
+        raise InvalidValueError(f"expected a count or a percentage such as 1%, found {format_value(value)}")
+    return float(percent[1]) / 100
+
+
+def _check_field_selection(value: Any) -> str | dict[str, str]:
+    if isinstance(value, str) and value:
+        return value
+    is_mapping = isinstance(value, dict) and bool(value)
+    if is_mapping and all(isinstance(k, str) and k.isidentifier() and isinstance(v, str) for k, v in value.items()):
+        return dict(value)
+    raise InvalidValueError(
+        f"expected a field name, or arguments and their fields such as {{img: image}}, found {format_value(value)}"
+    )
+
+
+def _check_uses(value: Any) -> Any:
+    if isinstance(value, str) and value.strip():
+        return value
+    if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
+        raise InvalidValueError(
+            f"expected an import path, found {format_value(value)}", "write pkg.module.name or ./file.py:name"
+        )
+    return value
+
+
+def _check_source_uses(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, Iterator):
+        kind = "a generator object" if isinstance(value, GeneratorType) else f"an iterator ({_type_name(value)})"
+        message = f"`uses` is {kind}, which cannot be sent to the source's process"
+        raise InvalidValueError(message, "pass the function that creates it, without calling it")
+    value = _check_uses(value)
+    if not (callable(value) or hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
+        hint = "pass a function that returns an iterable, or an object with __len__ and __getitem__"
+        raise InvalidValueError(f"expected a source of items, found {format_value(value)}", hint)
+    return value
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__qualname__
+
+
+def _check_version(value: Any) -> int:
+    if value == 1 and not isinstance(value, bool):
+        return 1
+    raise InvalidValueError(f"unknown format version {value}", "write `version: 1`")
+
+
+_SIZE_SCHEMA: Final = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}
+_DURATION_SCHEMA: Final = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
+_CPUS_SCHEMA: Final = {"type": ["integer", "string", "array"], "items": {"type": ["integer", "string"]}}
+_ENV_SCHEMA: Final = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
+_FIELD_SCHEMA: Final = {"type": ["string", "object"], "additionalProperties": {"type": "string"}}
+
+Size = _make_field_type(_parse_size_bytes, _SIZE_SCHEMA)
+Duration = _make_field_type(_parse_duration_ns, _DURATION_SCHEMA)
+Name = _make_field_type(_check_name, {"type": "string", "pattern": f"^{_NAME_PATTERN.pattern}$"})
+StageName = _make_field_type(_check_stage_name, {"type": "string", "pattern": f"^{_NAME_PATTERN.pattern}$"})
+Cpus = _make_field_type(_parse_cpus, _CPUS_SCHEMA)
+Device = _make_field_type(_check_device, {"type": "string", "pattern": f"^({_DEVICE_PATTERN.pattern})$"})
+Environment = _make_field_type(_check_environment, _ENV_SCHEMA)
+MaxSkipped = _make_field_type(_parse_max_skipped, {"type": ["integer", "string"]})
+FieldSelection = _make_field_type(_check_field_selection, _FIELD_SCHEMA)
+Uses = _make_field_type(_check_uses, {"type": "string", "minLength": 1})
+SourceUses = _make_field_type(_check_source_uses, {"type": "string", "minLength": 1})
+Version = _make_field_type(_check_version, {"const": 1})

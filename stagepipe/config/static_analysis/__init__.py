@@ -1,0 +1,35 @@
+"""Resolves import paths by reading source files. Imports and runs no user code.
+
+Runs in the process that loads the config.
+
+Checking a config must be fast and free of side effects, even if importing its targets takes ten seconds. If the source
+does not show the answer (C extensions, lazy modules, unknown decorators), the answer is UNDECIDED and the path passes.
+
+modules     finds and parses modules, and lists the names that they bind
+lookup      follows a dotted path to a definition, through re-exports and base classes
+signatures  reads the parameters of a function or class
+objects     looks up objects of the standard library, which are safe to import
+streams     tells whether a dataset is iterable
+"""
+
+from stagepipe.config.static_analysis.lookup import Definition, DefinitionLookup, MissingName
+from stagepipe.config.static_analysis.modules import BrokenSourceError, ModuleFinder, ParsedModule
+from stagepipe.config.static_analysis.objects import StdlibObject, find_stdlib_object
+from stagepipe.config.static_analysis.signatures import Callee, CalleeKind, inspect_definition, inspect_object
+from stagepipe.config.static_analysis.streams import is_known_stream
+
+__all__ = [
+    "BrokenSourceError",
+    "Callee",
+    "CalleeKind",
+    "Definition",
+    "DefinitionLookup",
+    "MissingName",
+    "ModuleFinder",
+    "ParsedModule",
+    "StdlibObject",
+    "find_stdlib_object",
+    "inspect_definition",
+    "inspect_object",
+    "is_known_stream",
+]

@@ -1,0 +1,147 @@
+"""Suggests the right key or value for a wrong one: names that other tools use, then similar spellings. Pure.
+
+The other tools: torch's DataLoader, Ray Data, Hydra, jsonargparse, tf.data, WebDataset, SPDL, Kubernetes.
+Runs in the process that loads the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from stagepipe.core import closest_match
+
+KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
+    key: frozenset(synonyms.split())
+    for key, synonyms in {
+        "workers": "num_workers n_workers nworkers replicas concurrency parallelism processes num_proc"
+        " num_parallel_calls max_workers num_replicas instances worker",
+        "threads": "num_threads n_threads nthreads omp_num_threads intra_op_threads",
+        "uses": "_target_ class_path target type class cls function func fn callable op import module path"
+        " use _partial_ init run handler",
+        "with": "params args kwargs init_args arguments parameters options config settings",
+        "batch": "batch_size batchsize max_batch_size batching",
+        "size": "batch_size max_size max_batch_size n count",
+        "max_wait": "timeout wait batch_wait_timeout_s max_delay linger",
+        "window": "prefetch prefetch_factor queue_size buffer_size buffer queue maxsize in_flight"
+        " max_in_flight prefetch_buffer capacity",
+        "stages": "steps pipeline transforms ops tasks nodes operators jobs stage",
+        "source": "input inputs dataset data reader sources loader",
+        "sink": "output outputs writer destination sinks",
+        "on_error": "on_failure on_exception error_policy errors ignore_errors handler",
+        "cpus": "cpu_affinity affinity cpu cores cpuset cpu_set",
+        "device": "gpus gpu num_gpus devices cuda accelerator",
+        "name": "id label title rename key",
+        "env": "environment env_vars environ",
+        "retries": "max_retries retry num_retries attempts",
+        "timeout": "timeout_s time_limit deadline",
+        "start_timeout": "startup_timeout init_timeout load_timeout ready_timeout",
+        "memory": "memory_limit shm_size object_store_memory shared_memory max_memory",
+        "vars": "variables defaults constants",
+        "extends": "defaults base include inherits _base_ import",
+        "order": "ordered preserve_order deterministic in_order",
+        "seed": "random_seed manual_seed rng_seed",
+        "field": "fields columns column input_columns keys key",
+        "as": "as_ format as_type dtype output_format",
+        "fuse": "fused inline chain merge",
+        "reseed": "seeded worker_init_fn",
+        "mutable": "writable writeable copy in_place inplace",
+        "max_restarts": "restarts restart_limit max_failures",
+        "max_skipped": "max_errors max_errored_blocks skip_limit max_skips",
+        "transport": "channel ipc comm",
+        "mode": "type kind",
+        "threshold": "min_size cutoff threshold_bytes",
+        "report": "reports metrics logging monitoring",
+        "json": "json_path file path",
+        "stateful": "state has_state",
+        "engine": "backend executor runner",
+    }.items()
+}
+"""Each key and the names that other tools use for it. A name under several keys means the one that is valid there."""
+
+_DATASET_WORKERS_HINT: Final = (
+    "a source runs in one process; `stagepipe.sources.dataset` reads its samples in a stage: "
+    "write `stages: [{name: dataset, workers: N}]`"
+)
+UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], str]] = {
+    ("stages[]", "batch_size"): "write `batch: {size: N}`, or add a stage that uses `stagepipe.stages.Batch`",
+    ("stages[]", "batchsize"): "write `batch: {size: N}`, or add a stage that uses `stagepipe.stages.Batch`",
+    ("", "batch_size"): "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}",
+    ("", "shuffle"): "add a stage: {name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: N}}",
+    ("", "epochs"): "remove it: the training loop counts the epochs",
+    ("", "workers"): "`workers` belongs in an entry of `stages`",
+    ("source", "workers"): _DATASET_WORKERS_HINT,
+    ("source", "num_workers"): _DATASET_WORKERS_HINT,
+}
+"""Hints for keys that need more than another word, by mapping and key; "" is the top level."""
+
+DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
+    "batch_size": "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}",
+    "drop_last": "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N, drop_last: true}}",
+    "num_workers": "write `stages: [{name: dataset, workers: N}]`",
+    "workers": "write `stages: [{name: dataset, workers: N}]`",
+    "prefetch_factor": "set the pipeline's `window`, or leave it at `auto`",
+    "generator": "set the pipeline's `seed`, or pass a `sampler`",
+    "timeout": "write `stages: [{name: dataset, timeout: 30s}]`",
+    "persistent_workers": "remove it: workers always keep their loaded state",
+    "multiprocessing_context": "remove it: workers always start as new processes",
+    "worker_init_fn": "remove it: each worker builds the dataset, and random generators are seeded for each item",
+}
+"""Arguments of torch's DataLoader that `stagepipe.sources.dataset` does not accept, and what to write instead."""
+
+
+def make_key_hint(
+    key: str, known_keys: Iterable[str], mapping_path: str, other_mappings: Iterable[tuple[str, frozenset[str]]] = ()
+) -> str:
+    """Say what to write instead of an unknown key.
+
+    `other_mappings` are the keys of the config's other mappings, each with a label such as "in `transport`".
+
+    >>> make_key_hint("num_workers", ["workers", "uses"], "stages[]")
+    'did you mean `workers`?'
+    """
+    known_keys = sorted(known_keys)
+    if (mapping_path, key) in UNKNOWN_KEY_HINTS:
+        return UNKNOWN_KEY_HINTS[mapping_path, key]
+    folded = key.casefold().replace("-", "_")
+    for known_key, synonyms in KEY_SYNONYMS.items():
+        if known_key in known_keys and folded in synonyms:
+            return f"did you mean `{known_key}`?"
+    closest = closest_match(key, known_keys)
+    if closest:
+        return f"did you mean `{closest}`?"
+    intended_keys = {known_key for known_key, synonyms in KEY_SYNONYMS.items() if folded in synonyms} | {key}
+    for label, keys in other_mappings:
+        for intended_key in sorted(intended_keys & keys):
+            return f"`{intended_key}` belongs {label}"
+    return f"known keys: {', '.join(known_keys)}"
+
+
+VALUE_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
+    "shared_memory": ("shm", "shmem", "sharedmemory", "memfd", "arena"),
+    "pipe": ("queue", "socket", "fifo", "pickle"),
+    "tensor": ("torch", "pt", "pytorch", "torch.tensor"),
+    "numpy": ("np", "ndarray", "array"),
+    "pil": ("image", "pillow", "pil.image"),
+    "skip": ("ignore", "drop", "continue", "warn"),
+    "fail": ("raise", "abort", "stop", "error"),
+    "source": ("ordered", "strict", "input", "fifo", "true"),
+    "any": ("unordered", "none", "completion", "false"),
+    "local": ("multiprocessing", "process", "processes", "default"),
+}
+"""Values of keys with a fixed set of values, and what other tools call them."""
+
+
+def make_value_hint(value: object, choices: Iterable[str]) -> str:
+    """Say what to write instead of a value that is not in `choices`.
+
+    >>> make_value_hint("shm", ["auto", "pipe", "shared_memory"])
+    'did you mean `shared_memory`?'
+    """
+    choices = list(choices)
+    folded = str(value).casefold()
+    for choice in choices:
+        if folded in VALUE_SYNONYMS.get(choice, ()):
+            return f"did you mean `{choice}`?"
+    closest = closest_match(folded, choices)
+    return f"did you mean `{closest}`?" if closest else f"write one of {', '.join(f'`{choice}`' for choice in choices)}"

@@ -1,0 +1,41 @@
+"""Summarizes a spec in one line, and warns about risky settings. Pure.
+
+Runs in the process of `stagepipe validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stagepipe.spec import PipelineSpec
+
+
+def summarize_spec(spec: PipelineSpec) -> str:
+    """Return the stages in order with their workers. `+` joins a fused stage to the previous stage.
+
+    >>> from stagepipe.spec.model import StageSpec, Target
+    >>> stages = (StageSpec("decode", Target("a.b"), workers=2), StageSpec("flip", Target("a.c"), fuse=True))
+    >>> summarize_spec(PipelineSpec("thumbs", Target("a.d"), stages))
+    'source -> decode (2) + flip'
+    """
+    text = "source"
+    for stage in spec.stages:
+        worker_suffix = f" ({stage.workers})" if stage.workers != 1 else ""
+        text += f" {'+' if stage.fuse else '->'} {stage.name}{worker_suffix}"
+    return f"{text} -> sink" if spec.sink is not None else text
+
+
+def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
+    """Yield warnings about settings that are valid but may fail a run."""
+    sender_name = "source"
+    sender_workers: int | str = 1
+    process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if not stage.fuse]
+    for name, workers, mode in (*process_stages, ("sink", 1, "auto")):
+        uses_pipe_only = (spec.transport.mode if mode == "auto" else mode) == "pipe"
+        if uses_pipe_only and (sender_workers, workers) != (1, 1):
+            yield (
+                f"hop {sender_name} -> {name} has `transport: pipe` and several workers: an item that does not fit a "
+                "packet (3.5 kB) ends the run; use `transport: auto` for items of any size"
+            )
+        sender_name = name
+        sender_workers = workers

@@ -1,0 +1,343 @@
+"""Checks the targets of a config: `uses` against source files, `with` against signatures. Imports no target.
+
+Runs in the process that loads the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Final
+
+from stagepipe.config.cross_checks import ORDER_POINT_NAMES, get_built_in_name, get_stages
+from stagepipe.config.dataset_source import is_dataset_source
+from stagepipe.config.schema import format_value
+from stagepipe.config.static_analysis import (
+    BrokenSourceError,
+    Callee,
+    CalleeKind,
+    Definition,
+    DefinitionLookup,
+    MissingName,
+    ModuleFinder,
+    ParsedModule,
+    StdlibObject,
+    find_stdlib_object,
+    inspect_definition,
+    inspect_object,
+)
+from stagepipe.config.suggestions import make_key_hint
+from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation, iter_children, to_plain
+from stagepipe.core import (
+    Problem,
+    closest_match,
+    file_exists,
+    is_main_script,
+    names_file,
+    resolve_file,
+    split_target_path,
+)
+
+_POSITIONAL_KINDS: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+_FOREIGN_USES_KEYS: Final = ("_target_", "class_path")  # the keys of Hydra and jsonargparse for `uses`
+_MAX_SHOWN_NAMES: Final = 8
+_SAMPLER_DATASET_PARAMETERS: Final = frozenset({"dataset", "data_source"})  # the parameter names of torch's samplers
+
+
+_MAIN_SCRIPT_HINT: Final = "move the function to its own module"
+
+
+class TargetRole(Enum):
+    """What a target is for. It decides which arguments `with` may leave out."""
+
+    STAGE = "stage"  # a function receives the item as its first argument
+    SOURCE = "source"  # called with the arguments of `with` alone
+    SINK = "sink"
+    ARGUMENT = "argument"  # nested: a function is passed on, and its caller may add arguments
+
+
+@dataclass
+class TargetChecker:
+    """Checks all targets of one config."""
+
+    config_dir: Path | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Share one set of parsed modules between all targets."""
+        self._lookup = DefinitionLookup(ModuleFinder(self.config_dir))
+        self._implicit_arguments: frozenset[str] = frozenset()
+
+    def check_config(self, root: MapNode) -> list[Problem]:
+        """Return the problems of source, sink and stages, and of the targets nested in their arguments."""
+        targets = [(root.get("source"), TargetRole.SOURCE), (root.get("sink"), TargetRole.SINK)]
+        for node, role in [*targets, *((stage, TargetRole.STAGE) for stage in get_stages(root))]:
+            if isinstance(node, MapNode):
+                self._check_target(node, role)
+        return self.problems
+
+    def _check_target(self, node: MapNode, role: TargetRole) -> None:
+        arguments = node.get("with")
+        if isinstance(arguments, MapNode) and role is TargetRole.SOURCE and is_dataset_source(node):
+            self._check_dataset_arguments(arguments)
+        elif isinstance(arguments, MapNode):
+            self._check_nested(arguments)
+        uses = node.get("uses")
+        if not isinstance(uses, ScalarNode):
+            return
+        takes_arguments = callable(uses.value) or isinstance(uses.value, str)
+        if isinstance(arguments, MapNode) and arguments.entries and not takes_arguments:
+            message = f"`uses` is an object ({type(uses.value).__name__}), which takes no arguments"
+            self.problems.append(node.entries["with"].key_location.make_problem(message, "remove `with`"))
+        callee = self._find_callee(uses)
+        if callee is None or not (arguments is None or isinstance(arguments, MapNode)):
+            return
+        label = uses.value if isinstance(uses.value, str) else getattr(uses.value, "__qualname__", "it")
+        entries = arguments.entries if isinstance(arguments, MapNode) else {}
+        field_node = node.get("field") if role is TargetRole.STAGE else None
+        field_mapping = field_node if isinstance(field_node, MapNode) else None
+        is_order_point = role is TargetRole.STAGE and get_built_in_name(uses.value) in ORDER_POINT_NAMES
+        if role in {TargetRole.STAGE, TargetRole.SINK} and callee.has_call is False and not is_order_point:
+            message = f"`{label}` has no `__call__`, so it cannot be called with an item"
+            self.problems.append(uses.location.make_problem(message, "use a function, or a class with `__call__`"))
+        if callee.signature is not None:
+            call_check = _CallCheck(
+                label, callee, role, entries, field_mapping, uses.location, self._implicit_arguments
+            )
+            self.problems += call_check.check(callee.signature)
+
+    def _check_dataset_arguments(self, arguments: MapNode) -> None:
+        """Check the targets in the arguments of a dataset source. A sampler may receive the dataset as an argument."""
+        for key, inner in iter_children(arguments):
+            if isinstance(inner, MapNode) and "uses" in inner.entries:
+                self._implicit_arguments = (
+                    _SAMPLER_DATASET_PARAMETERS if key in {"sampler", "batch_sampler"} else frozenset()
+                )
+                self._check_nested_map(inner, TargetRole.SOURCE)
+        self._implicit_arguments = frozenset()
+
+    def _check_nested(self, node: Node) -> None:
+        for _, inner in iter_children(node):
+            if isinstance(inner, MapNode):
+                self._check_nested_map(inner)
+            elif isinstance(inner, ListNode):
+                self._check_nested(inner)
+
+    def _check_nested_map(self, node: MapNode, role: TargetRole = TargetRole.ARGUMENT) -> None:
+        for key in _FOREIGN_USES_KEYS:
+            if key in node.entries and "uses" not in node.entries:
+                location = node.entries[key].key_location
+                message = f"`{key}` is a key of another tool"
+                self.problems.append(location.make_problem(message, "did you mean `uses`?"))
+        if "uses" not in node.entries:
+            self._check_nested(node)
+            return
+        for key, entry in node.entries.items():
+            if key not in {"uses", "with"}:
+                message = f"a mapping with `uses` takes only `with` besides it, found `{key}`"
+                hint = make_key_hint(str(key), ["uses", "with"], "with")
+                if hint.startswith("known"):
+                    hint = f"if it is an argument: with: {{{key}: ...}}"
+                self.problems.append(entry.key_location.make_problem(message, hint))
+        uses = node.get("uses")
+        if not isinstance(uses, ScalarNode) or isinstance(uses.value, int | float):
+            uses_node = node.entries["uses"].node
+            message = f"`uses`: expected an import path, found {format_value(to_plain(uses_node))}"
+            self.problems.append(uses_node.location.make_problem(message, "write pkg.module.name"))
+        self._check_target(node, role)
+
+    def _find_callee(self, uses: ScalarNode) -> Callee | None:
+        if not isinstance(uses.value, str):
+            return inspect_object(uses.value) if callable(uses.value) else None
+        try:
+            return self._resolve_path(uses.value, uses.location)
+        except BrokenSourceError as error:
+            location = SourceLocation(_display_path(error.path), error.line, error.column, error.source_line)
+            hint = f"fix this file: `{uses.value}` (line {uses.location.line}) imports it"
+            self.problems.append(location.make_problem(f"SyntaxError: {error.message}", hint))
+            return None
+
+    def _resolve_path(self, path: str, location: SourceLocation) -> Callee | None:
+        module, attributes = split_target_path(path)
+        names = attributes.split(".") if attributes is not None else []
+        syntax_problem = _check_path_syntax(path, module, names)
+        if syntax_problem is not None:
+            self.problems.append(location.make_problem(*syntax_problem))
+            return None
+        start, names = self._find_start_module(module, names, location)
+        if not names:
+            return None
+        result = self._lookup.resolve_path(start, names)
+        last = result.module if isinstance(result, Definition) else result if isinstance(result, ParsedModule) else None
+        first = start or self._lookup.module_finder.find(names[0])
+        if any(m is not None and m.path is not None and is_main_script(m.path) for m in (first, last)):
+            message = f"`{path}` is in the running script: every worker would run it again"
+            self.problems.append(location.make_problem(message, _MAIN_SCRIPT_HINT))
+            return None
+        return self._to_callee(path, location, result)
+
+    def _find_start_module(
+        self, module: str, names: list[str], location: SourceLocation
+    ) -> tuple[ParsedModule | None, list[str]]:
+        if not names_file(module):
+            return None, [*module.split("."), *names]
+        file = resolve_file(module, self.config_dir)
+        if not file_exists(file):
+            closest = closest_match(file.name, (p.name for p in file.parent.glob("*.py")))
+            hint = (
+                f"did you mean `{module[: -len(file.name)]}{closest}`?"
+                if closest
+                else "the path is relative to the config's folder"
+            )
+            self.problems.append(location.make_problem(f"no such file: `{_display_path(file)}`", hint))
+            return None, []
+        return self._lookup.module_finder.parse_file(file), names
+
+    def _to_callee(self, path: str, location: SourceLocation, lookup_result: object) -> Callee | None:
+        if isinstance(lookup_result, MissingName):
+            self.problems.append(_missing_name_problem(path, location, lookup_result))
+            return None
+        if isinstance(lookup_result, ParsedModule):
+            if lookup_result.tree is not None:
+                names = [name for name in lookup_result.bindings if not name.startswith("_")][:_MAX_SHOWN_NAMES]
+                hint = (
+                    f"it has {', '.join(f'`{name}`' for name in names)}"
+                    if names
+                    else "add the name of a function in it"
+                )
+                self.problems.append(location.make_problem(f"`{path}` is a module, not a function or class", hint))
+            return None
+        callee = inspect_definition(lookup_result, self._lookup) if isinstance(lookup_result, Definition) else None
+        stdlib_object = find_stdlib_object(path)
+        if isinstance(stdlib_object, MissingName) and (callee is None or callee.signature is None):
+            self.problems.append(_missing_name_problem(path, location, stdlib_object))
+            return None
+        if not isinstance(stdlib_object, StdlibObject) or not callable(stdlib_object.value):
+            return callee
+        # Prefer the object to the source: a C implementation may take fewer arguments than its Python version.
+        object_callee = inspect_object(stdlib_object.value)
+        return object_callee if object_callee.signature is not None or callee is None else callee
+
+
+def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, str] | None:
+    """Return the message and hint for a path that is wrong in itself, without looking anything up."""
+    if module.partition(".")[0] == "__main__":
+        return f"`{path}` is in the running script", _MAIN_SCRIPT_HINT
+    if names_file(module):
+        if not names:
+            return f"`{path}` names a file, not a function or class", f"write `{path}:function`"
+    elif not names and "." not in module:
+        return (
+            f"`{path}` is not an import path",
+            "write pkg.module.name, or ./file.py:name for a file next to the config",
+        )
+    parts = [*([] if names_file(module) else module.split(".")), *names]
+    if not all(part.isidentifier() for part in parts):
+        hint = "write pkg.module.name, pkg.module:name or ./file.py:name"
+        return f"`{path}` is not an import path", hint
+    return None
+
+
+def _missing_name_problem(path: str, location: SourceLocation, missing: MissingName) -> Problem:
+    closest = closest_match(missing.name, (name for name in missing.choices if not name.startswith("__")))
+    if not missing.owner:
+        hint = f"did you mean `{closest}`?" if closest else "install it, or put it next to the config"
+        return location.make_problem(f"`{path}`: no module named `{missing.name}`", hint)
+    hint = f"did you mean `{closest}`?" if closest else ""
+    return location.make_problem(f"`{path}`: `{missing.owner}` has no `{missing.name}`", hint)
+
+
+def _display_path(path: Path) -> str:
+    """Return a path as the user would write it: relative to the current folder where possible."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+@dataclass(frozen=True)
+class _CallCheck:
+    """Checks the arguments of one target against its signature."""
+
+    label: str
+    callee: Callee
+    role: TargetRole
+    arguments: dict[str, MapEntry] | object
+    field_mapping: MapNode | None
+    location: SourceLocation
+    implicit_arguments: frozenset[str] = frozenset()
+
+    def check(self, signature: Signature) -> Iterator[Problem]:
+        arguments: dict[str, MapEntry] = self.arguments if isinstance(self.arguments, dict) else {}
+        parameters = dict(signature.parameters)
+        is_called_with_item = self.callee.kind is CalleeKind.FUNCTION and self.role in {
+            TargetRole.STAGE,
+            TargetRole.SINK,
+        }
+        field_names: set[str] = set()
+        if is_called_with_item and self.field_mapping is not None:
+            field_names = {str(key) for key in self.field_mapping.entries}
+            yield from self._check_unknown_arguments(self.field_mapping.entries.items(), parameters, "field")
+        elif is_called_with_item:
+            item = next((p.name for p in parameters.values() if p.kind in _POSITIONAL_KINDS), None)
+            yield from self._check_item_parameter(item, arguments, parameters)
+            parameters.pop(item or "", None)
+            arguments = {key: entry for key, entry in arguments.items() if key != item}
+        yield from self._check_unknown_arguments(arguments.items(), parameters, "with")
+        if self.role is not TargetRole.ARGUMENT or self.callee.kind is CalleeKind.FACTORY:
+            # Do not report a misspelt argument as missing too.
+            misspelt = {closest_match(str(key), parameters) for key in arguments if key not in parameters}
+            provided_names = {*arguments, *field_names, *misspelt, *self.implicit_arguments}
+            yield from self._check_missing_arguments(provided_names, parameters)
+
+    def _check_item_parameter(
+        self, item: str | None, arguments: dict[str, MapEntry], parameters: dict[str, Parameter]
+    ) -> Iterator[Problem]:
+        if item is None and not any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values()):
+            message = f"`{self.label}` cannot receive an item: it has no positional parameter"
+            yield self.location.make_problem(message, "add a parameter for the item")
+        if item is not None and item in arguments:
+            message = f"`{self.label}` receives the item as `{item}`, so `with` cannot set it"
+            yield arguments[item].key_location.make_problem(
+                message, f"remove `{item}`, or map it with `field: {{{item}: NAME}}`"
+            )
+
+    def _check_unknown_arguments(
+        self, arguments: object, parameters: dict[str, Parameter], config_key: str
+    ) -> Iterator[Problem]:
+        takes_any_name = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+        known = [
+            p.name for p in parameters.values() if p.kind in {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        ]
+        for key, entry in arguments:  # type: ignore[attr-defined]
+            parameter = parameters.get(key)
+            if parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY:
+                message = f"`{key}` of `{self.label}` is positional-only, so `{config_key}` cannot set it"
+                yield entry.key_location.make_problem(message, f"wrap `{self.label}` in your own function")
+            elif key not in known and not takes_any_name:
+                closest = closest_match(str(key), known)
+                takes = f"it takes {', '.join(f'`{name}`' for name in known)}" if known else "it takes no arguments"
+                hint = f"did you mean `{closest}`?" if closest else takes
+                yield entry.key_location.make_problem(f"`{self.label}` has no argument `{key}`", hint)
+
+    def _check_missing_arguments(
+        self, provided_names: set[str | None], parameters: dict[str, Parameter]
+    ) -> Iterator[Problem]:
+        variadic_kinds = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
+        for parameter in parameters.values():
+            if (
+                parameter.kind in variadic_kinds
+                or parameter.default is not Parameter.empty
+                or parameter.name in provided_names
+            ):
+                continue
+            if parameter.kind is Parameter.POSITIONAL_ONLY:
+                hint = f"wrap `{self.label}` in your own function: `{parameter.name}` is positional-only"
+            elif self.implicit_arguments:
+                hint = f"write {{uses: {self.label}, with: {{{parameter.name}: ...}}}}"
+            else:
+                hint = f"add `with: {{{parameter.name}: ...}}`"
+            yield self.location.make_problem(f"`{self.label}` needs the argument `{parameter.name}`", hint)

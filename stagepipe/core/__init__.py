@@ -1,0 +1,125 @@
+"""What every layer shares, in every process. Imports nothing else of stagepipe.
+
+errors         the exceptions, and `Problem`, one mistake in a config
+units          sizes and durations, parsed and formatted
+ids            keys and cursors
+imports        import paths and objects of a config, resolved, built and called
+deferred       arguments that a class builds itself, when it knows what they lack
+stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
+dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
+value_kind     what kind of value an item contains
+lazy           faces of packages that import on first use
+paths          where the package is installed
+version        the version
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
+from stagepipe.core.deferred import build_deferred
+from stagepipe.core.errors import (
+    ArenaFullError,
+    ConfigError,
+    Problem,
+    ReadOnceError,
+    RunError,
+    StagepipeError,
+    TransportError,
+    UsageError,
+)
+from stagepipe.core.ids import Cursor, ImposedSkip, Key, cursor_from_builtins, cursor_to_builtins, split_by_segment
+from stagepipe.core.imports import (
+    TargetError,
+    add_import_path,
+    build_target,
+    closest_match,
+    file_exists,
+    import_paths,
+    import_target,
+    is_generator,
+    is_main_script,
+    names_file,
+    require_callable,
+    resolve_file,
+    split_target_path,
+)
+from stagepipe.core.lazy import lazy_names
+from stagepipe.core.paths import PACKAGE_DIR
+from stagepipe.core.stage_context import SKIP, Context, context, derive_seed, empty, stage_locals
+from stagepipe.core.units import format_bytes, format_ns, parse_bytes, parse_duration_ns
+from stagepipe.core.version import VERSION
+
+if TYPE_CHECKING:
+    from stagepipe.core.value_kind import (
+        classify_value,
+        get_field_names,
+        is_dataclass_instance,
+        is_pil_image,
+        is_tensor,
+        rebuild_dataclass,
+    )
+
+__all__ = [
+    "PACKAGE_DIR",
+    "SKIP",
+    "VERSION",
+    "ArenaFullError",
+    "ConfigError",
+    "Context",
+    "Cursor",
+    "ImposedSkip",
+    "Key",
+    "Problem",
+    "ReadOnceError",
+    "RunError",
+    "StagepipeError",
+    "TargetError",
+    "TransportError",
+    "UsageError",
+    "add_import_path",
+    "build_dataset",
+    "build_deferred",
+    "build_target",
+    "classify_value",
+    "closest_match",
+    "context",
+    "cursor_from_builtins",
+    "cursor_to_builtins",
+    "derive_seed",
+    "empty",
+    "file_exists",
+    "format_bytes",
+    "format_ns",
+    "get_field_names",
+    "import_paths",
+    "import_target",
+    "is_dataclass_instance",
+    "is_generator",
+    "is_main_script",
+    "is_pil_image",
+    "is_stream",
+    "is_stream_class",
+    "is_tensor",
+    "lazy_names",
+    "names_file",
+    "parse_bytes",
+    "parse_duration_ns",
+    "rebuild_dataclass",
+    "require_callable",
+    "resolve_file",
+    "split_by_segment",
+    "split_target_path",
+    "stage_locals",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "classify_value": "value_kind",
+        "get_field_names": "value_kind",
+        "is_dataclass_instance": "value_kind",
+        "is_pil_image": "value_kind",
+        "is_tensor": "value_kind",
+        "rebuild_dataclass": "value_kind",
+    },
+)

@@ -1,0 +1,77 @@
+"""Datasets in the sense of `torch.utils.data`: what kind one is, and one copy of it in each process.
+
+The source reads the dataset's length, and the stage `dataset` reads its samples. Inline, or if the stage is fused into
+the source's process, both share one copy. torch is recognized without importing it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from stagepipe.core.deferred import build_deferred
+from stagepipe.core.imports import DeferredArgument
+
+_dataset_cache: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
+
+
+def build_dataset(value: Any) -> Any:
+    """The dataset that an argument describes, built once per process while it is in use; or the object itself.
+
+    Raises TypeError if it is no dataset. Exceptions of its class or function pass through.
+    """
+    cache_key = _cache_key(value)
+    dataset = None if cache_key is None else _dataset_cache.get(cache_key)
+    if dataset is None:
+        dataset = build_deferred(value)
+        check_dataset(dataset)
+        if cache_key is not None:
+            with suppress(TypeError):  # some objects, such as lists, allow no weak reference
+                _dataset_cache[cache_key] = dataset
+    return dataset
+
+
+def _cache_key(value: Any) -> str | None:
+    """The description of the dataset as JSON; None if it contains objects, which cannot be compared."""
+    if not isinstance(value, DeferredArgument) or not isinstance(value.value, Mapping):
+        return None
+    try:
+        return json.dumps([value.value, str(value.config_dir)], sort_keys=True)
+    except TypeError:
+        return None
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether a dataset can only be read from its start: an `IterableDataset`, or an object with `__iter__` alone.
+
+    >>> is_stream([3, 4]), is_stream(map(abs, [3]))
+    (False, True)
+    """
+    return is_stream_class(type(dataset))
+
+
+def is_stream_class(cls: type) -> bool:
+    """`is_stream` for a class.
+
+    >>> is_stream_class(dict)
+    False
+    """
+    torch = sys.modules.get("torch.utils.data")
+    if torch is not None and issubclass(cls, torch.IterableDataset):
+        return True
+    return hasattr(cls, "__iter__") and not (hasattr(cls, "__getitem__") and hasattr(cls, "__len__"))
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raise TypeError if `dataset` has neither `__getitem__` nor `__iter__`."""
+    cls = type(dataset)
+    if not (hasattr(cls, "__getitem__") or hasattr(cls, "__iter__")):
+        message = (
+            f"dataset: found {cls.__qualname__}, which has neither `__getitem__` nor `__iter__`; name a dataset "
+            "class, or a function that returns a dataset"
+        )
+        raise TypeError(message)

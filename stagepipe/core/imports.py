@@ -1,0 +1,325 @@
+"""Imports and builds what a config names: the target of a stage. Runs in workers and inline, and imports user code.
+
+A target path is `pkg.mod.name`, `pkg.mod:name.attr` or `./ops.py:name`. A process loads a file once, under a module
+name that contains the file's path. So another process can unpickle instances of its classes even if it has not loaded
+the file itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from stagepipe.core.errors import StagepipeError
+
+FILE_MODULE_PREFIX: Final = "_stagepipe_file_"
+"""The prefix of a file's module name, before the file's stem and its path in base 32."""
+
+
+class TargetError(StagepipeError):
+    """A target cannot be imported or built. The message names it, and the closest existing name if there is one."""
+
+
+def closest_match(word: str, choices: Iterable[str]) -> str | None:
+    """The closest of `choices` to a misspelled `word`; None if none is close.
+
+    >>> closest_match("decod", ["encode", "decode"])
+    'decode'
+    """
+    by_folded = {choice.casefold(): choice for choice in choices}
+    matches = difflib.get_close_matches(word.casefold(), list(by_folded), n=1, cutoff=0.6)
+    return by_folded[matches[0]] if matches else None
+
+
+def split_target_path(path: str) -> tuple[str, str | None]:
+    """A target path as its module or file, and the attributes after the colon (None without a colon).
+
+    >>> split_target_path("./ops.py:decode"), split_target_path("pkg.mod.name")
+    (('./ops.py', 'decode'), ('pkg.mod.name', None))
+    """
+    module_path, colon, attributes = path.rpartition(":")
+    return (module_path, attributes) if colon else (path, None)
+
+
+def names_file(module_path: str) -> bool:
+    """Whether the module part of a target path is a file rather than a module."""
+    return module_path.endswith(".py") or "/" in module_path
+
+
+def import_target(path: str, config_dir: Path | None = None) -> object:
+    """The object that a target path names.
+
+    `config_dir` is added to the import path, and relative file paths start there.
+
+    >>> import_target("os.path:join").__name__
+    'join'
+
+    Raises TargetError; if the imported code raised, that exception is its cause.
+    """
+    module, attributes = split_target_path(path)
+    _check_target_path(path, module, attributes)
+    if config_dir is not None:
+        add_import_path(config_dir)
+    if names_file(module):
+        return _get_attributes(path, import_file(module, config_dir), (attributes or "").split("."))
+    if attributes is not None:
+        return _get_attributes(path, _import_module(path, module), attributes.split("."))
+    first, *rest = module.split(".")
+    return _get_attributes(path, _import_module(path, first), rest)
+
+
+def _check_target_path(path: str, module: str, attributes: str | None) -> None:
+    if module.partition(".")[0] == "__main__":
+        raise TargetError(_main_script_message(path))
+    names = [] if names_file(module) else module.split(".")
+    names += [] if attributes is None else attributes.split(".")
+    if names_file(module) and attributes is None:
+        message = f"`{path}` names a file but no object in it; write `{path}:function`"
+        raise TargetError(message)
+    if not all(name.isidentifier() for name in names):
+        message = f"`{path}` is not an import path; write pkg.module.name, pkg.module:name or ./file.py:name"
+        raise TargetError(message)
+
+
+def _main_script_message(path: str) -> str:
+    return f"`{path}` is the running script itself; move the function to a module of its own"
+
+
+def is_main_script(file: Path) -> bool:
+    """Whether `file` is running as `__main__`. Importing it would run it again, in every worker."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return main is not None and Path(main).resolve() == file.resolve()
+
+
+def import_paths(config_dir: Path | None) -> list[str]:
+    """`sys.path` with the config's folder after the standard library and before the installed packages.
+
+    The standard library comes first, so that a `queue.py` beside a config does not break libraries that import `queue`.
+    """
+    if config_dir is None:
+        return list(sys.path)
+    folder = str(config_dir.resolve())
+    if folder in sys.path:
+        return list(sys.path)
+    installed = (i for i, entry in enumerate(sys.path) if Path(entry).name in {"site-packages", "dist-packages"})
+    position = next(installed, len(sys.path))
+    return [*sys.path[:position], folder, *sys.path[position:]]
+
+
+def add_import_path(config_dir: Path) -> None:
+    """Add the config's folder to this process's import path, unless it is there."""
+    sys.path[:] = import_paths(config_dir)
+
+
+def file_exists(file: Path) -> bool:
+    """Whether `file` exists and is a file; False for a path that is too long."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
+
+
+def resolve_file(file: str, config_dir: Path | None) -> Path:
+    """The absolute path of a target's file."""
+    return ((config_dir or Path.cwd()) / file).resolve()
+
+
+def import_file(file: str, config_dir: Path | None) -> ModuleType:
+    """The module of a file, loaded once per process. Raises TargetError."""
+    path = resolve_file(file, config_dir)
+    if not file_exists(path):
+        match = closest_match(path.name, (sibling.name for sibling in path.parent.glob("*.py")))
+        message = f"no file `{path}`{_did_you_mean(match)}"
+        raise TargetError(message)
+    return _import_module(file, file_module_name(path))
+
+
+def file_module_name(path: Path) -> str:
+    """The module name of a file: the same in every process, and it contains the path."""
+    stem = re.sub(r"\W", "_", path.stem)
+    encoded_path = base64.b32encode(str(path.resolve()).encode()).decode().rstrip("=").lower()
+    return f"{FILE_MODULE_PREFIX}{stem}_{encoded_path}"
+
+
+class _FileFinder(importlib.abc.MetaPathFinder):
+    """Finds modules by their `file_module_name`, so that unpickling in another process can import them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if not fullname.startswith(FILE_MODULE_PREFIX):
+            return None
+        encoded_path = fullname.rpartition("_")[2].upper()
+        try:
+            file = Path(base64.b32decode(encoded_path + "=" * (-len(encoded_path) % 8)).decode())
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        return importlib.util.spec_from_file_location(fullname, file) if file.is_file() else None
+
+
+if not any(type(finder).__name__ == _FileFinder.__name__ for finder in sys.meta_path):
+    sys.meta_path.append(_FileFinder())
+
+
+def _import_module(path: str, name: str) -> ModuleType:
+    if name not in sys.modules:
+        _reject_main_script(path, name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            message = f"`{path}`: no module named `{error.name}`"
+            raise TargetError(message) from error
+        raise TargetError(_import_failure_message(path, name, error)) from error
+    except Exception as error:
+        raise TargetError(_import_failure_message(path, name, error)) from error
+
+
+def _reject_main_script(path: str, name: str) -> None:
+    try:
+        spec = importlib.util.find_spec(name) if "." not in name else None
+    except (ValueError, ImportError):
+        return
+    if spec is not None and spec.origin is not None and is_main_script(Path(spec.origin)):
+        raise TargetError(_main_script_message(path))
+
+
+def _import_failure_message(path: str, name: str, error: Exception) -> str:
+    module = "its file" if name.startswith(FILE_MODULE_PREFIX) else f"`{name}`"
+    return f"`{path}`: importing {module} failed: {type(error).__name__}: {error}"
+
+
+def _get_attributes(path: str, value: object, names: Sequence[str]) -> object:
+    """Follow a chain of attributes. A name that is no attribute of a package may be a submodule."""
+    for name in names:
+        try:
+            value = getattr(value, name)
+        except AttributeError as error:
+            submodule = _import_submodule(path, value, name)
+            if submodule is None:
+                owner: str = getattr(value, "__name__", type(value).__name__)
+                if owner.startswith(FILE_MODULE_PREFIX):
+                    owner = Path(str(getattr(value, "__file__", owner))).name
+                message = f"`{path}`: {owner} has no `{name}`{_did_you_mean(closest_match(name, dir(value)))}"
+                raise TargetError(message) from error
+            value = submodule
+    return value
+
+
+def _import_submodule(path: str, package: object, name: str) -> ModuleType | None:
+    if not isinstance(package, ModuleType) or not hasattr(package, "__path__"):
+        return None
+    full_name = f"{package.__name__}.{name}"
+    return None if importlib.util.find_spec(full_name) is None else _import_module(path, full_name)
+
+
+def _did_you_mean(match: str | None) -> str:
+    return f"; did you mean `{match}`?" if match else ""
+
+
+def build_target(uses: object, arguments: Mapping[str, Any] | None = None, config_dir: Path | None = None) -> Any:
+    """The object that a stage runs. `uses` is a target path or an object, `arguments` are its keyword arguments.
+
+    A function gets the arguments bound. A class is instantiated. A classmethod, such as
+    `transformers.AutoTokenizer.from_pretrained`, is called once, and its result is used. Any other object (a dtype, an
+    enum member) is used as it is. A mapping `{"uses": ..., "with": ...}` inside the arguments, at any depth, is built
+    first by the same rules.
+
+    >>> build_target("shutil.copy", {"follow_symlinks": False}).keywords
+    {'follow_symlinks': False}
+
+    Raises TargetError. Exceptions of a class pass through, with a note that names it.
+    """
+    target = import_target(uses, config_dir) if isinstance(uses, str) else uses
+    deferred_names = getattr(target, "deferred_arguments", ()) if inspect.isclass(target) else ()
+    built_arguments = {
+        name: DeferredArgument(value, config_dir) if name in deferred_names else build_argument(value, config_dir)
+        for name, value in (arguments or {}).items()
+    }
+    if is_class_or_classmethod(target):
+        return call_target(uses, target, built_arguments)
+    if isinstance(target, ModuleType):
+        message = f"`{uses}` is a module; name a function or a class in it"
+        raise TargetError(message)
+    if not built_arguments:
+        return target
+    if not callable(target):
+        message = f"`{uses}` is {type(target).__name__}, which takes no arguments; remove `with`"
+        raise TargetError(message)
+    return functools.partial(target, **built_arguments)
+
+
+class DeferredArgument(NamedTuple):
+    """An argument as written in the config, for a class that lists it in `deferred_arguments` and builds it itself."""
+
+    value: Any
+    config_dir: Path | None
+
+
+def build_argument(value: Any, config_dir: Path | None) -> Any:
+    """An argument in which every mapping `{"uses": ..., "with": ...}` is replaced by the object it builds."""
+    if isinstance(value, Mapping) and "uses" in value:
+        extra_keys = set(value) - {"uses", "with"}
+        if extra_keys:
+            message = f"a mapping with `uses` takes only `with` besides it, found {sorted(map(str, extra_keys))}"
+            raise TargetError(message)
+        return build_target(value["uses"], value.get("with"), config_dir)
+    if isinstance(value, Mapping):
+        return {key: build_argument(inner, config_dir) for key, inner in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(build_argument(inner, config_dir) for inner in value)
+    return value
+
+
+def is_class_or_classmethod(target: object) -> bool:
+    """Whether `target` is a class or a classmethod: those are called once, with their arguments."""
+    is_classmethod = inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
+    return inspect.isclass(target) or is_classmethod
+
+
+def call_target(uses: object, target: Any, arguments: dict[str, Any]) -> Any:
+    """Call a target. Its exceptions pass through, with a note that names it."""
+    try:
+        return target(**arguments)
+    except Exception as error:
+        error.add_note(f"while building `{uses if isinstance(uses, str) else getattr(uses, '__qualname__', uses)}`")
+        raise
+
+
+def require_callable(stage: object, uses: object) -> Callable[..., Any]:
+    """Return `stage` if it is callable. Raises TargetError otherwise."""
+    if callable(stage):
+        return stage
+    message = (
+        f"`{uses}` gives an object of type {type(stage).__name__}, which cannot be called with an item; define "
+        "`__call__` on it"
+    )
+    raise TargetError(message)
+
+
+def is_generator(stage: object) -> bool:
+    """Whether a stage is a generator: a generator function, a partial of one, or an object whose `__call__` is one.
+
+    >>> def halves(item):
+    ...     yield item / 2
+    >>> is_generator(functools.partial(halves)), is_generator(len)
+    (True, False)
+    """
+    while isinstance(stage, functools.partial):
+        stage = stage.func
+    call = inspect.getattr_static(type(stage), "__call__", None)
+    return inspect.isgeneratorfunction(stage) or inspect.isgeneratorfunction(call)

@@ -1,0 +1,117 @@
+"""What a stage function may ask for: `context()`, `empty()` and `SKIP`. Runs in workers, and anywhere else.
+
+The worker sets `stage_locals.context` before each item, and lends its shared memory through `stage_locals.allocate`.
+Outside a worker, and with `--inline`, `empty` makes a plain allocation, so that a stage runs anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from stagepipe.core.ids import Key
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike
+
+
+class _SkipType:
+    """The type of SKIP."""
+
+    def __repr__(self) -> str:
+        return "stagepipe.SKIP"
+
+
+SKIP: Final = _SkipType()
+"""A stage that returns this drops the item, without an error.
+
+    def keep_large(image):
+        return image if image.shape[0] >= 224 else stagepipe.SKIP
+"""
+
+
+def derive_seed(seed: int, epoch: int, stage: str, key: Key) -> int:
+    """A 64-bit seed that depends on these four values alone: not on the worker, nor on the order of items.
+
+    >>> derive_seed(17, 0, "augment", (3,)) == derive_seed(17, 0, "augment", (3,))
+    True
+    """
+    packed = struct.pack(f"<qq{len(key)}q", seed, epoch, *key) + stage.encode()
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
+
+
+@dataclass
+class Context:
+    """The stage, worker, epoch and item of the current call of a stage function. `context()` returns it.
+
+    `worker` and `epoch` count from 0. `item` is the item's key: (item number, part of a generator's output ...).
+    `seed` is the seed of the run.
+    """
+
+    stage: str
+    worker: int
+    epoch: int
+    item: Key
+    seed: int
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """A random generator seeded by (seed, epoch, stage, item): it draws the same with any number of workers."""
+        import numpy as np
+
+        return np.random.default_rng(derive_seed(self.seed, self.epoch, self.stage, self.item))
+
+
+@dataclass
+class _StageLocals(threading.local):
+    context: Context | None = None
+    allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
+
+
+stage_locals: Final = _StageLocals()
+"""Set by the worker loop, for its thread only: threads that a stage starts see no context."""
+
+
+def context() -> Context:
+    """The `Context` of the current call: stage, worker, epoch and item, with a random generator `rng` for the item.
+
+    >>> def augment(image):
+    ...     return image + context().rng.normal(size=image.shape)
+
+    Raises RuntimeError outside a stage function, and on threads that a stage starts.
+    """
+    if stage_locals.context is None:
+        message = "stagepipe.context() is available only inside a stage function, on the thread that calls it"
+        raise RuntimeError(message)
+    return stage_locals.context
+
+
+def empty(shape: int | tuple[int, ...], dtype: DTypeLike | Any = "float32") -> Any:
+    """An uninitialised array in the worker's shared memory: a stage that returns it, or a view of it, copies nothing.
+
+    `dtype` is a NumPy dtype (for an ndarray) or a torch dtype (for a CPU tensor). Small arrays, and all arrays outside
+    a worker, are plain allocations. An array that the stage still holds after returning it is copied.
+
+    >>> empty((2, 3), "uint8").shape
+    (2, 3)
+
+    Raises ArenaFullError if the array does not fit the pipeline's `memory`.
+    """
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    loan = None if stage_locals.allocate is None else stage_locals.allocate(dims, dtype)
+    if loan is not None:
+        return loan
+    if type(dtype).__module__ == "torch":
+        import torch
+
+        tensor_dtype: Any = dtype
+        return torch.empty(dims, dtype=tensor_dtype)
+    import numpy as np
+
+    return np.empty(dims, dtype)

@@ -1,0 +1,269 @@
+"""The inline engine: runs all stages in the calling process, in order, without transport.
+
+It serves pdb, notebooks, systems other than Linux, and the tests as their oracle: every other engine must yield what it
+yields. It uses the same stages, chains and order points as the workers; only the hops are function calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Any, Self
+
+from stagepipe.core import Cursor, Key, RunError
+from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole
+from stagepipe.report import Progress
+from stagepipe.runtime import (
+    Box,
+    Cardinality,
+    DeadLetterStore,
+    DeadLetterWriter,
+    ItemHeader,
+    OutputLineage,
+    SourceReader,
+    SourceRunner,
+    StageChain,
+    StageError,
+    StageRunner,
+    count_outputs,
+    format_error,
+    format_key,
+    format_user_traceback,
+    make_private_stage_region,
+    pack_lineage,
+    unpack_lineage,
+)
+
+DeadLetterCallback = Callable[[StageRunner, Key, StageError, bytes], None]
+
+
+class _InlineOutput:
+    """The end of the chain: holds the items that are ready to be yielded, as (value, samples)."""
+
+    def __init__(self, on_dead_letter: DeadLetterCallback) -> None:
+        self.ready_items: deque[tuple[Any, int]] = deque()
+        self.on_dead_letter = on_dead_letter
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        del key, meta
+        self.ready_items.append((box.pop(), samples))
+
+    def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
+        pass
+
+    def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
+        if error is not None:
+            self.on_dead_letter(stage, key, error, header[1])
+
+    def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
+        pass
+
+    def finish_epoch(self) -> None:
+        pass
+
+    def start_epoch(self, epoch: int) -> None:
+        del epoch
+        self.ready_items.clear()  # an epoch that was broken off may have left some
+
+
+class _InlineStageProcess(_InlineOutput):
+    """A stage process as a function call. With `batch`, it buffers items until the batch is full."""
+
+    def __init__(self, stages: list[StageRunner], downstream: _InlineOutput) -> None:
+        super().__init__(downstream.on_dead_letter)
+        self._stages = stages
+        self._chain = StageChain(stages, downstream)
+        self._downstream = downstream
+        self._batch = stages[0].plan.batch if stages else None
+        self._buffered_items: list[tuple[Key, Any, ItemHeader]] = []
+
+    def start_epoch(self, epoch: int) -> None:
+        self._buffered_items.clear()
+        for stage in self._stages:
+            stage.start_epoch(epoch)
+        self._downstream.start_epoch(epoch)
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        if self._batch is None:
+            self._chain.push(key, box, samples, meta)
+            return
+        self._buffered_items.append((key, box.pop(), (samples, meta)))
+        if len(self._buffered_items) == self._batch.size:
+            self._run_batch()
+
+    def _run_batch(self) -> None:
+        buffered = self._buffered_items
+        self._buffered_items = []
+        if buffered:
+            self._chain.push_batch(
+                [key for key, _, _ in buffered],
+                [value for _, value, _ in buffered],
+                [header for _, _, header in buffered],
+            )
+
+    def finish_epoch(self) -> None:
+        self._run_batch()
+        self._downstream.finish_epoch()
+
+
+class _InlineOrderPoint(_InlineOutput):
+    """An order point as a function call. Its items arrive in order already; it only numbers its outputs from 0."""
+
+    def __init__(self, stages: list[StageRunner], downstream: _InlineOutput) -> None:
+        super().__init__(downstream.on_dead_letter)
+        self._stages = stages
+        self._stage = stages[0]
+        self._chain = StageChain(stages[1:], downstream)
+        self._downstream = downstream
+        self._next_item = 0
+        self._previous_group_last_key: Key | None = None
+        self._last_key: Key | None = None
+        self._source_ranges: list[tuple[int, int]] = []
+
+    def start_epoch(self, epoch: int) -> None:
+        self._next_item = 0
+        self._previous_group_last_key = None
+        self._last_key = None
+        self._source_ranges.clear()
+        self._stage.target.clear()
+        for stage in self._stages:
+            stage.start_epoch(epoch)
+        self._downstream.start_epoch(epoch)
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        lineage = unpack_lineage(meta)
+        self._source_ranges.append((lineage.source_begin, lineage.source_end) if meta else (key[0], key[0] + 1))
+        is_full = self._stage.run_timed(key, lambda: self._stage.target.add(box.pop(), samples))
+        self._stage.count_item(key)
+        self._last_key = key
+        if is_full:
+            self._emit_group(self._stage.target.flush)
+
+    def _emit_group(self, make_outputs: Any) -> None:
+        previous_key = self._previous_group_last_key
+        self._previous_group_last_key = self._last_key
+        key = (previous_key or (0,))[:1]
+        rng = self._stage.make_random(key[0], previous_key)
+        source_ranges = self._source_ranges
+        self._source_ranges = []
+        meta = (
+            pack_lineage(OutputLineage(Cursor(), source_ranges[0][0], source_ranges[-1][1])) if source_ranges else b""
+        )
+        for value, samples in self._stage.run_timed(key, lambda: make_outputs(rng)):
+            self._chain.push((self._next_item,), [value], samples, meta)
+            self._next_item += 1
+
+    def finish_epoch(self) -> None:
+        self._emit_group(self._stage.target.finish)
+        self._downstream.finish_epoch()
+
+
+class InlineRun:
+    """A run in the calling process, with the interface of `LocalRun`."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Build all stages. Raises RunError if a stage cannot be built."""
+        self.plan = plan
+        self._started_ns = perf_counter_ns()
+        self._items_read = 0
+        self.dead_letters = DeadLetterStore(plan, lambda: self._items_read)
+        self._dead_letter_writer = DeadLetterWriter(0, 0, plan.processes[0].name, (plan.shard, False))
+        self._output = _InlineOutput(self._store_dead_letter)
+        self.items_yielded = 0
+        self.samples_yielded = 0
+        downstream: _InlineOutput = self._output
+        self._cardinalities: list[Cardinality] = []
+        for process in reversed(plan.processes[1:]):
+            stages = self._build_stages(process)
+            self._cardinalities = [*(stage.cardinality for stage in stages), *self._cardinalities]
+            process_type = _InlineOrderPoint if process.role is ProcessRole.ORDER_POINT else _InlineStageProcess
+            downstream = process_type(stages, downstream)
+        source, *fused_stages = self._build_stages(plan.processes[0])
+        self._cardinalities = [*(stage.cardinality for stage in fused_stages), *self._cardinalities]
+        self._source_stages = [source, *fused_stages]
+        self._downstream = downstream
+        self._source_reader = SourceReader(source.target, plan.seed, plan.limit, plan.shard)
+        self._source_runner = SourceRunner(self._source_reader, self._source_stages, downstream)
+        self._samples_rate = RateEstimator()
+        self._items_rate = RateEstimator()
+
+    def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
+        plan = self.plan
+        stages: list[StageRunner] = []
+        for stage in process.stages:
+            shard = plan.shard.for_segment(process.output_segment if stages else process.input_segment)
+            try:
+                stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), shard))
+            except (Exception, SystemExit) as error:
+                message = f"stage {stage.name}, worker 0: cannot be built: {format_error(error)}"
+                raise RunError(message, stage=stage.name, worker=0, trace=format_user_traceback(error)) from error
+        return stages
+
+    def iter_epoch(self, epoch: int) -> Iterator[Any]:
+        """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
+        try:
+            yield from self._run_epoch(epoch)
+        except StageError as error:
+            message = f"stage {error.stage}, worker 0, item {format_key(error.key)}: {error}"
+            raise RunError(
+                message, stage=error.stage, worker=0, item=format_key(error.key), trace=error.trace
+            ) from error.cause
+
+    def _run_epoch(self, epoch: int) -> Iterator[Any]:
+        for stage in self._source_stages:
+            stage.start_epoch(epoch)
+        self._downstream.start_epoch(epoch)
+        self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
+        self._source_runner.seek(epoch, 0)
+        item_number = 0
+        while self._source_runner.step(item_number):
+            item_number += 1
+            self._items_read += 1
+            yield from self._pop_ready_items()
+        self._downstream.finish_epoch()
+        yield from self._pop_ready_items()
+        self.dead_letters.enforce_limit()
+
+    def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
+        self.dead_letters.add(self._dead_letter_writer.make_letter(stage, key, error, meta, 0))
+        limit_error = self.dead_letters.make_limit_error()
+        if limit_error is not None:
+            raise limit_error
+
+    def get_epoch_length(self) -> int | None:
+        """Return the number of items that an epoch yields; None if it is unknown."""
+        return count_outputs(self._source_reader.epoch_items, self._cardinalities)
+
+    def _pop_ready_items(self) -> Iterator[Any]:
+        while self._output.ready_items:
+            value, samples = self._output.ready_items.popleft()
+            self.items_yielded += 1
+            self.samples_yielded += samples
+            yield value
+
+    def progress(self) -> Progress:
+        """Return the progress of the run."""
+        now_ns = perf_counter_ns()
+        return Progress(
+            elapsed_ns=now_ns - self._started_ns,
+            items_in=self._items_read,
+            items_total=self._source_reader.epoch_items,
+            items_out=self.items_yielded,
+            samples_out=self.samples_yielded,
+            samples_per_s=self._samples_rate.update(now_ns, self.samples_yielded),
+            starting=(),
+            busiest="",
+            items_per_s=self._items_rate.update(now_ns, self._items_read),
+        )
+
+    def close(self) -> None:
+        """Do nothing: an inline run has no processes."""
+
+    def __enter__(self) -> Self:
+        """Return the run."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""

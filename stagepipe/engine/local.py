@@ -1,0 +1,180 @@
+"""The local engine: runs a plan in worker processes on this machine. In the process that uses the pipeline."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Self
+
+import zmq
+
+from stagepipe.core import Cursor, RunError
+from stagepipe.engine.recording import RunMonitor, make_run_record
+from stagepipe.machine import cpu_delay_ns, cpu_time_ns, detect_machine
+from stagepipe.plan import Plan, ProbeResult, check_plan_limits, find_memory_warnings
+from stagepipe.report import Progress, RunRecord
+from stagepipe.runtime import Consumer, DeadLetterStore, MemoryHandle, OutputCallback, Supervisor, forward_output
+from stagepipe.transport import Lease
+
+_log = logging.getLogger("stagepipe")
+_FIXES_BY_ERRNO = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -n 4096`) or set fewer `workers`",
+    errno.ENFILE: "the machine has no file descriptors left (fs.file-max) or no pages for pipes "
+    "(fs.pipe-user-pages-hard): end other processes, or set fewer `workers`",
+    errno.ENOMEM: "set a smaller `memory` or fewer `workers`, or raise the limit (`ulimit -v`, or the container's)",
+    errno.EAGAIN: "the limit of processes is reached: raise it (`ulimit -u`, `pids.max` of the cgroup or container), "
+    "or set fewer `workers`",
+    errno.EFBIG: "set a smaller `memory`, or raise the limit of file sizes (`ulimit -f`)",
+}
+"""What to change if the start fails with this error."""
+
+
+@contextmanager
+def _explain_start_errors(plan: Plan) -> Iterator[None]:
+    """Raise UsageError if a system limit is too low for the plan, RunError if the start hits one all the same."""
+    check_plan_limits(plan)
+    if not plan.is_probe:
+        for warning in find_memory_warnings(plan, detect_machine().memory_bytes):
+            _log.warning("%s", warning)
+    try:
+        yield
+    except (OSError, zmq.ZMQError) as error:
+        errno_code = error.errno or 0
+        fix = _FIXES_BY_ERRNO.get(errno_code)
+        if fix is None:
+            raise
+        workers = sum(process.workers for process in plan.processes)
+        raise RunError(f"cannot start {workers} workers: {os.strerror(errno_code)}; {fix}") from error
+
+
+class EpochCancelledError(RunError):
+    """The epoch was cancelled from another thread: no more items are wanted, and the run has not failed."""
+
+
+class LocalRun:
+    """A run in worker processes. A context manager; call `iter_epoch` once for each epoch."""
+
+    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output) -> None:
+        """Start the workers; what they print and log goes to `on_output`.
+
+        Raises UsageError if a system limit is too low for the plan, and RunError if the workers cannot start.
+        """
+        self.plan = plan
+        self._started_ns = perf_counter_ns()
+        with _explain_start_errors(plan):
+            self._supervisor = Supervisor(plan, on_output)
+            try:
+                self._consumer = Consumer(self._supervisor)
+            except BaseException:
+                self._supervisor.close()
+                raise
+        self._monitor = RunMonitor(self._supervisor)
+        self._status = "finished"
+        self._error_message: str | None = None
+        self._record: RunRecord | None = None
+
+    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
+        """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts at once.
+
+        Iterating raises RunError if the run fails.
+        """
+        return self._record_failures(self._consumer.iter_epoch(epoch, cursor))
+
+    def _record_failures(self, items: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from items
+            self._supervisor.dead_letters.enforce_limit()
+        except EpochCancelledError:
+            raise
+        except RunError as error:
+            self._status = "failed"
+            self._error_message = str(error)
+            raise
+        except KeyboardInterrupt:
+            self._status = "interrupted"
+            raise
+
+    def get_epoch_length(self) -> int | None:
+        """Return the number of items that an epoch yields; None if it is unknown. Waits until all stages are built."""
+        return self._supervisor.wait_for_epoch_length()
+
+    @property
+    def committed_cursor(self) -> Cursor:
+        """The cursor of the last delivered item."""
+        return self._consumer.committed_cursor
+
+    def find_lease(self, address: int, nbytes: int) -> Lease | None:
+        """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
+        return self._consumer.find_lease(address, nbytes)
+
+    @property
+    def dead_letters(self) -> DeadLetterStore:
+        """The items that failed and were skipped."""
+        return self._supervisor.dead_letters
+
+    def progress(self) -> Progress:
+        """Return the progress of the run."""
+        return self._monitor.progress(self._consumer, is_finished=self._record is not None)
+
+    def abort_epoch(self, error: RunError) -> None:
+        """End the current epoch from another thread: its iteration raises `error`."""
+        self._supervisor.abort_epoch(error)
+
+    def cancel_epoch(self) -> None:
+        """End the current epoch from another thread because no more items are wanted. The run has not failed."""
+        self._supervisor.abort_epoch(EpochCancelledError("the epoch was cancelled: no more items are wanted"))
+
+    def share_memory(self) -> MemoryHandle:
+        """Share the run's memory with other processes. Call it before the first epoch. See `Consumer.share_memory`."""
+        return self._consumer.share_memory()
+
+    def collect_probe_results(self) -> dict[str, ProbeResult]:
+        """Return what the processes of a probe run have measured so far, by process name."""
+        probe_samples = self._supervisor.probe_samples
+        return {
+            worker.slot.process_plan.name: ProbeResult(
+                items=tuple(event.item for event in events),
+                cpu_ns=tuple(event.cpu_ns for event in events),
+                cpu_delay_ns=tuple(event.cpu_delay_ns for event in events),
+                final_cpu_ns=cpu_time_ns(worker.pid),
+                final_cpu_delay_ns=cpu_delay_ns(worker.pid),
+            )
+            for process_index, worker in self._supervisor.workers.items()
+            if (events := list(probe_samples.get(process_index, ())))
+        }
+
+    def make_record(self) -> RunRecord:
+        """Return what was counted so far; once closed, in the whole run."""
+        if self._record is not None:
+            return self._record
+        self._consumer.flush()
+        return make_run_record(self._supervisor, self._consumer, self._monitor, self._status, self._error_message)
+
+    def close(self) -> None:
+        """Stop the workers and release all resources. The record stays."""
+        if self._record is not None:
+            return
+        try:
+            self._monitor.sample_memory()
+            self._consumer.close()
+            self._supervisor.stop()
+            self._record = self.make_record()
+        finally:
+            self._supervisor.close()
+            self._consumer.release_references()
+
+    def __enter__(self) -> Self:
+        """Return the run."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the run. The record shows an exception of the caller's block."""
+        if kind is not None and self._status == "finished":
+            self._status = "interrupted" if issubclass(kind, KeyboardInterrupt | GeneratorExit) else "failed"
+            self._error_message = f"{kind.__name__}: {error}" if self._status == "failed" else None
+        self.close()

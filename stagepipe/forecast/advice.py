@@ -1,0 +1,291 @@
+"""Finds which neighbours to fuse and how many workers each stage needs.
+
+Each change is tried on the predicted throughput and suggested only if that grows by more than a tenth. Fusing saves a
+hop, but the two stages no longer work at the same time. It pays if their process is not the bottleneck, or if the
+machine is full.
+
+Pure: costs in, advice out. Runs in the caller's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stagepipe.core import format_ns
+from stagepipe.forecast.costs import PipelineCosts
+from stagepipe.forecast.throughput import (
+    MACHINE_LIMIT,
+    FusedGroup,
+    ProcessLayout,
+    compute_cpu_ns,
+    compute_work_ns,
+    fits_in_memory,
+    get_group_name,
+    get_members,
+    iter_fusions,
+    make_layout,
+    predict_throughput,
+    with_workers,
+)
+from stagepipe.machine import Machine
+
+MIN_GAIN_RATIO = 1.1
+"""The predicted gain from which a change is suggested. The noise of a run hides a smaller one."""
+
+_MIN_FUSION_GAIN_RATIO = 1.01
+"""The predicted gain that each fused pair must add to a step."""
+
+_MIN_TRIMMED_RATE_FRACTION = 0.97
+"""Workers are removed while the rate stays above this share of the best one."""
+
+_MAX_WORKERS_PER_CPU = 4
+"""The most workers per CPU, for a stage that only waits (for a network or a disk)."""
+
+
+@dataclass(frozen=True)
+class AdviceStep:
+    """A suggested change: overrides for the command line, a sentence, and the predicted rates before and after it."""
+
+    overrides: tuple[str, ...]
+    text: str
+    items_per_s_before: float
+    items_per_s_after: float
+
+
+@dataclass(frozen=True)
+class ResourceBudget:
+    """What workers may use: the machine, and `arena_bytes` of its memory as shared memory."""
+
+    machine: Machine
+    arena_bytes: int
+
+
+def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> tuple[AdviceStep, ...]:
+    """Suggest changes, each on top of those before it; none if no change is predicted to gain a tenth.
+
+    `workers` holds the number of workers of each process of the plan.
+    """
+    layout = make_layout(workers)
+    steps: list[AdviceStep] = []
+    while True:
+        current = predict_throughput(layout, costs, budget.machine)
+        best = _find_best_layout(layout, costs, budget)
+        improved = predict_throughput(best, costs, budget.machine)
+        if improved.items_per_s < MIN_GAIN_RATIO * current.items_per_s:
+            return tuple(steps)
+        overrides, text = _list_overrides(layout, best, costs), _describe_changes(layout, best, costs)
+        steps.append(AdviceStep(overrides, text, current.items_per_s, improved.items_per_s))
+        layout = best
+
+
+def choose_workers(
+    costs: PipelineCosts, workers: tuple[int, ...], adjustable_processes: Collection[int], budget: ResourceBudget
+) -> tuple[int, ...]:
+    """Choose the workers of the `adjustable_processes`, given by index, and keep those of the others.
+
+    A process gets one worker, unless more are predicted to gain a tenth.
+    """
+    start = make_layout(tuple(1 if index in adjustable_processes else count for index, count in enumerate(workers)))
+    best = add_workers(start, costs, budget, adjustable_processes)
+    rates = [predict_throughput(layout, costs, budget.machine).items_per_s for layout in (start, best)]
+    return tuple(group.workers for group in (best if rates[1] >= MIN_GAIN_RATIO * rates[0] else start))
+
+
+@dataclass(frozen=True)
+class FusionEstimate:
+    """The effect of fusing one process into the process before it: CPU time saved per source item, and the rate.
+
+    `unfusable_reason` says why the process cannot be fused; it is empty if it can.
+    """
+
+    stage: str
+    into: str
+    saved_ns: float
+    items_per_s: float = 0.0
+    unfusable_reason: str = ""
+
+
+def estimate_fusions(
+    costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget
+) -> tuple[FusionEstimate, ...]:
+    """Estimate each pair of neighbours as if only that pair were fused. It keeps the workers of its first process."""
+    layout = make_layout(workers)
+    fused = dict(iter_fusions(layout, costs))
+    return tuple(
+        FusionEstimate(
+            stage=after.name,
+            into=before.last_stage,
+            saved_ns=costs.hops[index - 1].total_ns + after.loop_ns,
+            items_per_s=_predict_rate(fused[index], costs, budget) if index in fused else 0.0,
+            unfusable_reason=after.unfusable_reason,
+        )
+        for index, (before, after) in enumerate(pairwise(costs.processes), 1)
+    )
+
+
+def add_workers(
+    layout: ProcessLayout,
+    costs: PipelineCosts,
+    budget: ResourceBudget,
+    adjustable_processes: Collection[int] | None = None,
+) -> ProcessLayout:
+    """Add workers to the bottleneck, one at a time, as long as possible. Then remove those that hardly help.
+
+    `adjustable_processes` are the indices of the processes that may get workers (None: all that may have several).
+    """
+    best, candidate = layout, layout
+    while True:
+        index = _find_bottleneck(candidate, costs, budget)
+        if index is None or not _can_add_worker(candidate[index], costs, budget, adjustable_processes):
+            break
+        candidate = with_workers(candidate, index, candidate[index].workers + 1)
+        if not fits_in_memory(candidate, costs, budget.machine, budget.arena_bytes):
+            break
+        if _predict_rate(candidate, costs, budget) > _predict_rate(best, costs, budget):
+            best = candidate
+    return _remove_idle_workers(layout, best, costs, budget)
+
+
+def describe_bottleneck(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> str:
+    """Say what limits the plan as it stands.
+
+    >>> describe_bottleneck(costs, (1, 1), budget)  # doctest: +SKIP
+    'decode is the limit: 2.5 ms per item'
+    """
+    layout = make_layout(workers)
+    throughput = predict_throughput(layout, costs, budget.machine)
+    if throughput.limited_by == MACHINE_LIMIT:
+        costliest = max(layout, key=lambda group: compute_cpu_ns(group, costs))
+        share = compute_cpu_ns(costliest, costs) / throughput.cpu_ns
+        return (
+            f"the machine is full: an item takes {format_ns(throughput.cpu_ns)} of CPU time, "
+            f"{share * 100:.0f} % of it in {get_group_name(costliest, costs)}"
+        )
+    index = _find_bottleneck(layout, costs, budget)
+    if index is None:
+        return "the consumer is the limit"
+    group = layout[index]
+    sentence = f"{get_group_name(group, costs)} is the limit: {format_ns(compute_work_ns(group, costs))} per item"
+    if any(member.is_single_worker for member in get_members(group, costs)):
+        return f"{sentence}, and it can have only one worker"
+    return f"{sentence}, with {group.workers} workers" if group.workers > 1 else sentence
+
+
+def _predict_rate(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> float:
+    return predict_throughput(layout, costs, budget.machine).items_per_s
+
+
+def _find_bottleneck(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> int | None:
+    """The index of the group that limits the rate; None if that is the machine or the consumer."""
+    limited_by = predict_throughput(layout, costs, budget.machine).limited_by
+    names = [get_group_name(group, costs) for group in layout]
+    return names.index(limited_by) if limited_by in names else None
+
+
+def _can_add_worker(
+    group: FusedGroup, costs: PipelineCosts, budget: ResourceBudget, adjustable_processes: Collection[int] | None
+) -> bool:
+    members = get_members(group, costs)
+    max_workers = members[0].max_workers or _MAX_WORKERS_PER_CPU * budget.machine.cpus
+    is_adjustable = adjustable_processes is None or group.first_process in adjustable_processes
+    is_single_worker = any(member.is_single_worker for member in members)
+    return is_adjustable and not is_single_worker and group.workers < max_workers
+
+
+def _remove_idle_workers(
+    minimum: ProcessLayout, layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget
+) -> ProcessLayout:
+    """Remove the workers that hardly help. No group gets fewer workers than it has in `minimum`."""
+    min_items_per_s = _MIN_TRIMMED_RATE_FRACTION * _predict_rate(layout, costs, budget)
+    for index, group in enumerate(minimum):
+        while layout[index].workers > group.workers:
+            fewer = with_workers(layout, index, layout[index].workers - 1)
+            if _predict_rate(fewer, costs, budget) < min_items_per_s:
+                break
+            layout = fewer
+    return layout
+
+
+def _find_best_layout(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
+    """Fuse or add workers, whichever is better. Do both only if that gains a tenth over the better of the two."""
+
+    def rate(option: ProcessLayout) -> float:
+        return _predict_rate(option, costs, budget)
+
+    single_change = max(add_workers(layout, costs, budget), _fuse_neighbours(layout, costs, budget), key=rate)
+    options = [add_workers(option, costs, budget) for _, option in iter_fusions(layout, costs)]
+    both_changes = max(options, key=rate, default=single_change)
+    return both_changes if rate(both_changes) >= MIN_GAIN_RATIO * rate(single_change) else single_change
+
+
+def _fuse_neighbours(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
+    """Fuse neighbours, the best pair first, as long as each fusion helps."""
+    while True:
+        options = [
+            fused
+            for _, fused in iter_fusions(layout, costs)
+            if fits_in_memory(fused, costs, budget.machine, budget.arena_bytes)
+        ]
+        best = max(options, key=lambda option: _predict_rate(option, costs, budget), default=layout)
+        if _predict_rate(best, costs, budget) < _MIN_FUSION_GAIN_RATIO * _predict_rate(layout, costs, budget):
+            return layout
+        layout = best
+
+
+def _describe_changes(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> str:
+    sentences = (_describe_fusions(before, after, costs), _describe_worker_changes(before, after, costs))
+    return " ".join(filter(None, sentences))
+
+
+def _describe_fusions(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> str:
+    """Name the stages to fuse and the cost of the hops that this saves."""
+    fused_processes = {group.first_process for group in before} - {group.first_process for group in after}
+    if not fused_processes:
+        return ""
+    clauses = []
+    for group in after:
+        fused_names = [
+            costs.processes[index].name
+            for index in range(group.first_process + 1, group.last_process + 1)
+            if index in fused_processes
+        ]
+        if fused_names:
+            clauses.append(f"{_join_names(fused_names)} into {get_group_name(group, costs)}")
+    saved_ns = sum(costs.hops[index - 1].total_ns for index in fused_processes)
+    hops = "the hop between them costs" if len(fused_processes) == 1 else "the hops between them cost"
+    return f"Fuse {' and '.join(clauses)}: {hops} {format_ns(saved_ns)} per item."
+
+
+def _describe_worker_changes(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> str:
+    previous_workers = {group.first_process: group.workers for group in before}
+    clauses = [
+        f"{get_group_name(group, costs)} {group.workers} workers instead of {previous_workers[group.first_process]} "
+        f"({format_ns(compute_work_ns(group, costs))} per item)"
+        for group in after
+        if group.workers != previous_workers[group.first_process]
+    ]
+    return f"Give {_join_names(clauses)}." if clauses else ""
+
+
+def _list_overrides(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> tuple[str, ...]:
+    """List the overrides that turn one layout into the other."""
+    groups_after = {group.first_process: group for group in after}
+    overrides = []
+    for group in before:
+        name = get_group_name(group, costs)
+        if group.first_process not in groups_after:
+            overrides.append(f"stages.{name}.fuse=true")
+            if group.workers != 1:
+                overrides.append(f"stages.{name}.workers=null")
+            if costs.processes[group.first_process].has_own_threads:
+                overrides.append(f"stages.{name}.threads=null")
+        elif groups_after[group.first_process].workers != group.workers:
+            overrides.append(f"stages.{name}.workers={groups_after[group.first_process].workers}")
+    return tuple(overrides)
+
+
+def _join_names(names: list[str]) -> str:
+    """Join names as `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""

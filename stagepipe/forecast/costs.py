@@ -1,0 +1,258 @@
+"""The cost of a pipeline's processes and hops per source item, from the record of a probe.
+
+Pure; runs in the caller's process. A probe has one worker per stage and one item in flight, so no other stage slows
+down the one that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stagepipe.forecast.payload import estimate_payload
+from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
+from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
+from stagepipe.timing import Histogram
+
+_MIN_TRIMMED_COUNT = 3
+"""From this many durations on, the mean leaves out the largest: the first item pays for late loading and new pages."""
+
+_SKIPPED_ITEMS_DIVISOR = 3
+"""Costs are extrapolated from the items after the first third."""
+
+_WORKER_LOOP_NS = 13_000
+"""Time of a worker's loop per item, which fusing saves. Measured in runs whose stages do nothing."""
+
+_STAGE_CALL_NS = 8_000
+"""Time of a stage's call besides its function (seeding, counting), which fusing keeps. Measured in the same runs."""
+
+_PROBE_WAKE_UP_CPU_NS = 300_000
+"""CPU time per item for waking up: in a probe a process sleeps before each item, in a run it rarely does."""
+
+_PROBE_POLLING_CPU_FRACTION = 0.03
+"""CPU time, as a share of the elapsed time, that a process of a probe spends on polling."""
+
+_MIN_CPU_BOUND_FRACTION = 0.7
+"""Ratio of CPU time to working time from which a stage counts as CPU-bound. A smaller gap is noise, not waiting."""
+
+
+@dataclass(frozen=True)
+class ProcessCost:
+    """The cost of a process with all its stages, per source item.
+
+    Only `cpu_ns` includes its sides of the hops. `is_single_worker`: the process cannot have more than one worker.
+    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can.
+    """
+
+    name: str
+    last_stage: str  # the name of its last stage
+    run_ns: float  # in the functions of its stages
+    call_ns: float  # around these functions
+    loop_ns: float  # in the worker's loop
+    cpu_ns: float  # CPU time, hops included
+    memory_bytes: int  # of one worker
+    scheduled_fraction: float = 1.0  # share of its stages' time that is not spent waiting for a CPU
+    is_single_worker: bool = False
+    unfusable_reason: str = ""
+    has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
+    max_workers: int | None = None  # limited by its `cpus`
+
+
+@dataclass(frozen=True)
+class HopCost:
+    """The work of the two sides of a hop, per source item."""
+
+    send_ns: float
+    receive_ns: float
+
+    @property
+    def total_ns(self) -> float:
+        """The work of both sides."""
+        return self.send_ns + self.receive_ns
+
+
+@dataclass(frozen=True)
+class PipelineCosts:
+    """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer."""
+
+    processes: tuple[ProcessCost, ...]
+    hops: tuple[HopCost, ...]
+
+
+def compute_costs(plan: Plan, record: RunRecord, probe_results: Mapping[str, ProbeResult]) -> PipelineCosts:
+    """Compute the costs from a probe of `plan`. `probe_results` are by process name."""
+    items = max(record.items_in, 1)
+    records_by_stage = {stage.name: stage for stage in record.stages}
+    hops_by_source = {hop.source: hop for hop in record.hops}
+    outbound_hops = [hops_by_source[process.stages[-1].name] for process in plan.processes]
+    payloads = [
+        estimate_payload(hop, probe_results.get(process.name, ProbeResult()), plan.curves)
+        for process, hop in zip(plan.processes, plan.hops, strict=True)
+    ]
+    hops = [
+        _compute_hop_cost(hop, payload.decision.cost_ns if payload else 0, items)
+        for hop, payload in zip(outbound_hops, payloads, strict=True)
+    ]
+    processes = []
+    for index, process in enumerate(plan.processes):
+        stage_records = [records_by_stage[stage.name] for stage in process.stages]
+        items_sent = sum(outbound_hops[index].message_counts.values())
+        times = _estimate_scheduler_times(probe_results.get(process.name, ProbeResult()), items_sent, items)
+        sides_ns = hops[index].send_ns + (hops[index - 1].receive_ns if index else 0.0)
+        processes.append(_compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns))
+    return PipelineCosts(tuple(processes), tuple(hops))
+
+
+@dataclass(frozen=True)
+class _SchedulerTimes:
+    """The CPU time of a process and its waits for a CPU, per source item; 0 if unknown."""
+
+    cpu_ns: float
+    cpu_delay_ns: float
+
+
+def _estimate_scheduler_times(probe_result: ProbeResult, items_sent: int, items: int) -> _SchedulerTimes:
+    cpu_ns = _extrapolate_to_all_items_ns(probe_result.final_cpu_ns, probe_result.cpu_ns, items_sent)
+    delay_ns = _extrapolate_to_all_items_ns(probe_result.final_cpu_delay_ns, probe_result.cpu_delay_ns, items_sent)
+    return _SchedulerTimes(cpu_ns / items, delay_ns / items)
+
+
+def _compute_process_cost(
+    process_index: int,
+    plan: Plan,
+    stage_records: Sequence[StageRecord],
+    scheduler_times: _SchedulerTimes,
+    *,
+    items: int,
+    hop_sides_ns: float,
+) -> ProcessCost:
+    """Compute the cost of a process from the records of its stages."""
+    process = plan.processes[process_index]
+    work_ns = sum(compute_run_ns(stage, process) * stage.items for stage in stage_records) / items
+    scheduled_fraction = _compute_scheduled_fraction(
+        work_ns, scheduler_times.cpu_delay_ns, max(scheduler_times.cpu_ns - hop_sides_ns, 0.0)
+    )
+    loop_ns = _WORKER_LOOP_NS * stage_records[0].items / items
+    call_ns = _STAGE_CALL_NS * sum(stage.items for stage in stage_records) / items
+    total_ns = work_ns * scheduled_fraction + call_ns + loop_ns + hop_sides_ns
+    elapsed_ns = max(stage_records[0].wall_ns - stage_records[0].starting_ns, 0) / items
+    return ProcessCost(
+        name=process.name,
+        last_stage=process.stages[-1].name,
+        run_ns=work_ns * scheduled_fraction,
+        call_ns=call_ns,
+        loop_ns=loop_ns,
+        cpu_ns=_estimate_cpu_ns(scheduler_times.cpu_ns, total_ns, elapsed_ns),
+        memory_bytes=stage_records[0].pss_bytes,
+        scheduled_fraction=scheduled_fraction,
+        is_single_worker=process.role is not ProcessRole.STAGE,
+        unfusable_reason=find_unfusable_reason(
+            process, plan.processes[process_index - 1] if process_index else None, plan
+        ),
+        has_own_threads=process.threads is not None,
+        max_workers=None if process.cpus is None else len(process.cpus),
+    )
+
+
+def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> float:
+    """The CPU time per item in a run: the measured time if the stage waits or is multithreaded, else its work.
+
+    The measured time of a single-threaded stage includes waking up, which a run does not.
+    """
+    probe_overhead_ns = _PROBE_WAKE_UP_CPU_NS + _PROBE_POLLING_CPU_FRACTION * elapsed_ns
+    is_multithreaded = measured_ns > MIN_MULTITHREADED_CPU_RATIO * work_ns + probe_overhead_ns
+    waits = 0 < measured_ns < _MIN_CPU_BOUND_FRACTION * work_ns
+    return measured_ns if waits or is_multithreaded else work_ns
+
+
+def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, cpu_ns: float) -> float:
+    """The share of `run_ns` that remains without the waits for a CPU.
+
+    Some of these waits happened outside the functions, so the rest is at least `cpu_ns`.
+    """
+    if run_ns <= 0:
+        return 1.0
+    return max(run_ns - cpu_delay_ns, min(run_ns, cpu_ns)) / run_ns
+
+
+def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
+    """Say why a process cannot be fused into the one before it; empty if it can.
+
+    These are the config's rules for `fuse`.
+    """
+    first = process.stages[0]
+    mode = next((hop.mode for hop in plan.hops if hop.target == process.name), "auto")
+    reasons = (
+        (previous is None, "it is the source"),
+        (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
+        (first.batch is not None, "it takes lists (`batch`)"),
+        (first.mutable, "it writes to its input (`mutable`)"),
+        (bool(process.env), "it sets `env`"),
+        (process.cpus is not None, "it sets `cpus`"),
+        ((process.threads or 1) != ((previous.threads if previous else None) or 1), "it sets `threads`"),
+        (mode != "auto", "the mode of the hop before it is forced"),
+    )
+    return next((reason for applies, reason in reasons if applies), "")
+
+
+def compute_trimmed_mean_ns(durations: Histogram) -> float:
+    """The mean without the largest duration, which is most often the first.
+
+    >>> compute_trimmed_mean_ns(Histogram.from_values_ns([900, 10, 12, 11]))
+    11.0
+    """
+    count = durations.count
+    if count < _MIN_TRIMMED_COUNT:
+        return float(durations.mean_ns)
+    return (durations.sum_ns - durations.max_ns) / (count - 1)
+
+
+def get_pickling_cost(hop: HopRecord) -> HopCost:
+    """The median cost of pickling a message (`send_ns`) and of unpickling it (`receive_ns`)."""
+    return HopCost(*(float(hop.phase_histograms[phase].percentile_ns(50)) for phase in ("encode_ns", "decode_ns")))
+
+
+def _get_second_largest_ns(durations: Histogram) -> int:
+    """The second-largest duration."""
+    count = durations.count
+    return durations.percentile_ns(100 * (count - 1) / count) if count > 1 else durations.max_ns
+
+
+def _compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
+    """The cost of a hop: pickling as measured, carrying as predicted.
+
+    Carrying is not measured, because each message of a probe wakes its reader up, which few messages of a run do. The
+    sender pays for the copy. The rest is split evenly between the two sides.
+    """
+    messages_per_item = sum(hop.message_counts.values()) / items
+    copy_ns = min(float(hop.phase_histograms["copy_ns"].percentile_ns(50)), float(carrying_ns))
+    half_ns = (carrying_ns - copy_ns) / 2
+    pickling = get_pickling_cost(hop)
+    return HopCost(
+        send_ns=(pickling.send_ns + copy_ns + half_ns) * messages_per_item,
+        receive_ns=(pickling.receive_ns + half_ns) * messages_per_item,
+    )
+
+
+def compute_run_ns(stage: StageRecord, process: ProcessPlan) -> float:
+    """The time in a stage's function per input item.
+
+    For an order point it is all busy time without the first item, because making a group belongs to no single item.
+    """
+    if process.role is ProcessRole.ORDER_POINT and stage.name == process.name:
+        first_item_ns = stage.run_histogram.max_ns - _get_second_largest_ns(stage.run_histogram)
+        return (stage.busy_ns - first_item_ns) / max(stage.items, 1)
+    return compute_trimmed_mean_ns(stage.run_histogram)
+
+
+def _extrapolate_to_all_items_ns(final_ns: int, sampled_ns: Sequence[int], items_sent: int) -> float:
+    """Estimate the time of all items from its growth over the later ones; 0 if nothing is known.
+
+    The growth counts from the last sampled item, or from the one a third into the items if that is earlier, but never
+    from the first: the first item of a process pays for late loading.
+    """
+    if not sampled_ns or items_sent <= 1:
+        return 0.0
+    index = min(len(sampled_ns) - 1, items_sent - 2, max(items_sent // _SKIPPED_ITEMS_DIVISOR - 1, 1))
+    share = (items_sent - index - 1) / items_sent
+    return max(final_ns - sampled_ns[index], 0) / share if share > 0 else 0.0

@@ -1,0 +1,129 @@
+"""Predicts the items per second of a layout of processes on a machine, and the bottleneck.
+
+In a chain with bounded queues, the process with the most work per item and worker limits the rate (Kleinrock, Queueing
+Systems I, 1975). If the CPUs are saturated before that, the CPU time of all processes limits it.
+
+Pure; runs in the caller's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from stagepipe.forecast.costs import PipelineCosts, ProcessCost
+from stagepipe.machine import Machine
+from stagepipe.report import CONSUMER, FULL_MACHINE_CPU_SHARE
+
+MACHINE_LIMIT = "machine"
+"""`limited_by` of a layout that saturates the CPUs."""
+
+_MAX_MEMORY_FRACTION = 0.9
+"""Share of the machine's memory that a plan may use."""
+
+_MIN_COST_NS = 100
+"""A lower bound, so that a process without work has a finite rate."""
+
+
+@dataclass(frozen=True)
+class FusedGroup:
+    """Neighbouring processes fused into one, by the index of the first and the last, and their number of workers."""
+
+    first_process: int
+    last_process: int
+    workers: int = 1
+
+
+ProcessLayout = tuple[FusedGroup, ...]
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """The predicted rate of a layout.
+
+    `limited_by` is the name of a process, `machine` or `consumer`. `utilization` is the busy share of each group.
+    """
+
+    items_per_s: float
+    limited_by: str
+    utilization: tuple[float, ...]
+    cpu_ns: float  # per source item, of all processes and the consumer
+    memory_bytes: int  # of all workers
+
+
+def make_layout(workers: tuple[int, ...]) -> ProcessLayout:
+    """A layout without fusion: one group per process, with these numbers of workers.
+
+    >>> layout = make_layout((1, 2))
+    >>> [(group.first_process, group.last_process, group.workers) for group in layout]
+    [(0, 0, 1), (1, 1, 2)]
+    """
+    return tuple(FusedGroup(index, index, count) for index, count in enumerate(workers))
+
+
+def get_members(group: FusedGroup, costs: PipelineCosts) -> tuple[ProcessCost, ...]:
+    """The costs of the processes in a group."""
+    return costs.processes[group.first_process : group.last_process + 1]
+
+
+def get_group_name(group: FusedGroup, costs: PipelineCosts) -> str:
+    """The name of a group: that of its first process."""
+    return costs.processes[group.first_process].name
+
+
+def compute_work_ns(group: FusedGroup, costs: PipelineCosts) -> float:
+    """The work of a group per source item, in ns: its functions, one loop and its sides of the hops to others."""
+    members = get_members(group, costs)
+    receive_ns = costs.hops[group.first_process - 1].receive_ns if group.first_process else 0.0
+    process_ns = sum(member.run_ns + member.call_ns for member in members) + members[0].loop_ns
+    return max(process_ns + receive_ns + costs.hops[group.last_process].send_ns, _MIN_COST_NS)
+
+
+def compute_cpu_ns(group: FusedGroup, costs: PipelineCosts) -> float:
+    """The CPU time of a group per source item: that of its members without the hops between them, and with one loop."""
+    members = get_members(group, costs)
+    saved_ns = sum(costs.hops[index].total_ns for index in range(group.first_process, group.last_process))
+    saved_ns += sum(member.loop_ns for member in members[1:])
+    return max(sum(member.cpu_ns for member in members) - saved_ns, 0.0)
+
+
+def compute_memory_bytes(group: FusedGroup, costs: PipelineCosts) -> int:
+    """The memory of a group's workers. Each counts its largest member: the members share one Python."""
+    return group.workers * max(member.memory_bytes for member in get_members(group, costs))
+
+
+def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, machine: Machine) -> Throughput:
+    """Predict the rate of a layout and what limits it."""
+    times_ns = [compute_work_ns(group, costs) / group.workers for group in layout]
+    consumer_ns = max(costs.hops[-1].receive_ns, _MIN_COST_NS)
+    total_cpu_ns = sum(compute_cpu_ns(group, costs) for group in layout) + consumer_ns
+    limits = [(time_ns, get_group_name(group, costs)) for time_ns, group in zip(times_ns, layout, strict=True)]
+    limits += [(consumer_ns, CONSUMER), (total_cpu_ns / (FULL_MACHINE_CPU_SHARE * machine.cpus), MACHINE_LIMIT)]
+    longest_ns, limited_by = max(limits, key=lambda limit: limit[0])
+    return Throughput(
+        items_per_s=1e9 / longest_ns,
+        limited_by=limited_by,
+        utilization=tuple(time_ns / longest_ns for time_ns in times_ns),
+        cpu_ns=total_cpu_ns,
+        memory_bytes=sum(compute_memory_bytes(group, costs) for group in layout),
+    )
+
+
+def fits_in_memory(layout: ProcessLayout, costs: PipelineCosts, machine: Machine, arena_bytes: int) -> bool:
+    """Whether the workers and `arena_bytes` of shared memory fit the machine's memory."""
+    needed = sum(compute_memory_bytes(group, costs) for group in layout) + arena_bytes
+    return needed <= _MAX_MEMORY_FRACTION * machine.memory_bytes
+
+
+def iter_fusions(layout: ProcessLayout, costs: PipelineCosts) -> Iterator[tuple[int, ProcessLayout]]:
+    """Yield each layout that fuses one more pair of neighbours, with the index of the process that moves."""
+    for index, (before, after) in enumerate(pairwise(layout)):
+        if not costs.processes[after.first_process].unfusable_reason:
+            fused = FusedGroup(before.first_process, after.last_process, before.workers)
+            yield after.first_process, (*layout[:index], fused, *layout[index + 2 :])
+
+
+def with_workers(layout: ProcessLayout, group_index: int, workers: int) -> ProcessLayout:
+    """Copy the layout with `workers` workers in the group at `group_index`."""
+    return (*layout[:group_index], replace(layout[group_index], workers=workers), *layout[group_index + 1 :])

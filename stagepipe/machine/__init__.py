@@ -1,0 +1,42 @@
+"""The machine and its limits, as this process may use them. Reads files of the kernel only; starts nothing.
+
+machine   CPUs, memory and GPUs
+cgroup    limits and counters of the control group
+limits    descriptors, address space, file sizes, processes and threads
+cpu_time  the CPU time of a process
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.machine.cgroup import oom_kill_count
+    from stagepipe.machine.cpu_time import cpu_delay_ns, cpu_time_ns
+    from stagepipe.machine.limits import SystemLimits, read_system_limits
+    from stagepipe.machine.machine import Machine, describe_host, detect_machine
+
+__all__ = [
+    "Machine",
+    "SystemLimits",
+    "cpu_delay_ns",
+    "cpu_time_ns",
+    "describe_host",
+    "detect_machine",
+    "oom_kill_count",
+    "read_system_limits",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Machine": "machine",
+        "SystemLimits": "limits",
+        "cpu_delay_ns": "cpu_time",
+        "cpu_time_ns": "cpu_time",
+        "describe_host": "machine",
+        "detect_machine": "machine",
+        "oom_kill_count": "cgroup",
+        "read_system_limits": "limits",
+    },
+)

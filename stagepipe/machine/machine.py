@@ -1,0 +1,60 @@
+"""CPUs, memory and GPUs of this machine, as the cgroup and the affinity mask allow them. Runs in the main process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stagepipe.machine.cgroup import memory_limit_bytes
+
+_NVIDIA_GPU_DIR = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the plan needs to know about a machine: usable CPUs, memory in bytes, the names of its GPUs."""
+
+    cpus: int
+    memory_bytes: int
+    cuda_devices: tuple[str, ...] = ()
+
+
+def detect_machine() -> Machine:
+    """The CPUs, the memory and the GPUs that this process may use."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit_bytes = memory_limit_bytes()
+    if limit_bytes is not None:
+        memory_bytes = min(memory_bytes, limit_bytes)
+    return Machine(len(os.sched_getaffinity(0)), memory_bytes, _find_cuda_devices())
+
+
+def _find_cuda_devices() -> tuple[str, ...]:
+    """The visible GPUs, as CUDA_VISIBLE_DEVICES names them. Reads the driver's files, because torch takes 2 s."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(name.strip() for name in visible.split(",") if name.strip() not in {"", "-1"})
+    with contextlib.suppress(OSError):
+        return tuple(str(index) for index, _ in enumerate(_NVIDIA_GPU_DIR.iterdir()))
+    return ()
+
+
+def describe_host() -> dict[str, Any]:
+    """The report's `host`: CPUs, memory in bytes, kernel, Python, and the versions of the packages that matter."""
+    import importlib.metadata
+
+    machine = detect_machine()
+    versions = {}
+    for package in ("stagepipe", "numpy", "torch", "pyzmq", "msgspec"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "cpus": machine.cpus,
+        "memory_bytes": machine.memory_bytes,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }

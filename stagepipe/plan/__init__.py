@@ -1,0 +1,67 @@
+"""The plan of a run, made from a spec and a machine: processes, hops, windows and the reason for each. Starts nothing.
+
+model                the plan as frozen values: processes, hops, segments
+planner              makes a plan from a spec, a machine and its cost curves
+devices              assigns GPUs to workers
+shard                which items of the source belong to a rank
+system_requirements  checks the system's limits against what a plan needs
+probing              makes the plan of a probe run
+probe_sample         what a probe run measures of the items on a hop
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
+    from stagepipe.plan.planner import make_plan
+    from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
+    from stagepipe.plan.probing import make_probe_plan
+    from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
+    from stagepipe.plan.system_requirements import check_plan_limits, check_spec_limits, find_memory_warnings
+
+__all__ = [
+    "SINK_NAME",
+    "UNSHARDED",
+    "EvenMode",
+    "HopPlan",
+    "ItemSample",
+    "PieceSample",
+    "Plan",
+    "ProbeResult",
+    "ProcessPlan",
+    "ProcessRole",
+    "Shard",
+    "StagePlan",
+    "SubsetShard",
+    "check_plan_limits",
+    "check_spec_limits",
+    "find_memory_warnings",
+    "make_plan",
+    "make_probe_plan",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "EvenMode": "shard",
+        "HopPlan": "model",
+        "ItemSample": "probe_sample",
+        "PieceSample": "probe_sample",
+        "Plan": "model",
+        "ProbeResult": "probe_sample",
+        "ProcessPlan": "model",
+        "ProcessRole": "model",
+        "SINK_NAME": "model",
+        "Shard": "shard",
+        "StagePlan": "model",
+        "SubsetShard": "shard",
+        "UNSHARDED": "shard",
+        "check_plan_limits": "system_requirements",
+        "check_spec_limits": "system_requirements",
+        "find_memory_warnings": "system_requirements",
+        "make_plan": "planner",
+        "make_probe_plan": "probing",
+    },
+)

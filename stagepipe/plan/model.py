@@ -1,0 +1,141 @@
+"""The plan as frozen values: processes, hops and segments. The planner makes it and the engine runs it.
+
+Pure. The caller's process holds the plan; each worker receives its own `ProcessPlan` and `HopPlan`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+from stagepipe.costs import CostCurves, TransportRule
+from stagepipe.plan.shard import UNSHARDED, Shard
+from stagepipe.spec import BatchSpec, Target
+
+
+class ProcessRole(Enum):
+    """The part that a process plays in the pipeline."""
+
+    SOURCE = "source"
+    STAGE = "stage"
+    ORDER_POINT = "order point"
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage, or the source, inside a process."""
+
+    name: str
+    target: Target
+    field: str | Mapping[str, str] | None = None
+    as_: Literal["numpy", "tensor", "pil"] | None = None
+    batch: BatchSpec | None = None
+    mutable: bool = False
+    reseed: bool = True
+    timeout_ns: int | None = None
+    start_timeout_ns: int = 600_000_000_000
+    retries: int | None = None
+    on_error: Literal["fail", "skip"] = "fail"
+    stateful: bool = False
+    index: int = 0  # among all stages of the plan; the source is 0
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """A stage with the stages fused into it, and the number of workers that run them.
+
+    `input_segment` and `output_segment` differ only at an order point.
+    """
+
+    role: ProcessRole
+    stages: tuple[StagePlan, ...]
+    workers: int
+    input_segment: int
+    output_segment: int
+    threads: int | None = None
+    cpus: tuple[int, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    visible_devices: tuple[str, ...] | None = None  # CUDA_VISIBLE_DEVICES of each worker; None: inherited
+
+    @property
+    def name(self) -> str:
+        """The name of the first stage in the process."""
+        return self.stages[0].name
+
+
+@dataclass(frozen=True)
+class HopPlan:
+    """The hop from one process to the next; `source` and `target` are process names.
+
+    `large_in_pipe`: an item below the threshold that exceeds a packet goes through the pipe in pieces.
+    `is_threshold_fixed`: the config sets the threshold.
+    """
+
+    source: str
+    target: str
+    mode: str
+    threshold_bytes: int
+    reason: str
+    capacity_packets: int
+    large_in_pipe: bool = False
+    is_threshold_fixed: bool = False
+
+    @property
+    def rule(self) -> TransportRule:
+        """The transport rule that the negotiator chose for the hop."""
+        return TransportRule(self.mode, self.threshold_bytes, self.reason, self.large_in_pipe)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the rule may change during the run: neither the mode nor the threshold comes from the config."""
+        return self.mode == "auto" and not self.is_threshold_fixed
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """The part of the pipeline between two order points. At most `window` items are in flight in it.
+
+    `small_item_window` applies while the items take little memory (`window: auto`): small items then share wake-ups.
+    """
+
+    window: int
+    small_item_window: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before it starts. `processes` are in pipeline order; the sink runs in the caller's process."""
+
+    name: str
+    processes: tuple[ProcessPlan, ...]
+    hops: tuple[HopPlan, ...]
+    segments: tuple[SegmentPlan, ...]
+    memory_bytes: int
+    seed: int
+    any_order: bool
+    curves: CostCurves
+    cpu_count: int
+    config_dir: Path | None = None
+    sink: Target | None = None
+    limit: int | None = None
+    config_sha256: str = ""
+    source_sha256: str = ""
+    keep_idle_pages: bool = False
+    shard: Shard = UNSHARDED
+    is_probe: bool = False  # workers report samples of the first items they send
+    max_restarts: int = 10
+    max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """The names of all stages, the source first. `StagePlan.index` is an index into this tuple."""
+        return tuple(stage.name for process in self.processes for stage in process.stages)
+
+
+SINK_NAME = "sink"
+"""The target name of the last hop."""
+SOURCE_NAME = "source"
+"""The stage name of the source."""

@@ -1,0 +1,143 @@
+"""Makes the plan: groups fused stages into processes and chooses hop modes and windows.
+
+Pure; runs in the caller's process.
+"""
+
+from __future__ import annotations
+
+from stagepipe.costs import CostCurves, negotiate
+from stagepipe.machine import Machine
+from stagepipe.plan.devices import assign_devices
+from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
+from stagepipe.spec import PipelineSpec, StageSpec
+
+ORDER_POINT_NAMES = ("stagepipe.stages.Batch", "stagepipe.stages.Shuffle")
+_ARENA_MEMORY_FRACTION = 0.25
+"""Share of the machine's memory for shared memory, unless the config sets `memory`."""
+_DEFAULT_WINDOW_ITEMS = 16
+_SMALL_ITEM_WINDOW_ITEMS = 256
+"""A packet pipe holds at most 256 packets; further items in flight would wait inside processes."""
+
+
+def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit: int | None = None) -> Plan:
+    """Plan a run of at most `limit` source items (None: all)."""
+    processes = _plan_processes(spec, machine)
+    hops = tuple(
+        _plan_hop(source, target, spec, curves)
+        for source, target in zip(processes, (*processes[1:], None), strict=True)
+    )
+    memory = spec.memory_bytes or int(machine.memory_bytes * _ARENA_MEMORY_FRACTION)
+    return Plan(
+        name=spec.name,
+        processes=processes,
+        hops=hops,
+        segments=_plan_segments(spec, processes),
+        memory_bytes=memory,
+        seed=spec.seed,
+        any_order=spec.order == "any",
+        curves=curves,
+        cpu_count=machine.cpus,
+        config_dir=spec.config_dir,
+        sink=spec.sink,
+        limit=limit,
+        config_sha256=spec.config_sha256,
+        source_sha256=spec.source_sha256,
+        max_restarts=spec.max_restarts,
+        max_skipped=spec.max_skipped,
+    )
+
+
+def is_order_point(stage: StageSpec | StagePlan) -> bool:
+    """Whether a stage is an order point, which restores the order in a single process: Batch or Shuffle."""
+    uses = stage.target.uses
+    name = uses.replace(":", ".") if isinstance(uses, str) else f"stagepipe.stages.{getattr(uses, '__name__', '')}"
+    return name in ORDER_POINT_NAMES and (isinstance(uses, str) or getattr(uses, "order_point", False))
+
+
+def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
+    source = StagePlan(SOURCE_NAME, spec.source, retries=spec.source_retries, on_error=spec.source_on_error)
+    groups: list[tuple[StageSpec | None, list[StagePlan]]] = [(None, [source])]
+    for index, stage in enumerate(spec.stages, 1):
+        planned = StagePlan(
+            name=stage.name,
+            target=stage.target,
+            field=stage.field,
+            as_=stage.as_,
+            batch=stage.batch,
+            mutable=stage.mutable,
+            reseed=stage.reseed,
+            timeout_ns=stage.timeout_ns,
+            start_timeout_ns=stage.start_timeout_ns,
+            retries=stage.retries,
+            on_error=stage.on_error,
+            stateful=stage.stateful,
+            index=index,
+        )
+        if stage.fuse:
+            groups[-1][1].append(planned)
+        else:
+            groups.append((stage, [planned]))
+    processes: list[ProcessPlan] = []
+    segment = 0
+    for first, stages in groups:
+        if first is None:
+            processes.append(ProcessPlan(ProcessRole.SOURCE, tuple(stages), 1, 0, 0))
+            continue
+        restores_order = is_order_point(first)
+        workers = 1 if restores_order or first.workers == "auto" else first.workers
+        output_segment = segment + restores_order
+        processes.append(
+            ProcessPlan(
+                role=ProcessRole.ORDER_POINT if restores_order else ProcessRole.STAGE,
+                stages=tuple(stages),
+                workers=workers,
+                input_segment=segment,
+                output_segment=output_segment,
+                threads=first.threads,
+                cpus=first.cpus,
+                env=dict(first.env),
+                visible_devices=assign_devices(first.name, first.device, workers, machine.cuda_devices),
+            )
+        )
+        segment = output_segment
+    return tuple(processes)
+
+
+def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpec, curves: CostCurves) -> HopPlan:
+    stages_by_name = {stage.name: stage for stage in spec.stages}
+    stage_mode = stages_by_name[target.name].transport if target is not None else "auto"
+    mode = spec.transport.mode if stage_mode == "auto" else stage_mode
+    workers = (source.workers, 1 if target is None else target.workers)
+    rule = negotiate(mode, spec.transport.threshold_bytes, workers, curves)
+    return HopPlan(
+        source=source.name,
+        target=SINK_NAME if target is None else target.name,
+        mode=rule.mode,
+        threshold_bytes=rule.threshold_bytes,
+        reason=rule.reason,
+        capacity_packets=spec.window or _SMALL_ITEM_WINDOW_ITEMS,
+        large_in_pipe=rule.large_in_pipe,
+        is_threshold_fixed=spec.transport.threshold_bytes is not None,
+    )
+
+
+def _plan_segments(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tuple[SegmentPlan, ...]:
+    segments: list[SegmentPlan] = []
+    source_items_per_item = 1
+    for index in range(processes[-1].output_segment + 1):
+        stage_processes = [p for p in processes if p.role is ProcessRole.STAGE and p.input_segment == index]
+        needed = max([1, *(p.stages[0].batch.size * p.workers for p in stage_processes if p.stages[0].batch)])
+        if spec.window is not None:
+            window = max(-(-spec.window // source_items_per_item), needed)
+            segments.append(SegmentPlan(window, window))
+        else:
+            workers = sum(p.workers for p in stage_processes)
+            window = max(_DEFAULT_WINDOW_ITEMS if index == 0 else 4, 4 * workers, 2 * needed)
+            segments.append(SegmentPlan(window, max(_SMALL_ITEM_WINDOW_ITEMS, window)))
+        order_point = next(
+            (p for p in processes if p.role is ProcessRole.ORDER_POINT and p.input_segment == index), None
+        )
+        if order_point is not None and str(order_point.stages[0].target.label).endswith("Batch"):
+            size = order_point.stages[0].target.arguments.get("size", 1)
+            source_items_per_item *= size if isinstance(size, int) else 1
+    return tuple(segments)

@@ -1,0 +1,125 @@
+"""Checks the system's limits against what a plan needs, before anything starts. Runs in the caller's process.
+
+The needs are counted, not guessed: what each worker takes in the caller's process and in its own. They were measured
+with /proc/PID/fd and /proc/PID/status; tests/unit/plan/test_requirements.py and
+tests/integration/test_system_limits.py check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stagepipe.core import UsageError, format_bytes
+from stagepipe.costs import CostCurves
+from stagepipe.machine import SystemLimits, detect_machine, read_system_limits
+from stagepipe.plan.model import Plan
+from stagepipe.plan.planner import make_plan
+from stagepipe.spec import PipelineSpec
+from stagepipe.transport import era_span_bytes
+
+_FDS_PER_WORKER = 10
+"""In the caller's process: the arena, its mapping, both ends of the release pipe, the wake event, the lifetime pipe,
+the crash log, the pidfd, the output pipe and the control connection. A worker opens three for each worker before it,
+so the caller's process is the first to run short."""
+_FDS_PER_HOP = 2
+_BASE_FDS = 40
+"""The board, the wake events, those of zmq, those open only during the start, and some for files of source and sink."""
+_TASKS_PER_WORKER = 4
+"""The main thread, the control thread and two threads of zmq. A stage may start more."""
+_BASE_TASKS = 6
+_WORKER_ADDRESS_SPACE_BYTES = 400 << 20
+"""A Python with NumPy, with the stacks and heaps of its threads. torch adds gigabytes."""
+_MIN_SUGGESTED_MEMORY_BYTES = 16 << 20
+"""A smaller `memory` is not worth suggesting."""
+
+
+def check_plan_limits(plan: Plan) -> None:
+    """Raise UsageError if a system limit is too low. It names every such limit, the need and the hint."""
+    shortages = list(find_shortages(plan, read_system_limits(count_required_tasks(plan))))
+    if shortages:
+        raise UsageError("\n".join(f"the run cannot start: {shortage}" for shortage in shortages))
+
+
+def check_spec_limits(spec: PipelineSpec) -> tuple[str, ...]:
+    """Check the limits for a spec, before anything is measured or probed. Returns the warnings that remain."""
+    plan = _make_uncalibrated_plan(spec)
+    check_plan_limits(plan)
+    return tuple(find_memory_warnings(plan, detect_machine().memory_bytes))
+
+
+def find_memory_warnings(plan: Plan, max_memory_bytes: int) -> Iterator[str]:
+    """Yield a warning for each setting that may fail on a machine with `max_memory_bytes`."""
+    if plan.memory_bytes > max_memory_bytes:
+        yield (
+            f"`memory` is {format_bytes(plan.memory_bytes)}, but the machine or the cgroup allows "
+            f"{format_bytes(max_memory_bytes)}: the kernel may kill workers before all of it is used; lower `memory`"
+        )
+
+
+def count_required_tasks(plan: Plan) -> int:
+    """The number of processes and threads that a run starts, without those that stages start."""
+    return _TASKS_PER_WORKER * _count_workers(plan) + _BASE_TASKS
+
+
+def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
+    """Yield a sentence for each limit that is too low. Pure."""
+    workers = _count_workers(plan)
+    fds = _FDS_PER_WORKER * workers + _FDS_PER_HOP * len(plan.hops) + len(plan.segments) + _BASE_FDS
+    if limits.max_fds is not None and limits.free_fds is not None and limits.free_fds < fds:
+        yield (
+            f"{workers} workers need {fds} file descriptors, but only {max(limits.free_fds, 0)} of {limits.max_fds} "
+            f"are free (`ulimit -n`); raise it to {_round_up_to_1024(limits.max_fds - limits.free_fds + fds)}, "
+            "set fewer `workers` or fuse stages"
+        )
+    tasks = count_required_tasks(plan)
+    for limit, free in limits.free_tasks_by_limit:
+        if free < tasks:
+            yield (
+                f"{workers} workers need {tasks} processes and threads, but only {max(free, 0)} are free ({limit}); "
+                "raise the limit, set fewer `workers` or fuse stages"
+            )
+    yield from _find_address_space_shortage(plan, limits)
+    bytes_needed = era_span_bytes(plan.memory_bytes) * (plan.max_restarts + 1)
+    if limits.max_file_bytes is not None and limits.max_file_bytes < bytes_needed:
+        fits = int(limits.max_file_bytes / (plan.max_restarts + 1) / era_span_bytes(1 << 20) * (1 << 20))
+        yield (
+            f"shared memory needs sparse in-memory files of {format_bytes(bytes_needed)}, but files may have only "
+            f"{format_bytes(limits.max_file_bytes)} (`ulimit -f`); run `ulimit -f unlimited`{_format_memory_hint(fits)}"
+        )
+
+
+def _find_address_space_shortage(plan: Plan, limits: SystemLimits) -> Iterator[str]:
+    """The shortage of the process that maps most arenas: a worker, or the caller's process."""
+    if limits.max_address_space_bytes is None or limits.free_address_space_bytes is None:
+        return
+    readers = [(process.workers + 1, _WORKER_ADDRESS_SPACE_BYTES) for process in plan.processes[:-1]]
+    readers.append((plan.processes[-1].workers, limits.max_address_space_bytes - limits.free_address_space_bytes))
+    arenas, base_bytes = max(readers, key=lambda reader: reader[0] * era_span_bytes(plan.memory_bytes) + reader[1])
+    needed = arenas * era_span_bytes(plan.memory_bytes) + base_bytes
+    if limits.max_address_space_bytes < needed:
+        fits = int((limits.max_address_space_bytes - base_bytes) / arenas / era_span_bytes(1 << 20) * (1 << 20))
+        yield (
+            f"a process needs {format_bytes(needed)} of address space to map the shared memory of {arenas} workers "
+            f"(most of it stays unused), but may have only {format_bytes(limits.max_address_space_bytes)} "
+            f"(`ulimit -v`); run `ulimit -v unlimited`{_format_memory_hint(fits)}"
+        )
+
+
+def _format_memory_hint(memory_bytes: int) -> str:
+    return f", or set `memory: {memory_bytes >> 20}MiB`" if memory_bytes >= _MIN_SUGGESTED_MEMORY_BYTES else ""
+
+
+def _round_up_to_1024(count: int) -> int:
+    """Round up to a multiple of 1,024."""
+    return -(-count // 1024) * 1024
+
+
+def _count_workers(plan: Plan) -> int:
+    return sum(process.workers for process in plan.processes)
+
+
+def _make_uncalibrated_plan(spec: PipelineSpec) -> Plan:
+    """A plan with made-up cost curves and without GPUs. Neither affects the limits."""
+    without_devices = replace(spec, stages=tuple(replace(stage, device=None) for stage in spec.stages))
+    return make_plan(without_devices, detect_machine(), CostCurves.from_points((1, 2), (1, 1), (1, 1)))

@@ -1,0 +1,306 @@
+"""Draws a report on the terminal: tables, events and the verdict. Runs in the process of `stagepipe run`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.text import Text
+
+from stagepipe.core import format_bytes, format_ns
+from stagepipe.report.model import ConsumerReport, HopReport, Percentiles, Report, RunReport, StageReport
+from stagepipe.report.record import PHASES
+from stagepipe.report.render.folding_table import FoldingTable, TableColumn
+from stagepipe.report.utilization import CONSUMER
+
+_SHARE_BAR_CHARS = 12
+"""Width of the bar that shows how a stage spent its time, in characters."""
+
+_SHARE_STYLES = (
+    ("busy", "green", "█", "#"),
+    ("overhead", "yellow", "▓", "+"),
+    ("blocked", "magenta", "▒", "="),
+    ("starved", "blue", "░", "-"),
+    ("starting", "bright_black", "·", "."),
+)
+"""Shares of a stage's time, in the order of the bar: field, colour, character, and the character without UTF-8."""
+
+_MESSAGE_COUNT_COLUMNS = (("call", "local"), ("pipe", "pipe"), ("memory", "shared_memory"), ("mixed", "mixed"))
+"""Message counts of a hop: column heading, and field of `MessageCounts`."""
+
+_MAX_EVENT_ROWS = 5
+"""Maximum number of restarts, dead letters and slow items that are shown. The JSON has all of them."""
+
+_MIN_RATE_WITHOUT_DECIMALS = 100
+"""Samples per second from which decimals are not printed."""
+
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+
+_STATUS_STYLES = {"finished": "green", "failed": "red", "interrupted": "yellow"}
+
+
+def render_report(report: Report) -> RenderableType:
+    """Return the report for `rich.console.Console.print`: run, stages, hops, events and the verdict.
+
+    It fits into 80 columns and uses more if the terminal is wider.
+
+    >>> Console().print(render_report(report))  # doctest: +SKIP
+    """
+    return _ReportView(report)
+
+
+class _ReportView:
+    """Builds the tables when the console draws them: they depend on its encoding. `FoldingTable` handles the width."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        report = self._report
+        ascii_only = options.ascii_only
+        yield from _render_run(report)
+        if report.stages:
+            yield Text()
+            yield FoldingTable("Stages", _build_stage_columns(report.stages, ascii_only=ascii_only))
+            yield _draw_legend(ascii_only=ascii_only)
+            failing_stages = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
+            if failing_stages:
+                yield Text()
+                yield FoldingTable("Failures", _build_failure_columns(failing_stages))
+        if report.hops:
+            labels = [_format_hop(hop, ascii_only=ascii_only) for hop in report.hops]
+            yield Text()
+            yield FoldingTable("Hops", _build_hop_columns(report.hops, labels))
+            yield from _render_transport_reasons(report.hops, labels)
+            yield Text()
+            yield FoldingTable("Phases per message, p50", _build_phase_columns(report.hops, labels))
+        yield from _render_events(report)
+        yield Text()
+        yield _render_verdict(report)
+
+
+def render_summary(report: Report) -> RenderableType:
+    """Return two lines for a run that failed: status and counts. The caller prints the error itself."""
+    return Group(_format_status(report), Text(", ".join(_format_run_facts(report.run))))
+
+
+def _format_status(report: Report) -> Text:
+    status = report.run.status
+    return Text.assemble((report.name, "bold"), " ", (status, f"bold {_STATUS_STYLES.get(status, 'default')}"))
+
+
+def _render_run(report: Report) -> Iterator[RenderableType]:
+    run = report.run
+    line = _format_status(report)
+    if run.error:
+        line.append(f": {(run.error.strip().splitlines() or [''])[0]}", style="red")
+    yield line
+    yield Text(", ".join(_format_run_facts(run)))
+    if report.consumer.name != CONSUMER:
+        yield Text(", ".join(_format_consumer_facts(report.consumer)))
+    memory = report.memory
+    if memory.arena_peak_bytes:
+        limit = f" of {format_bytes(memory.arena_limit_bytes)}" if memory.arena_limit_bytes else ""
+        copied = f", {memory.copied_out_items:,} items copied out" if memory.copied_out_items else ""
+        yield Text(f"shared memory: peak {format_bytes(memory.arena_peak_bytes)}{limit}{copied}", style="dim")
+    if run.timing_overhead.ns_per_hop:
+        yield Text(f"timing overhead: {format_ns(run.timing_overhead.ns_per_hop)} per hop", style="dim")
+
+
+def _format_run_facts(run: RunReport) -> Iterator[str]:
+    yield f"{run.items_in:,} items in"
+    yield f"{run.items_out:,} out"
+    if run.samples_out != run.items_out:
+        yield f"{run.samples_out:,} samples"
+    if run.items_skipped:
+        yield f"{run.items_skipped:,} skipped"
+    yield f"{run.items_per_s:,.{0 if run.items_per_s >= _MIN_RATE_WITHOUT_DECIMALS else 1}f} samples/s"
+    yield f"{format_ns(run.wall_ns)} in total"
+    if run.first_item_ns:
+        yield f"first item after {format_ns(run.first_item_ns)}"
+
+
+def _format_consumer_facts(consumer: ConsumerReport) -> Iterator[str]:
+    """Yield how long a training loop waited for input; the wait for the first item, which is start-up, apart."""
+    wait_ns = max(consumer.wait_ns - consumer.first_wait_ns, 0)
+    share = wait_ns / max(wait_ns + consumer.busy_ns, 1)
+    yield f"{consumer.name}: waited {format_ns(wait_ns)} for input ({share * 100:.0f} % of its time)"
+    yield f"{format_ns(consumer.first_wait_ns)} for the first item"
+    if consumer.outside_loop_ns:
+        yield f"{format_ns(consumer.outside_loop_ns)} outside the loop"
+
+
+def _build_stage_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> list[TableColumn]:
+    memory_bytes = [s.pss_bytes or s.rss_bytes for s in stages]
+    return [
+        TableColumn("stage", [f"+ {s.name}" if s.fused_into else s.name for s in stages]),
+        TableColumn("workers", ["fused" if s.fused_into else f"{s.workers:,}" for s in stages]),
+        TableColumn("time", [_draw_share_bar(s, ascii_only=ascii_only) for s in stages], is_left_aligned=True),
+        *(TableColumn(name, [_format_share(s, name) for s in stages]) for name, *_ in _SHARE_STYLES),
+        TableColumn("items", [f"{s.items:,}" for s in stages]),
+        TableColumn("run p50", [_format_percentile(s.run_ns, "p50") for s in stages]),
+        TableColumn("p99", [_format_percentile(s.run_ns, "p99") for s in stages]),
+        TableColumn("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
+        TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
+    ]
+
+
+def _build_failure_columns(stages: Sequence[StageReport]) -> list[TableColumn]:
+    counts = ("errors", "skipped", "retries", "crashes")
+    return [
+        TableColumn("stage", [stage.name for stage in stages]),
+        *(
+            column
+            for name in counts
+            for column in _build_column_if_any(name, [getattr(stage, name) for stage in stages])
+        ),
+    ]
+
+
+def _build_hop_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list[TableColumn]:
+    sizes = [hop.bytes.inline + hop.bytes.copied + hop.bytes.zero_copy for hop in hops]
+    return [
+        TableColumn("hop", labels),
+        TableColumn("mode", [hop.transport.mode.replace("_", " ") for hop in hops], is_left_aligned=True),
+        *(
+            column
+            for heading, field in _MESSAGE_COUNT_COLUMNS
+            for column in _build_column_if_any(heading, [getattr(hop.messages, field) for hop in hops])
+        ),
+        TableColumn("bytes", [format_bytes(size) if size else "" for size in sizes]),
+        TableColumn("cost p50", [_format_percentile(hop.cost_ns, "p50") for hop in hops]),
+        TableColumn("p99", [_format_percentile(hop.cost_ns, "p99") for hop in hops]),
+        TableColumn(
+            "predicted", [format_ns(hop.predicted.median_ns) if hop.predicted.median_ns else "" for hop in hops]
+        ),
+        TableColumn("error", [_format_prediction_error(hop) for hop in hops]),
+        TableColumn("saved", [format_ns(hop.saved_ns) if hop.saved_ns else "" for hop in hops]),
+    ]
+
+
+def _build_phase_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list[TableColumn]:
+    """Build a column for each phase that any hop has, in the order in which an item passes through them."""
+    columns = [TableColumn("hop", labels)]
+    for phase in PHASES:
+        cells = [_format_percentile(getattr(hop.phases, phase), "p50") for hop in hops]
+        if any(cells):
+            columns.append(TableColumn(phase.removesuffix("_ns").replace("_", " "), cells))
+    return columns
+
+
+def _build_column_if_any(heading: str, counts: Sequence[int]) -> Iterator[TableColumn]:
+    """Yield a column of counts if any of them is not zero."""
+    if any(counts):
+        yield TableColumn(heading, [f"{count:,}" if count else "" for count in counts])
+
+
+def _format_percentile(percentiles: Percentiles, name: str) -> str:
+    """Format one number of a distribution; empty if nothing was measured."""
+    return format_ns(getattr(percentiles, name)) if percentiles.max else ""
+
+
+def _format_share(stage: StageReport, name: str) -> str:
+    """Format a share in percent; empty for a fused stage, which has no shares of its own."""
+    return "" if stage.fused_into else f"{getattr(stage, name) * 100:.0f} %"
+
+
+def _draw_share_bar(stage: StageReport, *, ascii_only: bool) -> Text:
+    """Draw the shares as a bar. Each gets the characters between its rounded ends, so together they fill it exactly."""
+    bar = Text()
+    if stage.fused_into:
+        return bar
+    begin = 0.0
+    for name, colour, character, ascii_character in _SHARE_STYLES:
+        end = begin + getattr(stage, name)
+        width_chars = round(end * _SHARE_BAR_CHARS) - round(begin * _SHARE_BAR_CHARS)
+        bar.append((ascii_character if ascii_only else character) * width_chars, style=colour)
+        begin = end
+    return bar
+
+
+def _draw_legend(*, ascii_only: bool) -> Text:
+    legend = Text("  ")
+    for name, colour, character, ascii_character in _SHARE_STYLES:
+        legend.append(ascii_character if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
+    return legend
+
+
+def _format_hop(hop: HopReport, *, ascii_only: bool) -> str:
+    return f"{hop.source} {'->' if ascii_only else '→'} {hop.target}"
+
+
+def _render_transport_reasons(hops: Sequence[HopReport], labels: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield why each hop uses its transport, below the table: a reason is a sentence."""
+    for hop, label in zip(hops, labels, strict=True):
+        if hop.transport.reason:
+            yield _render_note(label, hop.transport.reason)
+        for change in hop.transport.changes:
+            sizes = f"{format_bytes(change.from_bytes)} to {format_bytes(change.to_bytes)}"
+            yield _render_note(
+                label, f"threshold changed from {sizes} after {change.messages:,} messages: {change.reason}"
+            )
+
+
+def _render_note(label: str, text: str) -> RenderableType:
+    return Padding(Text.assemble((label, "bold"), f"  {text}", style="dim"), (0, 0, 0, 2), expand=False)
+
+
+def _format_prediction_error(hop: HopReport) -> str:
+    """Format the prediction error: `+12 %` if messages cost 12 % more than predicted."""
+    return f"{(hop.predicted.measured_ratio - 1) * 100:+.0f} %" if hop.predicted.measured_ratio else ""
+
+
+def _render_events(report: Report) -> Iterator[RenderableType]:
+    """Yield the restarts, dead letters and slowest items, a few of each."""
+    yield from _render_event_list(
+        "Restarts", [f"{r.stage} worker {r.worker}: {r.cause}, item {r.item}" for r in report.restarts]
+    )
+    dead_letters = [
+        f"item {d.item} at {d.stage} after {d.attempts:,} {'attempt' if d.attempts == 1 else 'attempts'}: {d.error}"
+        for d in report.dead_letters
+    ]
+    yield from _render_event_list("Dead letters", dead_letters)
+    slow_items = [
+        f"item {s.item} at {s.stage}: {format_ns(s.run_ns)}, {format_ns(s.queue_ns)} in the queue"
+        for s in report.slowest
+    ]
+    yield from _render_event_list("Slowest items", slow_items)
+
+
+def _render_event_list(title: str, lines: Sequence[str]) -> Iterator[RenderableType]:
+    if not lines:
+        return
+    shown = f" ({_MAX_EVENT_ROWS} of {len(lines):,})" if len(lines) > _MAX_EVENT_ROWS else ""
+    yield Text()
+    yield Text(f"{title}{shown}", style="bold")
+    for line in lines[:_MAX_EVENT_ROWS]:
+        yield Padding(Text((line.splitlines() or [""])[0]), (0, 0, 0, 2), expand=False)
+
+
+@dataclass(frozen=True)
+class _WrappedText:
+    """Text that does not wrap between a number and its `%`. Rich's own wrapping breaks at any space."""
+
+    text: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unbroken = self.text.replace(" %", f"{_NO_BREAK_SPACE}%")
+        for line in textwrap.wrap(unbroken, options.max_width, break_on_hyphens=False):
+            yield Text(line.replace(_NO_BREAK_SPACE, " "), style=self.style)
+
+
+def _render_verdict(report: Report) -> Panel:
+    verdict = report.verdict
+    lines: list[RenderableType] = [_WrappedText(verdict.sentence, "bold")]
+    if verdict.advice:
+        lines.append(_WrappedText(verdict.advice))
+    if verdict.fix:
+        lines.append(Text.assemble("try: ", (verdict.fix, "bold green")))
+    return Panel(
+        Group(*lines), title=f"Verdict (confidence {verdict.confidence:.0%})", title_align="left", border_style="cyan"
+    )

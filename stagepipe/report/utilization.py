@@ -1,0 +1,171 @@
+"""How busy each process of a run was: the evidence for the verdict. Pure.
+
+A process is a stage together with the stages fused into it; the consumer counts as one more process. Its *utilization*
+is the share of its time after start-up in which it waits neither for input nor for room. This covers the work in the
+stages' functions and on the hops at both ends. In a chain with bounded queues, the process with the highest utilization
+limits the throughput; the processes before it block and those after it starve (Kleinrock, Queueing Systems I, 1975).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagepipe.report.record import HopRecord, RunRecord, StageRecord
+
+CONSUMER = "consumer"
+"""The name of the training loop, the sink or `run` in `Verdict.limited_by`."""
+
+FULL_MACHINE_CPU_SHARE = 0.9
+"""Share of the CPUs from which the machine counts as full. The rest goes to the consumer and the system."""
+
+MIN_MULTITHREADED_CPU_RATIO = 1.3
+"""Ratio of CPU time to working time from which a worker is taken to run several threads at once."""
+
+_SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
+"""The phases of a hop in which its sender works."""
+
+_RECEIVING_PHASES = ("receive_ns", "decode_ns")
+"""The phases of a hop in which its receiver works."""
+
+
+@dataclass(frozen=True)
+class HopSide:
+    """One side of a hop, and the time that its process spent on it: encode to send, or receive and decode."""
+
+    hop: HopRecord
+    spent_ns: int
+
+
+@dataclass(frozen=True)
+class ProcessLoad:
+    """One process, summed over its workers, or the consumer, which has no stages. Durations are ns of worker time."""
+
+    name: str
+    member_stages: tuple[StageRecord, ...]
+    workers: int
+    active_ns: int  # wall time without start-up
+    work_ns: int  # active time without waits
+    run_ns: int  # time in the stages' functions
+    starved_share: float  # shares of the active time
+    blocked_share: float
+    hop_sides: tuple[HopSide, ...]
+    cpu_ns: int = 0
+
+    @property
+    def utilization(self) -> float:
+        """Share of the active time in which it worked, 0 to 1."""
+        return min(self.work_ns / self.active_ns, 1.0) if self.active_ns > 0 else 0.0
+
+    @property
+    def costliest_stage(self) -> str:
+        """The stage whose function takes the most time."""
+        return (
+            max(self.member_stages, key=lambda stage: stage.run_histogram.sum_ns).name
+            if self.member_stages
+            else self.name
+        )
+
+    @property
+    def total_hop_ns(self) -> int:
+        """Time spent on all its hops."""
+        return sum(side.spent_ns for side in self.hop_sides)
+
+    def sum_hop_ns(self, hop: HopRecord) -> int:
+        """Time spent on `hop`; 0 if the process is not at one of its ends."""
+        return sum(side.spent_ns for side in self.hop_sides if side.hop is hop)
+
+
+def compute_process_loads(record: RunRecord) -> tuple[ProcessLoad, ...]:
+    """Return one load per process, in pipeline order, the consumer last."""
+    first_stages = [stage for stage in record.stages if stage.fused_into is None]
+    return (*(_compute_process_load(stage, record) for stage in first_stages), _compute_consumer_load(record))
+
+
+def compute_process_busy_ns(stage: StageRecord, record: RunRecord) -> int:
+    """Return the time in the functions of a process: those of `stage` and of the stages fused into it."""
+    fused_stages = [other for other in record.stages if other.fused_into == stage.name]
+    if not fused_stages:
+        return stage.busy_ns
+    functions_ns = stage.run_histogram.sum_ns + sum(fused.run_histogram.sum_ns for fused in fused_stages)
+    available_ns = stage.wall_ns - stage.starting_ns - stage.starved_ns - stage.blocked_ns
+    return max(stage.busy_ns, min(functions_ns, available_ns))
+
+
+def compute_cpus_used(record: RunRecord) -> float:
+    """Return the mean number of CPUs that the stages used, without the time outside of iterations."""
+    total_ns = sum(stage.cpu_ns for stage in record.stages if stage.fused_into is None)
+    wall_ns = record.wall_ns - record.consumer_outside_loop_ns
+    return total_ns / wall_ns if wall_ns > 0 else 0.0
+
+
+def _compute_hop_side_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:
+    if not hop.phase_histograms:
+        return hop.cost_histogram.sum_ns // 2  # the phases were not recorded: half for each side
+    return sum(hop.phase_histograms[phase].sum_ns for phase in phases if phase in hop.phase_histograms)
+
+
+def _find_hop_sides(stage_names: set[str], record: RunRecord) -> tuple[HopSide, ...]:
+    boundary_hops = [hop for hop in record.hops if (hop.source in stage_names) != (hop.target in stage_names)]
+    return tuple(
+        HopSide(hop, _compute_hop_side_ns(hop, _SENDING_PHASES if hop.source in stage_names else _RECEIVING_PHASES))
+        for hop in boundary_hops
+    )
+
+
+def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> ProcessLoad:
+    member_stages = (first_stage, *(stage for stage in record.stages if stage.fused_into == first_stage.name))
+    hop_sides = _find_hop_sides({stage.name for stage in member_stages}, record)
+    busy_ns = max(compute_process_busy_ns(first_stage, record), 0)
+    starved_ns = max(first_stage.starved_ns, 0)
+    blocked_ns = max(first_stage.blocked_ns, 0)
+    active_ns = max(first_stage.wall_ns - max(first_stage.starting_ns, 0), busy_ns + starved_ns + blocked_ns)
+    # Waits outside of iterations (validation, a checkpoint) say nothing about the pipeline: no setting changes them.
+    outside_loop_ns = min(record.consumer_outside_loop_ns * max(first_stage.workers, 1), starved_ns + blocked_ns)
+    active_ns -= outside_loop_ns
+    blocked_ns -= max(outside_loop_ns - starved_ns, 0)
+    starved_ns -= min(outside_loop_ns, starved_ns)
+    overhead_ns = active_ns - busy_ns - starved_ns - blocked_ns
+    unexplained_overhead_ns = overhead_ns - sum(side.spent_ns for side in hop_sides)
+    idle_ns = _compute_idle_after_source_end_ns(first_stage, record, unexplained_overhead_ns)
+    return ProcessLoad(
+        name=first_stage.name,
+        member_stages=member_stages,
+        workers=max(first_stage.workers, 1),
+        active_ns=active_ns,
+        work_ns=busy_ns + overhead_ns - idle_ns,
+        run_ns=busy_ns,
+        starved_share=starved_ns / max(active_ns, 1),
+        blocked_share=blocked_ns / max(active_ns, 1),
+        hop_sides=hop_sides,
+        cpu_ns=first_stage.cpu_ns,
+    )
+
+
+def _compute_idle_after_source_end_ns(first_stage: StageRecord, record: RunRecord, unexplained_overhead_ns: int) -> int:
+    """Return the idle time of a source that ended before the run: the overhead that its hops do not explain."""
+    if first_stage is not record.stages[0] or not 0 < record.source_end_ns < record.wall_ns:
+        return 0
+    return max(min(record.wall_ns - record.source_end_ns, unexplained_overhead_ns), 0)
+
+
+def _compute_consumer_load(record: RunRecord) -> ProcessLoad:
+    """Return the consumer's load. Its wait for the first item is the pipeline's start-up and does not count."""
+    stage_names = {stage.name for stage in record.stages}
+    inbound_hops = [hop for hop in record.hops if hop.target not in stage_names]
+    hop_sides = tuple(HopSide(hop, _compute_hop_side_ns(hop, _RECEIVING_PHASES)) for hop in inbound_hops)
+    first_wait_ns = record.consumer_first_wait_ns or record.first_item_ns
+    wait_ns = max(record.consumer_wait_ns - max(first_wait_ns, 0), 0)
+    busy_ns = max(record.consumer_busy_ns, 0)
+    receiving_ns = min(sum(side.spent_ns for side in hop_sides), wait_ns)  # receiving an item is work, not waiting
+    active_ns = max(busy_ns + wait_ns, record.wall_ns - record.first_item_ns - record.consumer_outside_loop_ns)
+    return ProcessLoad(
+        name=CONSUMER,
+        member_stages=(),
+        workers=1,
+        active_ns=active_ns,
+        work_ns=busy_ns + receiving_ns,
+        run_ns=busy_ns,
+        starved_share=(wait_ns - receiving_ns) / max(active_ns, 1),
+        blocked_share=0.0,
+        hop_sides=hop_sides,
+    )

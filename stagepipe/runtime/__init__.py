@@ -1,0 +1,108 @@
+"""The processes of a local run: the supervisor, its workers and the caller's reader.
+
+The supervisor has a thread in the caller's process. Each worker is a process of its own. The consumer reads on the
+caller's own thread. The folders, from top to bottom (import-linter holds the order):
+
+consumer      reads the last hop and delivers items in order; in the caller's process
+supervisor    starts workers, restarts those that die, and ends them; in the caller's process
+worker        the main loop of a worker process and its roles: source, stage, order point
+dead_letters  skipped items: written where they fail, kept in the caller's process
+execution     what runs on an item: stages, sources, retries, seeding; in workers and inline
+flow          backpressure, and leases on blocks of older eras; in workers and in the caller's process
+logs          what workers print and log, from the worker to the caller
+protocol      messages, worker specs, lineage, keys and errors; shared by all processes
+"""
+
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.runtime.consumer import Consumer, MemoryHandle
+    from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
+    from stagepipe.runtime.execution import (
+        Box,
+        ItemHeader,
+        SourceReader,
+        SourceRunner,
+        StageChain,
+        StageError,
+        StageRunner,
+        make_private_stage_region,
+    )
+    from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
+    from stagepipe.runtime.protocol import (
+        Cardinality,
+        OutputLineage,
+        count_outputs,
+        format_error,
+        format_key,
+        format_user_traceback,
+        pack_lineage,
+        unpack_lineage,
+    )
+    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, WorkerSlot
+    from stagepipe.runtime.worker import worker_main
+
+__all__ = [
+    "WORKER_START_HOOK",
+    "Box",
+    "Cardinality",
+    "Consumer",
+    "DeadLetterStore",
+    "DeadLetterWriter",
+    "ItemHeader",
+    "MemoryHandle",
+    "OutputCallback",
+    "OutputLine",
+    "OutputLineage",
+    "SourceReader",
+    "SourceRunner",
+    "StageChain",
+    "StageError",
+    "StageRunner",
+    "Supervisor",
+    "WorkerSlot",
+    "count_outputs",
+    "format_error",
+    "format_key",
+    "format_user_traceback",
+    "forward_output",
+    "make_private_stage_region",
+    "pack_lineage",
+    "unpack_lineage",
+    "worker_main",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "WORKER_START_HOOK": "supervisor",
+        "Box": "execution",
+        "Cardinality": "protocol",
+        "Consumer": "consumer",
+        "DeadLetterStore": "dead_letters",
+        "DeadLetterWriter": "dead_letters",
+        "ItemHeader": "execution",
+        "MemoryHandle": "consumer",
+        "OutputCallback": "logs",
+        "OutputLine": "logs",
+        "OutputLineage": "protocol",
+        "SourceReader": "execution",
+        "SourceRunner": "execution",
+        "StageChain": "execution",
+        "StageError": "execution",
+        "StageRunner": "execution",
+        "Supervisor": "supervisor",
+        "WorkerSlot": "supervisor",
+        "count_outputs": "protocol",
+        "format_error": "protocol",
+        "format_key": "protocol",
+        "format_user_traceback": "protocol",
+        "forward_output": "logs",
+        "make_private_stage_region": "execution",
+        "pack_lineage": "protocol",
+        "unpack_lineage": "protocol",
+        "worker_main": "worker",
+    },
+)

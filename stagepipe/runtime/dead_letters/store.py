@@ -1,0 +1,143 @@
+"""The dead letters of a run: the items that failed and were skipped. In the caller's process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, sleep
+from typing import Any, Final
+
+from stagepipe.core import Cursor, ImposedSkip, Key, RunError
+from stagepipe.plan import Plan
+from stagepipe.runtime.protocol import DeadLetterEvent
+from stagepipe.timing import Board, ProcessCounter, StageCounter
+
+_MIN_ITEMS_FOR_SHARE: Final = 100
+"""A `max_skipped` in percent is not checked before the source has sent so many items: one of three proves no rate."""
+_ARRIVAL_TIMEOUT_S: Final = 1.0
+"""How long to wait at the end of an epoch for letters in transit. They take less than a millisecond."""
+_POLL_INTERVAL_S: Final = 0.001
+
+
+class DeadLetterStore:
+    """The dead letters of a run, and the check of `max_skipped`. Thread-safe."""
+
+    def __init__(
+        self, plan: Plan, count_source_items: Callable[[], int], count_sent_letters: Callable[[], int] = int
+    ) -> None:
+        """`count_source_items`: how many items the source has sent. `count_sent_letters`: letters sent by workers."""
+        self._max_skipped = plan.max_skipped
+        self._count_source_items = count_source_items
+        self._count_sent_letters = count_sent_letters
+        self._source_sha256 = plan.source_sha256
+        self._segment_by_stage = {
+            stage.name: process.output_segment for process in plan.processes for stage in process.stages
+        }
+        self._lock = threading.Lock()
+        self._letters: dict[tuple[int, str, Key], DeadLetterEvent] = {}
+        self._received_count = 0
+        self._generation = 0
+        self._epoch = -1
+        self._cursors: Sequence[Cursor] = ()
+        self._forced_skips: set[ImposedSkip] = set()
+
+    def add(self, letter: DeadLetterEvent) -> None:
+        """Keep a letter that has arrived. Drops one from before the last seek whose item is processed again."""
+        with self._lock:
+            self._received_count += 1
+            is_outdated = letter.generation < self._generation and letter.epoch == self._epoch
+            if not (is_outdated and self._is_reprocessed(letter)):
+                self._letters[letter.epoch, letter.stage, tuple(letter.key)] = letter
+
+    def apply_seek(
+        self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[Iterable[Any]]
+    ) -> None:
+        """Drop the letters of items that are processed again. `cursors`: one a segment; `forced_skips`: see `Seek`."""
+        with self._lock:
+            self._generation = generation
+            self._epoch = epoch
+            self._cursors = cursors
+            self._forced_skips = {ImposedSkip(stage, tuple(key)) for stage, key, *_ in forced_skips}
+            self._letters = {
+                letter_id: letter
+                for letter_id, letter in self._letters.items()
+                if letter.epoch != epoch or not self._is_reprocessed(letter)
+            }
+
+    def _is_reprocessed(self, letter: DeadLetterEvent) -> bool:
+        key = tuple(letter.key)
+        cursor = self._cursors[self._segment_by_stage[letter.stage]]
+        if key[0] < cursor.item or key in cursor.emitted_keys or ImposedSkip(letter.stage, key) in self._forced_skips:
+            return False
+        return cursor.last_key is None or key > cursor.last_key
+
+    def to_records(self) -> tuple[dict[str, Any], ...]:
+        """All letters as records of the report, in the order of the source."""
+        with self._lock:
+            return tuple(
+                {
+                    "item": letter.item,
+                    "stage": letter.stage,
+                    "error": letter.error,
+                    "attempts": letter.attempts,
+                    "epoch": letter.epoch,
+                    "source_items": letter.source_items,
+                    "source_sha256": self._source_sha256,
+                    "trace": letter.trace,
+                }
+                for letter in sorted(self._letters.values(), key=lambda letter: (letter.epoch, letter.source_items))
+            )
+
+    def make_limit_error(self, *, is_epoch_end: bool = False) -> RunError | None:
+        """The error that ends the run if more items are skipped than `max_skipped` allows; else None.
+
+        A limit in percent is checked from 100 source items on, and at the end of an epoch.
+        """
+        limit = self._max_skipped
+        source_count = self._count_source_items()
+        with self._lock:
+            skipped_count = len(self._letters)
+            last = next(reversed(self._letters.values()), None)
+        if (
+            limit is None
+            or last is None
+            or (isinstance(limit, float) and source_count < _MIN_ITEMS_FOR_SHARE and not is_epoch_end)
+        ):
+            return None
+        if skipped_count <= (limit * source_count if isinstance(limit, float) else limit):
+            return None
+        allowed = f"{limit * 100:.4g}%" if isinstance(limit, float) else limit
+        message = (
+            f"too many failed items: skipped {skipped_count:,} of {source_count:,} from the source, `max_skipped` is "
+            f"{allowed}; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
+        )
+        return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=last.trace)
+
+    def enforce_limit(self) -> None:
+        """Call at the end of an epoch: waits for letters in transit. RunError if more is skipped than allowed."""
+        deadline = monotonic() + _ARRIVAL_TIMEOUT_S
+        while self._received_count < self._count_sent_letters() and monotonic() < deadline:
+            sleep(_POLL_INTERVAL_S)
+        # The letters of a worker that was killed while it sent them never arrive.
+        self._received_count = self._count_sent_letters()
+        error = self.make_limit_error(is_epoch_end=True)
+        if error is not None:
+            raise error
+
+
+def make_letter_counters(board: Board, processes: Iterable[int]) -> tuple[Callable[[], int], Callable[[], int]]:
+    """`count_source_items` and `count_sent_letters` of a `DeadLetterStore`, which read the board."""
+    process_indices = tuple(processes)
+
+    def count_source_items() -> int:
+        return board.region(0)[ProcessCounter.ITEMS_SENT]
+
+    def count_sent_letters() -> int:
+        regions = [board.region(process_index) for process_index in process_indices]
+        return sum(
+            region.stage_region(index)[StageCounter.DEAD_LETTERS]
+            for region in regions
+            for index in range(region.stage_count)
+        )
+
+    return count_source_items, count_sent_letters

@@ -1,0 +1,120 @@
+"""Retries: a failed call is repeated with the same seeds and the same input. In workers and inline.
+
+A function may change its input before it raises, so the input is saved before the first call: as a pickle with
+out-of-band buffers. Read-only buffers (inputs in shared memory) are kept by reference, not copied.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Generator
+from functools import partial
+from types import GeneratorType
+from typing import Any
+
+from stagepipe.core import Key
+from stagepipe.runtime.execution.stage import StageError, StageRunner
+
+RestoreInput = Callable[[], Any]
+"""Returns a fresh copy of the input at each call."""
+
+
+def snapshot_input(value: Any) -> RestoreInput | None:
+    """Save `value` and return a function that restores it; None where it can be neither pickled nor copied.
+
+    >>> box = [1]
+    >>> restore = snapshot_input(box)
+    >>> box.append(2)
+    >>> restore()
+    [1]
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        data = pickle.dumps(value, 5, buffer_callback=buffers.append)
+        views = [buffer.raw() for buffer in buffers]
+    except Exception:  # noqa: BLE001 - a user's pickling may raise anything
+        return _snapshot_by_copy(value)
+    frozen_buffers = [view if view.readonly else bytes(view) for view in views]
+    del views, buffers
+    return lambda: pickle.loads(data, buffers=[bytearray(b) if isinstance(b, bytes) else b for b in frozen_buffers])
+
+
+def _snapshot_by_copy(value: Any) -> RestoreInput | None:
+    try:
+        snapshot = copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - a user's copying may raise anything
+        return None
+    return partial(copy.deepcopy, snapshot)
+
+
+def call_with_retries(stage: StageRunner, key: Key, box: list[Any]) -> Any:
+    """Call `stage.call` and repeat it as often as its plan allows. A generator is returned after its first part."""
+    restore_input = snapshot_input(box[0])
+    attempts = 1
+    while True:
+        try:
+            result = stage.call(key, box)
+            return _start_generator(stage, key, result) if type(result) is GeneratorType else result
+        except StageError as error:
+            error.attempts = attempts
+            if restore_input is None or attempts > (stage.plan.retries or 0):
+                raise
+        attempts += 1
+        stage.count_retry()
+        box[:] = [restore_input()]
+
+
+def _start_generator(stage: StageRunner, key: Key, generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Produce the generator's first part now: an error in it can still be retried."""
+    try:
+        first_part = [stage.run_timed((*key, 0), partial(next, generator))]
+    except StopIteration:
+        first_part = []
+    return _resume_generator(first_part, generator)
+
+
+def _resume_generator(first_part: list[Any], generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    try:
+        if first_part:
+            yield first_part.pop()
+            yield from generator
+    finally:
+        generator.close()
+
+
+def call_batch_with_retries(stage: StageRunner, keys: list[Key], values: list[Any]) -> list[Any]:
+    """Call `stage.call_batch` and repeat it as often as its plan allows.
+
+    Where failed items are skipped, a batch that still fails is tried item by item, so that only the items that fail are
+    skipped. A StageError stands in the place of each.
+    """
+    plan = stage.plan
+    one_by_one = plan.on_error == "skip" and len(keys) > 1
+    restore_input = snapshot_input(values) if one_by_one or plan.retries else None
+    attempts = 1
+    while True:
+        try:
+            return stage.call_batch(keys, values)
+        except StageError as error:
+            error.attempts = attempts
+            if restore_input is None:
+                raise
+            if attempts > (plan.retries or 0):
+                if not one_by_one:
+                    raise
+                break
+        attempts += 1
+        stage.count_retry()
+        values[:] = restore_input()
+    return [
+        _call_single_item(stage, key, value, attempts + 1) for key, value in zip(keys, restore_input(), strict=True)
+    ]
+
+
+def _call_single_item(stage: StageRunner, key: Key, value: Any, attempts: int) -> Any:
+    try:
+        return stage.call_batch([key], [value])[0]
+    except StageError as error:
+        error.attempts = attempts
+        return error

@@ -1,0 +1,129 @@
+"""Reads a source from any item on: an indexed source, a repeatable stream, or a stream that can be read only once.
+
+In the source's process and inline.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from stagepipe.core import UsageError
+from stagepipe.plan import UNSHARDED, Shard
+
+READ_ONCE_MESSAGE = (
+    "the source is an iterator, which can be read only once; pass a function that returns a new one, or an object with "
+    "__len__ and __getitem__"
+)
+
+
+class SourceReader:
+    """Reads the items of one rank, numbered 0, 1, 2 ... in its `shard`. `limit` counts the items of all ranks.
+
+    An indexed source (`is_indexed`) can be asked for any item, so it is seeded before each. A stream is always read
+    from its start, and the items before the sought one are discarded, so one seed at the start is enough.
+    `item_samples` is how many samples the item read last counts for.
+    """
+
+    def __init__(self, source: Any, seed: int, limit: int | None, shard: Shard = UNSHARDED) -> None:
+        """`source` is indexed (`__len__`, `__getitem__`), iterable, or a function that returns an iterable."""
+        self._source = source
+        self._seed = seed
+        self._limit = limit
+        self._shard = shard
+        self.is_indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+        self.is_single_pass = isinstance(source, Iterator)
+        """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
+        self._was_read = False
+        self._iterator: Iterator[Any] = iter(())
+        self._remaining_items = range(0)
+        self._source_items = 0
+        self._count_samples: Callable[[Any], int] = getattr(source, "count_samples", _count_one_sample)
+        self.item_samples = 1
+
+    @property
+    def epoch_items(self) -> int | None:
+        """The items of an epoch on this rank; None for a stream."""
+        return self._shard.count_items(self._count_source_items()) if self.is_indexed else None
+
+    def _count_source_items(self) -> int:
+        """Return how many items the source has for all ranks together."""
+        count = len(self._source)
+        return count if self._limit is None else min(count, self._limit)
+
+    def seek(self, epoch: int, item: int) -> None:
+        """Start at item `item` of an epoch. Raises UsageError where a read-once source is read a second time."""
+        begin = getattr(self._source, "begin", None)
+        if callable(begin):
+            begin(epoch, self._seed)
+        if self.is_indexed:
+            self._source_items = self._count_source_items()
+            self._remaining_items = range(item, self._shard.count_items(self._source_items))
+            return
+        if self.is_single_pass and self._was_read:
+            raise UsageError(READ_ONCE_MESSAGE)
+        self._was_read = True
+        stream: Iterable[Any] = self._source() if callable(self._source) else self._source
+        self._iterator = self._shard_stream(itertools.islice(iter(stream), self._limit), item)
+
+    def _shard_stream(self, stream: Iterator[Any], first_item: int) -> Iterator[Any]:
+        """Return this rank's items of a stream, from its item `first_item` on."""
+        shard = self._shard
+        if shard.even == "pad":
+            message = (
+                "even='pad' needs a source with __len__ and __getitem__, but this one is a stream of unknown length; "
+                "use even='drop'"
+            )
+            raise UsageError(message)
+        if shard.even == "drop" and shard.world_size > 1:
+            return _iter_full_rounds(stream, shard, first_item)
+        return shard.slice_stream(stream, first_item)
+
+    def read(self, box: list[Any]) -> bool:
+        """Put the next item into `box`; False at the epoch's end. An indexed source stays at an item that fails."""
+        if self.is_indexed:
+            return self._read_indexed(box)
+        for item in self._iterator:
+            self.item_samples = self._count_samples(item)
+            box.append(item)
+            return True
+        return False
+
+    def _read_indexed(self, box: list[Any]) -> bool:
+        if not self._remaining_items:
+            return False
+        try:
+            item = self._source[self._shard.to_source_index(self._remaining_items[0], self._source_items)]
+            self.item_samples = self._count_samples(item)
+        except StopIteration as stop_error:  # an error of the source, not the end of the epoch
+            message = "the source raised StopIteration"
+            raise RuntimeError(message) from stop_error
+        self._remaining_items = self._remaining_items[1:]
+        box.append(item)
+        return True
+
+    def skip_item(self) -> None:
+        """Leave out the next item of an indexed source."""
+        self._remaining_items = self._remaining_items[1:]
+
+
+def _count_one_sample(_: Any) -> int:
+    """Count an item as one sample: the default for a source without `count_samples`."""
+    return 1
+
+
+def _iter_full_rounds(stream: Iterator[Any], shard: Shard, first_item: int) -> Iterator[Any]:
+    """Yield this rank's item of each round in which every rank gets one. Other ranks' items are freed at once."""
+    stream = itertools.islice(stream, first_item * shard.world_size, None)
+    while True:
+        own_item: list[Any] = []
+        for rank in range(shard.world_size):
+            for value in stream:
+                if rank == shard.rank:
+                    own_item.append(value)
+                break
+            else:
+                return
+        value = None
+        yield own_item.pop()

@@ -1,0 +1,266 @@
+"""One stage in a process: built once, then seeded, called and timed for each item. In workers and inline."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter_ns
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+
+from stagepipe.core import ArenaFullError, Context, Key, build_target, derive_seed, require_callable, stage_locals
+from stagepipe.plan import UNSHARDED, Shard, StagePlan
+from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
+from stagepipe.runtime.execution.own_generators import find_seed_method
+from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
+from stagepipe.runtime.protocol import format_error_text, format_user_traceback, infer_cardinality
+from stagepipe.timing import STAGE_WORDS, DurationRecorder, StageCounter, StageRegion
+
+
+class StageError(Exception):
+    """An exception that a stage raised (`cause`), with the stage and the item."""
+
+    def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1) -> None:
+        """`cause` keeps its traceback; `attempts` is how often the item was tried."""
+        self.stage = stage
+        self.key = key
+        self.cause = cause
+        self.attempts = attempts
+        super().__init__(f"{type(cause).__name__}: {format_error_text(cause)}")
+
+    @property
+    def trace(self) -> str:
+        """The traceback of `cause`, from the user's first frame on."""
+        return format_user_traceback(self.cause)
+
+
+class StageRunner:
+    """A built stage. `target` is called with an item, or with a list of items where the stage has a `batch`."""
+
+    def __init__(  # noqa: PLR0917 - all of it comes from the process
+        self,
+        plan: StagePlan,
+        worker: int,
+        seed: int,
+        config_dir: Path | None,
+        region: StageRegion,
+        shard: Shard = UNSHARDED,
+    ) -> None:
+        """Build the target; the caller reports what that raises."""
+        self.plan = plan
+        self.name = plan.name
+        self._seed = seed
+        self._region = region
+        self._shard = shard
+        self._is_unsharded = shard == UNSHARDED
+        self._config_dir = config_dir
+        self.build_target()
+        self._context = Context(plan.name, worker, 0, (0,), seed)
+        self.epoch = 0
+        self._run_recorder = DurationRecorder(region.run_histogram_words, 1)
+        # A successor continues the counts of the worker before it.
+        self._item_count = region[StageCounter.ITEMS]
+        self._skipped_count = region[StageCounter.SKIPPED]
+        self._error_count = region[StageCounter.FAILED_ATTEMPTS]
+        self._retry_count = region[StageCounter.RETRIES]
+        self._busy_ns = region[StageCounter.BUSY_NS]
+        self._last_timed_ns = 0
+        self._is_first_item = True
+        self._slow_threshold_ns = 0
+        """An item that took longer is among the slowest so far."""
+        self.get_queue_ns: Callable[[], int] = int
+        """Returns how long the current item waited before this process."""
+
+    def build_target(self) -> None:
+        """Build the target, or rebuild that of a stateful stage, which must forget the items it has seen."""
+        plan = self.plan
+        install_torch_import_hook()
+        target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
+        self.cardinality = infer_cardinality(target)
+        self.reseed_own_generators = find_seed_method(target) if plan.reseed else None
+        if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
+            batched = plan.batch is not None
+            target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
+        self.target = target
+        # All that a stage raises is its error, SystemExit included. Ctrl-C, which workers ignore, is the caller's.
+        handles_sigint = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        self._propagated_errors = (ArenaFullError, KeyboardInterrupt) if handles_sigint else (ArenaFullError,)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Start an epoch, or a part of it after a seek."""
+        self.epoch = self._context.epoch = epoch
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The target, checked to be callable."""
+        return require_callable(self.target, self.plan.target.uses)
+
+    @property
+    def busy_ns(self) -> int:
+        """How long the stage has run, in nanoseconds."""
+        return self._busy_ns
+
+    def global_key(self, key: Key) -> Key:
+        """Return the key in the source's order, for messages and seeds: no two ranks seed their n-th items alike."""
+        return key if self._is_unsharded else (self._shard.to_item_number(key[0]), *key[1:])
+
+    def set_context(self, key: Key) -> None:
+        """Set `stagepipe.context()` to the item `key`."""
+        context = self._context
+        context.item = self.global_key(key)
+        context.__dict__.pop("rng", None)
+        stage_locals.context = context
+
+    def seed_item(self, key: Key) -> None:
+        """Set the context, and seed all generators from (seed, epoch, stage, item)."""
+        self.set_context(key)
+        self._seed_generators(self.global_key(key))
+
+    def seed_epoch(self) -> None:
+        """Seed what a source draws once an epoch (an order, a stream): the same on every rank."""
+        self.set_context((0,))
+        self._seed_generators((0,))
+
+    def _seed_generators(self, key: Key) -> None:
+        if self.plan.reseed:
+            seed = derive_seed(self._seed, self.epoch, self.name, key)
+            seed_global_generators(seed)
+            if self.reseed_own_generators is not None:
+                self.reseed_own_generators(seed & 0xFFFFFFFF)
+
+    def call(self, key: Key, box: list[Any]) -> Any:
+        """Call the stage with the item in `box`. The box is emptied, so the input is freed when the call returns."""
+        try:
+            self.seed_item(key)
+            started_ns = perf_counter_ns()
+            result = self.target(box.pop())
+        except self._propagated_errors:
+            raise
+        except BaseException as error:
+            raise self.record_failure(key, error) from error
+        if type(result) is not GeneratorType:
+            self._record_call(key, perf_counter_ns() - started_ns)
+        return result
+
+    def call_batch(self, keys: list[Key], values: list[Any]) -> list[Any]:
+        """Call the stage with a list of items; it must return as many results."""
+        try:
+            self.seed_item(keys[0])
+            started_ns = perf_counter_ns()
+            results = self.target(values)
+            results = list(results)
+            if len(results) != len(keys):
+                message = (
+                    f"a stage with `batch` was called with {len(keys)} items and returned {len(results)}; it must "
+                    "return one result (or stagepipe.SKIP) for each"
+                )
+                raise ValueError(message)  # noqa: TRY301 - reported as an error of the stage
+        except self._propagated_errors:
+            raise
+        except BaseException as error:
+            raise self.record_failure(keys[0], error) from error
+        elapsed_ns = perf_counter_ns() - started_ns
+        for key in keys:
+            self._record_call(key, elapsed_ns // len(keys))
+        return results
+
+    def iter_parts(self, key: Key, generator: Iterator[Any]) -> Iterator[list[Any]]:
+        """Yield each part of a generator in a box. Generators are seeded before each part, from the part's key."""
+        rng = stage_locals.context.__dict__.get("rng") if stage_locals.context is not None else None
+        part = elapsed_ns = 0
+        while True:
+            try:
+                if part:
+                    self.seed_item((*key, part))
+                    if rng is not None:
+                        self._context.__dict__["rng"] = rng
+                started_ns = perf_counter_ns()
+                box = [next(generator)]
+            except StopIteration:
+                self._record_call(key, elapsed_ns + perf_counter_ns() - started_ns)
+                return
+            except self._propagated_errors:
+                raise
+            except BaseException as error:
+                raise self.record_failure((*key, part), error) from error
+            elapsed_ns += perf_counter_ns() - started_ns
+            rng = self._context.__dict__.get("rng", rng)
+            yield box
+            part += 1
+
+    def run_timed(self, key: Key, function: Callable[[], Any]) -> Any:
+        """Run work other than the stage's function: an order point's grouping, a source's read.
+
+        The time counts as busy time. The caller adds `count_item` where the work was for an item: a flush and the read
+        that finds the end of the source are not.
+        """
+        started_ns = perf_counter_ns()
+        try:
+            return function()
+        except (*self._propagated_errors, StopIteration):
+            raise
+        except BaseException as error:
+            raise self.record_failure(key, error) from error
+        finally:
+            self._last_timed_ns = perf_counter_ns() - started_ns
+            self._busy_ns += self._last_timed_ns
+
+    def count_item(self, key: Key) -> None:
+        """Count the work timed last as an item."""
+        self._record_item(key, self._last_timed_ns)
+
+    def _record_call(self, key: Key, elapsed_ns: int) -> None:
+        self._busy_ns += elapsed_ns
+        self._record_item(key, elapsed_ns)
+
+    def _record_item(self, key: Key, elapsed_ns: int) -> None:
+        self._item_count += 1
+        self._run_recorder.add((elapsed_ns,))
+        # A worker's first item includes lazy imports and initialization, so its time is not compared.
+        if self._is_first_item:
+            self._is_first_item = False
+        elif elapsed_ns > self._slow_threshold_ns:
+            self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
+            self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
+
+    def record_failure(self, key: Key, cause: BaseException) -> StageError:
+        """Count a failed item and return its StageError."""
+        self._error_count += 1
+        return StageError(self.name, self.global_key(key), cause)
+
+    def count_dead_letter(self) -> None:
+        """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""
+        self._region[StageCounter.DEAD_LETTERS] += 1
+
+    def count_skipped(self) -> None:
+        """Count an item that the stage dropped, or that was skipped because it failed."""
+        self._skipped_count += 1
+
+    def count_retry(self) -> None:
+        """Count a repeated attempt."""
+        self._retry_count += 1
+
+    def flush(self) -> None:
+        """Write the counts to the board."""
+        self._run_recorder.flush()
+        region = self._region
+        region[StageCounter.ITEMS] = self._item_count
+        region[StageCounter.SKIPPED] = self._skipped_count
+        region[StageCounter.FAILED_ATTEMPTS] = self._error_count
+        region[StageCounter.RETRIES] = self._retry_count
+        region[StageCounter.BUSY_NS] = self._busy_ns
+
+    def make_random(self, item: int, last_key: Key | None) -> random.Random:
+        """Return the random generator of an order point's group that starts after leaf `last_key` of `item`."""
+        key = (self.global_key((item,))[0], *(last_key or ()))
+        return random.Random(derive_seed(self._seed, self.epoch, self.name, key))
+
+
+def make_private_stage_region() -> StageRegion:
+    """Return a stage's counters in private memory, for `--inline`."""
+    words = np.zeros(STAGE_WORDS, np.uint64)
+    return StageRegion(words, memoryview(words.data).cast("B").cast("Q"), 0)

@@ -1,0 +1,15 @@
+"""Flow control between processes: what may enter a segment, and what still holds old shared memory.
+
+admission     backpressure: a feeder admits items by window and memory, an order point publishes its progress
+stale_leases  reports which blocks of older eras a process still leases
+"""
+
+from stagepipe.runtime.flow.admission import (
+    IN_FLIGHT_MEMORY_FRACTION,
+    AdmissionController,
+    FedSegment,
+    ProgressPublisher,
+)
+from stagepipe.runtime.flow.stale_leases import StaleLeaseReporter
+
+__all__ = ["IN_FLIGHT_MEMORY_FRACTION", "AdmissionController", "FedSegment", "ProgressPublisher", "StaleLeaseReporter"]

@@ -1,0 +1,220 @@
+"""Backpressure: a segment's feeder admits items up to the consumed count of its order point plus the window.
+
+In the worker that feeds the segment (`AdmissionController`) and in the process that consumes it (`ProgressPublisher`).
+The two meet on the board.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from itertools import pairwise
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from stagepipe.timing import Board
+from stagepipe.transport import PipeWaiter, WakeEvent
+
+_WAIT_TICK_S = 0.005
+IN_FLIGHT_MEMORY_FRACTION = 0.8
+"""The share of `memory` for items in flight; the rest is for items that grow on their way."""
+_SMALL_ITEM_BUDGET_BYTES = 16 << 20
+"""With an automatic window, more small items are admitted as long as they take less than this in all: about what the
+caches of current CPUs hold."""
+_RELEASE_GRACE_NS = 100_000_000
+"""How long after a seek other processes may take to release the memory of the previous generation."""
+_REFRESH_INTERVAL_ITEMS = 8
+_MIN_WAITS_BEFORE_WARNING = 8
+"""So many waits are needed to know an item's size: in the first ones, consumed memory is not yet released."""
+_OVERCOMMIT_FACTOR_BEFORE_WARNING = 2
+"""A window that nearly fits gives no warning: memory that is consumed but not yet released is counted too."""
+_SLOW_START_ITEMS = 4
+_ITEM_BYTES_DECAY_PER_REFRESH = 0.98
+"""How fast the estimated item size decays: 50 refreshes leave 36 % of an old peak."""
+
+
+class FedSegment(NamedTuple):
+    """The segment that a worker feeds.
+
+    `processes_by_stage`: the processes whose arenas hold its items, stage by stage. `memory_bytes`: the whole run's.
+    """
+
+    number: int
+    processes_by_stage: tuple[tuple[int, ...], ...]
+    memory_bytes: int
+
+
+class AdmissionController:
+    """Decides when a feeder may send the next item. Counts are items of the segment; bytes are of all arenas."""
+
+    def __init__(
+        self, board: Board, segment: FedSegment, wake_events: tuple[WakeEvent, WakeEvent], on_tick: Callable[[], None]
+    ) -> None:
+        """`wake_events` end a wait: the segment's order point sets one, a seek or the end of the run the other.
+
+        `on_tick` is called before and after each wait.
+        """
+        self._board = board
+        self._segment = segment.number
+        self._processes_by_stage = segment.processes_by_stage
+        self._on_tick = on_tick
+        self._limit_bytes = segment.memory_bytes * IN_FLIGHT_MEMORY_FRACTION
+        self._waiter = PipeWaiter(None, select.EPOLLIN, *wake_events)
+        self._generation = 0
+        self.blocked_ns = 0
+        self._window = 0
+        self._small_item_window = 0
+        self._slow_start_window = 0
+        self._effective_window = 0
+        self._consumed_items = 0
+        self._live_bytes = 0
+        self._held_bytes = 0
+        self._max_item_bytes = 0
+        self._estimated_item_bytes = 0.0
+        self._min_item_bytes = float("inf")
+        self._memory_wait_count = 0
+        self._release_deadline_ns = 0
+
+    def start_generation(self, generation: int, first_item: int, window: int, small_item_window: int) -> None:
+        """Begin a generation at `first_item`."""
+        self._generation = generation
+        self._consumed_items = first_item
+        self._window = window
+        self._small_item_window = small_item_window
+        self._live_bytes = int(self._limit_bytes) + 1
+        self._release_deadline_ns = perf_counter_ns() + _RELEASE_GRACE_NS
+        # Slow start: the size of an item is unknown until some have come through, in this epoch or an earlier one.
+        self._slow_start_window = min(max(_SLOW_START_ITEMS, self._slow_start_window), max(window, small_item_window))
+        self._effective_window = self._slow_start_window
+
+    def can_admit(self, item: int) -> bool:
+        """Whether `item` may enter now. An empty segment always admits one, after a seek with a short delay at most."""
+        is_window_full = item - self._consumed_items >= self._effective_window
+        if (
+            is_window_full
+            or not item % _REFRESH_INTERVAL_ITEMS
+            or self._live_bytes + _REFRESH_INTERVAL_ITEMS * self._estimated_item_bytes > self._limit_bytes
+        ):
+            self._refresh(item)
+        in_flight_items = item - self._consumed_items
+        if in_flight_items <= 0:
+            return self._live_bytes <= self._limit_bytes or perf_counter_ns() > self._release_deadline_ns
+        if in_flight_items >= self._effective_window:
+            return False
+        # Items in flight may not have allocated their memory yet, and a refresh between two items may have seen none.
+        # So count each item in flight with the estimated size, or with the largest size seen if that is more.
+        item_bytes = max(self._estimated_item_bytes, self._max_item_bytes)
+        return max(self._live_bytes, self._held_bytes + in_flight_items * item_bytes) + item_bytes <= self._limit_bytes
+
+    def _refresh(self, item: int) -> None:
+        self._live_bytes = self._board.live_bytes()
+        consumed_items = self._board.read_consumed(self._segment, self._generation)
+        if consumed_items is not None and consumed_items > self._consumed_items:
+            self._slow_start_window = min(
+                self._slow_start_window + 2 * (consumed_items - self._consumed_items), self._small_item_window
+            )
+            self._consumed_items = consumed_items
+        self._held_bytes = self._board.consumer_held_bytes()
+        self._max_item_bytes = self._compute_max_item_bytes()
+        in_flight_items = max(item - self._consumed_items, 1)
+        self._estimated_item_bytes = max(
+            (self._live_bytes - self._held_bytes) / in_flight_items,
+            self._estimated_item_bytes * _ITEM_BYTES_DECAY_PER_REFRESH,
+        )
+        small_items = int(_SMALL_ITEM_BUDGET_BYTES / max(self._estimated_item_bytes, 1.0))
+        self._effective_window = min(
+            max(self._window, min(small_items, self._small_item_window)), self._slow_start_window
+        )
+
+    def _compute_max_item_bytes(self) -> int:
+        """The most that an item takes at a time: a block in a stage's arena, and its copy in the next stage's arena."""
+        block_bytes = [self._board.largest_block_bytes(processes) for processes in self._processes_by_stage]
+        return max(map(sum, pairwise(block_bytes)), default=block_bytes[0])
+
+    def wait_until_admitted(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
+        """Wait until `item` may enter. Returns False if `is_interrupted` ends the wait."""
+        if self.can_admit(item):
+            return True
+        started_ns = perf_counter_ns()
+        try:
+            return self._wait_for_space(item, is_interrupted)
+        finally:
+            self.blocked_ns += perf_counter_ns() - started_ns
+
+    def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
+        while not is_interrupted():
+            self._on_tick()
+            self._board.publish_admission_blocked(self._segment, perf_counter_ns())
+            # Waking up when a quarter of the window is free saves wake-ups; the items in flight are consumed anyway.
+            wake_count = item - self._effective_window + max(self._effective_window // 4, 1)
+            self._board.publish_wake_count(self._segment, self._generation, max(wake_count, self._consumed_items + 1))
+            self._refresh(item)
+            if not self.can_admit(item):
+                self._publish_memory_pressure(item - self._consumed_items)
+                self._waiter.wait(_WAIT_TICK_S)
+                self._on_tick()
+                self._refresh(item)
+            if self.can_admit(item):
+                self._board.publish_wake_count(self._segment, self._generation, None)
+                return True
+        return False
+
+    def _publish_memory_pressure(self, in_flight_items: int) -> None:
+        """Publish that memory, not the window, holds items back. The supervisor's monitor logs the warning."""
+        if not 0 < in_flight_items < min(self._effective_window, self._window):
+            return
+        item_bytes = max((self._live_bytes - self._held_bytes) / in_flight_items, self._max_item_bytes)
+        self._min_item_bytes = min(self._min_item_bytes, item_bytes)
+        self._memory_wait_count += 1
+        if (
+            self._memory_wait_count >= _MIN_WAITS_BEFORE_WARNING
+            and self._window * self._min_item_bytes > _OVERCOMMIT_FACTOR_BEFORE_WARNING * self._limit_bytes
+        ):
+            fitting_items = max(int(self._limit_bytes / self._min_item_bytes), 1)
+            self._board.publish_memory_pressure(self._segment, int(self._min_item_bytes), fitting_items)
+
+
+class ProgressPublisher:
+    """Publishes how many items an order point has consumed, and wakes a feeder that waits for them.
+
+    It publishes every few items, and the order point calls `flush` before it waits itself. Publishing each item would
+    cost 1 us an item.
+    """
+
+    def __init__(self, board: Board, segment: int, feeder_wake_event: WakeEvent) -> None:
+        """`feeder_wake_event`: the one that the segment's feeder waits for."""
+        self._board = board
+        self._segment = segment
+        self._feeder_wake_event = feeder_wake_event
+        self._generation = 0
+        self._consumed_items = 0
+        self._published_items = 0
+        self._last_notified_target = 0
+        self._publish_interval_items = 1
+
+    def start_generation(self, generation: int, consumed_items: int, window: int) -> None:
+        """Begin a generation in which all items below `consumed_items` are consumed already."""
+        self._generation = generation
+        self._consumed_items = consumed_items
+        self._published_items = -1
+        self._last_notified_target = 0
+        self._publish_interval_items = max(window // 8, 1)
+        self.flush()
+
+    def publish(self, consumed_items: int) -> None:
+        """All items below `consumed_items` are consumed."""
+        self._consumed_items = consumed_items
+        if consumed_items - self._published_items >= self._publish_interval_items:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publish the count now, if it has changed."""
+        consumed_items = self._consumed_items
+        if consumed_items == self._published_items:
+            return
+        self._published_items = consumed_items
+        self._board.publish_consumed(self._segment, self._generation, consumed_items)
+        wake_count = self._board.read_wake_count(self._segment, self._generation)
+        if wake_count is not None and consumed_items >= wake_count != self._last_notified_target:
+            self._last_notified_target = wake_count
+            self._feeder_wake_event.set()

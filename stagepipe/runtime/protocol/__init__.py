@@ -1,0 +1,102 @@
+"""What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
+
+worker_spec         what a worker is started with: its part of the plan and its descriptors
+control_channel     the socket that workers connect to
+messages            commands to workers, events to the supervisor
+keys                how messages write the key of an item
+errors              the text of a failure: message, hint, the user's part of the traceback
+cardinality         how many items a stage yields for those it takes
+lineage             what an order point's output was made of, with `order: source`
+unordered_lineage   the same with `order: any`
+"""
+
+from stagepipe.runtime.protocol.cardinality import Cardinality, count_outputs, infer_cardinality
+from stagepipe.runtime.protocol.control_channel import ControlSocket, get_control_address
+from stagepipe.runtime.protocol.errors import (
+    UnpicklableResultError,
+    WorkerDiedError,
+    extract_user_stacks,
+    format_error,
+    format_error_text,
+    format_user_traceback,
+    make_run_error,
+    read_only_hint,
+)
+from stagepipe.runtime.protocol.keys import format_item, format_key
+from stagepipe.runtime.protocol.lineage import OutputLineage, pack_lineage, unpack_lineage
+from stagepipe.runtime.protocol.messages import (
+    ArenaFullEvent,
+    DeadLetterEvent,
+    FailureEvent,
+    ProbeSample,
+    ReadOnceEvent,
+    ReadyEvent,
+    Seek,
+    StaleLeasesEvent,
+    Stop,
+    WorkerEvent,
+    decode_command,
+    decode_event,
+    encode_message,
+)
+from stagepipe.runtime.protocol.unordered_lineage import (
+    DeliveredLeaves,
+    LeafGroup,
+    UnorderedLineage,
+    attach_root,
+    detach_root,
+    extract_root,
+    pack_unordered_lineage,
+    raise_inexact_cursor,
+    unpack_source_items,
+    unpack_unordered_lineage,
+)
+from stagepipe.runtime.protocol.worker_spec import STACK_DUMP_SIGNAL, WorkerSpec, read_worker_spec, write_worker_spec
+
+__all__ = [
+    "STACK_DUMP_SIGNAL",
+    "ArenaFullEvent",
+    "Cardinality",
+    "ControlSocket",
+    "DeadLetterEvent",
+    "DeliveredLeaves",
+    "FailureEvent",
+    "LeafGroup",
+    "OutputLineage",
+    "ProbeSample",
+    "ReadOnceEvent",
+    "ReadyEvent",
+    "Seek",
+    "StaleLeasesEvent",
+    "Stop",
+    "UnorderedLineage",
+    "UnpicklableResultError",
+    "WorkerDiedError",
+    "WorkerEvent",
+    "WorkerSpec",
+    "attach_root",
+    "count_outputs",
+    "decode_command",
+    "decode_event",
+    "detach_root",
+    "encode_message",
+    "extract_root",
+    "extract_user_stacks",
+    "format_error",
+    "format_error_text",
+    "format_item",
+    "format_key",
+    "format_user_traceback",
+    "get_control_address",
+    "infer_cardinality",
+    "make_run_error",
+    "pack_lineage",
+    "pack_unordered_lineage",
+    "raise_inexact_cursor",
+    "read_only_hint",
+    "read_worker_spec",
+    "unpack_lineage",
+    "unpack_source_items",
+    "unpack_unordered_lineage",
+    "write_worker_spec",
+]

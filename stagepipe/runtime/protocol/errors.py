@@ -1,0 +1,162 @@
+"""The text of a failure: its message with a hint, and the user's part of its traceback. In every process."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
+
+from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError
+from stagepipe.runtime.protocol.messages import FailureEvent
+
+_PACKAGE_DIR: Final = str(PACKAGE_DIR)
+_USER_CALL_SITES: Final = ("runtime/execution/stage.py", "core/imports.py", "runtime/execution/fields/adapter.py")
+"""Files that call the user's code: an error raised in one of them is a call with the wrong arguments."""
+
+_READ_ONLY_MESSAGES: Final = ("assignment destination is read-only", "output array is read-only")
+"""How NumPy's ValueError ends for a write into a read-only array."""
+
+_MAX_SEARCH_DEPTH: Final = 20
+"""Levels of nested containers that are searched for a part that cannot be pickled."""
+
+_MAX_TEXT_CHARS: Final = 20_000
+"""Characters of a message or a traceback that are kept."""
+
+
+def format_error(error: BaseException) -> str:
+    """Return the error in one line. The type is left out for errors of this package."""
+    return str(error) if isinstance(error, StagepipeError) else f"{type(error).__name__}: {format_error_text(error)}"
+
+
+def format_error_text(error: BaseException) -> str:
+    """Return `str(error)` as text that UTF-8 can encode, cut to 20,000 characters; a substitute where `str` raises.
+
+    >>> format_error_text(ValueError("a lone surrogate: " + chr(0xDC80))).isascii()
+    True
+    """
+    try:
+        return _to_encodable_text(str(error))
+    except Exception as str_error:  # noqa: BLE001 - a user's `__str__` may raise anything
+        return f"(no message: str() of the error raised {type(str_error).__name__})"
+
+
+def _to_encodable_text(text: str) -> str:
+    """Escape surrogates, which UTF-8 cannot encode, and cut text that is too long to read."""
+    text = text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS]} ... ({len(text):,} characters)"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def format_user_traceback(error: BaseException) -> str:
+    """Return the traceback from the user's first frame on.
+
+    The result is empty where all frames are ours and the message is enough. An error of this package that has a cause
+    (a module that fails to import) gets the traceback of its cause. A bug in this package keeps all its frames.
+    """
+    is_own_error = isinstance(error, StagepipeError)
+    cause = error.__cause__ if is_own_error and error.__cause__ is not None else error
+    report = traceback.TracebackException.from_exception(cause)
+    first_user_frame = next((index for index, frame in enumerate(report.stack) if not _is_internal_frame(frame)), None)
+    if first_user_frame is None and isinstance(cause, SyntaxError):
+        return _to_encodable_text("".join(report.format_exception_only()).rstrip())
+    if first_user_frame is None and (is_own_error or _is_deliberate_raise(report.stack)):
+        return ""
+    report.stack[:] = report.stack[first_user_frame or 0 :]
+    return _to_encodable_text("".join(report.format()).rstrip())
+
+
+def _is_internal_frame(frame: traceback.FrameSummary) -> bool:
+    """Whether the frame is of this package or of the import system."""
+    name = frame.filename
+    return name.startswith((_PACKAGE_DIR, "<frozen importlib")) or name.endswith("/importlib/__init__.py")
+
+
+def _is_deliberate_raise(stack: traceback.StackSummary) -> bool:
+    """Whether the last frame is a `raise` of ours, or a call of the user's code that failed at the call itself."""
+    last = stack[-1] if stack else None
+    return last is None or (last.line or "").startswith("raise ") or last.filename.endswith(_USER_CALL_SITES)
+
+
+def read_only_hint(error: BaseException, input_stage: str) -> str:
+    """Return the hint for a write into a read-only input; empty for any other error.
+
+    `input_stage` is the stage that receives the process's input: `mutable` must be set there.
+    """
+    if not isinstance(error, ValueError) or not format_error_text(error).endswith(_READ_ONLY_MESSAGES):
+        return ""
+    return (
+        "; its input is shared with other processes and read-only: copy it, or set `mutable: true` on stage "
+        f"{input_stage}"
+    )
+
+
+_CONTROL_THREAD_FILE: Final = "runtime/worker/control_client.py"
+
+
+def extract_user_stacks(text: str) -> str:
+    """Return faulthandler's stacks of a worker without the control thread and without this package's outer frames."""
+    blocks = [block for block in text.strip().split("\n\n") if _CONTROL_THREAD_FILE not in block]
+    return "\n\n".join(_strip_internal_frames(block) for block in blocks)
+
+
+def _strip_internal_frames(block: str) -> str:
+    lines = block.splitlines()
+    frame_lines = [index for index, line in enumerate(lines) if line.startswith("  File ")]
+    first_own_line = next((index for index in frame_lines if f'File "{_PACKAGE_DIR}' in lines[index]), None)
+    return block if first_own_line is None or first_own_line == frame_lines[0] else "\n".join(lines[:first_own_line])
+
+
+def make_run_error(event: FailureEvent) -> RunError:
+    """Return the RunError that ends the run for a worker's failure."""
+    item = f", item {event.item}" if event.item else ""
+    return RunError(
+        f"stage {event.stage}, worker {event.worker}{item}: {event.error}",
+        stage=event.stage,
+        worker=event.worker,
+        item=event.item,
+        trace=event.trace,
+    )
+
+
+class WorkerDiedError(StagepipeError):
+    """An item killed every worker that tried it."""
+
+
+class UnpicklableResultError(TransportError):
+    """A stage's result cannot be pickled; the message names the part that fails."""
+
+    def __init__(self, value: object, cause: BaseException) -> None:
+        path, unpicklable_part = _find_unpicklable(value)
+        location = f"{path} ({_type_name(unpicklable_part)})" if path else _type_name(unpicklable_part)
+        super().__init__(f"its return value cannot be pickled for the next process: {location}: {format_error(cause)}")
+
+
+def _find_unpicklable(value: Any, path: str = "", depth: int = 0) -> tuple[str, Any]:
+    """Return the innermost part of `value` that cannot be pickled by itself, after the path to it."""
+    for step, child in _iter_children(value):
+        if depth < _MAX_SEARCH_DEPTH and not _is_picklable(child):
+            return _find_unpicklable(child, f"{path}{step}", depth + 1)
+    return path.lstrip("."), value
+
+
+def _iter_children(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f".{key}", child) for key, child in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{index}]", child) for index, child in enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from ((f".{field.name}", getattr(value, field.name, None)) for field in fields(value))
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        pickle.dumps(value, 5, buffer_callback=lambda _: None)
+    except Exception:  # noqa: BLE001 - a user's pickling may raise anything
+        return False
+    return True
+
+
+def _type_name(value: object) -> str:
+    cls = type(value)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

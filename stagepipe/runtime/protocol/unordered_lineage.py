@@ -1,0 +1,160 @@
+"""`order: any`: the lineage of an order point's output, leaf by leaf. It travels with the item as `meta`. Pure.
+
+The first order point takes leaves in the order of arrival, so an output's number does not say which leaves it holds.
+Each of its outputs therefore names the leaves that it was made of, and the lowest source item that was still open.
+Everything after the first order point is in order again: a reader adds up the leaves, and so knows all that was
+delivered. A group that was delivered in part is rebuilt from the same leaves.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from stagepipe.core import Cursor, ImposedSkip, Key, UsageError
+from stagepipe.runtime.protocol.lineage import MAX_LINEAGE_BYTES, load_compressed_pickle
+
+LeafGroup = tuple[Key, ...]
+"""The leaves of the first segment that one output of its order point was made of, in order."""
+
+_MIN_COMPRESS_BYTES: Final = 200
+"""Below this size, compression saves too little to be worth its time."""
+
+
+class UnorderedLineage(NamedTuple):
+    """What an output of an order point was made of, and where to resume after it.
+
+    `resume_cursor` is the cursor after the output, without its root; None where it is nothing but the root.
+    `low_watermark` is the lowest source item that was open then. `consumed_groups` are the groups that the output used
+    up. `open_groups` are those that the output, or the shuffled block around it, has started and not used up; None
+    means: unchanged since the output before. Where `has_exact_order` is False, the leaves of a group are known, but not
+    their order. `skips` are those after the first order point that shaped the output.
+    """
+
+    resume_cursor: Cursor | None
+    low_watermark: int
+    consumed_groups: tuple[LeafGroup, ...]
+    open_groups: tuple[LeafGroup, ...] | None
+    has_exact_order: bool = True
+    skips: frozenset[ImposedSkip] = frozenset()
+
+
+def pack_unordered_lineage(lineage: UnorderedLineage) -> bytes:
+    """Serialize a lineage. Where it is too large for a packet, the order of leaves is dropped, and then the skips."""
+    data = _serialize_lineage(lineage)
+    if len(data) > MAX_LINEAGE_BYTES:
+        groups = tuple(tuple(sorted(group)) for group in lineage.consumed_groups)
+        lineage = lineage._replace(consumed_groups=groups, has_exact_order=False)
+        data = _serialize_lineage(lineage)
+    return data if len(data) <= MAX_LINEAGE_BYTES else _serialize_lineage(lineage._replace(skips=frozenset()))
+
+
+def _serialize_lineage(lineage: UnorderedLineage) -> bytes:
+    consumed = tuple(_pack_keys(group, lineage.low_watermark) for group in lineage.consumed_groups)
+    opened = (
+        None
+        if lineage.open_groups is None
+        else tuple(_pack_keys(group, lineage.low_watermark) for group in lineage.open_groups)
+    )
+    data = pickle.dumps((*lineage[:2], consumed, opened, *lineage[4:]), protocol=5)
+    return data if len(data) < _MIN_COMPRESS_BYTES else zlib.compress(data, 1)
+
+
+def unpack_unordered_lineage(data: bytes) -> UnorderedLineage:
+    """Deserialize a lineage."""
+    resume_cursor, low_watermark, consumed, opened, *rest = load_compressed_pickle(data)
+    opened = None if opened is None else tuple(_unpack_keys(group, low_watermark) for group in opened)
+    return UnorderedLineage(
+        resume_cursor, low_watermark, tuple(_unpack_keys(group, low_watermark) for group in consumed), opened, *rest
+    )
+
+
+def unpack_source_items(data: bytes) -> list[int]:
+    """Return the source items that an output was made of, sorted, as far as its lineage names them itself."""
+    lineage = unpack_unordered_lineage(data)
+    return sorted({key[0] for group in (*lineage.consumed_groups, *(lineage.open_groups or ())) for key in group})
+
+
+def _pack_keys(group: LeafGroup, base_item: int) -> bytes | LeafGroup:
+    """Pack whole items as steps from one to the next: in a sorted group nearly all steps are 1."""
+    if any(len(key) > 1 for key in group):
+        return group
+    items = np.array([base_item, *(key[0] for key in group)], np.int64)
+    steps = np.diff(items)
+    fits_int16 = not len(steps) or int(np.abs(steps).max()) < 1 << 15
+    return (b"h" + steps.astype(np.int16).tobytes()) if fits_int16 else (b"q" + steps.tobytes())
+
+
+def _unpack_keys(packed: bytes | LeafGroup, base_item: int) -> LeafGroup:
+    if not isinstance(packed, bytes):
+        return packed
+    steps = np.frombuffer(packed, packed[:1].decode(), offset=1).astype(np.int64)
+    return tuple((item,) for item in (base_item + np.cumsum(steps)).tolist())
+
+
+class DeliveredLeaves:
+    """The leaves of the first segment that were delivered, from the lowest open item on.
+
+    >>> leaves = DeliveredLeaves(Cursor())
+    >>> leaves.add([(2,), (1, 0)])
+    >>> leaves.advance_watermark(1)
+    >>> leaves.to_cursor().item, sorted(leaves.to_cursor().emitted_keys)
+    (1, [(1, 0), (2,)])
+    """
+
+    def __init__(self, root: Cursor) -> None:
+        """Start from `root`, the source's part of a cursor."""
+        self._low_watermark = root.item
+        self._keys_by_item: dict[int, list[Key]] = {}
+        self.add(root.emitted_keys)
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Record leaves as delivered."""
+        for key in keys:
+            self._keys_by_item.setdefault(key[0], []).append(key)
+
+    def advance_watermark(self, low_watermark: int) -> None:
+        """Forget the leaves of items below `low_watermark`, which are all closed."""
+        if low_watermark - self._low_watermark > len(self._keys_by_item):
+            self._keys_by_item = {item: keys for item, keys in self._keys_by_item.items() if item >= low_watermark}
+        else:
+            for item in range(self._low_watermark, low_watermark):
+                self._keys_by_item.pop(item, None)
+        self._low_watermark = max(low_watermark, self._low_watermark)
+
+    def to_cursor(self, open_groups: tuple[LeafGroup, ...] = ()) -> Cursor:
+        """Return the root of a cursor that resumes here. `open_groups` must be rebuilt from the same leaves."""
+        emitted_keys = frozenset(key for keys in self._keys_by_item.values() for key in keys)
+        return Cursor(None, self._low_watermark, emitted_keys=emitted_keys, replay_groups=open_groups)
+
+
+def attach_root(cursor: Cursor | None, root: Cursor) -> Cursor:
+    """Return `cursor` with `root` as its source's part."""
+    return root if cursor is None else cursor._replace(upstream=attach_root(cursor.upstream, root))
+
+
+def detach_root(cursor: Cursor | None, segment: int) -> Cursor | None:
+    """Return a cursor of that segment without its root; `attach_root` is the inverse."""
+    if not segment:
+        return None
+    cursor = cursor or Cursor()
+    return cursor._replace(upstream=detach_root(cursor.upstream, segment - 1))
+
+
+def extract_root(cursor: Cursor | None, segment: int) -> Cursor:
+    """Return the source's part of a cursor of that segment."""
+    cursor = cursor or Cursor()
+    return extract_root(cursor.upstream, segment - 1) if segment else cursor
+
+
+def raise_inexact_cursor() -> None:
+    """Raise UsageError for a position inside a group whose order of leaves is not known."""
+    message = (
+        "with `order: any`, no state can be taken inside the rows of so large a batch; take it after the batch's last "
+        "row, make the batch smaller, or set `order: source`"
+    )
+    raise UsageError(message)

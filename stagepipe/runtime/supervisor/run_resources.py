@@ -1,0 +1,144 @@
+"""The resources of a run: pipes, arenas, the board and wake events, made before any worker starts.
+
+Owned by the supervisor, in the caller's process. They are anonymous descriptors: nothing appears in the file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole
+from stagepipe.timing import Board, BoardLayout, make_board_fd
+from stagepipe.transport import PipeEnds, WakeEvent, encode_policy_word, make_arena_fd, make_byte_pipe, make_packet_pipe
+
+
+@dataclass(frozen=True)
+class WorkerSlot:
+    """A place in the run for one worker at a time; a restarted worker takes over its predecessor's slot."""
+
+    process_index: int  # counts all workers of the run
+    worker_group: int  # index of `process_plan` in `Plan.processes`
+    worker: int  # counts the workers of the group
+    process_plan: ProcessPlan
+
+
+@dataclass
+class RunResources:
+    """All descriptors of a run, each closed once, by `close`.
+
+    Processes are numbered: the workers in the order of `slots`, then the consumer.
+    """
+
+    plan: Plan
+    slots: tuple[WorkerSlot, ...] = ()
+    pipes: list[PipeEnds] = field(default_factory=list)
+    arena_memfds: dict[int, int] = field(default_factory=dict)
+    release_pipes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    segment_wake_events: list[WakeEvent] = field(default_factory=list)
+    worker_wake_events: dict[int, WakeEvent] = field(default_factory=dict)
+    board_fd: int = -1
+    board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
+
+    def __post_init__(self) -> None:
+        """Create everything. If that fails, close what was created."""
+        try:
+            self._create_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _create_all(self) -> None:
+        plan = self.plan
+        group_workers = [
+            (group, worker) for group, process in enumerate(plan.processes) for worker in range(process.workers)
+        ]
+        self.slots = tuple(
+            WorkerSlot(index, group, worker, plan.processes[group])
+            for index, (group, worker) in enumerate(group_workers)
+        )
+        stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
+        self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
+        self.board_fd = make_board_fd(self.board_layout)
+        self.pipes = [make_packet_pipe(hop.capacity_packets) for hop in plan.hops]
+        for slot in self.slots:
+            self.arena_memfds[slot.process_index] = make_arena_fd(plan.memory_bytes)
+            self.release_pipes[slot.process_index] = make_byte_pipe()
+            self.worker_wake_events[slot.process_index] = WakeEvent()
+        self.segment_wake_events = [WakeEvent() for _ in plan.segments]
+
+    @property
+    def consumer_process_index(self) -> int:
+        """The process index of the consumer, which is the caller's process."""
+        return len(self.slots)
+
+    @property
+    def process_indices_by_group(self) -> list[list[int]]:
+        """The process indices of each worker group, in the order of the chain; the consumer's come last."""
+        group_count = len(self.plan.processes)
+        groups = [
+            [slot.process_index for slot in self.slots if slot.worker_group == group] for group in range(group_count)
+        ]
+        return [*groups, [self.consumer_process_index]]
+
+    def map_board(self) -> Board:
+        """Map the board and write the hops' transport rules to it."""
+        board = Board(self.board_fd, self.board_layout)
+        for hop_index, hop in enumerate(self.plan.hops):
+            board.policy_word(hop_index)[0] = encode_policy_word(hop.threshold_bytes, hop.large_in_pipe)
+        return board
+
+    def get_visible_arena_fds(self, slot: WorkerSlot) -> dict[int, int]:
+        """The arenas that a worker maps, by process index: its own and those of the groups before it."""
+        return {
+            other.process_index: self.arena_memfds[other.process_index]
+            for other in self.slots
+            if other.worker_group < slot.worker_group or other == slot
+        }
+
+    def get_release_fds(self, slot: WorkerSlot) -> dict[int, int]:
+        """The release pipes of a worker, by process index: its own read end, the write ends of the groups before it."""
+        write_fds = {
+            other.process_index: self.release_pipes[other.process_index][1]
+            for other in self.slots
+            if other.worker_group < slot.worker_group
+        }
+        return {**write_fds, slot.process_index: self.release_pipes[slot.process_index][0]}
+
+    def get_segment_processes_by_stage(self, slot: WorkerSlot) -> tuple[tuple[int, ...], ...]:
+        """The processes whose arenas hold items of the segment that a worker feeds: it, then those of each stage."""
+        segment = slot.process_plan.output_segment
+        stage_slots = [
+            other
+            for other in self.slots
+            if other.process_plan.role is ProcessRole.STAGE and other.process_plan.input_segment == segment
+        ]
+        groups = dict.fromkeys(other.worker_group for other in stage_slots)
+        return (slot.process_index,), *(
+            tuple(other.process_index for other in stage_slots if other.worker_group == group) for group in groups
+        )
+
+    def get_wake_event_fds(self, slot: WorkerSlot) -> dict[int, int]:
+        """The wake events of the segments that a worker feeds or consumes, by segment."""
+        return {
+            segment: self.segment_wake_events[segment].fd
+            for segment in {slot.process_plan.input_segment, slot.process_plan.output_segment}
+        }
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        for pipe in self.pipes:
+            pipe.close()
+        for wake_event in (*self.segment_wake_events, *self.worker_wake_events.values()):
+            wake_event.close()
+        fds = [self.board_fd, *self.arena_memfds.values(), *(fd for pair in self.release_pipes.values() for fd in pair)]
+        for fd in fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.pipes = []
+        self.segment_wake_events = []
+        self.worker_wake_events = {}
+        self.arena_memfds = {}
+        self.release_pipes = {}
+        self.board_fd = -1

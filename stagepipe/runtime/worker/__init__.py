@@ -1,0 +1,17 @@
+"""The worker process: it runs one stage, with the stages fused to it. The supervisor starts and stops it.
+
+entrypoint              starts the process: inherited descriptors, signals, redirected output
+loop                    the Worker: builds the stages and their role, enters seeks, steps the role
+control_client          the worker's end of the control channel, on its own thread
+roles                   SourceRole and StageRole: what a worker does with each item
+order_point             Batch and Shuffle with `order: source`
+unordered_order_point   Batch and Shuffle with `order: any`
+hop_output              sends a role's results to the next hop
+counters                writes the worker's counters to the board
+scheduling              switches between the normal and the batch scheduling policy
+probe                   measures items in a probe run
+"""
+
+from stagepipe.runtime.worker.entrypoint import worker_main
+
+__all__ = ["worker_main"]

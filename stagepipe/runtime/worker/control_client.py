@@ -1,0 +1,100 @@
+"""The worker's end of the control channel. In the worker's process.
+
+A thread receives the commands, so that a seek or a stop interrupts any wait of the main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+
+import zmq
+
+from stagepipe.runtime.protocol import Seek, Stop, WorkerEvent, decode_command, encode_message
+from stagepipe.transport import PipeWaiter, WakeEvent
+
+_POLL_INTERVAL_MS = 1000
+"""How often the thread checks that the supervisor's process still exists."""
+_LINGER_MS = 2000
+"""How long `close` waits for events that are not sent yet."""
+
+
+class ControlClient:
+    """Receives commands and sends events.
+
+    The main thread reads `is_stopping` and `current_seek`; `wake_event` ends its waits.
+    """
+
+    def __init__(self, address: str, process: int, wake_fd: int) -> None:
+        """Connect to the supervisor at the zmq address `address` as process `process`.
+
+        `wake_fd` belongs to the wake event, which the supervisor can set too.
+        """
+        self.wake_event = WakeEvent(wake_fd)
+        self.is_stopping = False
+        self.current_seek: Seek | None = None
+        self._waiter = PipeWaiter(None, select.EPOLLIN, self.wake_event)
+        self._parent_pid = os.getppid()
+        self._zmq_context = zmq.Context()
+        self._event_socket = self._zmq_context.socket(zmq.PAIR)
+        self._event_socket.bind("inproc://events")
+        self._thread = threading.Thread(
+            target=self._run, args=(address, str(process).encode()), name="stagepipe-control", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a command, for at most `timeout_s`."""
+        self._waiter.wait(timeout_s)
+
+    def send(self, event: WorkerEvent) -> None:
+        """Send an event to the supervisor. Only the main thread may call it."""
+        self._event_socket.send(encode_message(event))
+
+    def close(self) -> None:
+        """Send the pending events, then end the thread."""
+        self._event_socket.send(b"")
+        self._thread.join(timeout=_LINGER_MS / 1000)
+        self._event_socket.close(linger=0)
+        if not self._thread.is_alive():
+            self._zmq_context.term()
+
+    def _run(self, address: str, identity: bytes) -> None:
+        socket = self._zmq_context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, identity)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        socket.connect(address)
+        events = self._zmq_context.socket(zmq.PAIR)
+        events.connect("inproc://events")
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(events, zmq.POLLIN)
+        try:
+            while True:
+                ready = dict(poller.poll(_POLL_INTERVAL_MS))
+                if os.getppid() != self._parent_pid:  # the lifetime pipe may be held open by a fork
+                    os._exit(1)
+                if events in ready:
+                    event = events.recv()
+                    if not event:
+                        return
+                    socket.send(event)
+                if socket in ready:
+                    self._handle_command(socket.recv())
+        finally:
+            events.close(linger=0)
+            socket.close()
+
+    def _handle_command(self, data: bytes) -> None:
+        command = decode_command(data)
+        if isinstance(command, Stop):
+            self.is_stopping = True
+        else:
+            self.update_seek(command)
+        self.wake_event.set()
+
+    def update_seek(self, seek: Seek) -> None:
+        """Take a seek from the channel or from the board, unless a newer one is known."""
+        if self.current_seek is None or seek.generation > self.current_seek.generation:
+            self.current_seek = seek

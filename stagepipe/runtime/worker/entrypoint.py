@@ -1,0 +1,63 @@
+"""Starts a worker process: reads its spec, sets up output, signals and crash log, and runs the Worker."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+from stagepipe.core import add_import_path
+from stagepipe.runtime.logs import redirect_output
+from stagepipe.runtime.protocol import STACK_DUMP_SIGNAL, WorkerSpec, get_control_address, read_worker_spec
+from stagepipe.runtime.worker.control_client import ControlClient
+from stagepipe.runtime.worker.loop import Worker
+
+
+def _reject_breakpoint(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
+
+
+def worker_main() -> NoReturn:
+    """Run the worker whose spec, crash log and lifetime pipe are the descriptors in `sys.argv[1:4]`; then exit."""
+    if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen: no debugger, or a remote one
+        sys.breakpointhook = _reject_breakpoint
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
+    redirect_output()
+    sys_path, pickled_spec = read_worker_spec(int(sys.argv[1]))
+    sys.path[:] = sys_path
+    crash_log = os.fdopen(int(sys.argv[2]), "w")
+    faulthandler.enable(crash_log, all_threads=False)
+    faulthandler.register(STACK_DUMP_SIGNAL, crash_log, all_threads=True)
+    spec: WorkerSpec = pickle.loads(pickled_spec)
+    logging.getLogger().setLevel(spec.log_level)
+    if spec.config_dir is not None:
+        add_import_path(spec.config_dir)
+    plan = spec.plan
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
+    if plan.cpus is not None:
+        os.sched_setaffinity(0, plan.cpus)
+    threading.current_thread().name = f"{plan.name}/{spec.worker}"
+    if spec.start_hook is not None:
+        _call_start_hook(spec.start_hook, spec)
+    control = ControlClient(get_control_address(spec.control_socket_fd), spec.process, spec.wake_fd)
+    worker = Worker(spec, control)
+    try:
+        worker.run()
+    finally:
+        worker.close()
+        control.close()
+    sys.exit(0)
+
+
+def _call_start_hook(hook: str, spec: WorkerSpec) -> None:
+    module, _, function = hook.partition(":")
+    getattr(importlib.import_module(module), function)(spec)

@@ -1,0 +1,375 @@
+"""The Worker: it builds its stages and its role, enters each seek, and steps the role until a stop.
+
+In the worker's process.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from stagepipe.core import ArenaFullError, UsageError, stage_locals
+from stagepipe.plan import ProcessRole, StagePlan
+from stagepipe.runtime.dead_letters import DeadLetterWriter
+from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageError, StageRunner
+from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher, StaleLeaseReporter
+from stagepipe.runtime.protocol import (
+    ArenaFullEvent,
+    FailureEvent,
+    ReadyEvent,
+    Seek,
+    StaleLeasesEvent,
+    WorkerSpec,
+    decode_command,
+    format_error,
+    format_key,
+    format_user_traceback,
+    read_only_hint,
+)
+from stagepipe.runtime.worker.control_client import ControlClient
+from stagepipe.runtime.worker.counters import WorkerCounters
+from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
+from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
+from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_read_once_source
+from stagepipe.runtime.worker.roles import SourceRole, StageRole
+from stagepipe.runtime.worker.scheduling import SchedulingPolicy
+from stagepipe.runtime.worker.unordered_order_point import select_order_point_role
+from stagepipe.timing import Board, ProcessCounter, ProcessState
+from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
+
+_FLUSH_INTERVAL_NS = 100_000_000
+"""How often counters go to the board; the consumer's `_ARENA_FULL_SETTLE_S` depends on it."""
+_COMMAND_WAIT_S = 0.25
+_MIN_NEW_LEASES_BEFORE_CHECK = 4
+"""New leases before the bytes that they hold are summed up again."""
+WorkerRole = SourceRole | StageRole | OrderPointRole
+
+
+class Worker:
+    """One worker. All work runs on the main thread; only the control client has its own."""
+
+    def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
+        """Map the inherited memory; `build_role` builds the stages."""
+        self._spec = spec
+        self._control = control
+        self._board = Board(spec.board_fd, spec.layout)
+        self._region = self._board.region(spec.process)
+        self._region[ProcessCounter.STARTED_NS] = self._region[ProcessCounter.STARTED_NS] or spec.started_ns
+        arena = Arena(spec.process, spec.arena_fds[spec.process], spec.memory_bytes, spec.era)
+        self._memory = SharedMemoryPool(
+            arena, dict(spec.arena_fds), dict(spec.release_fds), limit_bytes=spec.memory_bytes
+        )
+        self._memory.on_live_bytes = partial(self._publish_counter, ProcessCounter.LIVE_BYTES)
+        self._memory.on_largest_block_bytes = partial(self._publish_counter, ProcessCounter.LARGEST_BLOCK_BYTES)
+        self._counters = WorkerCounters(self._region, self._memory, keep_idle_pages=spec.keep_idle_pages)
+        self._policy = TransferPolicy(
+            spec.outbound.threshold_bytes,
+            force_shared_memory=spec.outbound.mode == "shared_memory",
+            large_in_pipe=spec.outbound.large_in_pipe,
+            pipe_only=spec.outbound.mode == "pipe" and not spec.outbound.large_in_pipe,
+            live_word=self._board.policy_word(spec.worker_group),
+        )
+        self._sender = Sender(
+            spec.out_fd,
+            self._memory,
+            self._policy,
+            control.wake_event,
+            self.is_interrupted,
+            self._counters.send_recorder,
+            self._on_tick,
+        )
+        self._counters.attach_sender(self._sender)
+        self._receiver: Receiver | None = None
+        self._progress: ProgressPublisher | None = None
+        self._stages: list[StageRunner] = []
+        self._generation = 0
+        self._failed_generation = 0
+        self._scheduling_policy = SchedulingPolicy(self._board)
+        self._stale_leases = StaleLeaseReporter(self._memory, spec.era, self._send_stale_leases)
+        self._last_flush_ns = 0
+        self._lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
+        self._building_stage_name = spec.plan.stages[0].name
+
+    # ------------------------------------------------------------------ waits
+
+    def is_interrupted(self) -> bool:
+        """Whether a seek or a stop has made the current work obsolete."""
+        return self._control.is_stopping or self._board.generation != self._generation
+
+    def _on_tick(self) -> None:
+        """Release memory, publish progress and flush counters. Called at every tick of every wait."""
+        self._memory.flush_releases()
+        if self._progress is not None:
+            self._progress.flush()
+        now_ns = self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
+        if now_ns - self._last_flush_ns > _FLUSH_INTERVAL_NS:
+            self._flush(now_ns)
+
+    def _on_admission_tick(self) -> None:
+        self._on_tick()
+        self._memory.collect_releases()  # released blocks make room for the next item
+
+    def _wait_for_command(self) -> None:
+        """Wait a short time for a seek or a stop. The time counts as waiting for input."""
+        started_ns = perf_counter_ns()
+        self._on_tick()
+        self._control.wait(_COMMAND_WAIT_S)
+        self._counters.idle_ns += perf_counter_ns() - started_ns
+
+    # ------------------------------------------------------------------ building
+
+    def build_role(self) -> WorkerRole:
+        """Build the stages, and the role that runs them."""
+        spec = self._spec
+        plan = spec.plan
+        self._stages = [self._build_stage(index, stage) for index, stage in enumerate(plan.stages)]
+        self._counters.stages = self._stages
+        _limit_opencv_threads(plan.threads or 1)
+        output = self._make_output()
+        worker_context = WorkerContext(self._region, self.is_interrupted, self._wait_for_command, spec.stage_names)
+        stage_locals.allocate = self._allocate_shared
+        if spec.in_fd is None:
+            reader = SourceReader(self._stages[0].target, spec.seed, spec.limit, spec.shard)
+            if spec.incarnation and reader.is_single_pass:
+                raise UsageError(READ_ONCE_MESSAGE)
+            admission = self._make_admission(plan.output_segment)
+            return SourceRole(reader, self._stages, output, admission, worker_context)
+        receiver = self._receiver = self._counters.receiver = self._make_receiver(
+            spec.in_fd, private=plan.stages[0].mutable
+        )
+        for stage in self._stages:
+            stage.get_queue_ns = lambda: receiver.queue_ns
+        if plan.role is ProcessRole.STAGE:
+            return StageRole(self._stages, output, receiver, worker_context)
+        self._progress = ProgressPublisher(
+            self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
+        )
+        admission = self._make_admission(plan.output_segment)
+        boundary = SegmentBoundary(receiver, self._progress, admission, plan.input_segment)
+        role_type = select_order_point_role(spec.any_order, plan.input_segment)
+        return role_type(self._stages, output, boundary, worker_context)
+
+    def _make_output(self) -> HopOutput:
+        spec = self._spec
+        if not spec.is_probe:
+            dead_letters = DeadLetterWriter(spec.process, spec.worker, spec.plan.name, (spec.shard, spec.any_order))
+            return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
+        if spec.in_fd is None:
+            reject_read_once_source(self._stages[0].target, spec.process, self._control)
+        return ProbedHopOutput(
+            self._sender, ItemProbe(spec.process, self._memory, self._policy.min_out_of_band_bytes, self._control)
+        )
+
+    def _make_receiver(self, fd: int, *, private: bool) -> Receiver:
+        return Receiver(
+            fd,
+            self._memory,
+            self._control.wake_event,
+            self.is_interrupted,
+            self._counters.receive_recorder,
+            self._on_tick,
+            copy_all=private,
+            readonly=not private,
+        )
+
+    def _build_stage(self, index: int, plan: StagePlan) -> StageRunner:
+        self._building_stage_name = plan.name
+        spec = self._spec
+        shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
+        stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, self._region.stage_region(index), shard)
+        if index or spec.plan.role is ProcessRole.STAGE:
+            _ = stage.function  # raises where the target is not callable
+        return stage
+
+    def _make_admission(self, segment: int) -> AdmissionController:
+        spec = self._spec
+        wake_event = WakeEvent(spec.wake_event_fds[segment])
+        fed_segment = FedSegment(segment, spec.segment_processes_by_stage, spec.memory_bytes)
+        admission = self._counters.admission = AdmissionController(
+            self._board, fed_segment, (wake_event, self._control.wake_event), self._on_admission_tick
+        )
+        return admission
+
+    def _allocate_shared(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Allocate for `stagepipe.empty` in shared memory; None where a private allocation is as good."""
+        is_tensor = type(dtype).__module__ == "torch"
+        element_type = dtype if is_tensor else np.dtype(dtype)
+        nbytes = math.prod(shape, start=element_type.itemsize)
+        outbound = self._spec.outbound
+        if nbytes < outbound.threshold_bytes or outbound.mode == "pipe" or (not is_tensor and element_type.hasobject):
+            return None
+        lease = self._memory.loan(nbytes)
+        if not is_tensor:
+            return np.ndarray(shape, dtype, lease)
+        import torch
+
+        return torch.frombuffer(lease, dtype=dtype).reshape(shape)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Run until a stop. Failures go to the supervisor, which decides what follows."""
+        try:
+            role = self.build_role()
+        except BaseException as error:  # noqa: BLE001 - the user must see whatever a stage's module or class raises
+            self._send_build_failure(error)
+            self._wait_for_stop()
+            return
+        self._send_ready(role)
+        while not self._control.is_stopping:
+            try:
+                if not self._try_enter_generation(role):
+                    self._wait_for_command()
+                    continue
+                while not self.is_interrupted():
+                    role.step()
+                    now_ns = perf_counter_ns()
+                    if (
+                        now_ns - self._last_flush_ns > _FLUSH_INTERVAL_NS
+                        or self._memory.lease_count > self._lease_check_threshold
+                    ):
+                        self._flush(now_ns)
+            except SeekInterruptError:
+                pass
+            except ArenaFullError as error:
+                self._send_arena_full(error)
+                self._failed_generation = self._generation  # no more work until the seek that the event asks for
+            except StageError as error:
+                hint = read_only_hint(error.cause, self._stages[0].name)
+                self._send_failure(error.stage, format_key(error.key), f"{error}{hint}", error.trace)
+                self._failed_generation = self._generation
+            except Exception as error:  # noqa: BLE001 - an error of the transport, or an unpicklable item
+                self._send_item_failure(error)
+                self._failed_generation = self._generation
+            self._region.set_current_key(())
+
+    def _send_ready(self, role: WorkerRole) -> None:
+        now_ns = perf_counter_ns()
+        spec, region = self._spec, self._region
+        if spec.incarnation:
+            region[ProcessCounter.DOWNTIME_NS] += now_ns - spec.started_ns
+        else:
+            region[ProcessCounter.READY_NS] = now_ns
+        region[ProcessCounter.PROCESS_STATE] = ProcessState.RUNNING
+        epoch_items = role.epoch_items if isinstance(role, SourceRole) else None
+        self._control.send(
+            ReadyEvent(spec.process, spec.incarnation, [stage.cardinality for stage in self._stages], epoch_items)
+        )
+
+    def _try_enter_generation(self, role: WorkerRole) -> bool:
+        """Enter the board's current generation; False while its seek is not known yet."""
+        generation = self._board.generation
+        if generation != self._generation:
+            self._read_published_seek(generation)
+        seek = self._control.current_seek
+        # A successor waits for the seek that follows the death: in an older era its blocks may belong to others.
+        if seek is not None and seek.generation > self._generation and seek.era >= self._stale_leases.era:
+            self._generation = seek.generation
+            self._region.set_current_key(())
+            is_new_era = self._stale_leases.enter_era(seek.era)
+            for stage in self._stages:
+                if seek.rebuild_stateful and stage.plan.stateful:
+                    stage.build_target()
+                stage.start_epoch(seek.epoch)
+            role.apply_seek(seek)
+            if is_new_era or self._spec.incarnation:
+                self._stale_leases.report()
+        return self._failed_generation < self._generation == self._board.generation
+
+    def _send_stale_leases(self, era: int, leases: list[tuple[int, int, int]]) -> None:
+        self._control.send(StaleLeasesEvent(self._spec.process, era, leases))
+
+    def _read_published_seek(self, generation: int) -> None:
+        data = self._board.read_seek(generation)
+        seek = None if data is None else decode_command(data)
+        if isinstance(seek, Seek):
+            self._control.update_seek(seek)
+
+    def _wait_for_stop(self) -> None:
+        self._flush(perf_counter_ns())
+        while not self._control.is_stopping:
+            self._control.wait(_COMMAND_WAIT_S)
+
+    # ------------------------------------------------------------------ events
+
+    def _send_failure(self, stage: str, item: str, error: str, trace: str) -> None:
+        spec = self._spec
+        self._control.send(
+            FailureEvent(
+                process=spec.process,
+                stage=stage,
+                worker=spec.worker,
+                item=item,
+                error=error,
+                trace=trace,
+                generation=self._generation,
+            )
+        )
+
+    def _send_build_failure(self, error: BaseException) -> None:
+        self._send_failure(
+            self._building_stage_name, "", f"cannot be built: {format_error(error)}", format_user_traceback(error)
+        )
+
+    def _format_current_item(self) -> str:
+        item_plus_one = self._region[ProcessCounter.CURRENT_ITEM_PLUS_ONE]
+        return str(self._spec.shard.to_item_number(item_plus_one - 1)) if item_plus_one else ""
+
+    def _send_item_failure(self, error: Exception) -> None:
+        self._send_failure(
+            self._stages[-1].name, self._format_current_item(), format_error(error), format_user_traceback(error)
+        )
+
+    def _send_arena_full(self, error: ArenaFullError) -> None:
+        self._control.send(
+            ArenaFullEvent(
+                process=self._spec.process,
+                stage=self._stages[-1].name,
+                worker=self._spec.worker,
+                item=self._format_current_item(),
+                generation=self._generation,
+                error=str(error),
+                held_bytes=self._memory.held_bytes(),  # the frames of the failed call still hold their arrays
+            )
+        )
+
+    # ------------------------------------------------------------------ counters
+
+    def _flush(self, now_ns: int) -> None:
+        """Write all counters to the board, and check what changes slowly: scheduling, stale leases, held memory."""
+        self._last_flush_ns = now_ns
+        self._counters.flush(now_ns)
+        self._scheduling_policy.update(now_ns)
+        self._stale_leases.report_if_any()
+        self._update_held_bytes()
+
+    def _update_held_bytes(self) -> None:
+        """Copy inputs once the stage keeps more than a third of the memory, so that enough stays for the pipeline."""
+        spec = self._spec
+        lease_count = self._memory.lease_count
+        # The sum takes time for each lease, so the next one waits for a quarter more leases.
+        self._lease_check_threshold = lease_count + max(lease_count // 4, _MIN_NEW_LEASES_BEFORE_CHECK)
+        held_bytes = self._region[ProcessCounter.HELD_BYTES] = self._memory.held_bytes()
+        if self._receiver is not None:
+            self._receiver.copy_all = held_bytes > spec.memory_bytes // 3 or spec.plan.stages[0].mutable
+
+    def _publish_counter(self, counter: ProcessCounter, nbytes: int) -> None:
+        self._region[counter] = nbytes
+
+    def close(self) -> None:
+        """Write the last counters and the end state to the board."""
+        self._flush(perf_counter_ns())
+        self._region[ProcessCounter.PROCESS_STATE] = ProcessState.STOPPED
+        self._region[ProcessCounter.STOPPED_NS] = perf_counter_ns()
+
+
+def _limit_opencv_threads(threads: int) -> None:
+    """Limit OpenCV's threads: it ignores the environment variables and starts one thread per processor."""
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None:
+        cv2.setNumThreads(threads)

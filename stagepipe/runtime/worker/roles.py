@@ -1,0 +1,155 @@
+"""The roles of a worker: SourceRole feeds a segment, StageRole works on items. In the worker's process.
+
+The third role, an order point, is in `order_point` and `unordered_order_point`. Each role has `apply_seek`, and `step`
+for one item or one wait. A step raises SeekInterruptError when a seek or a stop has made its work obsolete.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+from stagepipe.core import Cursor, cursor_from_builtins
+from stagepipe.runtime.execution import SourceReader, SourceRunner, StageChain, StageRunner
+from stagepipe.runtime.flow import AdmissionController
+from stagepipe.runtime.protocol import Seek
+from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
+from stagepipe.spec import BatchSpec
+from stagepipe.timing import ProcessCounter
+from stagepipe.transport import PacketKind, ReceivedPacket, Receiver
+
+
+class SourceRole:
+    """Reads the source and feeds the first segment."""
+
+    def __init__(
+        self,
+        reader: SourceReader,
+        stages: list[StageRunner],
+        output: HopOutput,
+        admission: AdmissionController,
+        worker_context: WorkerContext,
+    ) -> None:
+        """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
+        self._reader = reader
+        self._output = output
+        self._admission = admission
+        self._worker_context = worker_context
+        self._runner = SourceRunner(reader, stages, output, worker_context.region)
+        self.epoch_items = reader.epoch_items
+        self._next_item = 0
+        self._is_exhausted = True
+
+    def apply_seek(self, seek: Seek) -> None:
+        """Start at the source's item in the cursor."""
+        self._output.apply_seek(seek)
+        cursor = cursor_from_builtins(seek.cursors[0]) or Cursor()
+        self._next_item = cursor.item
+        self._is_exhausted = False
+        self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
+        region = self._worker_context.region
+        region[ProcessCounter.EPOCH] = seek.epoch
+        region[ProcessCounter.ITEMS_IN] = self._next_item
+        self._runner.seek(seek.epoch, self._next_item, seek.forced_skips)
+        epoch_items = self._reader.epoch_items
+        region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = 0 if epoch_items is None else epoch_items + 1
+
+    def step(self) -> None:
+        """Send one item, or the end of the segment; after it, wait for a command."""
+        if self._is_exhausted:
+            self._worker_context.wait_for_command()
+            return
+        if not self._admission.wait_until_admitted(self._next_item, self._worker_context.is_interrupted):
+            raise SeekInterruptError
+        region = self._worker_context.region
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
+        if not self._runner.step(self._next_item):
+            region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = self._next_item + 1
+            region[ProcessCounter.EPOCH_END_NS] = perf_counter_ns()
+            self._output.send_end(self._next_item)
+            self._is_exhausted = True
+            return
+        self._next_item += 1
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+        region[ProcessCounter.ITEMS_IN] = self._next_item
+        region[ProcessCounter.ITEMS_SENT] += 1
+
+
+class StageRole:
+    """Works on one item at a time, or on several where the stage has a `batch`."""
+
+    def __init__(
+        self, stages: list[StageRunner], output: HopOutput, receiver: Receiver, worker_context: WorkerContext
+    ) -> None:
+        """All of `stages` run on each item, one after the other."""
+        self._chain = StageChain(stages, output, worker_context.region)
+        self._output = output
+        self._receiver = receiver
+        self._worker_context = worker_context
+        self._batch = stages[0].plan.batch
+        self._stage_name = stages[0].name
+        self._unbatched_ranges: list[tuple[int, int]] = []
+        self._generation = 0
+
+    def apply_seek(self, seek: Seek) -> None:
+        """Enter the generation. The role itself keeps nothing from one item to the next."""
+        self._generation = seek.generation
+        self._output.apply_seek(seek)
+        self._chain.set_forced_skips(seek.forced_skips)
+        self._unbatched_ranges = [
+            (first, last) for stage, first, last in seek.unbatched_ranges if stage == self._stage_name
+        ]
+
+    def step(self) -> None:
+        """Process one packet, or up to `batch.size` of them."""
+        packet = self._receiver.receive(self._generation)
+        if packet is None:
+            raise SeekInterruptError
+        if packet.kind != PacketKind.ITEM:
+            self._output.forward(packet)
+        elif self._batch is not None:
+            self._step_batch(packet, self._batch)
+        else:
+            box = [packet.value]
+            packet.value = None
+            key = packet.key
+            region = self._worker_context.region
+            if len(key) == 1:
+                region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = key[0] + 1
+                self._chain.push(key, box, packet.samples, packet.meta)
+                region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+            else:
+                region.set_current_key(key)
+                self._chain.push(key, box, packet.samples, packet.meta)
+                region.set_current_key(())
+
+    def _step_batch(self, first: ReceivedPacket, batch: BatchSpec) -> None:
+        packets = [first]
+        deadline_ns = perf_counter_ns() + batch.max_wait_ns
+        packet: ReceivedPacket | None = None
+        while len(packets) < batch.size:
+            remaining_ns = deadline_ns - perf_counter_ns()
+            packet = self._receiver.receive(self._generation, max(remaining_ns, 0) / 1e9)
+            if packet is None:
+                if self._worker_context.is_interrupted():
+                    raise SeekInterruptError
+                break
+            if packet.kind == PacketKind.ITEM:
+                packets.append(packet)
+            else:
+                self._output.forward(packet)
+        keys = [packet.key for packet in packets]
+        headers = [(packet.samples, packet.meta) for packet in packets]
+        values = [packet.value for packet in packets]
+        packets.clear()
+        first.value = None
+        del packet
+        region = self._worker_context.region
+        if any(low <= key[0] <= high for key in keys for low, high in self._unbatched_ranges):
+            values.reverse()
+            for key, header in zip(keys, headers, strict=True):
+                region.set_current_key(key)
+                self._chain.push_batch([key], [values.pop()], [header])
+        else:
+            region.set_current_keys(keys)
+            self._chain.push_batch(keys, values, headers)
+        region.set_current_key(())

@@ -1,0 +1,131 @@
+"""`DatasetSource`: a map-style or iterable dataset as a source. Runs in the source's process.
+
+It sends indices; the stage `dataset` turns them into samples in its workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+from stagepipe.core import build_dataset, build_deferred, is_stream
+from stagepipe.sources.sampler_order import SamplerOrder
+from stagepipe.sources.shuffled_order import ShuffledOrder
+
+
+class DatasetSource:
+    """The indices of a map-style dataset in the epoch's order, or the samples of an iterable dataset.
+
+    In YAML it is `uses: stagepipe.sources.dataset`. There the stage `dataset` (`stagepipe.stages.Fetch`) follows, which
+    calls `__getitem__` and may have workers; `with` and `collate_fn`, written next to these arguments, belong to it.
+
+    Args:
+        dataset: a map-style dataset (`__getitem__` and `__len__`), an iterable one (`IterableDataset`, or only
+            `__iter__`), or in a config the path of its class or of a function that returns one.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
+        sampler: an iterable of indices, instead of `shuffle`.
+        batch_sampler: an iterable of lists of indices, instead of `shuffle` and `sampler`.
+
+    Items are indices (`int`, or what the sampler yields), with `batch_sampler` lists of them. An iterable dataset is
+    read from its start, in the source's process (`get_worker_info()` is None there); if it has `set_epoch`, that is
+    called first.
+
+    >>> source = DatasetSource(["a", "b", "c"], shuffle=True)
+    >>> source.begin(epoch=0, seed=17)
+    >>> sorted(source)
+    [0, 1, 2]
+
+    Raises ValueError for arguments that exclude each other, and TypeError for an invalid dataset or sampler.
+    """
+
+    deferred_arguments: ClassVar = frozenset({"dataset", "sampler", "batch_sampler"})
+
+    def __new__(  # type: ignore[misc]
+        cls, dataset: Any, *, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None
+    ) -> DatasetIndices | DatasetSamples:
+        """Return a source for the kind of dataset: an indexed one, or a stream."""
+        order_arguments = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+        given_names = [name for name, value in order_arguments.items() if value is not None]
+        if len(given_names) > 1:
+            message = f"dataset: `{given_names[0]}` and `{given_names[1]}` exclude each other; remove one of them"
+            raise ValueError(message)
+        for name in given_names:
+            _refuse_iterator(order_arguments[name], f"`{name}`")
+        built = build_dataset(dataset)
+        if is_stream(built):
+            _refuse_order_of_iterable(built, given_names)
+            return DatasetSamples(built)
+        if sampler is not None or batch_sampler is not None:
+            is_batched = batch_sampler is not None
+            chosen_sampler = batch_sampler if is_batched else sampler
+            build_sampler = partial(build_deferred, chosen_sampler, dataset=built, data_source=built)
+            return DatasetIndices(built, SamplerOrder(build_sampler, batched=is_batched))
+        if not hasattr(type(built), "__len__"):
+            class_name = type(built).__qualname__
+            raise TypeError(
+                f"dataset: {class_name} has `__getitem__` but no `__len__`; add `__len__`, or give a `sampler`"
+            )
+        return DatasetIndices(built, ShuffledOrder(len(built), "dataset") if shuffle else range(len(built)))
+
+
+def _refuse_order_of_iterable(dataset: Any, given_names: list[str]) -> None:
+    if given_names:
+        name = given_names[0]
+        raise ValueError(
+            f"dataset: {type(dataset).__qualname__} is iterable, so it has no indices for `{name}` to order; remove "
+            f"`{name}`, and to shuffle add a stage {{name: shuffle, uses: stagepipe.stages.Shuffle, with: "
+            "{size: 1000}}"
+        )
+
+
+def _refuse_iterator(value: Any, name: str) -> None:
+    """Refuse an iterator that was given as an object: it would be empty in the second epoch."""
+    if isinstance(value, Iterator):
+        class_name = type(value).__qualname__
+        raise TypeError(
+            f"dataset: {name} is an iterator ({class_name}), which can be read only once; give the class or function "
+            "that creates it"
+        )
+
+
+class DatasetIndices:
+    """A map-style dataset's indices, or lists of them, in the epoch's order. Any position can be read at no cost."""
+
+    def __init__(self, dataset: Any, order: range | ShuffledOrder | SamplerOrder) -> None:
+        """Hold the dataset without reading it: a stage in this process that reads it then uses the same copy."""
+        self._dataset = dataset
+        self._order = order
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Draw the epoch's order."""
+        if not isinstance(self._order, range):
+            self._order.begin(epoch, seed)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._order[index]
+
+    def count_samples(self, item: Any) -> int:
+        """Return the number of samples of an item: the length of a batch sampler's list, otherwise 1."""
+        return len(item) if isinstance(self._order, SamplerOrder) and self._order.is_batched else 1
+
+
+class DatasetSamples:
+    """The samples of an iterable dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        """Raises TypeError for a dataset that is an iterator: it could be read only once."""
+        _refuse_iterator(dataset, "the dataset")
+        self._dataset = dataset
+
+    def begin(self, epoch: int, seed: int) -> None:  # noqa: ARG002 - the signature of a source's `begin`
+        """Call the dataset's `set_epoch`, as a training loop does."""
+        set_epoch = getattr(self._dataset, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._dataset)

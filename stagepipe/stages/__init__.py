@@ -1,0 +1,21 @@
+"""The built-in stages. They run in worker processes.
+
+batch         `Batch`: collates items; an order point
+shuffle       `Shuffle`: permutes blocks of items; an order point
+unbatch       `Unbatch`: yields the rows of a batch
+filter        `Filter`: drops items
+fetch         `Fetch`: turns dataset indices into samples
+order_point   `OrderPointStage`: the interface of order points
+collate/      copies items into the arrays of a batch; used by `Batch` and `Fetch`
+
+Nothing here imports torch before a value needs it.
+"""
+
+from stagepipe.stages.batch import Batch
+from stagepipe.stages.fetch import Fetch
+from stagepipe.stages.filter import Filter
+from stagepipe.stages.order_point import OrderPointStage
+from stagepipe.stages.shuffle import Shuffle
+from stagepipe.stages.unbatch import Unbatch
+
+__all__ = ["Batch", "Fetch", "Filter", "OrderPointStage", "Shuffle", "Unbatch"]

@@ -1,0 +1,75 @@
+"""`Batch`: collates items and copies each into its row when it arrives. An order point; runs in its own process."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, ClassVar, Final
+
+from stagepipe.stages.collate import BatchColumn, make_column
+from stagepipe.stages.order_point import check_size
+
+
+class Batch:
+    """Collate `size` items into one value of the same structure, with a new first axis of length `size`.
+
+    A group's first item allocates the output arrays with `stagepipe.empty`. Each item is copied in and released when it
+    is added, so a batch holds at most one input at a time and needs no copy to leave the process.
+
+    Structures may be dicts and other mappings, tuples, namedtuples, lists and dataclasses, at any depth. Leaves become:
+
+    - NumPy arrays and scalars of any dtype: an array `(size, *shape)` of that dtype; object arrays: a list of them;
+    - torch tensors and tv_tensors: a plain CPU tensor `(size, *shape)` of their dtype;
+    - Python `bool`, `int`, `float`: arrays of `bool`, `int64`, `float64`;
+    - everything else (str, bytes, None, PIL images): a list.
+
+    This matches `torch.utils.data.default_collate`, except that arrays stay arrays. The last group of an epoch may be
+    shorter; `drop_last` drops it.
+
+    >>> batch = Batch(size=2)
+    >>> batch.add({"x": 1, "name": "a"}, samples=1)
+    False
+    >>> batch.add({"x": 2, "name": "b"}, samples=1)
+    True
+    >>> batch.flush(random.Random(0))
+    [({'x': array([1, 2]), 'name': ['a', 'b']}, 2)]
+
+    Raises ValueError, with the field's path, if items differ in structure, keys, shape or dtype, or if `size` is below
+    1.
+    """
+
+    order_point: ClassVar[bool] = True
+    is_permutation: ClassVar[bool] = False
+
+    def __init__(self, size: int, *, drop_last: bool = False) -> None:
+        self.size: Final = check_size(size, "Batch")
+        self.drop_last: Final = drop_last
+        self._root_column: BatchColumn | None = None
+        self._row_count = 0
+        self._sample_count = 0
+
+    def add(self, value: Any, samples: int) -> bool:
+        """Copy one item into its row; True when the batch is full. An item that raises leaves the batch unchanged."""
+        if self._root_column is None:
+            self._root_column = make_column(value, self.size)
+        self._root_column.put(self._row_count, value)
+        self._row_count += 1
+        self._sample_count += samples
+        return self._row_count == self.size
+
+    def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a batch needs no randomness
+        """Return the current batch, which may be shorter than `size`, and drop every reference to its arrays."""
+        root, rows, samples = self._root_column, self._row_count, self._sample_count
+        self.clear()
+        return [] if root is None or rows == 0 else [(root.take(rows), samples)]
+
+    def finish(self, rng: random.Random) -> list[tuple[Any, int]]:
+        """Return the partial batch at the end of an epoch, or [] with `drop_last`."""
+        if self.drop_last:
+            self.clear()
+        return self.flush(rng)
+
+    def clear(self) -> None:
+        """Discard the current batch."""
+        self._root_column = None
+        self._row_count = 0
+        self._sample_count = 0

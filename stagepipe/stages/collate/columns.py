@@ -1,0 +1,111 @@
+"""A batch while it is filled: a tree of columns with the structure of the first item. In the collating process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stagepipe.core import classify_value, get_field_names, is_dataclass_instance, rebuild_dataclass
+from stagepipe.stages.collate.leaves import BatchColumn, check_kind, make_leaf_column, make_mismatch_error
+
+
+def make_column(value: Any, size: int, path: str = "") -> BatchColumn:
+    """Create a column of `size` rows for values like `value`, without adding `value`. `path` names it in errors.
+
+    >>> column = make_column({"x": 1}, size=2)
+    >>> column.put(0, {"x": 5})
+    >>> column.take(1)
+    {'x': array([5])}
+    """
+    if isinstance(value, Mapping):
+        return MappingColumn(value, size, path)
+    if is_dataclass_instance(value):
+        return DataclassColumn(value, size, path)
+    if isinstance(value, list | tuple):
+        return SequenceColumn(value, size, path)
+    return make_leaf_column(value, size, path)
+
+
+def _join_path(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+class MappingColumn:
+    """The column of a mapping. All items must have the same keys, in any order."""
+
+    def __init__(self, first_value: Mapping[Any, Any], size: int, path: str) -> None:
+        self.item_class = type(first_value)
+        self.path = path
+        self.columns = {key: make_column(value, size, _join_path(path, key)) for key, value in first_value.items()}
+
+    def put(self, row: int, value: Any) -> None:
+        """Put each key's value into its column."""
+        check_kind(self.path, value, "mapping")
+        if value.keys() != self.columns.keys():
+            actual, expected = f"the keys {list(value)}", str(list(self.columns))
+            raise make_mismatch_error(self.path, actual, expected, "give every item the same keys")
+        for key, column in self.columns.items():
+            column.put(row, value[key])
+
+    def take(self, row_count: int) -> Any:
+        """Return a mapping of the items' class, or a dict if that class cannot be created from a dict."""
+        values = {key: column.take(row_count) for key, column in self.columns.items()}
+        if self.item_class is dict:
+            return values
+        try:
+            return self.item_class(values)  # type: ignore[call-arg]
+        except TypeError:  # for example a defaultdict
+            return values
+
+
+class DataclassColumn:
+    """The column of a dataclass."""
+
+    def __init__(self, first_value: Any, size: int, path: str) -> None:
+        self.item_class = type(first_value)
+        self.path = path
+        self.field_names = get_field_names(first_value)
+        self.columns = [
+            make_column(getattr(first_value, name), size, _join_path(path, name)) for name in self.field_names
+        ]
+
+    def put(self, row: int, value: Any) -> None:
+        """Put each field into its column."""
+        check_kind(self.path, value, self.item_class.__name__)
+        for name, column in zip(self.field_names, self.columns, strict=True):
+            column.put(row, getattr(value, name))
+
+    def take(self, row_count: int) -> Any:
+        """Return an instance of the items' class, created without its `__init__`."""
+        return rebuild_dataclass(self.item_class, self.field_names, [column.take(row_count) for column in self.columns])
+
+
+class SequenceColumn:
+    """The column of a tuple, namedtuple or list: one column per entry."""
+
+    def __init__(self, first_value: list[Any] | tuple[Any, ...], size: int, path: str) -> None:
+        self.item_class = type(first_value)
+        self.kind = classify_value(first_value)
+        self.path = path
+        names = getattr(first_value, "_fields", None)
+        paths = (
+            [_join_path(path, name) for name in names] if names else [f"{path}[{i}]" for i in range(len(first_value))]
+        )
+        self.columns = [
+            make_column(value, size, entry_path) for value, entry_path in zip(first_value, paths, strict=True)
+        ]
+
+    def put(self, row: int, value: Any) -> None:
+        """Put each entry into its column."""
+        check_kind(self.path, value, self.kind)
+        if len(value) != len(self.columns):
+            hint = "pad it to one length, or send it as an array of objects, which Batch collects in a list"
+            raise make_mismatch_error(self.path, f"{len(value)} entries", str(len(self.columns)), hint)
+        for entry, column in zip(value, self.columns, strict=True):
+            column.put(row, entry)
+
+    def take(self, row_count: int) -> Any:
+        """Return a sequence of the items' class."""
+        values = [column.take(row_count) for column in self.columns]
+        build = getattr(self.item_class, "_make", self.item_class)  # a namedtuple's constructor takes separate fields
+        return build(values)

@@ -1,0 +1,30 @@
+"""`Filter`: drops the items for which a function returns false. Runs in any worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stagepipe.core import SKIP
+
+
+class Filter:
+    """Pass an item on if `where(item)` is true, otherwise drop it. In YAML, `where` is a nested `uses`.
+
+    >>> is_even = Filter(where=lambda number: number % 2 == 0)
+    >>> is_even(2), is_even(3)
+    (2, stagepipe.SKIP)
+
+    Raises TypeError if `where` is not callable.
+    """
+
+    def __init__(self, where: Callable[[Any], object]) -> None:
+        if not callable(where):
+            raise TypeError(
+                f"Filter: where is {where!r}, not a callable; give a function: `where: {{uses: my_ops.is_sharp}}`"
+            )
+        self.where = where
+
+    def __call__(self, item: Any) -> Any:
+        """Return the item, or SKIP to drop it."""
+        return item if self.where(item) else SKIP

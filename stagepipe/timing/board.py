@@ -1,0 +1,344 @@
+"""The board: counters in shared memory for all processes of a run. Every word has one writer, so it needs no lock.
+
+Its layout, in 8-byte words:
+
+    run          the generation, and the shared memory of older eras
+    seek         the current seek message, with its generation and checksum
+    segments     the progress and the admission state of each segment
+    policies     the transfer policy of each hop, which the supervisor may change during the run
+    processes    a region for each: its counters (`ProcessCounter`); for each of its stages the counters
+                 (`StageCounter`), a histogram of run times and the slowest items; then the histograms and the
+                 ledgers of its sending and of its receiving side
+
+Progress words carry the generation in which they were written; a word of another generation is ignored. Words are
+written through a cast memoryview, which makes a single aligned store (`struct.pack_into` writes zeros first).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stagepipe.timing.counters import MAX_KEY_PARTS, RECEIVE_PHASES, SEND_PHASES, ProcessCounter, StageCounter
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
+from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger
+
+# The words of the run, written by the supervisor.
+GENERATION_WORD = 0
+"""The current generation."""
+_STALE_BYTES_WORD = 1
+"""The bytes of shared memory that older eras still use."""
+_RUN_WORDS = 8
+_SEEK_WORDS = 128
+"""The current seek: its generation, its length and checksum, its bytes. A simple seek has less than 100 bytes."""
+_SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
+# The words of a segment. Its order point writes the first, its feeder the others.
+_SEGMENT_WORDS = 8  # a cache line; its two writers share it, because both write rarely
+_CONSUMED_WORD = 0
+_WAKE_COUNT_WORD = 4
+_ITEM_BYTES_WORD = 5
+_FITTING_ITEMS_WORD = 6
+_BLOCKED_AT_NS_WORD = 7
+_COUNT_BITS = 40
+"""The bits of a progress word that hold the count. The bits above hold the generation."""
+MAX_SLOW_ITEMS = 5
+"""The number of slowest items that a stage keeps."""
+
+STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + 3 * MAX_SLOW_ITEMS
+_PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
+
+
+@dataclass(frozen=True)
+class BoardLayout:
+    """The counts that determine the layout: segments, stages in each process, hops."""
+
+    segment_count: int
+    stages_per_process: tuple[int, ...]
+    hop_count: int = 0
+
+    def process_offset(self, process: int) -> int:
+        """The offset of a process's region, in words."""
+        return self.policy_offset(self.hop_count) + sum(map(_region_word_count, self.stages_per_process[:process]))
+
+    def policy_offset(self, hop: int) -> int:
+        """The offset of a hop's policy word, in words."""
+        return _RUN_WORDS + _SEEK_WORDS + _SEGMENT_WORDS * self.segment_count + hop
+
+    @property
+    def word_count(self) -> int:
+        """The number of words of the whole board."""
+        return self.process_offset(len(self.stages_per_process))
+
+
+def _region_word_count(stage_count: int) -> int:
+    return (
+        _PROCESS_WORDS
+        + stage_count * STAGE_WORDS
+        + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
+        + 2 * LEDGER_WORDS
+    )
+
+
+class Board:
+    """The board, mapped into one process."""
+
+    def __init__(self, fd: int, layout: BoardLayout) -> None:
+        """Map `fd`, a memfd of `make_board_fd`."""
+        self.layout = layout
+        self._mmap = mmap.mmap(fd, layout.word_count * 8)
+        self.words = memoryview(self._mmap).cast("Q")
+        self.array: NDArray[np.uint64] = np.frombuffer(self._mmap, np.uint64)
+        start = 8 * (_RUN_WORDS + 2)
+        self._seek_bytes = memoryview(self._mmap)[start : start + _SEEK_BYTES]
+        self._live_bytes_offsets = [
+            layout.process_offset(process) + ProcessCounter.LIVE_BYTES
+            for process in range(len(layout.stages_per_process))
+        ]
+
+    @property
+    def generation(self) -> int:
+        """The current generation. Only the supervisor writes it."""
+        return self.words[GENERATION_WORD]
+
+    @generation.setter
+    def generation(self, value: int) -> None:
+        self.words[GENERATION_WORD] = value
+
+    def publish_seek(self, generation: int, data: bytes) -> bool:
+        """Publish the seek of a generation before the generation begins; False if it is too long for the board."""
+        words = self.words
+        words[_RUN_WORDS] = 0  # readers ignore the seek while it is being written
+        if len(data) > _SEEK_BYTES:
+            return False
+        self._seek_bytes[: len(data)] = data
+        words[_RUN_WORDS + 1] = zlib.crc32(data, generation) << 32 | len(data)
+        words[_RUN_WORDS] = generation
+        return True
+
+    def read_seek(self, generation: int) -> bytes | None:
+        """The seek of a generation; None if it was not published, or has been overwritten."""
+        words = self.words
+        if words[_RUN_WORDS] != generation:
+            return None
+        checksum_and_length = words[_RUN_WORDS + 1]
+        data = bytes(self._seek_bytes[: checksum_and_length & 0xFFFF])
+        is_intact = zlib.crc32(data, generation) == checksum_and_length >> 32 and words[_RUN_WORDS] == generation
+        return data if is_intact else None
+
+    def live_bytes(self) -> int:
+        """The bytes of shared memory in use in all arenas, including those of older eras."""
+        words = self.words
+        return sum([words[offset] for offset in self._live_bytes_offsets]) + words[_STALE_BYTES_WORD]
+
+    @property
+    def stale_bytes(self) -> int:
+        """The bytes of shared memory that older eras still use. Only the supervisor writes it."""
+        return self.words[_STALE_BYTES_WORD]
+
+    @stale_bytes.setter
+    def stale_bytes(self, nbytes: int) -> None:
+        self.words[_STALE_BYTES_WORD] = nbytes
+
+    def largest_block_bytes(self, processes: Sequence[int]) -> int:
+        """The size in bytes of the largest block that any of `processes` has allocated."""
+        words = self.words
+        offsets = self._live_bytes_offsets
+        return max(
+            [
+                words[offsets[process] - ProcessCounter.LIVE_BYTES + ProcessCounter.LARGEST_BLOCK_BYTES]
+                for process in processes
+            ]
+        )
+
+    def consumer_held_bytes(self) -> int:
+        """The bytes of shared memory that the consumer's caller holds. The consumer is the last process."""
+        return self.words[self._live_bytes_offsets[-1] - ProcessCounter.LIVE_BYTES + ProcessCounter.HELD_BYTES]
+
+    def policy_word(self, hop: int) -> memoryview:
+        """The policy word of a hop (see `transport.encode_policy_word`), as a view of length 1.
+
+        Only the supervisor writes it.
+        """
+        offset = self.layout.policy_offset(hop)
+        return self.words[offset : offset + 1]
+
+    def read_consumed(self, segment: int, generation: int) -> int | None:
+        """The items of a segment that its order point has consumed; None if it has not entered this generation."""
+        return self._read_progress(segment, _CONSUMED_WORD, generation)
+
+    def publish_consumed(self, segment: int, generation: int, count: int) -> None:
+        """Publish how many items have been consumed. Only the order point at the end of the segment calls this."""
+        self.words[self._segment_offset(segment) + _CONSUMED_WORD] = generation << _COUNT_BITS | count
+
+    def read_wake_count(self, segment: int, generation: int) -> int | None:
+        """The consumed count at which the feeder of a segment waits to be woken; None if it does not wait."""
+        return self._read_progress(segment, _WAKE_COUNT_WORD, generation)
+
+    def publish_wake_count(self, segment: int, generation: int, count: int | None) -> None:
+        """Publish the count to be woken at; None: no longer waiting. Only the feeder of the segment calls this."""
+        self.words[self._segment_offset(segment) + _WAKE_COUNT_WORD] = (
+            0 if count is None else generation << _COUNT_BITS | count
+        )
+
+    def publish_admission_blocked(self, segment: int, now_ns: int) -> None:
+        """Publish that at `now_ns` an item had to wait for admission. Only the feeder of the segment calls this."""
+        self.words[self._segment_offset(segment) + _BLOCKED_AT_NS_WORD] = now_ns
+
+    def last_admission_blocked_ns(self) -> int:
+        """When an item last had to wait for admission, in any segment, in ns; 0 if never."""
+        return max(
+            [
+                self.words[self._segment_offset(segment) + _BLOCKED_AT_NS_WORD]
+                for segment in range(self.layout.segment_count)
+            ]
+        )
+
+    def publish_memory_pressure(self, segment: int, item_bytes: int, fitting_items: int) -> None:
+        """Publish how many items of `item_bytes` fit `memory`, if less than the window. Only the feeder calls this."""
+        offset = self._segment_offset(segment)
+        self.words[offset + _ITEM_BYTES_WORD] = item_bytes
+        self.words[offset + _FITTING_ITEMS_WORD] = fitting_items
+
+    def read_memory_pressure(self, segment: int) -> tuple[int, int] | None:
+        """(bytes of an item, items that fitted) when `memory` last held less than the window; None if it never did."""
+        offset = self._segment_offset(segment)
+        fitting_items = self.words[offset + _FITTING_ITEMS_WORD]
+        return (self.words[offset + _ITEM_BYTES_WORD], fitting_items) if fitting_items else None
+
+    def _segment_offset(self, segment: int) -> int:
+        return _RUN_WORDS + _SEEK_WORDS + _SEGMENT_WORDS * segment
+
+    def _read_progress(self, segment: int, word: int, generation: int) -> int | None:
+        value = self.words[self._segment_offset(segment) + word]
+        return value & ((1 << _COUNT_BITS) - 1) if value >> _COUNT_BITS == generation else None
+
+    def region(self, process: int) -> ProcessRegion:
+        """The region of a process."""
+        return ProcessRegion(self, process)
+
+
+class ProcessRegion:
+    """The region of a process on the board. Its process writes; every process may read."""
+
+    def __init__(self, board: Board, process: int) -> None:
+        """See `Board.region`."""
+        self._base = board.layout.process_offset(process)
+        self._words = board.words
+        self._array = board.array
+        self.stage_count = board.layout.stages_per_process[process]
+
+    def __getitem__(self, counter: ProcessCounter) -> int:
+        """Read a counter of the process."""
+        return self._words[self._base + counter]
+
+    def __setitem__(self, counter: ProcessCounter, value: int) -> None:
+        """Write a counter; only the owning process does."""
+        self._words[self._base + counter] = value
+
+    def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
+        """Set the keys of the items that are being processed together."""
+        self.set_current_key(keys[0])
+        items = [key[0] for key in keys]
+        self._words[self._base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = min(items) + 1
+        if len(keys) > 1:
+            self._words[self._base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = max(items) + 1
+
+    def set_current_key(self, key: tuple[int, ...]) -> None:
+        """Set the key of the item, or part of an item, that is being processed; `()` for none."""
+        words = self._words
+        base = self._base
+        words[base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = words[base + ProcessCounter.CURRENT_STAGE] = 0
+        words[base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = key[0] + 1 if key else 0
+        if len(key) > 1 or words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE]:
+            parts = (*key[1 : MAX_KEY_PARTS + 1], *(-1,) * MAX_KEY_PARTS)[:MAX_KEY_PARTS]
+            for depth, part in enumerate(parts):
+                words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] = part + 1
+
+    @property
+    def current_key(self) -> tuple[int, ...]:
+        """The key that `set_current_key` set, without parts deeper than `MAX_KEY_PARTS`."""
+        words = self._words
+        base = self._base
+        parts = [words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] for depth in range(MAX_KEY_PARTS)]
+        item = words[base + ProcessCounter.CURRENT_ITEM_PLUS_ONE]
+        return (item - 1, *(part - 1 for part in parts if part)) if item else ()
+
+    def stage_region(self, index: int) -> StageRegion:
+        """The region of the process's stage `index`."""
+        return StageRegion(self._array, self._words, self._base + _PROCESS_WORDS + index * STAGE_WORDS)
+
+    @property
+    def send_histogram_words(self) -> NDArray[np.uint64]:
+        """The words of the histograms of SEND_PHASES, one after another."""
+        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS
+        return self._array[start : start + len(SEND_PHASES) * HISTOGRAM_WORDS]
+
+    @property
+    def receive_histogram_words(self) -> NDArray[np.uint64]:
+        """The words of the histograms of RECEIVE_PHASES, one after another."""
+        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS + len(SEND_PHASES) * HISTOGRAM_WORDS
+        return self._array[start : start + len(RECEIVE_PHASES) * HISTOGRAM_WORDS]
+
+    @property
+    def send_ledger(self) -> CostLedger:
+        """The cost of messages on the sending side, by transfer kind and size."""
+        return self._ledger(0)
+
+    @property
+    def receive_ledger(self) -> CostLedger:
+        """The cost of messages on the receiving side, by transfer kind and size."""
+        return self._ledger(1)
+
+    def _ledger(self, side: int) -> CostLedger:
+        phase_words = (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
+        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS + phase_words + side * LEDGER_WORDS
+        return CostLedger(self._array[start : start + LEDGER_WORDS])
+
+    def phase_histograms(self) -> dict[str, Histogram]:
+        """The histograms of both sides, by phase."""
+        names = SEND_PHASES + RECEIVE_PHASES
+        rows = np.concatenate((self.send_histogram_words, self.receive_histogram_words)).reshape(
+            len(names), HISTOGRAM_WORDS
+        )
+        return {name: Histogram.from_words(row) for name, row in zip(names, rows, strict=True)}
+
+
+class StageRegion:
+    """The region of a stage within that of its process."""
+
+    def __init__(self, array: NDArray[np.uint64], words: memoryview, base: int) -> None:
+        """See `ProcessRegion.stage_region`."""
+        self._words = words
+        self._base = base
+        start = base + StageCounter.LAST_RESERVED + 1
+        end = start + HISTOGRAM_WORDS
+        self.run_histogram_words = array[start:end]
+        self.slow_items = array[end : end + 3 * MAX_SLOW_ITEMS].reshape(MAX_SLOW_ITEMS, 3)
+        """uint64 of shape (MAX_SLOW_ITEMS, 3): run time in ns, time in the queue in ns, 1 + item number."""
+
+    def __getitem__(self, counter: StageCounter) -> int:
+        """Read a counter of the stage."""
+        return self._words[self._base + counter]
+
+    def __setitem__(self, counter: StageCounter, value: int) -> None:
+        """Write a counter; only the owning process does."""
+        self._words[self._base + counter] = value
+
+    def record_slow_item(self, item: int, run_ns: int, queue_ns: int) -> None:
+        """Keep an item in `slow_items` if it is among the slowest."""
+        fastest_row = int(self.slow_items[:, 0].argmin())
+        if run_ns > int(self.slow_items[fastest_row, 0]):
+            self.slow_items[fastest_row] = (run_ns, queue_ns, item + 1)
+
+
+def make_board_fd(layout: BoardLayout) -> int:
+    """Create a memfd for a board; all its words are zero."""
+    fd = os.memfd_create("stagepipe-board", os.MFD_CLOEXEC)
+    os.ftruncate(fd, layout.word_count * 8)
+    return fd

@@ -1,0 +1,70 @@
+"""The names of the counters on the board, for a process and for a stage, and of the timed phases of a hop."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+# The names of report fields. `cost_ns` is the work of both sides for an item, without queues and waits.
+SEND_PHASES = ("encode_ns", "copy_ns", "send_ns", "send_wait_ns")
+RECEIVE_PHASES = ("queue_ns", "receive_ns", "decode_ns", "cost_ns")
+
+
+class ProcessCounter(IntEnum):
+    """The counters of a process, by their offset in words. Durations and times are in ns."""
+
+    STARTED_NS = 0
+    READY_NS = 1
+    STARVED_NS = 2
+    BLOCKED_NS = 3
+    CPU_NS = 4
+    LIVE_BYTES = 5
+    PEAK_BYTES = 6
+    PIPE_MESSAGES = 7
+    SHARED_MEMORY_MESSAGES = 8
+    MIXED_MESSAGES = 9
+    INLINE_BYTES = 10
+    COPIED_BYTES = 11
+    ZERO_COPY_BYTES = 12
+    COPIED_OUT_ITEMS = 13
+    ITEMS_IN = 14
+    EPOCH_ITEMS_PLUS_ONE = 15  # 1 + the number of items of an epoch; 0 while unknown
+    EPOCH_END_NS = 16
+    EPOCH = 17
+    CURRENT_ITEM_PLUS_ONE = 18  # 1 + the number of the item being processed
+    ITEMS_SENT = 19  # items that the source has sent, in all epochs
+    PROCESS_STATE = 20
+    STOPPED_NS = 21
+    HELD_BYTES = 22  # of blocks that it leases; for the consumer, of blocks that its caller holds
+    LARGEST_BLOCK_BYTES = 23  # of the blocks that it has allocated
+    DOWNTIME_NS = 24  # from each death of the worker until its successor was ready, in total
+    CURRENT_STAGE = 25  # the index of the process's stage that is processing it
+    CURRENT_PARTS_PLUS_ONE = 26  # four words: 1 + the part of the item, the part of the part ...; 0 after the last
+    LAST_CURRENT_ITEM_PLUS_ONE = 30  # 1 + the number of the last of several items being processed together
+    HEARTBEAT_NS = 31  # the last tick of a wait
+    LAST_RESERVED = 39
+
+
+MAX_KEY_PARTS = 4
+"""The parts of a key for which the board has room."""
+
+
+class ProcessState(IntEnum):
+    """The state of a process."""
+
+    STARTING = 0
+    RUNNING = 1
+    BUSY = 2
+    BLOCKED = 3
+    STOPPED = 4
+
+
+class StageCounter(IntEnum):
+    """The counters of a stage in a process, by their offset in words."""
+
+    ITEMS = 0
+    SKIPPED = 1
+    FAILED_ATTEMPTS = 2
+    BUSY_NS = 3
+    RETRIES = 4
+    DEAD_LETTERS = 5
+    LAST_RESERVED = 7

@@ -1,0 +1,89 @@
+"""Log-linear histograms of durations: 32 buckets per doubling, so values are accurate to 2 %.
+
+The layout is that of HdrHistogram (http://hdrhistogram.org; Gil Tene, "How NOT to Measure Latency"): a bucket for each
+value below 64 ns, 32 buckets per doubling above. Pure: workers fill histograms on the board, the report reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+BUCKET_COUNT = 1216
+"""The buckets of a histogram: up to 2**42 ns (73 minutes); longer durations count in the last one."""
+
+HISTOGRAM_WORDS = BUCKET_COUNT + 2
+"""The 8-byte words of a histogram on the board: its buckets, then the sum and the maximum, both in ns."""
+
+
+def bucket_index(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The bucket of each duration: int64 of the same shape as `values_ns`. Negative durations count as zero.
+
+    >>> bucket_index(np.array([0, 63, 64, 65, 1000])).tolist()
+    [0, 63, 64, 64, 190]
+    """
+    clipped = np.maximum(values_ns, 0)
+    shift = np.maximum(np.frexp(clipped.astype(np.float64))[1] - 6, 0)
+    buckets: NDArray[np.int64] = np.minimum(shift * 32 + (clipped >> shift), BUCKET_COUNT - 1)
+    return buckets
+
+
+def _bucket_midpoints_ns() -> NDArray[np.float64]:
+    buckets = np.arange(BUCKET_COUNT)
+    shift = np.maximum(buckets // 32 - 1, 0)
+    lower_bounds = (buckets - shift * 32) << shift
+    midpoints: NDArray[np.float64] = lower_bounds + ((1 << shift) - 1) / 2
+    return midpoints
+
+
+BUCKET_MIDPOINTS_NS = _bucket_midpoints_ns()
+"""The midpoint of each bucket, in ns: float64 of shape (BUCKET_COUNT,)."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A histogram of durations. `counts` is uint64 of shape (BUCKET_COUNT,); histograms add up with `+`."""
+
+    counts: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(BUCKET_COUNT, np.uint64))
+    sum_ns: int = 0
+    max_ns: int = 0
+
+    @classmethod
+    def from_values_ns(cls, values_ns: list[int]) -> Histogram:
+        """The histogram of durations in ns. Negative durations count as zero.
+
+        >>> Histogram.from_values_ns([10, 20, 30]).percentile_ns(50)
+        20
+        """
+        durations_ns = np.maximum(np.asarray(values_ns, np.int64), 0)
+        counts = np.bincount(bucket_index(durations_ns), minlength=BUCKET_COUNT).astype(np.uint64)
+        return cls(counts, int(durations_ns.sum()), int(durations_ns.max(initial=0)))
+
+    @classmethod
+    def from_words(cls, words: NDArray[np.uint64]) -> Histogram:
+        """A copy of the histogram in the words of a board: uint64 of shape (HISTOGRAM_WORDS,)."""
+        return cls(words[:BUCKET_COUNT].copy(), int(words[BUCKET_COUNT]), int(words[BUCKET_COUNT + 1]))
+
+    @property
+    def count(self) -> int:
+        """The number of durations."""
+        return int(self.counts.sum())
+
+    @property
+    def mean_ns(self) -> int:
+        """The exact mean, rounded down; 0 if empty."""
+        return self.sum_ns // self.count if self.count else 0
+
+    def percentile_ns(self, percent: float) -> int:
+        """The percentile in ns, for `percent` from 0 to 100: accurate to 2 %, at most the maximum; 0 if empty."""
+        total = self.count
+        if not total:
+            return 0
+        bucket = int(np.searchsorted(np.cumsum(self.counts), max(percent / 100 * total, 1)))
+        return min(int(BUCKET_MIDPOINTS_NS[bucket]), self.max_ns)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """The histogram of the durations of both."""
+        return Histogram(self.counts + other.counts, self.sum_ns + other.sum_ns, max(self.max_ns, other.max_ns))

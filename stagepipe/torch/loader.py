@@ -1,0 +1,195 @@
+"""`Loader`: a pipeline as a torch data loader. Runs in the training process; stages run in the pipeline's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from stagepipe.api import Pipeline
+from stagepipe.core import UsageError
+from stagepipe.plan import EvenMode
+from stagepipe.report import Report
+from stagepipe.torch.shared_pipeline import RankTopology, SharedPipeline
+from stagepipe.torch.tensors import to_tensors
+from stagepipe.torch.transfer import DeviceTransfer
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Loader:
+    """Iterate over a pipeline's items as torch tensors. Each iteration is an epoch; the workers stay up between epochs.
+
+    Args:
+        config: the path of a YAML file, a mapping, an OmegaConf object, or a `stagepipe.Pipeline`, which the loader
+            then owns and closes.
+        overrides: strings such as `"stages.decode.workers=8"`.
+        rank: this process's part of the source: item i of the source's order goes to rank i % world_size.
+        world_size: the number of such parts.
+        even: how all ranks get the same number of source items. `"pad"` repeats the first items, `"drop"` leaves out
+            the last ones. With None, some ranks get one item more than others.
+        pin_memory: as in DataLoader; without an accelerator it warns and has no effect.
+        device: the device that yielded tensors are moved to.
+        limit: the number of source items per epoch.
+        inline: run all stages in this process.
+        share: `"node"`: the ranks of a machine share one pipeline, which the machine's first rank owns. Item k of an
+            epoch goes to local rank k % local_world_size, and `even` also applies to the last items of this split.
+        local_rank: this process's rank on its machine. If local_rank, local_world_size, rank or world_size is left
+            out, its value comes from the variables that `torchrun` sets.
+        local_world_size: the number of ranks on this machine.
+
+    NumPy arrays arrive as tensors of the same shape and dtype over the same shared memory, without a copy. The caller
+    owns them and may write to them; a block of memory is reused once the last tensor over it is gone. A caller that
+    holds more than a third of the pipeline's `memory` gets copies from then on (the report counts them), so
+    `list(loader)` works.
+
+    >>> config = {"source": {"uses": range(6)}, "stages": [{"name": "batch", "uses": "stagepipe.stages.Batch",
+    ...                                                     "with": {"size": 3}}]}
+    >>> with Loader(config) as loader:
+    ...     list(loader)
+    [tensor([0, 1, 2]), tensor([3, 4, 5])]
+
+    Raises ConfigError with all mistakes of the config at once. While iterating, raises RunError when the run fails, and
+    UsageError when a newer iteration of this loader has begun. With `share`, also raises RunError with the name of a
+    rank that did not connect, closed its loader or ended.
+    """
+
+    def __init__(  # noqa: PLR0913 - one option each
+        self,
+        config: str | Path | Mapping[str, Any] | Pipeline | object,
+        overrides: Sequence[str] = (),
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        even: EvenMode | None = None,
+        pin_memory: bool = False,
+        device: torch.device | str | int | None = None,
+        limit: int | None = None,
+        inline: bool = False,
+        share: Literal["node"] | None = None,
+        local_rank: int | None = None,
+        local_world_size: int | None = None,
+    ) -> None:
+        """Check the config; the workers start at the first iteration, or at `with`."""
+        self.pipeline: Pipeline | SharedPipeline
+        if share is not None:
+            topology = _make_topology(share, rank, world_size, local_rank, local_world_size)
+            self.pipeline = _make_shared_pipeline(topology, config, overrides, even=even, limit=limit, inline=inline)
+        elif isinstance(config, Pipeline):
+            options = (tuple(overrides), rank, world_size, even, limit, inline)
+            if options != ((), 0, 1, None, None, False):
+                message = (
+                    "a Pipeline already has its overrides, rank, world_size, even, limit and inline; pass them to the "
+                    "Pipeline"
+                )
+                raise UsageError(message)
+            self.pipeline = config
+        else:
+            self.pipeline = Pipeline(
+                config, overrides, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even
+            )
+        self.pipeline._consumer_name = "training step"  # noqa: SLF001 - set by loaders alone
+        find_lease = self.pipeline._find_lease  # noqa: SLF001 - used by loaders alone
+        self._transfer = DeviceTransfer(pin_memory=pin_memory, device=device, find_lease=find_lease)
+        self.pipeline._keep_idle_pages = self._transfer.is_pinning  # noqa: SLF001 - set by loaders alone
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over one epoch, or over the rest of a loaded one. The workers start on it now."""
+        return _TensorIterator(iter(self.pipeline), self._transfer)
+
+    def __len__(self) -> int:
+        """Return the number of items per epoch. Raises TypeError if it is unknown, for example after a stream."""
+        return len(self.pipeline)
+
+    # ------------------------------------------------------------------ epochs and state
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, or the next one between epochs: where a resumed training loop starts."""
+        return self.pipeline.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the next epoch; a loaded position in that epoch is kept. Raises UsageError if it is below 0."""
+        self.pipeline.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last yielded item; items prepared ahead of it do not count.
+
+        A flat dict of numbers and strings: it can be pickled, written as JSON and saved in any checkpoint. Taking it
+        costs a few microseconds and does not involve the workers.
+        """
+        return self.pipeline.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume the next iteration at a saved position; later iterations are whole epochs.
+
+        The number of workers, the transport and the machine may differ. Raises UsageError, with the difference, if the
+        state was saved with a config or a world size that yields different items.
+        """
+        self.pipeline.load_state_dict(state_dict)
+
+    # ------------------------------------------------------------------ report, start and end
+
+    def report(self) -> Report:
+        """Return the report so far, or of the whole run once the loader is closed."""
+        return self.pipeline.report()
+
+    def close(self) -> None:
+        """Stop the workers. Yielded tensors, the report and the state stay valid."""
+        self._transfer.close()
+        self.pipeline.close()
+
+    def __enter__(self) -> Self:
+        """Start the workers and return the loader."""
+        self.pipeline.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop the workers."""
+        self._transfer.close()
+        self.pipeline.__exit__(exc_type, exc, traceback)
+
+
+def _make_topology(
+    share: str, rank: int, world_size: int, local_rank: int | None, local_world_size: int | None
+) -> RankTopology:
+    if share != "node":
+        message = f"share={share!r}; give 'node' (one pipeline for all ranks of a machine) or None (one for each rank)"
+        raise UsageError(message)
+    return RankTopology.from_environment(rank, world_size, local_rank, local_world_size)
+
+
+def _make_shared_pipeline(
+    topology: RankTopology,
+    config: Any,
+    overrides: Sequence[str],
+    *,
+    even: EvenMode | None,
+    limit: int | None,
+    inline: bool,
+) -> SharedPipeline:
+    if isinstance(config, Pipeline) or inline:
+        message = "share='node' builds the pipeline itself, on the first rank and in processes: pass the config, not "
+        raise UsageError(message + ("inline=True" if inline else "a Pipeline"))
+    pipeline = Pipeline(
+        config, overrides, limit=limit, rank=topology.node_rank, world_size=topology.node_count, even=even
+    )
+    return SharedPipeline(pipeline, topology)
+
+
+class _TensorIterator:
+    """One iteration. It holds no reference to an item that it has yielded."""
+
+    def __init__(self, items: Iterator[Any], transfer: DeviceTransfer) -> None:
+        self._items = items
+        self._transfer = transfer
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._transfer(to_tensors(next(self._items)))

@@ -1,0 +1,239 @@
+"""`SharedPipeline`: what `Loader(..., share="node")` iterates over. Runs in the training process of every rank.
+
+To a loader it looks like a `Pipeline`. The leader starts the machine's pipeline at first use; followers connect to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from stagepipe.api import Pipeline
+from stagepipe.core import UsageError, cursor_from_builtins
+from stagepipe.engine import EpochPosition, PipelineState, make_state_dict, parse_state_dict
+from stagepipe.plan import Shard
+from stagepipe.report import Report
+from stagepipe.torch.shared_pipeline.follower import Follower
+from stagepipe.torch.shared_pipeline.leader import Leader
+from stagepipe.torch.shared_pipeline.rank_endpoint import RankEndpoint
+from stagepipe.torch.shared_pipeline.rendezvous import derive_rendezvous_folder
+from stagepipe.torch.shared_pipeline.topology import RankTopology
+from stagepipe.transport import Lease
+
+_CLOSED_MESSAGE = "this loader is closed; make a new one"
+_loader_numbers = itertools.count()
+"""Numbers this process's shared loaders. Ranks create them in the same order, so equal numbers belong together."""
+
+
+class SharedPipeline:
+    """A machine's pipeline as one of its ranks sees it: item k of an epoch goes to local rank k % local_world_size.
+
+    `pipeline` does this machine's part of the work; on followers it never starts and only describes the config.
+
+    Raises RunError, at the start or while iterating, with the name of a rank that did not connect or has ended.
+    """
+
+    def __init__(self, pipeline: Pipeline, topology: RankTopology) -> None:
+        """Nothing starts yet."""
+        self._pipeline = pipeline
+        self._topology = topology
+        self._shard = Shard(topology.rank, topology.world_size, pipeline.shard.even)
+        self._rendezvous_folder = derive_rendezvous_folder(
+            (*topology.run_identity, str(topology.node_rank), str(next(_loader_numbers)))
+        )
+        self._endpoint: RankEndpoint | None = None
+        self._state = PipelineState()
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+
+    # ------------------------------------------------------------------ start and end
+
+    def start(self) -> Self:
+        """Start this machine's pipeline, or connect to it, and wait until all its ranks are connected."""
+        self._ensure_started()
+        return self
+
+    def _ensure_started(self) -> RankEndpoint:
+        if self._state.closed_reason:
+            raise UsageError(self._state.closed_reason)
+        if self._endpoint is None:
+            topology, folder = self._topology, self._rendezvous_folder
+            if topology.local_rank:
+                self._endpoint = Follower(topology, folder, self._config_description)
+            else:
+                self._endpoint = Leader(self._pipeline, topology, folder, self._config_description)
+            self._finalizer = weakref.finalize(self, _close_if_same_process, os.getpid(), self._endpoint.close)
+        return self._endpoint
+
+    def close(self) -> None:
+        """Disconnect from the other ranks; on the leader, stop the workers."""
+        self._state.closed_reason = _CLOSED_MESSAGE
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._endpoint is not None:
+            self._endpoint.close()
+        self._pipeline.close()
+
+    def __enter__(self) -> Self:
+        """Start the pipeline and return it."""
+        return self.start()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        if isinstance(self._endpoint, Leader):
+            self._endpoint.stop_dispatch()
+            self._pipeline.__exit__(exc_type, exc, traceback)
+        self.close()
+
+    # ------------------------------------------------------------------ epochs
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over one epoch, or the rest of a loaded one. Work starts when all ranks request their first item."""
+        endpoint = self._ensure_started()
+        state = _RankIterationState(self._state.next_position)
+        self._state.begin_iteration(state)
+        return _RankIteration(self, endpoint, state)
+
+    def __len__(self) -> int:
+        """Return the number of items per epoch on this rank. Raises TypeError if it is unknown."""
+        items = self._ensure_started().length()
+        if items is None:
+            message = "length unknown: the pipeline contains a stream, a generator or a filter"
+            raise TypeError(message)
+        return Shard(self._topology.local_rank, self._topology.local_world_size, self._shard.even).count_items(items)
+
+    @property
+    def epoch(self) -> int:
+        """See `Pipeline.epoch`."""
+        return self._state.position().epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `Pipeline.set_epoch`. Call it with the same epoch on all ranks."""
+        self._state.set_epoch(epoch)
+
+    # ------------------------------------------------------------------ state
+
+    @cached_property
+    def _config_description(self) -> str:
+        description: dict[str, str] = json.loads(self._pipeline.config_description)
+        description |= {"share": "node", "local_world_size": str(self._topology.local_world_size)}
+        return json.dumps(description, separators=(",", ":"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's position: after the last item that it received."""
+        return make_state_dict(self._state.position(), self._config_description, self._shard)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume the next iteration, on all ranks from the lowest of their positions. Raises UsageError."""
+        self._state.load_position(parse_state_dict(state, self._config_description, self._shard))
+
+    # ------------------------------------------------------------------ for the loader
+
+    @property
+    def _consumer_name(self) -> str:
+        """The name of the training loop in the report, as in `Pipeline`."""
+        return self._pipeline._consumer_name  # noqa: SLF001 - forwarded
+
+    @_consumer_name.setter
+    def _consumer_name(self, name: str) -> None:
+        self._pipeline._consumer_name = name  # noqa: SLF001 - forwarded
+
+    @property
+    def _keep_idle_pages(self) -> bool:
+        """Whether workers keep the pages of idle blocks. The leader's value counts: it pins if any rank does."""
+        return self._pipeline._keep_idle_pages  # noqa: SLF001 - forwarded
+
+    @_keep_idle_pages.setter
+    def _keep_idle_pages(self, keep: bool) -> None:
+        self._pipeline._keep_idle_pages = keep  # noqa: SLF001 - forwarded
+
+    def _find_lease(self, address: int, nbytes: int) -> Lease | None:
+        """Return the lease that holds these bytes of a yielded item; None if no lease does."""
+        return None if self._endpoint is None else self._endpoint.find_lease(address, nbytes)
+
+    def report(self) -> Report:
+        """Return the report of this machine's pipeline. Raises UsageError on every rank but the machine's first."""
+        if self._topology.local_rank:
+            message = (
+                "only the rank that owns this machine's pipeline has the report; call report() on rank "
+                f"{self._topology.leader_rank}"
+            )
+            raise UsageError(message)
+        return self._pipeline.report()
+
+
+def _close_if_same_process(pid: int, close: Callable[[], None]) -> None:
+    """Close a garbage-collected pipeline, but only in the process that opened it, not in a forked child."""
+    if os.getpid() == pid:
+        close()
+
+
+class _RankIterationState:
+    """The position of an iteration. The pipeline holds it; the iteration itself would hold the pipeline."""
+
+    def __init__(self, begin: EpochPosition) -> None:
+        """`begin` is the position before the first item."""
+        self.reached = begin
+        """For a rank, `items_yielded` counts rounds: one item of each."""
+        self.cursor: bytes | None = b""
+        self.has_ended = False
+
+    def advance(self, round_number: int, cursor: bytes | None) -> None:
+        """Move after the rank's item of round `round_number`."""
+        self.reached = EpochPosition(self.reached.epoch, round_number + 1)
+        self.cursor = cursor
+
+    def position(self) -> EpochPosition:
+        """Return the position after the last yielded item; after the epoch's last item, the start of the next epoch."""
+        if self.has_ended:
+            return EpochPosition(self.reached.epoch + 1)
+        if self.cursor is None:
+            message = (
+                "with `order: any`, no state can be taken inside the rows of so large a batch; take it after the "
+                "batch's last row, make the batch smaller, or set `order: source`"
+            )
+            raise UsageError(message)
+        if not self.cursor:
+            return self.reached
+        return EpochPosition(
+            self.reached.epoch, self.reached.items_yielded, cursor_from_builtins(msgspec.msgpack.decode(self.cursor))
+        )
+
+
+class _RankIteration:
+    """One iteration of a rank: an epoch, or the rest of one. It holds no reference to an item that it has yielded."""
+
+    def __init__(self, shared_pipeline: SharedPipeline, endpoint: RankEndpoint, state: _RankIterationState) -> None:
+        """Nothing is requested before the first `next`: the other ranks would wait for an epoch that is never read."""
+        self._shared_pipeline = shared_pipeline
+        self._pipeline_state = shared_pipeline._state  # noqa: SLF001 - this class is its iterator
+        self._endpoint = endpoint
+        self._state = state
+        self._iteration_number = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        state = self._state
+        if state.has_ended:
+            raise StopIteration
+        self._pipeline_state.require_newest(state)
+        if not self._iteration_number:
+            self._pipeline_state.advance_epoch(state.reached)
+            self._iteration_number = self._endpoint.begin_iteration(state.reached)
+        item = self._endpoint.receive(self._iteration_number)
+        if item is None:
+            state.has_ended = True
+            raise StopIteration
+        state.advance(item.round_number, item.cursor)
+        return item.box.pop()

@@ -1,0 +1,173 @@
+"""The sending end of a hop, with every phase timed. A process has at most one `Sender`."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+from stagepipe.core import Key
+from stagepipe.timing import DurationRecorder
+from stagepipe.transport.codec import Encoder
+from stagepipe.transport.hop.packer import Packer, SendCounts
+from stagepipe.transport.memory import SharedMemoryPool
+from stagepipe.transport.wire import (
+    PICKLE_BUFFER,
+    PacketHeader,
+    PacketKind,
+    PipeWaiter,
+    TransferPolicy,
+    WakeEvent,
+    encode_body,
+    pack,
+    split_into_fragments,
+    write_timestamps,
+)
+
+LEASED_TICK_INTERVAL_S = 0.01
+"""The tick interval of a wait while this process holds leases: the longest that a released block stays in use."""
+IDLE_TICK_INTERVAL_S = 0.25
+"""The tick interval of a wait without leases."""
+
+InterruptCheck = Callable[[], bool]
+"""Called at every tick of a wait. True ends the wait: a seek or the end of the run comes first."""
+
+
+class Sender:
+    """The sending end of a hop."""
+
+    def __init__(  # noqa: PLR0917 - the resources of the process, in the order in which it creates them
+        self,
+        fd: int,
+        memory: SharedMemoryPool,
+        policy: TransferPolicy,
+        wake_event: WakeEvent,
+        is_interrupted: InterruptCheck,
+        recorder: DurationRecorder,
+        tick: Callable[[], None] | None = None,
+    ) -> None:
+        """`recorder` takes rows of (encode, copy, send, send_wait) in ns; `tick` runs while waiting.
+
+        `wake_event` ends the current wait, so that `is_interrupted` is checked again.
+        """
+        self._fd = fd
+        self._memory = memory
+        self._is_interrupted = is_interrupted
+        self._tick = tick or memory.flush_releases
+        self._waiter = PipeWaiter(fd, select.EPOLLOUT, wake_event)
+        self.counts = SendCounts()
+        self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
+        self._packer = Packer(self._encoder, memory, policy, self.counts)
+        self._recorder = recorder
+        self._last_send_ns = 0
+        self.blocked_ns = 0
+
+    def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
+        """Send the item in `item_box` and empty the box. False if interrupted; the item is then dropped.
+
+        The box releases the item before it is sent, so that buffers which nobody else holds are handed over without a
+        copy. Raises what pickling the item raises, ArenaFullError, or TransportError; then no part of the item is kept.
+        """
+        begin_ns = perf_counter_ns()
+        encoder = self._encoder
+        packer = self._packer
+        header = (generation, key, samples, meta)
+        encoder.encode(item_box[0])
+        item_box.clear()
+        encoded_at_ns = perf_counter_ns()
+        try:
+            packet = packer.pack(header)
+            body = None
+            if packet is None:
+                packet, body = self._pack_announcement(header)
+            encoder.clear()
+            copied_at_ns = perf_counter_ns()
+            sender_ns = copied_at_ns - begin_ns + self._last_send_ns
+            waited_ns = self._write_packet(packet, sender_ns, copied_at_ns)
+            if body is not None and waited_ns >= 0:
+                waited_ns = self._write_fragments(body, generation, waited_ns)
+        except BaseException:
+            encoder.clear()
+            packer.release_carried_blocks()
+            raise
+        if waited_ns < 0:
+            packer.release_carried_blocks()
+            return False
+        self._last_send_ns = send_ns = perf_counter_ns() - copied_at_ns - waited_ns
+        nbytes = len(packet) + (packer.bytes_in_blocks if body is None else len(body))
+        copy_ns = copied_at_ns - encoded_at_ns
+        ledger_entry = (packer.transfer_kind, nbytes, copy_ns + send_ns)
+        self._recorder.add((encoded_at_ns - begin_ns, copy_ns, send_ns, waited_ns), ledger_entry)
+        self.blocked_ns += waited_ns
+        return True
+
+    def send_marker(
+        self, kind: PacketKind, generation: int, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b""
+    ) -> bool:
+        """Send a packet without an item; False if interrupted."""
+        packet = pack(kind, (generation, key, samples, meta), count_or_bytes=count)
+        waited_ns = self._write_packet(packet, 0, perf_counter_ns())
+        self.blocked_ns += max(waited_ns, 0)
+        return waited_ns >= 0
+
+    # ------------------------------------------------------------------ a large item through the pipe
+
+    def _pack_announcement(self, header: PacketHeader) -> tuple[bytearray, bytearray]:
+        """The packet that announces a large item, and the item's body."""
+        encoder = self._encoder
+        counts = self.counts
+        body = encode_body(
+            (
+                (encoder.raw_bytes(buffer), PICKLE_BUFFER if buffer.is_pickle_buffer else 0)
+                for buffer in encoder.buffers
+            ),
+            encoder.pickle_data,
+        )
+        counts.pipe_messages += 1
+        counts.inline_bytes += len(body)
+        return pack(PacketKind.FRAGMENTED, header, count_or_bytes=len(body)), body
+
+    def _write_fragments(self, body: bytearray, generation: int, waited_ns: int) -> int:
+        """Write a body in fragments. Returns `waited_ns` plus its own waits; -1 if interrupted."""
+        for fragment in split_into_fragments(body, generation):
+            try:
+                os.writev(self._fd, fragment)
+            except BlockingIOError:
+                wait_ns = self._write_when_ready(fragment, 0)
+                if wait_ns < 0:
+                    return -1
+                waited_ns += wait_ns
+        return waited_ns
+
+    # ------------------------------------------------------------------ the writes
+
+    def _write_packet(self, packet: bytearray, sender_ns: int, begin_ns: int) -> int:
+        """Write a packet. Returns how many ns it had to wait for room in the pipe; -1 if interrupted."""
+        write_timestamps(packet, sender_ns, begin_ns)
+        try:
+            os.write(self._fd, packet)
+        except BlockingIOError:
+            return self._write_when_ready((packet,), sender_ns)
+        return 0
+
+    def _write_when_ready(self, buffers: Sequence[bytearray | bytes | memoryview], sender_ns: int) -> int:
+        begin_ns = perf_counter_ns()
+        packet = buffers[0]
+        while not self._is_interrupted():
+            self._tick()
+            self._waiter.wait(LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S)
+            now_ns = perf_counter_ns()
+            if isinstance(packet, bytearray):  # a whole packet; fragments have no timestamps
+                write_timestamps(packet, sender_ns, now_ns)
+            try:
+                os.writev(self._fd, buffers)
+            except BlockingIOError:
+                continue
+            return now_ns - begin_ns
+        return -1
+
+    def close(self) -> None:
+        """Close the waiter. The pipe stays open."""
+        self._waiter.close()

@@ -1,0 +1,70 @@
+"""The wire format: what goes through the pipe of a hop, and the pipe itself. Knows nothing of shared memory.
+
+packet           the layout of a packet, its checksum and its descriptors
+fragments        an item that is too large for a packet and must use the pipe, in fragments
+pipe             the packet pipe, wake events, and waits for them
+transfer_policy  which items of a hop go through the pipe, and which to shared memory
+"""
+
+from stagepipe.transport.wire.fragments import FragmentAssembler, encode_body, is_fragment, split_into_fragments
+from stagepipe.transport.wire.packet import (
+    INLINE_ALIGN_BYTES,
+    INLINE_ARENA,
+    PACKET_BYTES,
+    PICKLE_BUFFER,
+    SHARED_BLOCK,
+    TABLE_HEADER_BYTES,
+    BufferDescriptor,
+    Packet,
+    PacketFlag,
+    PacketHeader,
+    PacketKind,
+    descriptor_table_bytes,
+    overhead_bytes,
+    pack,
+    pack_descriptors,
+    unpack,
+    unpack_descriptors,
+    write_timestamps,
+)
+from stagepipe.transport.wire.pipe import PipeEnds, PipeWaiter, WakeEvent, make_byte_pipe, make_packet_pipe
+from stagepipe.transport.wire.transfer_policy import (
+    ALWAYS_PIPE_THRESHOLD_BYTES,
+    MAX_INLINE_BYTES,
+    TransferPolicy,
+    encode_policy_word,
+)
+
+__all__ = [
+    "ALWAYS_PIPE_THRESHOLD_BYTES",
+    "INLINE_ALIGN_BYTES",
+    "INLINE_ARENA",
+    "MAX_INLINE_BYTES",
+    "PACKET_BYTES",
+    "PICKLE_BUFFER",
+    "SHARED_BLOCK",
+    "TABLE_HEADER_BYTES",
+    "BufferDescriptor",
+    "FragmentAssembler",
+    "Packet",
+    "PacketFlag",
+    "PacketHeader",
+    "PacketKind",
+    "PipeEnds",
+    "PipeWaiter",
+    "TransferPolicy",
+    "WakeEvent",
+    "descriptor_table_bytes",
+    "encode_body",
+    "encode_policy_word",
+    "is_fragment",
+    "make_byte_pipe",
+    "make_packet_pipe",
+    "overhead_bytes",
+    "pack",
+    "pack_descriptors",
+    "split_into_fragments",
+    "unpack",
+    "unpack_descriptors",
+    "write_timestamps",
+]

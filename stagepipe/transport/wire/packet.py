@@ -1,0 +1,248 @@
+"""The wire format of a hop: one packet is one atomic write of at most 4,096 bytes. Pure; used by both sides of a hop.
+
+    prefix       checksum, nanoseconds of work on the sending side, time of the write
+    header       kind, generation, key, lengths
+    key parts    4 bytes each, for items that a generator made
+    descriptors  the location of each buffer: in an arena, or inline further down
+    meta         the cursor of an order point, from which to continue after this item (opaque here)
+    pickle       the item without its buffers
+    buffers      the small ones, each at a multiple of 16
+
+The checksum is the CRC-32 of all bytes after the prefix: a damaged packet is rejected and has no effect. Little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from stagepipe.core import Key, TransportError
+
+PACKET_BYTES = 4096
+"""The largest atomic write to a pipe in packet mode: PIPE_BUF, see pipe(7)."""
+
+INLINE_ARENA = 0xFFFF
+"""The arena number of a descriptor whose buffer is inline, in the packet itself."""
+
+_PREFIX = struct.Struct("<IIQ")  # unsigned times: a damaged one is never negative, so no duration overflows a counter
+_TIMESTAMPS = struct.Struct("<IQ")
+_HEADER = struct.Struct("<BBHIIHHqIQ")
+_PREFIX_AND_HEADER = struct.Struct(_PREFIX.format + _HEADER.format[1:])
+_BODY_OFFSET = _PREFIX.size + _HEADER.size
+KIND_OFFSET = _PREFIX.size
+"""The offset of the kind byte, in packets and in fragments."""
+_DESCRIPTOR = struct.Struct("<HHIQQQ")
+DESCRIPTOR_BYTES = _DESCRIPTOR.size
+_TABLE_HEADER = struct.Struct("<II")
+TABLE_HEADER_BYTES = _TABLE_HEADER.size
+INLINE_ALIGN_BYTES = 16
+"""The alignment of inline buffers, as the largest NumPy scalar needs it."""
+_MAX_SENDER_NS = 0xFFFFFFFF
+
+
+class PacketKind(IntEnum):
+    """What a packet states about its key."""
+
+    ITEM = 1
+    TOMBSTONE = 2  # dropped on purpose
+    ERROR_SKIP = 3  # dropped because of an error
+    END_OF_PARTS = 4  # a generator has ended after `count` parts
+    END_OF_SEGMENT = 5  # the segment has ended after `count` items
+    FRAGMENTED = 6  # an item too large for a packet: `count_or_bytes` bytes follow in fragments
+
+
+_FIRST_KIND = int(min(PacketKind))
+_LAST_KIND = int(max(PacketKind))
+
+
+class PacketFlag(IntEnum):
+    """The bits of a packet's flags."""
+
+    PICKLE_IN_BLOCK = 1  # the last buffer is the pickle
+    DESCRIPTOR_TABLE = 2  # too many descriptors for a packet: its only descriptor locates a table of them
+
+
+BufferDescriptor = tuple[int, int, int, int, int, int]
+"""The location of a buffer: arena, flags, 0, block, start, length. In bytes; `start` counts from the block, or from the
+packet if inline. A plain tuple, because both sides make one per buffer."""
+
+
+SHARED_BLOCK = 1
+"""A descriptor flag: another process may hold a lease on this block."""
+PICKLE_BUFFER = 2
+"""A descriptor flag: the `PickleBuffer` of a third-party type, passed to pickle in order."""
+
+
+PacketHeader = tuple[int, Key, int, bytes]
+"""The fields that every packet has: generation, key, samples (how many the item counts for), meta (the cursor)."""
+
+
+class Packet(NamedTuple):
+    """A packet as read. `data` is the whole packet; `pickle_span` is the (start, end) of the pickle in it."""
+
+    kind: int
+    flags: int
+    generation: int
+    key: Key
+    samples: int
+    count_or_bytes: int  # the count of END_OF_PARTS and END_OF_SEGMENT, the bytes of FRAGMENTED
+    sender_ns: int
+    sent_at_ns: int
+    descriptors: tuple[BufferDescriptor, ...]
+    meta: bytes
+    pickle_span: tuple[int, int]
+    data: bytearray
+
+
+def overhead_bytes(header: PacketHeader, buffer_count: int) -> int:
+    """The bytes of a packet before its pickle."""
+    return _BODY_OFFSET + 4 * (len(header[1]) - 1) + DESCRIPTOR_BYTES * buffer_count + len(header[3])
+
+
+def pack(
+    kind: int,
+    header: PacketHeader,
+    *,
+    flags: int = 0,
+    count_or_bytes: int = 0,
+    descriptors: list[BufferDescriptor] | tuple[()] = (),
+    pickle_data: bytes | memoryview = b"",
+    inline_buffers: list[bytes] | tuple[()] = (),
+) -> bytearray:
+    """A packet without its timestamps, which `write_timestamps` writes just before the packet is sent.
+
+    The starts of inline descriptors count from the first inline buffer; `pack` adds its offset. Raises TransportError
+    if the packet is too long.
+    """
+    generation, key, samples, meta = header
+    part_count = len(key) - 1
+    if not part_count and not descriptors:  # most small items
+        packed_header = _HEADER.pack(
+            kind, flags, 0, generation, samples, 0, len(meta), key[0], len(pickle_data), count_or_bytes
+        )
+        return _add_prefix(b"".join((packed_header, meta, pickle_data)), header)
+    packed_header = _HEADER.pack(
+        kind,
+        flags,
+        part_count,
+        generation,
+        samples,
+        len(descriptors),
+        len(meta),
+        key[0],
+        len(pickle_data),
+        count_or_bytes,
+    )
+    sections: list[bytes | memoryview] = [packed_header]
+    if part_count:
+        sections.append(struct.pack(f"<{part_count}I", *key[1:]))
+    if descriptors:
+        pickle_end = overhead_bytes(header, len(descriptors)) + len(pickle_data)
+        padding = -pickle_end % INLINE_ALIGN_BYTES
+        inline_offset = pickle_end + padding
+        sections += [
+            _DESCRIPTOR.pack(
+                arena, flag, reserved, block, start + inline_offset if arena == INLINE_ARENA else start, length
+            )
+            for arena, flag, reserved, block, start, length in descriptors
+        ]
+        sections += (meta, pickle_data, bytes(padding))
+        sections += inline_buffers
+    else:
+        sections += (meta, pickle_data)
+    return _add_prefix(b"".join(sections), header)
+
+
+def _add_prefix(payload: bytes, header: PacketHeader) -> bytearray:
+    if len(payload) > PACKET_BYTES - KIND_OFFSET:
+        raise TransportError(
+            f"item {header[1][0]}: its packet has {len(payload) + KIND_OFFSET} bytes, {len(header[3])} of them the "
+            f"cursor of an order point; a packet holds at most {PACKET_BYTES}"
+        )
+    return bytearray(_PREFIX.pack(zlib.crc32(payload), 0, 0) + payload)
+
+
+def pack_descriptors(descriptors: Iterable[BufferDescriptor]) -> bytes:
+    """A descriptor table, for a block of its own: checksum, length in bytes, then the descriptors."""
+    table = b"".join([_DESCRIPTOR.pack(*descriptor) for descriptor in descriptors])
+    return _TABLE_HEADER.pack(zlib.crc32(table), len(table)) + table
+
+
+def unpack_descriptors(data: bytes) -> tuple[BufferDescriptor, ...]:
+    """The inverse of `pack_descriptors`. Raises TransportError if the table is damaged."""
+    checksum = int.from_bytes(data[:4], "little")
+    table = memoryview(data)[TABLE_HEADER_BYTES:]
+    if descriptor_table_bytes(data) != len(data) or zlib.crc32(table) != checksum:
+        raise TransportError(
+            f"a descriptor table of {len(data)} bytes in a block is damaged: its length or checksum does not match"
+        )
+    return tuple(_DESCRIPTOR.iter_unpack(table))
+
+
+def descriptor_table_bytes(header: bytes) -> int:
+    """The size in bytes of a whole descriptor table, from its header; -1 if `header` is not one."""
+    if len(header) < TABLE_HEADER_BYTES:
+        return -1
+    _, nbytes = _TABLE_HEADER.unpack_from(header)
+    return -1 if not nbytes or nbytes % DESCRIPTOR_BYTES else int(nbytes) + TABLE_HEADER_BYTES
+
+
+def write_timestamps(packet: bytearray, sender_ns: int, now_ns: int) -> None:
+    """Write the sending side's work time (at most 4.3 s, the range of 32 bits) and the time of sending, both in ns."""
+    _TIMESTAMPS.pack_into(packet, 4, min(sender_ns, _MAX_SENDER_NS), now_ns)
+
+
+def unpack(data: bytearray) -> Packet:
+    """Read a packet. Raises TransportError if it is damaged."""
+    size = len(data)
+    if size < _BODY_OFFSET:
+        raise TransportError(f"a packet of {size} bytes is shorter than its header")
+    (
+        checksum,
+        sender_ns,
+        sent_at_ns,
+        kind,
+        flags,
+        part_count,
+        generation,
+        samples,
+        buffer_count,
+        meta_bytes,
+        item,
+        pickle_bytes,
+        count_or_bytes,
+    ) = _PREFIX_AND_HEADER.unpack_from(data)
+    view = memoryview(data)
+    if zlib.crc32(view[KIND_OFFSET:]) != checksum:
+        raise TransportError(f"a packet of {size} bytes fails its checksum: it was damaged in transit")
+    meta_start = _BODY_OFFSET + 4 * part_count + DESCRIPTOR_BYTES * buffer_count
+    start = meta_start + meta_bytes
+    end = start + pickle_bytes
+    if end > size or not _FIRST_KIND <= kind <= _LAST_KIND:
+        raise TransportError(f"a packet of kind {kind} has {size} bytes, but its header states {end}")
+    key: Key = (item,)
+    if part_count:
+        key = (item, *struct.unpack_from(f"<{part_count}I", data, _BODY_OFFSET))
+    descriptors = (
+        tuple(_DESCRIPTOR.iter_unpack(view[_BODY_OFFSET + 4 * part_count : meta_start])) if buffer_count else ()
+    )
+    meta = bytes(view[meta_start:start]) if meta_bytes else b""
+    return Packet._make(
+        (
+            kind,
+            flags,
+            generation,
+            key,
+            samples,
+            count_or_bytes,
+            sender_ns,
+            sent_at_ns,
+            descriptors,
+            meta,
+            (start, end),
+            data,
+        )
+    )

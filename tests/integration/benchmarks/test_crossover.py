@@ -1,0 +1,104 @@
+"""benchmarks/crossover.py runs every contestant, checks what arrives, judges its figures and draws them."""
+
+import json
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import psutil
+import pytest
+from PIL import Image
+
+from tests.support.paths import ROOT
+
+CROSSOVER = ROOT / "benchmarks" / "crossover.py"
+CONTESTANTS = ("Pipe", "RawArray", "stagepipe pipe", "stagepipe shared_memory", "stagepipe auto")
+
+
+def run_crossover(*options):
+    return subprocess.run(
+        [sys.executable, str(CROSSOVER), *options], capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("crossover")
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    plots = ("--plot", str(folder / "c.svg"), "--plot", str(folder / "c.png"))
+    return run_crossover("--sizes", "2,64", "--repetitions", "2", "--json", str(folder / "c.json"), *plots)
+
+
+@pytest.fixture(scope="module")
+def found(done, folder):
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "c.json").read_text())
+
+
+def test_every_contestant_has_a_row_at_every_size(done, found):
+    assert done.stderr == ""
+    rows = {(row["contestant"], row["d"]): row for row in found["rows"]}
+    assert rows.keys() == {(name, d) for name in CONTESTANTS for d in (2, 64)}
+    for row in rows.values():
+        assert len(row["us"]) == len(row["steady_us"]) == 2
+        assert min(row["us"] + row["steady_us"]) > 0
+    assert found["transfers"] == 100
+    assert "crossover.py" in found["command"]
+    assert "crossover.py" in done.stdout
+    assert not [
+        child for child in psutil.Process().children(recursive=True) if "crossover" in " ".join(child.cmdline())
+    ]
+
+
+def test_it_prints_a_line_per_size_and_a_verdict_for_both_targets(done, found):
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[1] for line in lines if line[:1] == ["2"]] == ["16", "16"], (
+        "from the request, and from the first array"
+    )
+    assert [line[1] for line in lines if line[:1] == ["64"]] == ["16,384", "16,384"]
+    assert len([line for line in lines if line[:1] in (["PASS"], ["MISS"])]) == 2
+    assert [target["met"] is None for target in found["targets"]] == [False, False]
+
+
+def test_each_mode_uses_the_transport_of_its_name(found):
+    for d in ("2", "64"):
+        reports = found["told"][d]
+        assert reports["stagepipe pipe"]["messages"]["pipe"] == 600, "two repetitions, two to warm up, two checked ones"
+        assert reports["stagepipe shared_memory"]["messages"]["shared_memory"] == 600
+        assert sum(reports["stagepipe auto"]["messages"].values()) == 600
+        assert reports["stagepipe auto"]["mode"] == "auto"
+
+
+def test_the_plot_shows_all_five_contestants(done, folder):
+    root = ET.parse(folder / "c.svg").getroot()
+    text = " ".join("".join(element.itertext()) for element in root.iter() if element.tag.endswith("text"))
+    for label in (*CONTESTANTS, "microseconds per transfer", "16 KiB"):
+        assert label in text
+    with Image.open(folder / "c.png") as image:
+        image.load()
+        assert image.format == "PNG"
+
+
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_a_corrupted_transfer_is_detected(name):
+    ended = run_crossover("--sizes", "4", "--repetitions", "1", "--only", name, "--corrupt", name)
+    assert ended.returncode == 1
+    assert f"{name}, d = 4: transfer 0 has 1 of 16 elements wrong" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--only", "Pipes"), "RawArray"),
+        (("--plot", "a.gif"), ".svg or .png"),
+        (("--sizes", "0"), "d must be 1 or more"),
+    ],
+)
+def test_a_wrong_option_is_answered_with_the_valid_values(options, words):
+    ended = run_crossover(*options)
+    assert ended.returncode == 2
+    assert words in ended.stderr

@@ -1,0 +1,49 @@
+"""The contributor pages and workflows name what exists: folders, layers, make targets."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.paths import ROOT
+
+WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
+assert len(WORKFLOWS) >= 3
+WITH_MAKE_TARGETS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WORKFLOWS]
+
+
+def layers(contract: str) -> list[str]:
+    """The layers of an import-linter contract, from top to bottom."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    lines = next(each["layers"] for each in contracts if each["name"] == contract)
+    return [name.strip() for line in lines for name in line.split("|")]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("contract, folder", [("Layers", "stagepipe"), ("Layers of runtime", "stagepipe/runtime")])
+def test_the_folder_map_lists_every_layer(contract: str, folder: str):
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    listed = re.findall(rf"\]\(\.\./{folder}/(\w+)\)", page.partition("### Import rules")[0])
+    assert sorted(listed) == sorted(layers(contract))
+
+
+@pytest.mark.parametrize("page", WITH_MAKE_TARGETS, ids=lambda path: path.name)
+def test_every_make_target_that_is_named_exists(page: Path):
+    named = set(re.findall(r"(?:`|run: |^)make ([a-z-]+)", page.read_text(), re.MULTILINE))
+    matrix = re.search(r"target: (\[.*\])", page.read_text())
+    named |= {target.split()[0] for target in yaml.safe_load(matrix.group(1))} if matrix else set()
+    assert named
+    assert named <= make_targets()
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / ".pre-commit-config.yaml"], ids=lambda path: path.name)
+def test_a_workflow_is_yaml_and_pins_its_actions_to_a_major_version(path: Path):
+    loaded = yaml.safe_load(path.read_text())
+    assert "jobs" in loaded or "repos" in loaded
+    for action in re.findall(r"uses: (.*)", path.read_text()):
+        assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", action), action

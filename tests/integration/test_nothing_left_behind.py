@@ -1,0 +1,232 @@
+"""However a run ends, it leaves no process, descriptor, file or thread behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from stagepipe import Pipeline, RunError
+from tests.support.paths import ROOT
+from tests.support.pipelines import BAD, batch, pipeline, stage, with_workers
+
+EXIT_TIMEOUT_S = 1.0
+CONFIG = """
+name: endless
+source: {uses: stagepipe.sources.numbers, with: {count: 1000000}}
+stages:
+  - {name: make, uses: tests.support.stages.megabyte, workers: 2}
+  - {name: touch, uses: tests.support.stages.touched}
+"""
+
+
+def count_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only the number of names is needed
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """A temporary folder for this test alone, as other runs use the machine at the same time."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def leftover_files() -> set[str]:
+    shared = Path("/dev/shm")
+    found = {str(path) for path in Path(tempfile.gettempdir()).iterdir()}
+    return found | {str(path) for path in (shared.glob("*stagepipe*") if shared.is_dir() else ())}
+
+
+def find_processes(marker: str) -> list[int]:
+    """The processes with `marker` in their environment: all that a run has started, also those with a new parent."""
+    found = []
+    for pid in psutil.pids():
+        try:
+            if (
+                marker.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+                and psutil.Process(pid).status() != "zombie"
+            ):
+                found.append(pid)
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+def runs_to_its_end(config: dict[str, Any]) -> None:
+    with Pipeline(config) as running:
+        list(running)
+
+
+def breaks_after_one_item(config: dict[str, Any]) -> None:
+    with Pipeline(config) as running:
+        next(iter(running))
+
+
+def is_garbage_collected(config: dict[str, Any]) -> None:
+    running = Pipeline(config)
+    next(iter(running))
+    del running
+
+
+def ends_with_an_exception_of_the_caller(config: dict[str, Any]) -> None:
+    with pytest.raises(ZeroDivisionError), Pipeline(config) as running:  # noqa: PT012 - iterating raises
+        for _ in running:
+            raise ZeroDivisionError
+
+
+def ends_with_an_exception_of_a_stage(config: dict[str, Any]) -> None:
+    config = {**config, "stages": [*config["stages"], stage(f"{BAD}.raises", name="bad")]}
+    with pytest.raises(RunError), Pipeline(config) as running:
+        list(running)
+
+
+def ends_with_a_worker_death(config: dict[str, Any]) -> None:
+    config = {**config, "stages": [*config["stages"], stage(f"{BAD}.kills_itself", name="bad")]}
+    with pytest.raises(RunError), Pipeline(config) as running:
+        list(running)
+
+
+def is_never_iterated(config: dict[str, Any]) -> None:
+    with Pipeline(config):
+        pass
+
+
+ENDS = [
+    runs_to_its_end,
+    breaks_after_one_item,
+    is_garbage_collected,
+    ends_with_an_exception_of_the_caller,
+    ends_with_an_exception_of_a_stage,
+    ends_with_a_worker_death,
+    is_never_iterated,
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+@pytest.mark.timeout(90)
+def test_a_run_leaves_nothing_in_the_callers_process(end):
+    config = with_workers(pipeline(stage("megabyte"), stage("touched"), source=30), 2)
+    end(config)  # what is loaded only once is loaded here
+    files, fds, threads, processes = leftover_files(), count_fds(), set(threading.enumerate()), children()
+    for _ in range(2):
+        end(config)
+    assert count_fds() <= fds
+    assert set(threading.enumerate()) <= threads
+    assert set(children()) <= set(processes)  # multiprocessing's resource tracker stays if a test has used it
+    assert leftover_files() <= files
+
+
+def test_processes_that_a_stage_has_started_are_killed_too():
+    marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
+    name, value = marker.split("=")
+    stages = [stage(f"{BAD}.leaves_children", env={name: value})]
+    runs_to_its_end(pipeline(*stages))
+    assert all_gone(marker)
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """A long `stagepipe run`, the marker of all its processes, and the folder of its report."""
+    config = tmp_path / "endless.yaml"
+    config.write_text(CONFIG)
+    marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
+    name, value = marker.split("=")
+    environment = {**os.environ, name: value}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    command = [
+        str(Path(sys.executable).parent / "stagepipe"),
+        "run",
+        str(config),
+        "--report",
+        str(tmp_path / "r.json"),
+        "--quiet",
+    ]
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while len(find_processes(marker)) < 5 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        yield process, marker, tmp_path
+        process.kill()
+
+
+def all_gone(marker: str, within_s: float = EXIT_TIMEOUT_S) -> bool:
+    deadline = time.monotonic() + within_s
+    while find_processes(marker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not find_processes(marker)
+
+
+def test_ctrl_c_ends_with_130_and_the_report_is_written(endless):
+    process, marker, folder = endless
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert all_gone(marker)
+    assert '"status":"interrupted"' in (folder / "r.json").read_text().replace(": ", ":")
+    assert list((folder / "temporary").iterdir()) == []
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_ends_the_run(endless):
+    process, marker, folder = endless
+    for pid in find_processes(marker):
+        os.kill(pid, signal.SIGINT)
+    assert process.wait(10) == 130
+    assert all_gone(marker)
+    assert (folder / "r.json").exists()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+def test_a_killed_main_process_leaves_nothing_behind(endless, signal_number):
+    process, marker, folder = endless
+    files_before = leftover_files()
+    process.send_signal(signal_number)
+    process.wait(10)
+    assert all_gone(marker)
+    assert leftover_files() <= files_before
+    assert list((folder / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3, 2.0])
+def test_the_supervisors_death_kills_workers_that_hang_or_start(tmp_path, temporary, after_s):
+    marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
+    name, value = marker.split("=")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from stagepipe import Pipeline\nfrom tests.support.pipelines import *\n"
+        "running = Pipeline(pipeline(stage('tests.support.bad_stages.hangs'), batch(9), window=9))\n"
+        "running.plan\nprint('up', flush=True)\nlist(running.start())\n"
+    )
+    environment = {
+        **os.environ,
+        name: value,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    with subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        time.sleep(after_s)
+        process.kill()
+        process.wait(5)
+    assert all_gone(marker)
+    assert list(temporary.iterdir()) == []
+
+
+def test_shared_memory_has_no_name():
+    with Pipeline(pipeline(stage("megabyte"), batch(2), source=4)) as running:
+        items = iter(running)
+        next(items)
+        assert leftover_files() == set()

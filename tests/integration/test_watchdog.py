@@ -1,0 +1,89 @@
+"""The watchdog: item timeouts, start timeouts, and stalled runs."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from stagepipe import Pipeline, RunError
+from stagepipe.runtime.supervisor.stalls import WorkerStatus, describe_stall, is_deadlocked
+from tests.support.pipelines import BAD, pipeline, stage
+
+pytestmark = pytest.mark.timeout(60)
+SECOND_NS = 1_000_000_000
+
+
+def test_an_item_that_hangs_is_retried_and_then_skipped():
+    hangs = stage(f"{BAD}.hangs", name="hangs", timeout="700ms", retries=1, on_error="skip")
+    with Pipeline(pipeline(hangs, stage("same"), source=12)) as running:
+        assert list(running) == [number for number in range(12) if number != 5]
+        report = running.report()
+    (letter,) = report.dead_letters
+    assert (letter.item, letter.stage, letter.attempts) == ("5", "hangs", 2)
+    assert "`timeout` of 700 ms" in letter.error
+    assert len(report.restarts) == 2
+
+
+def test_the_error_shows_where_the_stage_hung():
+    hangs = stage(f"{BAD}.hangs", name="hangs", timeout="700ms", retries=0)
+    with pytest.raises(RunError, match=r"stage hangs, worker 0, item 5 .* exceeded its `timeout` of") as caught:  # noqa: SIM117
+        with Pipeline(pipeline(hangs, source=12)) as running:
+            list(running)
+    assert "in hangs" in caught.value.trace
+    assert "control" not in caught.value.trace
+
+
+def test_waiting_for_other_stages_does_not_count_towards_the_timeout():
+    slow = stage("nap", name="slow", with_={"seconds": 0.4})
+    quick = stage("parts", name="quick", timeout="300ms")
+    config = pipeline(quick, slow, source=5, window=1)
+    with Pipeline(config) as running:
+        assert len(list(running)) == 0 + 1 + 2 + 3 + 0
+        assert running.report().restarts == ()
+
+
+def test_a_stopped_worker_does_not_time_out():
+    with Pipeline(pipeline(stage("nap", name="nap", timeout="1s", with_={"seconds": 0.05}), source=30)) as running:
+        found = []
+        for number in running:
+            found.append(number)
+            if number == 5:
+                pid = running._run._supervisor.workers[1].pid
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(2.5)
+                os.kill(pid, signal.SIGCONT)
+        assert found == list(range(30))
+        assert running.report().restarts == ()
+
+
+def test_a_worker_that_is_not_ready_within_its_start_timeout():
+    late = stage("tests.support.bad_stages.HangsAtStart", name="late", start_timeout="1s")
+    with pytest.raises(RunError, match=r"stage late, worker 0 .* was not ready within its `start_timeout` of 1.0 s"):  # noqa: SIM117
+        with Pipeline(pipeline(late, source=3)) as running:
+            list(running)
+
+
+def test_the_stall_description_names_busy_blocked_and_idle_workers():
+    statuses = [
+        WorkerStatus("source/0", item="31"),
+        WorkerStatus("decode/0", is_stopped=True),
+        WorkerStatus("decode/1"),
+        WorkerStatus("batch/0"),
+    ]
+    assert describe_stall(statuses, 10 * SECOND_NS) == (
+        "no item has moved for 10 s: decode/0 is stopped (SIGSTOP; `kill -CONT` resumes it); "
+        "source/0 is waiting for room downstream to send item 31; decode/1 and batch/0 are waiting"
+    )
+    starting = describe_stall(
+        [WorkerStatus("model/0", starting_ns=40 * SECOND_NS), WorkerStatus("source/0")], 10 * SECOND_NS
+    )
+    assert starting == "no item has moved for 10 s: model/0 has been starting for 40 s; source/0 is waiting"
+
+
+def test_a_run_is_deadlocked_only_if_all_workers_wait():
+    idle, blocked = WorkerStatus("a/0"), WorkerStatus("b/0", item="3")
+    assert is_deadlocked([idle, blocked])
+    assert not is_deadlocked([idle, WorkerStatus("c/0", item="3", item_age_ns=1)])
+    assert not is_deadlocked([idle, WorkerStatus("c/0", is_stopped=True)])
+    assert not is_deadlocked([idle, WorkerStatus("c/0", starting_ns=1)])

@@ -1,0 +1,86 @@
+"""A stage that kills its process at every try: the error names the stage, the item and the cause."""
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from stagepipe import Pipeline, RunError
+from tests.support.pipelines import BAD, pipeline, stage
+
+pytestmark = pytest.mark.timeout(40)
+MAX_DELAY_S = 4.0
+
+
+def run_until_death(config: dict[str, Any]) -> RunError:
+    """The error of a run. The error must come, and the run must be closed, soon after the first item."""
+    first_item_s = None
+    with pytest.raises(RunError) as caught, Pipeline(config) as running:  # noqa: PT012 - iterating raises
+        for _ in running:
+            first_item_s = first_item_s or time.monotonic()
+    assert first_item_s is None or time.monotonic() - first_item_s < MAX_DELAY_S, "a death was noticed too late"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "uses, cause",
+    [
+        ("exits", "SystemExit: 3"),
+        ("exits_hard", "exited unexpectedly with exit code 3"),
+        ("kills_itself", "was killed by SIGKILL"),
+        ("segfaults", "was killed by SIGSEGV"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["auto", "pipe"])
+def test_a_stage_that_ends_its_process(uses, cause, mode):
+    bad = stage(f"{BAD}.{uses}", name="bad")
+    stages = [stage("image", with_={"size": 80}), bad, stage("same")]
+    error = run_until_death(pipeline(*stages, source=50, transport={"mode": mode}))
+    assert (error.stage, error.worker) == ("bad", 0)
+    assert cause in error.message
+    assert "item 5" in error.message
+    if uses == "segfaults":
+        assert "bad_stages.py" in error.trace
+        assert "segfaults" in error.trace
+
+
+@pytest.mark.parametrize(
+    "maker, writer",
+    [("tests.support.stages.megabyte", "writes_into_its_input"), (f"{BAD}.tensor_image", "writes_into_its_tensor")],
+)
+def test_a_write_into_a_read_only_tensor_shows_the_line_and_the_fix(maker, writer):
+    error = run_until_death(pipeline(stage(maker, name="maker"), stage(f"{BAD}.{writer}", name="writer"), source=4))
+    assert error.stage == "writer"
+    assert "`mutable: true`" in error.message
+    assert f"in {writer}" in error.trace
+    fixed = stage(f"{BAD}.{writer}", name="writer", mutable=True)
+    with Pipeline(pipeline(stage(maker, name="maker"), fixed, source=4)) as running:
+        assert [int(item["image"][0]) for item in running] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("mode", ["auto", "pipe"])
+def test_closing_between_large_items_does_not_wait_for_a_timeout(mode):
+    config = pipeline(
+        stage("megabyte"),
+        stage("touched"),
+        stage("summed", with_={"key": "image"}),
+        source=5000,
+        transport={"mode": mode},
+    )
+    with Pipeline(config) as running:
+        for number, _ in enumerate(running):
+            if number == 5:
+                break
+        time.sleep(0.3)  # every pipe is full now
+        started_s = time.monotonic()
+    assert time.monotonic() - started_s < MAX_DELAY_S
+
+
+def test_a_stage_that_hangs_is_killed():
+    config = pipeline(stage(f"{BAD}.hangs"), stage(f"{BAD}.ignores_sigterm"), source=50)
+    with Pipeline(config) as running:
+        next(iter(running))
+        time.sleep(0.2)
+        pids = [worker.pid for worker in running._run._supervisor.workers.values()]
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)  # noqa: PTH110

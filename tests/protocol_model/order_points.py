@@ -1,0 +1,254 @@
+"""Order points: Batch, Shuffle and the sink. Each is one process that ends a segment and restores its order."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from typing import Any
+
+from tests.protocol_model.cursors import Cursor, ErrorSkip
+from tests.protocol_model.packets import Hop, Packet, PacketKind
+from tests.protocol_model.processes import Process, Seek, SharedState
+from tests.protocol_model.reorder import Reorder
+from tests.protocol_model.rules import Rule
+from tests.protocol_model.stage_functions import batched, shuffled
+
+
+class OrderPoint(Process):
+    """Consumes the leaves of a segment in order. `cursor` is the position after the last consumed leaf."""
+
+    def __init__(self, name: str, segment: int, shared: SharedState, *, incoming: Hop) -> None:
+        super().__init__(name, segment, shared)
+        self.incoming = incoming
+        self.in_hand: Packet | None = None
+        self.finished = False
+        """Whether all items of the epoch are consumed."""
+        self._begin(Seek())
+
+    def seek(self, seek: Seek) -> None:
+        """Begin at the cursor."""
+        self.dead = False
+        self._begin(seek)
+
+    def die(self) -> None:
+        """Lose the packet in hand and what is held."""
+        super().die()
+        self.in_hand = None
+
+    def packets_held(self) -> int:
+        """The packet in hand. Packets that the reorder holds are leases."""
+        return int(self.in_hand is not None)
+
+    def step(self) -> bool:
+        """Read a packet, accept it, consume what is ready; at the end, finish the epoch."""
+        if self.dead:
+            return False
+        moved = self._receive()
+        if not self.finished and self.board.has_total(self.segment, self.generation, self.reorder.item):
+            self.finished = True
+            self._finish()
+            return True
+        return moved
+
+    def consume(self, packet: Packet) -> None:
+        """Take over a leaf."""
+        raise NotImplementedError
+
+    def _begin(self, seek: Seek) -> None:
+        for block in list(self.leases):
+            self.drop_lease(block)
+        self.enter(seek)
+        self.epoch = seek.epoch
+        self.cursor = seek.cursor
+        self.reorder = Reorder(
+            seek.cursor,
+            self._give_back,
+            remember_last=self.shared.keeps(Rule.REMEMBER_LAST_LEAF),
+        )
+        self.finished = False
+
+    def _give_back(self, packet: Packet) -> None:
+        if packet.block:
+            self.drop_lease(packet.block)
+
+    def _receive(self) -> bool:
+        moved = False
+        if self.in_hand is None and self.incoming.queue:
+            self.in_hand = self.incoming.queue.popleft()
+            moved = True
+        if self.in_hand is None or self.in_hand.generation > self.generation:
+            return moved  # a packet of a newer generation waits in hand until its seek arrives here
+        packet = self.accept(self.in_hand)
+        self.in_hand = None
+        if packet is not None:
+            self.reorder.add(packet)
+            self._consume_ready()
+        return True
+
+    def _consume_ready(self) -> None:
+        for leaf in self.reorder.ready():
+            if leaf is None:
+                self._end_item()
+                continue
+            skips = leaf.skips if self.shared.keeps(Rule.CARRY_SKIPS) else frozenset()
+            self.cursor = self.cursor._replace(item=leaf.key[0], last=leaf.key, emitted=0, skips=skips)
+            self.consume(leaf)
+
+    def _end_item(self) -> None:
+        ended = self.reorder.item - 1
+        origin = self.reorder.origins.pop(ended, None)
+        upstream = None
+        if origin and self.segment:
+            upstream = origin.after
+            self._add_skips(origin.skips)
+        self.cursor = Cursor(upstream, ended + 1)
+        self.board.publish_consumed(self.segment, self.generation, ended + 1)
+
+    def _add_skips(self, skips: frozenset[ErrorSkip]) -> None:
+        """Note the error skips that shaped the item just consumed."""
+
+    def _finish(self) -> None:
+        """All items of the epoch are consumed."""
+
+
+class Sink(OrderPoint):
+    """Delivers the leaves. Its cursor is the committed one, on disk: a successor has it too."""
+
+    def __init__(self, segment: int, shared: SharedState, *, incoming: Hop) -> None:
+        super().__init__("sink", segment, shared, incoming=incoming)
+        self.delivered: list[Any] = []
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Deliver nothing until the next seek arrives."""
+        self.stopped = True
+
+    def step(self) -> bool:
+        """As any order point, unless stopped."""
+        return False if self.stopped else super().step()
+
+    def consume(self, packet: Packet) -> None:
+        """Deliver a value."""
+        if packet.kind is PacketKind.ITEM:
+            self.delivered.append(self.memory.read(packet.block))
+            self.drop_lease(packet.block)
+
+    def _begin(self, seek: Seek) -> None:
+        super()._begin(seek)
+        self.stopped = False
+
+
+class Grouping(enum.Enum):
+    """What an order point inside the pipeline makes of a group of `size` leaves."""
+
+    BATCH = "batch"
+    """One output."""
+    SHUFFLE = "shuffle"
+    """The same values in a random order."""
+
+
+class GroupingPoint(OrderPoint):
+    """Batch or Shuffle. It numbers its outputs, which begins a new segment, and attaches a cursor to each."""
+
+    def __init__(
+        self,
+        name: str,
+        segment: int,
+        shared: SharedState,
+        *,
+        grouping: Grouping,
+        size: int,
+        window: int,
+        incoming: Hop,
+        outgoing: Hop,
+    ) -> None:
+        self.unsent: deque[Packet] = deque()
+        super().__init__(name, segment, shared, incoming=incoming)
+        self.grouping = grouping
+        self.size = size
+        self.window = window
+        self.outgoing = outgoing
+
+    def die(self) -> None:
+        """Lose the outputs that were not sent too."""
+        super().die()
+        self.unsent = deque()
+
+    def packets_held(self) -> int:
+        """Made and not sent, and in hand."""
+        return len(self.unsent) + super().packets_held()
+
+    def step(self) -> bool:
+        """Send an output; if there is none, do as any order point."""
+        if self.unsent and not self.dead:
+            return self._send()
+        return super().step()
+
+    def consume(self, packet: Packet) -> None:
+        """Add a leaf to the group. A complete group becomes outputs."""
+        if packet.kind is PacketKind.SKIP:
+            self.skips |= {ErrorSkip(packet.stage, packet.key)}
+        if packet.kind is not PacketKind.ITEM:
+            return
+        self.group.append(self.memory.read(packet.block))
+        self.drop_lease(packet.block)
+        self._add_skips(packet.skips)
+        if len(self.group) == self.size:
+            self._flush()
+
+    def _begin(self, seek: Seek) -> None:
+        for packet in self.unsent:
+            self.memory.release(packet.block)
+        self.unsent = deque()
+        super()._begin(seek)
+        self.number = seek.first_number
+        self.group: list[Any] = []
+        self.group_start = seek.cursor._replace(emitted=0, skips=frozenset())
+        self.emitted = seek.cursor.emitted
+        self.skips: frozenset[ErrorSkip] = frozenset()
+
+    def _add_skips(self, skips: frozenset[ErrorSkip]) -> None:
+        self.skips |= skips
+
+    def _send(self) -> bool:
+        first = self.board.first_numbers[self.segment]
+        consumed = self.board.consumed(self.segment + 1, self.generation, default=first)
+        if self.outgoing.is_full() or self.unsent[0].key[0] >= consumed + self.window:
+            return False
+        self.outgoing.queue.append(self.unsent.popleft())
+        return True
+
+    def _finish(self) -> None:
+        if self.group:
+            self._flush()
+        self.board.publish_total(self.segment + 1, self.generation, self.number)
+
+    def _flush(self) -> None:
+        """Make the outputs of the group, except those that are out already."""
+        values = self._outputs()
+        for index, value in enumerate(values):
+            if index < self.emitted:
+                continue
+            after = self.cursor  # where the next group begins
+            if index < len(values) - 1:
+                after = self.group_start._replace(emitted=index + 1, skips=self.skips)
+            block = self.memory.allocate(self.name, self.era, value)
+            packet = Packet(
+                self.generation,
+                PacketKind.ITEM,
+                (self.number,),
+                block,
+                after=after,
+                skips=self.skips,
+            )
+            self.unsent.append(packet)
+            self.number += 1
+        self.group = []
+        self.group_start = self.cursor
+        self.emitted = 0
+        self.skips = frozenset()
+
+    def _outputs(self) -> list[Any]:
+        if self.grouping is Grouping.BATCH:
+            return [batched(self.group)]
+        return shuffled(self.group, epoch=self.epoch, item=self.group_start.item, last=self.group_start.last)

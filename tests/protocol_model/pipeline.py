@@ -1,0 +1,172 @@
+"""A pipeline of the model: it builds the processes, schedules them at random, kills them, and wipes memory."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.protocol_model.cursors import Cursor
+from tests.protocol_model.order_points import Grouping, GroupingPoint, Sink
+from tests.protocol_model.packets import Hop
+from tests.protocol_model.processes import Process, SharedState
+from tests.protocol_model.rules import Rule
+from tests.protocol_model.seeks import SeekCoordinator
+from tests.protocol_model.sources import Source
+from tests.protocol_model.stage_functions import Function
+from tests.protocol_model.windows import Board
+from tests.protocol_model.workers import Worker
+
+MAX_STEPS = 400_000
+_MAX_IDLE_STEPS = 3000
+"""More steps in which no process had anything to do mean that none ever will."""
+_ANSWER_CHANCE = 0.1
+_NOTIFY_CHANCE = 0.2
+_KILL_CHANCE = 0.004
+_WIPE_CHANCE = 0.05
+
+
+@dataclass(frozen=True)
+class StageStep:
+    """A stage and its number of workers."""
+
+    function: Function
+    workers: int
+
+    def __str__(self) -> str:
+        return f"stage * {self.workers}"
+
+
+@dataclass(frozen=True)
+class GroupingStep:
+    """Batch or Shuffle."""
+
+    grouping: Grouping
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.grouping.value}({self.size})"
+
+
+Step = StageStep | GroupingStep
+
+
+class Outcome(enum.Enum):
+    """How a run ended."""
+
+    FINISHED = "finished"
+    STUCK = "stuck: no process can do anything"
+    ENDLESS = "endless: too many steps"
+
+
+class Pipeline:
+    """A source, the steps and a sink, driven by one random scheduler, so that every interleaving is cheap to try."""
+
+    def __init__(
+        self,
+        rnd: random.Random,
+        steps: Sequence[Step],
+        *,
+        items: int,
+        window: int = 3,
+        hop_capacity: int = 3,
+        stream: bool = False,
+        broken: Rule | None = None,
+    ) -> None:
+        self._rnd = rnd
+        self._window = window
+        self._hop_capacity = hop_capacity
+        groupings = sum(isinstance(step, GroupingStep) for step in steps)
+        self.shared = SharedState(Board(segments=groupings + 1), broken)
+        self._hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
+        source = Source(self.shared, self._hops[0], items=items, window=window, stream=stream)
+        self.processes: list[Process] = [source]
+        segment = 0
+        for stage, step in enumerate(steps):
+            self.processes += self._processes_of(step, stage, segment)
+            segment += isinstance(step, GroupingStep)
+        self.sink = Sink(segment, self.shared, incoming=self._hops[-1])
+        self.processes.append(self.sink)
+        self.seeks = SeekCoordinator(rnd, self.shared, self.processes, self.sink)
+        source.delivered_item = self.seeks.delivered_source_item
+        self.start(epoch=0)
+
+    def start(self, *, epoch: int, cursor: Cursor | None = None) -> None:
+        """Begin an epoch, at its start or at a cursor. An iteration that still runs must be stopped first."""
+        self.sink.delivered = []
+        self.seeks.begin_generation(cursor, epoch, new_era=False)
+
+    def run(self, kills: int) -> Outcome:
+        """Run to the end of the epoch. Up to `kills` processes die on the way."""
+        rnd = self._rnd
+        seeks = self.seeks
+        idle = 0
+        for _ in range(MAX_STEPS):
+            chance = rnd.random()
+            if seeks.asking:
+                if chance < _ANSWER_CHANCE:
+                    seeks.answer()
+                    continue
+            elif seeks.pending and chance < _NOTIFY_CHANCE:
+                seeks.notify_one()
+                continue
+            if kills and chance > 1 - _KILL_CHANCE:
+                kills -= 1
+                self._kill_one()
+            if chance > 1 - _WIPE_CHANCE:
+                self._wipe()
+            if self.sink.finished and self._is_current():
+                self._wipe()
+                return Outcome.FINISHED
+            if rnd.choice(self.processes).step():
+                idle = 0
+                continue
+            idle += 1
+            if idle > _MAX_IDLE_STEPS and not seeks.pending and not seeks.asking:
+                return Outcome.STUCK
+        return Outcome.ENDLESS
+
+    def advance(self, rnd: random.Random) -> None:
+        """Notify one process of the latest seek, or let one process do a step."""
+        if self.seeks.pending and rnd.random() < 0.3:
+            self.seeks.notify_one()
+        else:
+            rnd.choice(self.processes).step()
+
+    def leaked_blocks(self) -> int:
+        """After a run: blocks that no packet in flight accounts for. 0 while a process is late or leases blocks."""
+        late = any(process.generation != self.seeks.generation for process in self.processes)
+        if late or any(process.leases for process in self.processes):
+            return 0
+        in_hops = sum(len(hop.queue) for hop in self._hops)
+        in_processes = sum(process.packets_held() for process in self.processes)
+        return max(0, len(self.shared.memory.values) - in_hops - in_processes)
+
+    def _processes_of(self, step: Step, stage: int, segment: int) -> list[Process]:
+        hops: dict[str, Any] = {"incoming": self._hops[stage], "outgoing": self._hops[stage + 1]}
+        if isinstance(step, StageStep):
+            return [
+                Worker(f"stage {stage}/{worker}", segment, self.shared, stage=stage, function=step.function, **hops)
+                for worker in range(step.workers)
+            ]
+        name = f"{step.grouping.value} {stage}"
+        return [
+            GroupingPoint(
+                name, segment, self.shared, grouping=step.grouping, size=step.size, window=self._window, **hops
+            )
+        ]
+
+    def _is_current(self) -> bool:
+        return self.sink.generation == self.seeks.generation and not self.seeks.asking
+
+    def _kill_one(self) -> None:
+        self._rnd.choice(self.processes).die()
+        self.seeks.recover()
+
+    def _wipe(self) -> None:
+        """Free the blocks of older eras, once all processes have entered this one."""
+        if self.seeks.era and (self.seeks.all_entered_era() or not self.shared.keeps(Rule.WIPE_AFTER_ENTRY)):
+            leased = {block for process in self.processes for block in process.leases}
+            self.shared.memory.wipe_before(self.seeks.era, leased)

@@ -1,0 +1,100 @@
+"""What all processes share: a generation, an era, leases, and the way they enter a seek."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.protocol_model.cursors import START, Cursor, ErrorSkip
+from tests.protocol_model.memory import Block, Memory
+from tests.protocol_model.packets import Packet
+from tests.protocol_model.rules import Rule
+from tests.protocol_model.windows import Board
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seek:
+    """The message that tells a process where to begin."""
+
+    generation: int = 0
+    era: int = 0
+    epoch: int = 0
+    cursor: Cursor = START
+    """Where the segment of the process begins."""
+    first_number: int = 0
+    """The number of an order point's next output."""
+    imposed_skips: frozenset[ErrorSkip] = frozenset()
+    """What the stages must skip, whether or not they would fail again."""
+
+
+@dataclass
+class SharedState:
+    """The memory that every process can see."""
+
+    board: Board
+    broken: Rule | None = None
+    memory: Memory = field(default_factory=Memory)
+    wiped_value_seen: bool = False
+    """Whether a stage function was called with the content of a wiped block."""
+
+    def keeps(self, rule: Rule) -> bool:
+        """Whether the processes follow the rule in this run."""
+        return self.broken is not rule
+
+
+class Process:
+    """A process with an arena and leases. It is dead until it, or its successor, receives a seek."""
+
+    def __init__(self, name: str, segment: int, shared: SharedState) -> None:
+        self.name = name
+        self.segment = segment
+        self.shared = shared
+        self.memory = shared.memory
+        self.board = shared.board
+        self.generation = 0
+        self.era = 0
+        self.leases: list[Block] = []
+        self.dead = True
+
+    def seek(self, seek: Seek) -> None:
+        """Receive a seek."""
+        raise NotImplementedError
+
+    def step(self) -> bool:
+        """Do one thing. False if there was nothing to do."""
+        raise NotImplementedError
+
+    def die(self) -> None:
+        """Lose all that the process holds."""
+        self.leases = []
+        self.dead = True
+
+    def packets_held(self) -> int:
+        """How many packets are inside the process, received or ready to be sent."""
+        return 0
+
+    def enter(self, seek: Seek) -> None:
+        """Work in the seek's generation and era from now on."""
+        self.generation = seek.generation
+        self.era = seek.era
+
+    def accept(self, packet: Packet) -> Packet | None:
+        """Lease the packet's block. A packet of an older generation is dropped and its block given back: None."""
+        if packet.generation < self.generation:
+            if packet.block and packet.block.era == self.era:
+                self.memory.release(packet.block)
+            return None
+        if packet.block:
+            self.leases.append(packet.block)
+        return packet
+
+    def drop_lease(self, block: Block) -> None:
+        """End a lease."""
+        self.leases.remove(block)
+        self.memory.release(block)
+
+    def pass_on(self, block: Block) -> Block:
+        """The block to send for a received one: the same if it is of this era, else a copy."""
+        if block.era == self.era or not self.shared.keeps(Rule.COPY_OLD_BLOCKS):
+            self.memory.retain(block)
+            return block
+        return self.memory.allocate(self.name, self.era, self.memory.read(block))

@@ -1,0 +1,87 @@
+"""Restoring the order: an order point holds what came early, and consumes leaves in the order of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.protocol_model.cursors import Cursor, Key
+from tests.protocol_model.packets import Packet, PacketKind
+
+
+class Reorder:
+    """Accepts packets in any order and yields leaves in key order.
+
+    A packet behind the cursor, and one that arrives twice, is given back.
+    """
+
+    def __init__(self, cursor: Cursor, give_back: Callable[[Packet], None], *, remember_last: bool) -> None:
+        self.item = cursor.item
+        """The item whose leaves come next."""
+        self.origins: dict[int, Packet] = {}
+        """One packet of each item, for the cursor and the skips that the item carries."""
+        self._last = cursor.last
+        self._give_back = give_back
+        self._remember_last = remember_last
+        self._held: dict[Key, Packet] = {}
+        self._part_counts: dict[Key, int] = {}
+        self._parents: set[Key] = set()
+        """Keys of which at least one part, or a part of a part, has arrived."""
+        self._yielded: set[Key] = set()
+
+    def add(self, packet: Packet) -> None:
+        """Hold a packet until it is its turn."""
+        key = packet.key
+        if key[0] < self.item or key in self._held:
+            self._give_back(packet)
+            return
+        if packet.kind is PacketKind.ITEM and self._is_out(key) and self._remember_last:
+            self._give_back(packet)  # the output is out already: only its place in the order counts
+            packet = packet._replace(kind=PacketKind.TOMBSTONE, block=None)
+        self.origins[key[0]] = packet
+        self._parents.update(key[:length] for length in range(1, len(key)))
+        if packet.kind is PacketKind.CLOSE:
+            self._part_counts[key] = packet.parts
+        else:
+            self._held[key] = packet
+
+    def ready(self) -> Iterator[Packet | None]:
+        """Yield the leaves whose turn it is, and None at the end of each item."""
+        complete = True
+        while complete:
+            leaves: list[Packet] = []
+            complete = self._collect((self.item,), leaves)
+            for leaf in leaves:
+                if not self._is_out(leaf.key) or (not self._remember_last and leaf.key not in self._yielded):
+                    self._yielded.add(leaf.key)
+                    self._last = leaf.key
+                    yield leaf
+            if complete:
+                self._next_item()
+                yield None
+
+    def _collect(self, key: Key, leaves: list[Packet]) -> bool:
+        """Append the leaves of `key` up to the first that is missing. True if none is missing."""
+        if key in self._held:
+            leaves.append(self._held[key])
+            return True
+        if key not in self._part_counts and key not in self._parents:
+            return False
+        parts = self._part_counts.get(key)
+        part = 0
+        while part != parts:
+            if not self._collect((*key, part), leaves):
+                return False
+            part += 1
+        return True
+
+    def _is_out(self, key: Key) -> bool:
+        return self._last is not None and key <= self._last
+
+    def _next_item(self) -> None:
+        ended = self.item
+        self._held = {key: packet for key, packet in self._held.items() if key[0] > ended}
+        self._part_counts = {key: parts for key, parts in self._part_counts.items() if key[0] > ended}
+        self._parents = {key for key in self._parents if key[0] > ended}
+        self._yielded = set()
+        self._last = None
+        self.item = ended + 1

@@ -1,0 +1,94 @@
+"""Progress on stderr: a bar on a terminal, otherwise a line every 10 s, nothing with quiet."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+
+import pytest
+
+from stagepipe.cli.progress import ProgressDisplay, format_progress_line
+from stagepipe.report import Progress
+
+SECOND = 1_000_000_000
+
+
+def progress_at(seconds, items=1234, **more):
+    values = {"items_total": None, "samples_per_s": 345.2, "starting": (), "busiest": "decode", **more}
+    return Progress(int(seconds * SECOND), items, items_out=items, samples_out=items, **values)
+
+
+@pytest.mark.parametrize(
+    "progress, total, expected",
+    [
+        (progress_at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items  345 samples/s  busiest decode"),
+        (progress_at(20), None, "stagepipe: 20.0 s  1,234 items  345 samples/s  busiest decode"),
+        (
+            progress_at(1, 0, samples_per_s=0, busiest="", starting=("a", "b")),
+            9,
+            "stagepipe: 1.0 s  0 of 9 items  0.0 items/s  starting a, b",
+        ),
+        (
+            replace(progress_at(3, 50, samples_per_s=0, busiest="", items_per_s=16.7), samples_out=0, items_out=0),
+            99,
+            "stagepipe: 3.0 s  50 of 99 items  17 items/s",
+        ),
+    ],
+)
+def test_the_plain_line(progress, total, expected):
+    assert format_progress_line(progress, total) == expected
+
+
+def test_without_a_terminal_there_is_a_line_every_ten_seconds(capsys):
+    with ProgressDisplay(total=None, quiet=False) as display:
+        for tenth in range(350):
+            display.update(progress_at(tenth / 10, items_total=5000))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split()[1] for line in captured.err.splitlines()] == ["10.0", "20.0", "30.0"]
+    assert "1,234 of 5,000 items" in captured.err
+
+
+def test_missed_lines_are_not_printed_later(capsys):
+    with ProgressDisplay(total=None, quiet=False) as display:
+        for seconds in (47, 49, 50.5):
+            display.update(progress_at(seconds))
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["47.0", "50.5"]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_there_is_a_bar(monkeypatch, capsys):
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    with ProgressDisplay(total=2000, quiet=False) as display:
+        display.update(progress_at(20, starting=("detect [gpu]",)))
+    shown = terminal.getvalue()
+    assert "1234/2000" in shown
+    assert "345 samples/s" in shown
+    assert "starting detect [gpu]  busiest decode" in shown
+    assert capsys.readouterr().out == ""
+
+
+def test_the_bar_stops_when_the_run_fails(monkeypatch):
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with pytest.raises(ValueError, match="bad"), ProgressDisplay(total=None, quiet=False):
+        raise ValueError("bad")
+    assert terminal.getvalue().rstrip().endswith("\x1b[?25h")  # the cursor is shown again
+
+
+@pytest.mark.parametrize("terminal", [io.StringIO, _Terminal])
+def test_quiet_prints_nothing(monkeypatch, terminal):
+    target = terminal()
+    monkeypatch.setattr(sys, "stderr", target)
+    with ProgressDisplay(total=10, quiet=True) as display:
+        display.update(progress_at(100))
+    assert target.getvalue() == ""

@@ -1,0 +1,25 @@
+"""The JSON Schema has every key, with a description."""
+
+from stagepipe.config import build_json_schema
+
+
+def test_every_key_is_described():
+    schema = build_json_schema()
+    assert schema["$schema"].endswith("2020-12/schema")
+    for model in (schema, *schema["$defs"].values()):
+        assert model["additionalProperties"] is False
+        assert all(value["description"] for value in model["properties"].values())
+
+
+def test_every_key_of_the_design_exists():
+    schema = build_json_schema()
+    top = "version name extends vars seed order window memory max_restarts max_skipped source stages sink transport"
+    stage = "name uses with workers threads cpus device env timeout start_timeout retries on_error stateful transport"
+    assert {*top.split(), "report", "engine"} == set(schema["properties"])
+    assert {*stage.split(), "fuse", "field", "as", "batch", "mutable", "reseed"} == set(
+        schema["$defs"]["StageModel"]["properties"]
+    )
+
+
+def test_every_key_accepts_a_reference():
+    assert {"type": "string", "pattern": r"\$\{"} in build_json_schema()["properties"]["window"]["anyOf"]

@@ -1,0 +1,105 @@
+"""Targets are resolved through source files, without importing them."""
+
+import pytest
+
+from stagepipe.config import load
+from stagepipe.core import ConfigError
+
+FILES = {
+    "lib/__init__.py": "from .ops import *\nfrom .ops import decode as read_image\nfrom . import more\n"
+    "try:\n    from .fast import speedy\nexcept ImportError:\n    speedy = None\nalias = read_image\n",
+    "lib/ops.py": "import functools\n__all__ = ['decode']\ndef decode(item, quality=1): ...\ndef _hidden(item): ...\n"
+    "@functools.wraps(decode)\ndef wrapped(item, a): ...\n@mystery\ndef odd(item): ...\n",
+    "lib/more.py": "from lib.ops import decode\nfrom typing import NamedTuple\nimport enum\n"
+    "class Meta(type): ...\nclass Made(metaclass=Meta):\n    def __init__(self, a): ...\n"
+    "class Deep:\n    def __init__(self, size): ...\n    def __call__(self, x): ...\n    @classmethod\n"
+    "    def load(cls, name, *, strict=True): ...\nclass Deeper(Deep): ...\nclass Point(NamedTuple):\n    x: int\n",
+    "lib/lazy.py": "def __getattr__(name): ...\n",
+    "lib/made.py": "globals()['thing'] = 1\n",
+    "circle_a.py": "from circle_b import *\nfrom circle_b import there\n",
+    "circle_b.py": "from circle_a import *\nfrom circle_a import there\n",
+    "broken.py": "def decode(item):\n    return item +\n",
+    "uses_broken.py": "from broken import decode\n",
+}
+
+
+@pytest.fixture
+def check_stage(folder, write):
+    """A function that returns the error message for one stage, "" if there is none."""
+    (folder / "lib").mkdir()
+    for name, text in FILES.items():
+        write(text, name)
+
+    def check_stage(uses, arguments=None, **keys):
+        stage = {"name": "a", "uses": uses, "with": arguments or {}, **keys}
+        path = write(f"name: p\nsource: {{uses: my_ops.read}}\nstages: [{stage!r}]\n".replace("None", "null"))
+        try:
+            load(path)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    return check_stage
+
+
+@pytest.mark.parametrize(
+    "uses,arguments,fragment",
+    [
+        ("lib.decode", {"qualty": 1}, "did you mean `quality`?"),
+        ("lib.read_image", {"qualty": 1}, "did you mean `quality`?"),
+        ("lib.alias", {"qualty": 1}, "did you mean `quality`?"),
+        ("lib.more.decode", {"qualty": 1}, "did you mean `quality`?"),
+        ("lib.ops:decode", {"qualty": 1}, "did you mean `quality`?"),
+        ("./lib/ops.py:decode", {"qualty": 1}, "did you mean `quality`?"),
+        ("lib.decod", {}, "did you mean `decode`?"),
+        ("lib.opps.decode", {}, "did you mean `ops`?"),
+        ("lib.more.Deeper", {}, "needs the argument `size`"),
+        ("lib.more.Deep.load", {}, "needs the argument `name`"),
+        ("lib.more.Deep.lod", {}, "did you mean `load`?"),
+        ("lib.more", {}, "is a module"),
+        ("broken.decode", {}, "broken.py:2:18: SyntaxError"),
+        ("uses_broken.decode", {}, "broken.py:2:18: SyntaxError"),
+        ("json.lods", {}, "did you mean `load"),
+        ("torchvision.transforms.v2.RandomCrop", {"sise": 1}, "did you mean `size`?"),
+    ],
+)
+def test_mistakes_are_found(check_stage, uses, arguments, fragment):
+    assert fragment in check_stage(uses, arguments)
+
+
+@pytest.mark.parametrize(
+    "uses,arguments",
+    [
+        ("lib.decode", {"quality": 1}),
+        ("lib.speedy", {"anything": 1}),
+        ("lib.ops.odd", {"anything": 1}),
+        ("lib.more.Made", {"other": 1}),
+        ("lib.more.Point", {"y": 1}),
+        ("lib.more.Deep", {"size": 1}),
+        ("lib.more.Deep.load", {"name": "x", "strict": False}),
+        ("lib.lazy.whatever", {}),
+        ("lib.made.thing", {}),
+        ("circle_a.there", {}),
+        ("math.sqrt", {}),
+        ("builtins.abs", {}),
+        ("numpy.ascontiguousarray", {}),
+        ("torch.relu", {}),
+        ("torch.nn.Identity", {}),
+        ("torchvision.transforms.v2.functional.horizontal_flip", {}),
+        ("torchvision.transforms.v2.Resize", {"size": 3, "antialias": True}),
+        ("albumentations.HorizontalFlip", {"p": 0.5}),
+        (
+            "albumentations.Compose",
+            {"transforms": [{"uses": "albumentations.Resize", "with": {"height": 1, "width": 1}}]},
+        ),
+        ("transformers.AutoTokenizer.from_pretrained", {"pretrained_model_name_or_path": "x", "revision": "main"}),
+        ("PIL.Image.open", {}),
+    ],
+)
+def test_valid_and_unknown_targets_pass(check_stage, uses, arguments):
+    assert check_stage(uses, arguments) == ""
+
+
+def test_fields_provide_arguments(check_stage):
+    assert check_stage("my_ops.mix", {"weight": 1}, field={"left": "a", "right": "b"}) == ""
+    assert "needs the argument `right`" in check_stage("my_ops.mix", {"weight": 1}, field={"left": "a"})

@@ -1,0 +1,112 @@
+"""`workers: auto` is chosen from a probe; it is 1 inline and for a source that can be read only once."""
+
+import os
+from typing import Any
+
+import pytest
+
+from stagepipe import Pipeline, RunError
+from stagepipe.engine import auto_settings
+from stagepipe.machine import Machine
+from tests.support.pipelines import BAD, batch, pipeline, plain, stage
+
+pytestmark = pytest.mark.timeout(60)
+WAITS = stage("nap", workers="auto", with_={"seconds": 0.02})
+
+
+def run(config: dict[str, Any], **keys: Any) -> tuple[list[Any], Pipeline]:
+    with Pipeline(config, **keys) as running:
+        return [plain(item) for item in running], running
+
+
+def test_a_stage_that_waits_gets_workers_and_the_output_is_the_same():
+    config = pipeline(WAITS, stage("double"), batch(4), source=24)
+    items, running = run(config)
+    assert items == run(config, inline=True)[0]
+    [line] = running.auto_workers
+    assert line.startswith("nap: ")
+    assert "(auto)" in line
+    workers = running.plan.processes[1].workers
+    assert 2 <= workers <= 4 * len(os.sched_getaffinity(0))
+    assert running.report().stages[1].workers == workers
+
+
+def test_a_machine_without_memory_for_two_workers_gets_one(monkeypatch):
+    monkeypatch.setattr(auto_settings, "detect_machine", lambda: Machine(8, 1 << 20))
+    [line] = Pipeline(pipeline(WAITS, source=24)).auto_workers
+    assert line.startswith("nap: 1 worker (auto)")
+
+
+def test_explicit_numbers_are_kept():
+    running = Pipeline(pipeline(WAITS, stage("double", workers=3), source=24))
+    assert running.plan.processes[2].workers == 3
+    assert len(running.auto_workers) == 1
+
+
+def test_without_auto_nothing_is_probed(monkeypatch):
+    monkeypatch.setattr(auto_settings, "run_probe", None)
+    running = Pipeline(pipeline(stage("double", workers=2)))
+    assert running.auto_workers == ()
+    assert running.plan.processes[1].workers == 2
+
+
+def test_inline_uses_one_worker(monkeypatch):
+    monkeypatch.setattr(auto_settings, "run_probe", None)
+    running = Pipeline(pipeline(WAITS, source=3), inline=True)
+    assert running.plan.processes[1].workers == 1
+    assert running.auto_workers == ()
+
+
+def test_a_source_that_can_be_read_only_once_is_not_probed_and_keeps_its_items():
+    source = {"uses": "itertools.repeat", "with": {"object": 1, "times": 4}}
+    items, running = run(pipeline(stage("double", workers="auto"), source=source))
+    assert items == [2, 2, 2, 2]
+    [line] = running.auto_workers
+    assert line.startswith("double: 1 worker (auto): the source can be read only once")
+
+
+def test_a_source_of_very_few_items_gives_no_forecast():
+    config = pipeline(stage("double", workers="auto"), source=3)
+    items, running = run(config)
+    assert items == [0, 2, 4]
+    assert running.auto_workers == ("double: 1 worker (auto): the source yields too few items for a forecast",)
+    for count in (0, 3):
+        forecast = Pipeline(pipeline(stage("double"), source=count)).forecast()
+        assert (forecast.items_probed, forecast.items_per_s, forecast.advice) == (count, 0.0, ())
+
+
+def test_a_stage_that_fails_in_the_probe_fails_as_in_the_run():
+    config = pipeline(stage(f"{BAD}.raises", name="decode", workers="auto"))
+    with pytest.raises(RunError, match="stage decode, worker 0, item 5: KeyError: 'wanted'"):
+        _ = Pipeline(config).auto_workers
+
+
+def test_the_forecast_covers_every_stage_and_hop():
+    config = pipeline(stage("megabyte"), stage("touched", fuse=True), batch(4), source=40)
+    forecast = Pipeline(config).forecast()
+    assert [stage.name for stage in forecast.stages] == ["source", "megabyte", "touched", "batch"]
+    assert [(hop.source, hop.target) for hop in forecast.hops] == [
+        ("source", "megabyte"),
+        ("megabyte", "touched"),
+        ("touched", "batch"),
+        ("batch", "sink"),
+    ]
+    assert all(hop.reason for hop in forecast.hops)
+    assert all(stage.memory_bytes > 0 for stage in forecast.stages if stage.process == stage.name)
+    large = max(forecast.hops[2].pieces, key=lambda piece: piece.mean_bytes)
+    assert large.mode == "shared_memory"
+    assert large.pipe_ns > large.shared_memory_ns > 0
+
+
+def test_a_forced_mode_is_reported_with_its_reason():
+    hop = Pipeline(pipeline(stage("same", transport="shared_memory"))).forecast().hops[0]
+    assert hop.mode == "shared_memory"
+    assert hop.pickle_mode == "shared_memory"
+    assert "forced by the config" in hop.reason
+
+
+def test_a_probe_takes_few_items_and_leaves_the_pipeline_as_it_was():
+    running = Pipeline(pipeline(stage("double"), batch(2), source=5000))
+    forecast = running.forecast()
+    assert 0 < forecast.items_probed < 100
+    assert not running.started

@@ -1,0 +1,157 @@
+"""Costs from a probe's record: they leave out the first item, waits for a CPU and waking up."""
+
+from dataclasses import replace
+
+import pytest
+
+from stagepipe.config import load
+from stagepipe.costs import CostCurves
+from stagepipe.forecast import compute_costs
+from stagepipe.forecast.costs import find_unfusable_reason
+from stagepipe.machine import Machine
+from stagepipe.plan import ItemSample, ProbeResult, make_plan
+from stagepipe.report import HopRecord, RunRecord, StageRecord
+from stagepipe.timing import Histogram
+from tests.support.pipelines import batch, pipeline, stage
+
+US = 1000
+ITEMS = 96
+CURVES = CostCurves.from_points((64, 1 << 20), (5_000, 2_000_000), (9_000, 60_000))
+SAMPLES = (ItemSample((), 100),) * 8
+
+
+def plan(*stages, **keys):
+    return make_plan(load(pipeline(*stages, **keys)), Machine(4, 8 << 30), CURVES)
+
+
+def stage_record(name, run_us, *, items=ITEMS, first_us=None, cpu_us=0, **more):
+    run_histogram = Histogram.from_values_ns([(first_us or run_us) * US] + [run_us * US] * (items - 1))
+    busy_ns = run_histogram.sum_ns + more.pop("other_us", 0) * US
+    times = {"wall_ns": 10**9, "starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
+    values = {"busy_ns": busy_ns, "run_histogram": run_histogram, "cpu_ns": cpu_us * US * items}
+    return StageRecord(name, 1, items, **values, **times, **more)
+
+
+def hop_record(source, target, messages=ITEMS):
+    phases = {"encode_ns": 4000, "decode_ns": 2000, "copy_ns": 0, "send_ns": 900_000, "receive_ns": 900_000}
+    histograms = {name: Histogram.from_values_ns([ns] * messages) for name, ns in phases.items()}
+    return HopRecord(source, target, "auto", 3500, "why", {"pipe": messages}, {}, Histogram(), histograms)
+
+
+def record(*stages, hops):
+    counts = {"items_in": ITEMS, "items_out": ITEMS, "samples_out": ITEMS, "items_skipped": 0, "wall_ns": 10**9}
+    times = {
+        "first_item_ns": 0,
+        "source_end_ns": 0,
+        "delivery_points": (),
+        "consumer_wait_ns": 0,
+        "consumer_busy_ns": 0,
+    }
+    rest = {"timing_ns_per_hop": 0, "timing_method": "", "host_info": {}, "calibration": {}}
+    return RunRecord("p", "", "finished", None, **counts, **times, stages=stages, hops=hops, **rest)
+
+
+def probe_result(cpu_us=0, delay_us=0):
+    """The samples of a process that takes these times for every item, the first included."""
+    numbers = range(1, len(SAMPLES) + 1)
+    cpu_ns, delay_ns = (tuple(time_us * US * number for number in numbers) for time_us in (cpu_us, delay_us))
+    return ProbeResult(SAMPLES, cpu_ns, delay_ns, cpu_us * US * ITEMS, delay_us * US * ITEMS)
+
+
+def costs_of_one_stage(run_us, *, cpu_us, delay_us=0, first_us=None):
+    """The costs of a stage between a source and the sink."""
+    stages = (stage_record("source", 10), stage_record("double", run_us, first_us=first_us, cpu_us=cpu_us))
+    probed = record(*stages, hops=(hop_record("source", "double"), hop_record("double", "sink")))
+    return compute_costs(
+        plan(stage("double")), probed, {"source": probe_result(), "double": probe_result(cpu_us, delay_us)}
+    )
+
+
+def test_the_first_item_does_not_count():
+    assert costs_of_one_stage(1000, cpu_us=1000, first_us=900_000).processes[1].run_ns == 1000 * US
+
+
+def test_waits_for_a_cpu_are_subtracted():
+    cost = costs_of_one_stage(4000, cpu_us=2000, delay_us=2000).processes[1]
+    assert cost.run_ns == pytest.approx(2000 * US, rel=0.02)
+    assert cost.scheduled_fraction == pytest.approx(0.5, rel=0.02)
+
+
+def test_longer_waits_happened_outside_the_stage():
+    assert costs_of_one_stage(4000, cpu_us=2000, delay_us=9000).processes[1].run_ns == pytest.approx(
+        2000 * US, rel=0.02
+    )
+
+
+def test_a_stage_that_sleeps_keeps_its_time():
+    cost = costs_of_one_stage(20_000, cpu_us=100, delay_us=50).processes[1]
+    assert cost.run_ns == pytest.approx(20_000 * US, rel=0.01)
+    assert cost.cpu_ns == pytest.approx(100 * US)
+
+
+def test_cpu_time_leaves_out_waking_up_but_not_threads():
+    assert costs_of_one_stage(1000, cpu_us=1250).processes[1].cpu_ns < 1060 * US
+    assert costs_of_one_stage(1000, cpu_us=4000).processes[1].cpu_ns == pytest.approx(4000 * US)
+
+
+def test_a_hop_costs_measured_pickling_and_predicted_carrying():
+    hop = costs_of_one_stage(1000, cpu_us=1000).hops[0]
+    assert 6 * US < hop.total_ns < 20 * US, "without the writes of 900 us that woke the reader up"
+    assert hop.send_ns - hop.receive_ns == pytest.approx(2 * US)
+
+
+def test_all_work_of_an_order_point_counts_except_its_first_item():
+    stages = (
+        stage_record("source", 10),
+        stage_record("batch", 20, first_us=500_000, other_us=9600),
+    )
+    probed = record(*stages, hops=(hop_record("source", "batch"), hop_record("batch", "sink", messages=3)))
+    costs = compute_costs(
+        plan(batch(32)), probed, {"source": probe_result(), "batch": ProbeResult(SAMPLES[:3], (0, 1, 2))}
+    )
+    assert costs.processes[1].run_ns == pytest.approx(120 * US, rel=0.02)
+    assert costs.processes[1].is_single_worker
+    assert costs.hops[1].total_ns == pytest.approx(costs.hops[0].total_ns * 3 / ITEMS)
+
+
+def test_without_samples_only_pickling_counts():
+    probed = record(
+        stage_record("source", 10),
+        stage_record("double", 10),
+        hops=(hop_record("source", "double"), hop_record("double", "sink")),
+    )
+    assert compute_costs(plan(stage("double")), probed, {}).hops[0].total_ns == pytest.approx(6 * US, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "keys, reason",
+    [
+        ({}, ""),
+        ({"workers": 3}, ""),
+        ({"threads": 1}, ""),
+        ({"threads": 2}, "`threads`"),
+        ({"env": {"A": "1"}}, "`env`"),
+        ({"cpus": "0"}, "`cpus`"),
+        ({"mutable": True}, "writes"),
+        ({"batch": {"size": 2}}, "lists"),
+        ({"transport": "pipe"}, "forced"),
+    ],
+    ids=str,
+)
+def test_a_stage_that_cannot_be_fused_has_a_reason(keys, reason):
+    planned = plan(stage("same"), stage("double", **keys))
+    before, process = planned.processes[1:]
+    assert reason in find_unfusable_reason(process, before, planned)
+    assert bool(find_unfusable_reason(process, before, planned)) == bool(reason)
+
+
+def test_neither_a_source_nor_an_order_point_can_be_fused():
+    planned = plan(batch(2))
+    assert "source" in find_unfusable_reason(planned.processes[0], None, planned)
+    assert "order" in find_unfusable_reason(planned.processes[1], planned.processes[0], planned)
+
+
+def test_memory_is_that_of_one_worker():
+    stages = (replace(stage_record("source", 10), pss_bytes=7), replace(stage_record("double", 10), pss_bytes=9))
+    probed = record(*stages, hops=(hop_record("source", "double"), hop_record("double", "sink")))
+    assert [process.memory_bytes for process in compute_costs(plan(stage("double")), probed, {}).processes] == [7, 9]

@@ -1,0 +1,46 @@
+"""A probe's plan: one worker per stage, few items, and one in flight, so that each stage is measured alone."""
+
+import pytest
+
+from stagepipe.config import load
+from stagepipe.costs import CostCurves
+from stagepipe.machine import Machine
+from stagepipe.plan import Plan, make_plan, make_probe_plan
+from tests.support.pipelines import batch, pipeline, shuffle, stage
+
+CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
+
+
+def probed(*stages: dict, limit: int | None = None, **keys: object) -> Plan:
+    return make_probe_plan(make_plan(load(pipeline(*stages, **keys)), Machine(4, 8 << 30), CURVES, limit=limit))
+
+
+def test_one_worker_per_stage_and_one_item_in_flight():
+    plan = probed(stage("double", workers=3), batch(4), stage("same", workers=2), window=50)
+    assert [process.workers for process in plan.processes] == [1, 1, 1, 1]
+    assert [(segment.window, segment.small_item_window) for segment in plan.segments] == [(1, 1), (1, 1)]
+    assert plan.is_probe
+
+
+def test_a_stage_with_batch_gets_full_batches():
+    plan = probed(stage("halves_of_all", batch={"size": 8}), batch(4), stage("same"))
+    assert [segment.window for segment in plan.segments] == [16, 1]
+
+
+@pytest.mark.parametrize(
+    "stages, items",
+    [
+        ((stage("same"),), 48),
+        ((batch(64),), 192),
+        ((batch(16), batch(4)), 192),
+        ((shuffle(1000),), 48),
+        ((batch(100_000),), 2048),
+    ],
+    ids=["none", "batch", "nested", "shuffle", "huge"],
+)
+def test_the_probe_takes_enough_items_for_a_few_groups_within_bounds(stages, items):
+    assert probed(*stages).limit == items
+
+
+def test_the_limit_of_the_run_applies():
+    assert probed(batch(64), limit=10).limit == 10

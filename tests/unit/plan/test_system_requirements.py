@@ -1,0 +1,137 @@
+"""A system limit that is too low for a plan is reported with its name, the need and the hint."""
+
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stagepipe import Pipeline
+from stagepipe.calibration import round_trip
+from stagepipe.calibration.measurement import measure_curves
+from stagepipe.config import load
+from stagepipe.costs import CostCurves
+from stagepipe.machine import Machine, SystemLimits
+from stagepipe.plan import make_plan
+from stagepipe.plan.system_requirements import find_shortages
+from stagepipe.transport import PipeEnds, make_packet_pipe
+from tests.support.paths import ROOT
+from tests.support.pipelines import pipeline, stage
+
+COMMAND = Path(sys.executable).parent / "stagepipe"
+LARGE = Machine(2, 64 << 30)
+GIB = 1 << 30
+pytestmark = pytest.mark.timeout(90)
+
+
+def plan_of(stages: int, **keys: object):
+    config = pipeline(*(stage("same", name=f"s{number}") for number in range(stages)), **keys)
+    return make_plan(load(config), LARGE, CostCurves.from_points((1, 2), (1, 1), (1, 1)))
+
+
+def test_sixty_four_stages_fit_1024_descriptors():
+    assert list(find_shortages(plan_of(64), SystemLimits(64 * GIB, max_fds=1024, free_fds=1000))) == []
+
+
+@pytest.mark.parametrize(
+    "limits, words",
+    [
+        (
+            SystemLimits(GIB, max_fds=1024, free_fds=700),
+            ("65 workers need", "only 700 of 1024 are free", "`ulimit -n`", "2048"),
+        ),
+        (
+            SystemLimits(GIB, free_tasks_by_limit=(("`ulimit -u` is 300", 200),)),
+            ("266 processes and threads", "`ulimit -u` is 300"),
+        ),
+        (
+            SystemLimits(GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
+            ("`ulimit -v`", "2 workers", "`memory: 78MiB`"),
+        ),
+        (SystemLimits(GIB, max_file_bytes=1 << 20), ("47 GB", "may have only 1.0 MB", "`ulimit -f`")),
+    ],
+)
+def test_a_shortage_names_the_limit_the_need_and_the_hint(limits, words):
+    (message,) = find_shortages(plan_of(64, memory=GIB), limits)
+    assert [word for word in words if word not in message] == [], message
+
+
+def test_the_suggested_memory_fits():
+    plan = plan_of(3, memory=GIB)
+    for limits in (
+        SystemLimits(GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
+        SystemLimits(GIB, max_file_bytes=2 * GIB),
+    ):
+        (message,) = find_shortages(plan, limits)
+        suggested_bytes = int(message.rpartition("`memory: ")[2].partition("MiB")[0]) << 20
+        assert list(find_shortages(replace(plan, memory_bytes=suggested_bytes), limits)) == []
+
+
+def test_a_run_opens_no_more_descriptors_than_it_asks_for():
+    fds = Path("/proc/self/fd")
+    before = len(list(fds.iterdir()))
+    with Pipeline(pipeline(*(stage("same", name=f"s{index}") for index in range(4)), source=200, window=16)) as running:
+        plan = running.plan
+        next(iter(running))
+        opened = len(list(fds.iterdir())) - before
+    assert list(find_shortages(plan, SystemLimits(64 * GIB, max_fds=1024, free_fds=opened - 1))) != []
+    (message,) = find_shortages(plan, SystemLimits(64 * GIB, max_fds=1024, free_fds=0))
+    assert opened <= int(message.partition(" file descriptors")[0].rpartition(" ")[2])
+
+
+def limited(which: int, value: int, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command with one resource limit set."""
+    return subprocess.run(
+        [str(COMMAND), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: resource.setrlimit(which, (value, value)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    stages = "".join(f"  - {{name: s{number}, uses: tests.support.stages.same}}\n" for number in range(20))
+    text = "name: c\nsource: {uses: stagepipe.sources.numbers, with: {count: 4}}\nmemory: 64MiB\nstages:\n"
+    (tmp_path / "c.yaml").write_text(text + stages)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "run"])
+def test_each_command_reports_a_low_limit_before_anything_starts(command, folder):
+    done = limited(resource.RLIMIT_NOFILE, 200, command, "c.yaml", folder=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("the run cannot start: 21 workers need 293 file descriptors, but only ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_file_size_limit_applies_to_in_memory_files(folder):
+    done = limited(resource.RLIMIT_FSIZE, 1 << 29, "validate", "c.yaml", folder=folder)
+    assert done.returncode == 2
+    assert "(`ulimit -f`)" in done.stderr
+
+
+def test_more_memory_than_the_machine_has_is_a_warning(folder):
+    done = limited(resource.RLIMIT_CORE, 0, "validate", "c.yaml", "memory=512TiB", folder=folder)
+    assert done.returncode == 0
+    assert "note: `memory` is 563 TB, but the machine or the cgroup allows" in done.stdout
+
+
+def test_a_machine_with_few_pages_for_pipes_can_be_measured(monkeypatch):
+    """If a user has no pipe pages left, a pipe holds two packets. The two sides must not wait for room at once."""
+
+    def make_small_pipe(_: int) -> PipeEnds:
+        ends = make_packet_pipe(16)
+        fcntl.fcntl(ends.write_fd, fcntl.F_SETPIPE_SZ, 2 * 4096)
+        return replace(ends, capacity_packets=2)
+
+    monkeypatch.setattr(round_trip, "make_packet_pipe", make_small_pipe)
+    assert measure_curves(rounds=2).pipe(256 << 10) > 0

@@ -1,0 +1,62 @@
+"""Golden files of what a run prints: the report at two widths and in ASCII, and the summary of a failed run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+
+import pytest
+from rich.console import Console
+
+from stagepipe.report import HopThresholdChange, SlowItem, build_report, render_report, render_summary
+
+pytestmark = pytest.mark.skipif(
+    int(importlib.metadata.version("rich").partition(".")[0]) < 15,
+    reason="the files hold the column widths of rich 15; earlier versions choose others",
+)
+
+
+def printed(renderable, width, encoding="utf-8"):
+    target = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    Console(file=target, width=width, force_terminal=False).print(renderable)
+    return "".join(f"{line.rstrip()}\n" for line in target.buffer.getvalue().decode(encoding).splitlines())
+
+
+@pytest.fixture
+def full_report(make, rich_record):
+    """The report with everything in it: a training loop, a threshold change, slow items."""
+    change = HopThresholdChange(1000, 65_536, 16_384, "66 kB messages took 110 us by pipe (predicted 4.5 us)")
+    first, *hops = rich_record.hops
+    first = make.replace(
+        first, predicted_median_ns=16_000, measured_median_ns=20_000, mode="auto", threshold_changes=(change,)
+    )
+    record = make.replace(
+        rich_record,
+        hops=(first, *hops),
+        slowest_items=(SlowItem("1234", "decode", 310_000_000, 2_000_000),),
+        consumer_name="training step",
+        consumer_wait_ns=3 * make.second,
+        consumer_first_wait_ns=make.second,
+        consumer_busy_ns=6 * make.second,
+        consumer_outside_loop_ns=make.second,
+    )
+    return build_report(record)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_report(full_report, golden, width):
+    golden(f"report_{width}.txt", printed(render_report(full_report), width))
+
+
+def test_the_report_in_ascii(full_report, golden):
+    golden("report_ascii.txt", printed(render_report(full_report), 100, "ascii"))
+
+
+def test_the_report_of_a_failed_run(make, golden):
+    record = make.record(make.stage("source"), status="failed", error="stage decode, worker 0, item 5: ValueError: bad")
+    golden("report_failed.txt", printed(render_report(build_report(record)), 80))
+
+
+def test_the_summary_of_a_failed_run(make, golden):
+    record = make.record(make.stage("source"), status="failed", error="ValueError: bad", items_skipped=2)
+    golden("summary.txt", printed(render_summary(build_report(record)), 100))

@@ -1,0 +1,278 @@
+"""The verdict names the limit, the evidence and the config change to try."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagepipe.report.verdict import judge
+from stagepipe.timing import Histogram
+
+
+@pytest.fixture(scope="module")
+def slow_decode(make):
+    """A slow decode between a fast source and a fast augment."""
+
+    def make_record(**more):
+        stages = (
+            make.stage("source", busy=0.1, blocked=0.8),
+            make.stage("decode", busy=0.93, starved=0.02, cpu=0.9),
+            make.stage("augment", busy=0.3, starved=0.65),
+        )
+        return make.record(*stages, **more)
+
+    return make_record
+
+
+def test_the_busiest_stage_is_the_limit_and_gets_workers(slow_decode):
+    verdict = judge(slow_decode())
+    assert (verdict.kind, verdict.limited_by) == ("stage", "decode")
+    assert verdict.fix == "stages.decode.workers=3"
+    assert verdict.confidence > 0.8
+    assert "busy 98 % of the time after start-up" in verdict.sentence
+    assert "blocked" in verdict.sentence
+    assert "waited for input" in verdict.sentence
+
+
+def test_no_more_workers_are_advised_than_there_are_cpus(slow_decode):
+    assert judge(slow_decode(cpus=2)).fix == "stages.decode.workers=2"
+
+
+def test_no_worker_is_advised_if_nearly_every_cpu_is_used(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8, cpu=0.35),
+        make.stage("decode", busy=0.93, starved=0.02, cpu=0.9),
+        make.stage("augment", busy=0.3, starved=0.65, cpu=0.45),
+    )
+    verdict = judge(make.record(*stages, cpus=2))
+    assert (verdict.limited_by, verdict.fix) == ("decode", "")
+    assert "only 0.3 of 2 CPUs are free" in verdict.advice
+
+
+def test_a_stage_that_waits_for_the_network_may_get_more_workers_than_cpus(make):
+    fetch = make.stage("fetch", busy=0.98, cpu=0.01, workers=4)
+    source = make.stage("source", busy=0.05, blocked=0.9)
+    assert judge(make.record(source, fetch, cpus=2)).fix == "stages.fetch.workers=16"
+
+
+def test_two_equally_busy_stages_lower_the_confidence(make, slow_decode):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("decode", busy=0.93, blocked=0.02),
+        make.stage("augment", busy=0.92, starved=0.03),
+    )
+    assert judge(make.record(*stages)).confidence < judge(slow_decode()).confidence - 0.2
+
+
+def test_a_full_machine_needs_less_work_not_more_workers(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8, cpu=0.05),
+        make.stage("decode", busy=0.95, workers=2, cpu=0.8),
+        make.stage("augment", busy=0.5, starved=0.4, cpu=0.3),
+    )
+    verdict = judge(make.record(*stages, cpus=2))
+    assert (verdict.kind, verdict.limited_by, verdict.fix) == ("stage", "decode", "")
+    assert "machine is full: 1.9 of 2 CPUs" in verdict.sentence
+    assert verdict.advice.startswith("No config change")
+
+
+def test_threads_that_compete_on_a_full_machine_are_limited(make):
+    stages = (make.stage("source", blocked=0.8), make.stage("decode", busy=0.95, workers=2, cpu=3.5))
+    assert judge(make.record(*stages, cpus=7)).fix == "stages.decode.threads=1"
+
+
+def test_a_full_machine_that_mostly_moves_data_is_limited_by_the_hop(make):
+    stages = (make.stage("source", busy=0.2, cpu=0.95), make.stage("decode", busy=0.2, cpu=0.95))
+    hops = (make.hop("source", "decode", cost_ns=13_000_000), make.hop("decode", "consumer"))
+    verdict = judge(make.record(*stages, hops=hops, cpus=2))
+    assert (verdict.kind, verdict.limited_by) == ("hop", "source -> decode")
+    assert verdict.fix == "stages.decode.fuse=true"
+
+
+def test_an_order_point_gets_no_workers(make):
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("batch", busy=0.97))
+    verdict = judge(make.record(*stages, order_point_names=("batch",)))
+    assert (verdict.kind, verdict.limited_by, verdict.fix) == ("stage", "batch", "")
+    assert verdict.advice.startswith("No config change")
+
+
+def test_a_stage_fused_into_an_order_point_is_unfused(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("batch", busy=0.3),
+        make.stage("normalise", busy=0.6, fused_into="batch"),
+    )
+    verdict = judge(make.record(*stages, order_point_names=("batch",)))
+    assert (verdict.kind, verdict.limited_by) == ("stage", "normalise")
+    assert verdict.fix == "stages.normalise.fuse=false"
+
+
+def test_workers_go_to_the_first_stage_of_a_fused_process(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("decode", busy=0.3, cpu=0.9),
+        make.stage("augment", busy=0.6, fused_into="decode", cpu=0),
+    )
+    verdict = judge(make.record(*stages))
+    assert verdict.limited_by == "augment"
+    assert verdict.fix.startswith("stages.decode.workers=")
+
+
+def heavy_hop(make, **more):
+    """A hop with sides of 9 ms and 4 ms per message, between functions of 0.5 ms each."""
+    stages = (
+        make.stage("source", busy=0.02, blocked=0.8),
+        make.stage("decode", busy=0.05, starved=0.02),
+        make.stage("augment", busy=0.05, starved=0.5),
+    )
+    phases = {
+        "copy_ns": Histogram.from_values_ns([9_000_000] * 1000),
+        "decode_ns": Histogram.from_values_ns([4_000_000] * 1000),
+    }
+    heavy = make.hop("decode", "augment", cost_ns=13_000_000, phase_histograms=phases, **more)
+    return make.record(*stages, hops=(make.hop("source", "decode"), heavy, make.hop("augment", "consumer")))
+
+
+def test_a_hop_that_costs_more_than_its_ends_is_fused(make):
+    verdict = judge(heavy_hop(make))
+    assert (verdict.kind, verdict.limited_by) == ("hop", "decode -> augment")
+    assert verdict.fix == "stages.augment.fuse=true"
+    assert "13 ms per message, 13 s in total" in verdict.sentence
+
+
+@pytest.mark.parametrize("mode, other", [("pipe", "shared_memory"), ("shared_memory", "pipe")])
+def test_the_more_expensive_mode_is_changed(make, mode, other):
+    predicted = {f"predicted_{mode}_ns": 2_100_000, f"predicted_{other}_ns": 46_000}
+    verdict = judge(heavy_hop(make, mode=mode, **predicted))
+    assert verdict.fix == f"stages.augment.transport={other}"
+    assert "46 times" in verdict.advice
+
+
+def test_the_cheaper_mode_is_kept(make):
+    verdict = judge(heavy_hop(make, predicted_pipe_ns=2_100_000, predicted_shared_memory_ns=46_000))
+    assert verdict.fix == "stages.augment.fuse=true"
+
+
+def test_fusing_is_not_advised_if_it_would_cost_more_than_the_hop(make):
+    # The eight workers of decode share the cost of the hop. In the process of `source`, one worker would bear it all.
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.2, workers=8, cpu=0.2))
+    hop = make.hop(
+        "source",
+        "decode",
+        phase_histograms={"decode_ns": Histogram.from_values_ns([30_000_000] * 1000)},
+        cost_ns=30_000_000,
+    )
+    verdict = judge(make.record(*stages, hops=(hop,)))
+    assert verdict.kind == "hop"
+    assert verdict.fix.startswith("stages.decode.workers=")
+
+
+def test_a_hop_into_an_order_point_is_not_fused(make):
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("batch", busy=0.05))
+    hop = make.hop(
+        "source",
+        "batch",
+        phase_histograms={"decode_ns": Histogram.from_values_ns([9_000_000] * 1000)},
+        cost_ns=9_000_000,
+    )
+    verdict = judge(make.record(*stages, hops=(hop,), order_point_names=("batch",)))
+    assert (verdict.kind, verdict.fix) == ("hop", "")
+    assert verdict.advice.startswith("No config change")
+
+
+def test_a_hop_that_copies_gets_the_advice_to_use_empty(make):
+    stages = (make.stage("source", busy=0.1, starved=0.1), make.stage("batch", busy=0.05, starved=0.9))
+    hop = make.hop(
+        "source", "batch", phase_histograms={"copy_ns": Histogram.from_values_ns([8_000_000] * 1000)}, cost_ns=8_000_000
+    )
+    verdict = judge(make.record(*stages, hops=(hop,), order_point_names=("batch",)))
+    assert "stagepipe.empty" in verdict.advice
+
+
+def test_a_slow_source_is_named(make):
+    stages = (make.stage("source", busy=0.95), make.stage("decode", busy=0.2, starved=0.7))
+    verdict = judge(make.record(*stages))
+    assert (verdict.kind, verdict.limited_by, verdict.fix) == ("source", "source", "")
+    assert verdict.advice.startswith("No config change")
+
+
+def test_a_source_that_ended_long_ago_is_not_the_limit(make):
+    """Its process idles until the run ends; the record has no counter for that."""
+    stages = (make.stage("source", busy=0.05), make.stage("decode", busy=0.9, cpu=0.9))
+    assert judge(make.record(*stages, source_end_ns=make.second)).limited_by == "decode"
+
+
+def test_a_busy_consumer_ends_the_tuning(make):
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.3, blocked=0.6))
+    verdict = judge(make.record(*stages, consumer_busy_ns=int(9.5 * make.second), consumer_wait_ns=make.second // 2))
+    assert (verdict.kind, verdict.limited_by, verdict.fix) == ("consumer", "consumer", "")
+    assert "Stop tuning" in verdict.advice
+
+
+def test_a_busy_training_step_is_named(make):
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.3, blocked=0.6))
+    times = {"consumer_busy_ns": int(9.5 * make.second), "consumer_wait_ns": make.second // 2}
+    record = make.record(*stages, **times, consumer_name="training step")
+    verdict = judge(record)
+    assert verdict.sentence.startswith("The training step is the bottleneck: it was busy 9")
+    assert verdict.advice.endswith("Stop tuning here, or make the training step faster.")
+
+
+@pytest.mark.parametrize("outside", [0, 20])
+def test_time_between_epochs_does_not_change_the_verdict(make, outside):
+    """Twenty seconds of validation, in which the workers wait: for room after a `break`, otherwise for input."""
+    stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.9, cpu=0.9))
+    record = make.record(*stages)
+    waited = [
+        make.replace(s, wall_ns=s.wall_ns + outside * make.second, starved_ns=s.starved_ns + outside * make.second)
+        for s in stages
+    ]
+    longer = make.replace(
+        record,
+        stages=tuple(waited),
+        wall_ns=record.wall_ns + outside * make.second,
+        consumer_outside_loop_ns=outside * make.second,
+    )
+    assert judge(longer) == judge(record)
+
+
+def test_a_fast_consumer_is_not_the_limit(make, slow_decode):
+    assert judge(slow_decode(consumer_wait_ns=0, consumer_busy_ns=1_000_000)).limited_by == "decode"
+
+
+def test_a_narrow_window_is_the_limit_if_no_stage_is_busy(make):
+    stages = (make.stage("source", busy=0.05, blocked=0.9), make.stage("decode", busy=0.4, starved=0.55, workers=4))
+    verdict = judge(make.record(*stages, window_items=8))
+    assert (verdict.kind, verdict.limited_by, verdict.fix) == ("none", "window", "window=16")
+    assert judge(make.record(*stages)).fix == ""
+
+
+def test_without_a_clear_bottleneck_the_verdict_says_so(make):
+    verdict = judge(make.record(make.stage("source", busy=0.1, starved=0.85), make.stage("decode", starved=0.85)))
+    assert verdict.kind == "none"
+    assert verdict.confidence <= 0.3
+    assert verdict.advice.startswith("No config change")
+
+
+@pytest.mark.parametrize(
+    "items, starting, first_ns", [(8, 0.05, 10**8), (1000, 0.85, 8_600_000_000), (1000, 0, 9_000_000_000)]
+)
+def test_a_short_run_is_not_judged(make, items, starting, first_ns):
+    busy = (1 - starting) * 0.9
+    stages = (make.stage("source", items=items), make.stage("detect", busy=busy, starting=starting, items=items))
+    verdict = judge(make.record(*stages, first_item_ns=first_ns))
+    assert verdict.kind == "none"
+    assert verdict.confidence <= 0.2
+    assert verdict.sentence.startswith(f"Too short to judge: {items:,} items; start-up took")
+    assert "of 10 s" in verdict.sentence
+
+
+def test_a_long_run_is_judged_despite_a_long_start(make):
+    second = make.second
+    slow = make.replace(make.stage("detect", busy=0.95), wall_ns=70 * second, starting_ns=60 * second)
+    source = make.replace(make.stage("source", blocked=0.8), wall_ns=70 * second, blocked_ns=69 * second)
+    assert judge(make.record(source, slow, wall_ns=70 * second, first_item_ns=60 * second)).limited_by == "detect"
+
+
+def test_confidence_is_never_above_its_maximum(make, slow_decode):
+    for record in (slow_decode(), heavy_hop(make), make.record(make.stage("source", busy=1.0))):
+        assert 0 <= judge(record).confidence <= 0.95

@@ -1,0 +1,91 @@
+"""The dead letter store: a seek drops the letters of items that run again, and `max_skipped` ends the run."""
+
+from typing import Any
+
+import pytest
+
+from stagepipe.config import load
+from stagepipe.core import Cursor, RunError
+from stagepipe.costs import CostCurves
+from stagepipe.machine import Machine
+from stagepipe.plan import Plan, make_plan
+from stagepipe.runtime import DeadLetterStore
+from stagepipe.runtime.protocol import DeadLetterEvent
+from tests.support.pipelines import batch, pipeline, stage
+
+CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
+
+
+def sample_plan(**keys: Any) -> Plan:
+    config = pipeline(stage("same", name="a"), batch(4), stage("same", name="b"), **keys)
+    return make_plan(load(config), Machine(2, 1 << 30), CURVES)
+
+
+def letter(name: str, *key: int, generation: int = 1, epoch: int = 0) -> DeadLetterEvent:
+    return DeadLetterEvent(1, name, 0, list(key), str(key[0]), "ValueError: no", "", 1, generation, epoch, [key[0]])
+
+
+def stored(letters: DeadLetterStore) -> list[tuple[int, str, str]]:
+    return [(record["epoch"], record["stage"], record["item"]) for record in letters.to_records()]
+
+
+def test_a_seek_drops_the_letters_of_items_that_run_again():
+    letters = DeadLetterStore(sample_plan(), int)
+    for added in [letter("a", 3), letter("a", 8), letter("a", 8, 1), letter("a", 9), letter("b", 1), letter("b", 2)]:
+        letters.add(added)
+    upstream = Cursor(None, 8, (8, 0))
+    letters.apply_seek(2, 0, [upstream, Cursor(upstream, 2)], [["a", [9]]])
+    assert stored(letters) == [(0, "b", "1"), (0, "a", "3"), (0, "a", "8"), (0, "a", "9")], (
+        "9 is a forced skip, 8 is before the cursor"
+    )
+
+
+def test_a_seek_keeps_the_letters_of_other_epochs():
+    letters = DeadLetterStore(sample_plan(), int)
+    letters.add(letter("a", 3))
+    letters.apply_seek(2, 1, [Cursor(), Cursor()], [])
+    assert stored(letters) == [(0, "a", "3")]
+
+
+def test_a_letter_of_an_older_generation_counts_only_if_its_item_does_not_run_again():
+    letters = DeadLetterStore(sample_plan(), int)
+    letters.apply_seek(2, 0, [Cursor(None, 5), Cursor()], [])
+    letters.add(letter("a", 4, generation=1))
+    letters.add(letter("a", 5, generation=1))
+    assert stored(letters) == [(0, "a", "4")]
+    letters.add(letter("a", 5, generation=2))
+    letters.add(letter("a", 5, generation=2))
+    assert stored(letters) == [(0, "a", "4"), (0, "a", "5")]
+
+
+@pytest.mark.parametrize(
+    "limit, source_items, skipped, is_epoch_end, fails",
+    [
+        (None, 1000, 500, True, False),
+        (0, 1000, 1, False, True),
+        (2, 3, 2, False, False),
+        (2, 3, 3, False, True),
+        ("1%", 99, 5, False, False),
+        ("1%", 99, 5, True, True),
+        ("1%", 500, 5, False, False),
+        ("1%", 500, 6, False, True),
+    ],
+)
+def test_more_than_max_skipped_ends_the_run(limit, source_items, skipped, is_epoch_end, fails):
+    letters = DeadLetterStore(sample_plan(**({} if limit is None else {"max_skipped": limit})), lambda: source_items)
+    for item in range(skipped):
+        letters.add(letter("a", item))
+    error = letters.make_limit_error(is_epoch_end=is_epoch_end)
+    assert (error is not None) is fails
+    if error is not None:
+        assert error.stage == "a"
+        assert f"too many failed items: skipped {skipped} of {source_items:,} from the source" in error.message
+        assert f"`max_skipped` is {limit}" in error.message
+
+
+def test_the_end_of_an_epoch_waits_for_letters_in_transit():
+    letters = DeadLetterStore(
+        sample_plan(max_skipped=0), int, count_sent_letters=lambda: letters.add(letter("a", 1)) or 1
+    )
+    with pytest.raises(RunError, match="item 1: ValueError: no"):
+        letters.enforce_limit()

@@ -1,0 +1,83 @@
+"""With `order: any`, the lineage of an order point's output survives packing and fits a packet."""
+
+import random
+
+import pytest
+
+from stagepipe import UsageError
+from stagepipe.core import Cursor
+from stagepipe.runtime.consumer.position import DownstreamPosition, make_position
+from stagepipe.runtime.protocol import (
+    DeliveredLeaves,
+    UnorderedLineage,
+    attach_root,
+    detach_root,
+    extract_root,
+    pack_unordered_lineage,
+    unpack_unordered_lineage,
+)
+
+PACKET_ROOM_BYTES = 3000
+
+
+@pytest.mark.parametrize(
+    "lineage",
+    [
+        UnorderedLineage(None, 7, (((7,), (9,), (8,)),), ()),
+        UnorderedLineage(None, 0, (), None, has_exact_order=False),
+        UnorderedLineage(None, 2, (((2, 0), (2, 1, 3)), ((5,),)), (((1 << 40,), (3,)),)),
+        UnorderedLineage(Cursor(Cursor(None, 3), 4, (4, 1)), 2, (), ((),)),
+    ],
+)
+def test_a_lineage_survives_packing(lineage):
+    assert unpack_unordered_lineage(pack_unordered_lineage(lineage)) == lineage
+
+
+def test_an_unsorted_group_of_a_thousand_items_fits():
+    keys = [(number,) for number in range(100_000, 101_024)]
+    random.Random(1).shuffle(keys)
+    lineage = UnorderedLineage(None, 99_990, (tuple(keys),), ())
+    assert len(pack_unordered_lineage(lineage)) < PACKET_ROOM_BYTES
+    assert unpack_unordered_lineage(pack_unordered_lineage(lineage)) == lineage
+
+
+def test_a_group_that_is_too_large_keeps_its_items_and_loses_their_order():
+    keys = [(number,) for number in range(20_000)]
+    random.Random(1).shuffle(keys)
+    packed = pack_unordered_lineage(UnorderedLineage(None, 0, (tuple(keys),), ()))
+    assert len(packed) < PACKET_ROOM_BYTES
+    assert unpack_unordered_lineage(packed) == UnorderedLineage(
+        None, 0, (tuple(sorted(keys)),), (), has_exact_order=False
+    )
+
+
+def test_a_group_without_order_has_no_cursor_inside_its_rows_and_one_after_them():
+    packed = pack_unordered_lineage(UnorderedLineage(None, 3, (((2,), (4,)),), (), has_exact_order=False))
+    position = DownstreamPosition(Cursor(), 1)
+    position.mark_delivered((0, 0), packed)
+    with pytest.raises(UsageError, match="no state can be taken inside the rows of so large a batch"):
+        _ = position.cursor
+    position.mark_item_complete(0, packed)
+    assert position.cursor == Cursor(Cursor(None, 3, emitted_keys=frozenset({(4,)})), 1)
+
+
+def test_the_cursor_inside_the_rows_of_a_group_names_its_leaves():
+    position = make_position(Cursor(), 1, any_order=True)
+    position.mark_delivered((0, 0), pack_unordered_lineage(UnorderedLineage(None, 3, (((4,), (2,)),), ())))
+    assert position.cursor == Cursor(Cursor(replay_groups=(((4,), (2,)),)), 0, (0, 0))
+
+
+def test_a_root_can_be_detached_from_a_cursor_of_any_depth_and_attached_again():
+    root = Cursor(None, 5, emitted_keys=frozenset({(6,)}))
+    deep = Cursor(Cursor(root, 4, (4, 0)), 2)
+    assert extract_root(deep, 2) == root
+    assert attach_root(detach_root(deep, 2), root) == deep
+    assert attach_root(detach_root(None, 2), root) == Cursor(Cursor(root))
+    assert extract_root(None, 2) == Cursor()
+
+
+def test_leaves_below_the_lowest_open_item_are_forgotten():
+    leaves = DeliveredLeaves(Cursor(None, 3, emitted_keys=frozenset({(5,)})))
+    leaves.add([(4,), (7,)])
+    leaves.advance_watermark(6)
+    assert leaves.to_cursor() == Cursor(None, 6, emitted_keys=frozenset({(7,)}))

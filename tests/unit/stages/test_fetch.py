@@ -1,0 +1,50 @@
+"""Fetch turns indices into samples or batches, and passes on the samples of a stream."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stagepipe.stages import Fetch
+
+
+class Rows:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": np.full(3, index), "name": str(index)}
+
+
+class Stream:
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+def test_an_index_gives_its_sample():
+    assert Fetch(Rows())(2)["name"] == "2"
+
+
+def test_a_list_without_a_batch_sampler_gives_one_sample_per_index():
+    assert [row["name"] for row in Fetch(Rows())([3, 0])] == ["3", "0"]
+
+
+def test_a_list_of_a_batch_sampler_gives_one_batch():
+    batch = Fetch(Rows(), batched=True)([3, 0])
+    np.testing.assert_array_equal(batch["x"], [[3, 3, 3], [0, 0, 0]])
+    assert batch["name"] == ["3", "0"]
+
+
+def test_samples_of_a_stream_are_passed_on():
+    sample = object()
+    assert Fetch(Stream())(sample) is sample
+
+
+def test_different_samples_are_refused_with_the_field():
+    with pytest.raises(ValueError, match="`x` has shape"):
+        Fetch([{"x": np.zeros(2)}, {"x": np.zeros(3)}], batched=True)([0, 1])
+
+
+def test_an_empty_list_of_indices_is_refused():
+    with pytest.raises(ValueError, match="empty list of indices"):
+        Fetch(Rows(), batched=True)([])

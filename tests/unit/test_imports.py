@@ -1,0 +1,62 @@
+"""A worker imports what its stage needs, and nothing else.
+
+import-linter checks the layers (`make check`). These tests check what is in memory, including imports inside functions.
+"""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import stagepipe
+
+HEAVY = {"torch", "torchvision", "ray", "typer", "rich", "pydantic", "yaml", "prometheus_client", "omegaconf"}
+
+# Imported by every worker, or by modules of stage functions that need only `stagepipe.SKIP`.
+LIGHT = [
+    "stagepipe",
+    "stagepipe.core",
+    "stagepipe.timing",
+    "stagepipe.transport",
+    "stagepipe.stages",
+    "stagepipe.sources",
+    "stagepipe.sinks",
+    "stagepipe.runtime",
+    "stagepipe.runtime.consumer",
+    "stagepipe.runtime.supervisor",
+    "stagepipe.runtime.worker.entrypoint",  # what a worker process imports
+    "stagepipe.worker",
+]
+
+
+def imported_with(module: str) -> set[str]:
+    """The top-level packages that a fresh interpreter holds after importing `module`."""
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_a_worker_does_not_import_what_its_stage_does_not_need(module):
+    assert not imported_with(module) & HEAVY
+
+
+FACES = ["stagepipe", *(found.name for found in pkgutil.walk_packages(stagepipe.__path__, "stagepipe.") if found.ispkg)]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_name_of_a_face_can_be_imported(face):
+    """A lazy face may list a name that no module defines: mypy does not see that."""
+    package = importlib.import_module(face)
+    assert [name for name in getattr(package, "__all__", ()) if not hasattr(package, name)] == []
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_no_name_of_a_face_is_also_a_module_in_it(face):
+    """Importing a module binds it in its package, so it would replace the name."""
+    package = importlib.import_module(face)
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert modules.isdisjoint(getattr(package, "__all__", ()))
