@@ -73,4 +73,4 @@ def test_a_file_without_a_state_and_one_of_a_different_config_are_rejected(folde
     assert finished(folder, "source.with.count=3")[0] == 0
     code, error = finished(folder, "source.with.count=4")
     assert code == 2
-    assert "source.with.count: 3 -> 4" in error
+    assert "source.with.count: saved 3, now 4" in error
