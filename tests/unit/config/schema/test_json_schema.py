@@ -1,5 +1,7 @@
 """The JSON Schema has every key, with a description."""
 
+import json
+
 from stagepipe.config import build_json_schema
 
 
@@ -23,3 +25,8 @@ def test_every_key_of_the_design_exists():
 
 def test_every_key_accepts_a_reference():
     assert {"type": "string", "pattern": r"\$\{"} in build_json_schema()["properties"]["window"]["anyOf"]
+
+
+def test_the_schema_is_the_expected_one(golden):
+    """Editors complete and check configs with it, so a changed key shows as a difference here."""
+    golden("schema.json", json.dumps(build_json_schema(), indent=2) + "\n")
