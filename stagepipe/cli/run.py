@@ -55,8 +55,8 @@ def run(  # noqa: PLR0913 - one parameter per option
         report_paths = [check_report_path(path) for path in report or []]
         if dead_letters is not None:
             make_parent_folder("--dead-letters", dead_letters)
-        if pipeline.spec.report.json is not None:
-            report_paths.append(check_report_path(Path(pipeline.spec.report.json)))
+        if pipeline.spec.report.json_path is not None:
+            report_paths.append(check_report_path(Path(pipeline.spec.report.json_path)))
         state = None if resume is None else StateFile(resume)
         if state is not None and not state.load(pipeline):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)

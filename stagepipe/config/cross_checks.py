@@ -10,12 +10,13 @@ from typing import Final
 
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode, SourceLocation
 from stagepipe.core import Problem
+from stagepipe.spec import StageSpec, iter_keys
 
 ORDER_POINT_NAMES: Final = frozenset({"Batch", "Shuffle"})
 """Built-in stages that are order points: they restore the item order, so each runs in one process."""
 
 _BUILT_IN_STAGES_MODULE: Final = "stagepipe.stages"
-_PROCESS_KEYS: Final = ("workers", "threads", "cpus", "env", "batch", "device")
+PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
 _ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
 _FUNCTION_KEYS: Final = ("field", "as", "batch")
 
@@ -83,7 +84,7 @@ def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
     """Reject keys that a stage cannot have when it is fused into the process of `process_name`."""
     if not _is_true(stage.get("fuse")):
         return
-    for key in _PROCESS_KEYS:
+    for key in PROCESS_KEYS:
         if stage.get(key) is not None:
             message = f"a fused stage takes no `{key}`: it runs in the previous stage's process"
             hint = f"remove `{key}`, or set it on the previous stage"

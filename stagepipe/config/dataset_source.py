@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from stagepipe.config.cross_checks import get_stages
+from stagepipe.config.cross_checks import PROCESS_KEYS, get_stages
 from stagepipe.config.schema import format_value
 from stagepipe.config.static_analysis import is_known_stream
 from stagepipe.config.suggestions import DATALOADER_ARGUMENT_HINTS
@@ -35,7 +35,6 @@ _FETCH_STAGE_PATH: Final = "stagepipe.stages.Fetch"
 _SOURCE_ARGUMENTS: Final = ("dataset", "shuffle", "sampler", "batch_sampler")
 _SHUFFLE_STAGE_EXAMPLE: Final = "{name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: 1000}}"
 _KNOWN_ARGUMENTS: Final = ("dataset", "with", "shuffle", "sampler", "batch_sampler", "collate_fn")
-_PROCESS_KEYS: Final = ("workers", "threads", "cpus", "env", "batch")
 _FORBIDDEN_STAGE_KEYS: Final = ("uses", "with", "field", "as")
 
 
@@ -85,7 +84,7 @@ def expand_dataset_source(root: MapNode, config_dir: Path | None, problems: list
     expanded_arguments = _expand_shorthand(source_arguments)
     if _is_stream_dataset(source_arguments, config_dir):
         problems += _check_stream_keys(stage, source_arguments)
-        stage = stage.without(*_PROCESS_KEYS)
+        stage = stage.without(*PROCESS_KEYS)
         if "fuse" not in stage.entries:
             stage = stage.with_entry("fuse", ScalarNode(value=True, location=source.location))
     if isinstance(arguments, MapNode):
@@ -133,7 +132,7 @@ def _check_stream_keys(stage: MapNode, source_arguments: MapNode) -> Iterator[Pr
             message = f"`{key}` does not apply to an iterable dataset: it has no indices"
             hint = f"remove `{key}`; to shuffle, add a stage {_SHUFFLE_STAGE_EXAMPLE}"
             yield source_arguments.entries[key].key_location.make_problem(message, hint)
-    for key in _PROCESS_KEYS:
+    for key in PROCESS_KEYS:
         if stage.get(key) is not None:
             message = f"the stage `{DATASET_STAGE_NAME}` takes no `{key}`: the source itself reads an iterable dataset"
             hint = f"remove `{key}`; set it on the stage that does the work"

@@ -15,7 +15,7 @@ from typing import Any
 from stagepipe.config.cross_checks import check_key_combinations
 from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
 from stagepipe.config.merging import apply_extends, read_with_bases
-from stagepipe.config.schema import PipelineModel
+from stagepipe.config.schema import ConfigModel
 from stagepipe.config.spec_builder import to_spec
 from stagepipe.config.target_checks import TargetChecker
 from stagepipe.config.unsupported import check_unsupported
@@ -77,7 +77,7 @@ def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Pro
 
 def _check_config(
     root: MapNode, config_dir: Path | None, problems: list[Problem], reference_problems: list[Problem]
-) -> PipelineModel | None:
+) -> ConfigModel | None:
     found_problems: list[Problem] = []
     model = validate(root, found_problems)
     found_problems += check_key_combinations(root)

@@ -10,63 +10,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stagepipe.config.schema import PipelineModel, StageModel, TargetModel
+from stagepipe.config.schema import ConfigModel
 from stagepipe.config.yaml import MapNode, to_plain
-from stagepipe.spec import BatchSpec, PipelineSpec, ReportSpec, StageSpec, Target, TransportSpec
+from stagepipe.spec import PipelineSpec
 
 
-def to_spec(model: PipelineModel, resolved: MapNode, path: Path | None) -> PipelineSpec:
+def to_spec(model: ConfigModel, resolved: MapNode, path: Path | None) -> PipelineSpec:
     """Build the spec of a validated config. `resolved` is the same config as nodes, for the fingerprints."""
-    return PipelineSpec(
-        name=model.name,
-        source=_to_target(model.source),
-        stages=tuple(_to_stage_spec(stage) for stage in model.stages),
-        sink=None if model.sink is None else _to_target(model.sink),
-        version=model.version,
-        seed=model.seed,
-        order=model.order,
-        window=None if model.window == "auto" else model.window,
-        memory_bytes=model.memory,
-        max_restarts=model.max_restarts,
-        max_skipped=model.max_skipped,
-        transport=TransportSpec(model.transport.mode, model.transport.threshold),
-        report=ReportSpec(model.report.html, model.report.json_, model.report.trace, model.report.prometheus),
-        engine=model.engine,
+    spec: PipelineSpec = model.to_spec(
         config_dir=None if path is None else path.resolve().parent,
         config_path=path,
         config_sha256=compute_fingerprint(resolved),
         source_sha256=compute_fingerprint(_select_source_keys(resolved)),
-        source_retries=model.source.retries,
-        source_on_error=model.source.on_error,
     )
-
-
-def _to_target(model: TargetModel) -> Target:
-    return Target(model.uses, model.arguments)
-
-
-def _to_stage_spec(model: StageModel) -> StageSpec:
-    return StageSpec(
-        name=model.name,
-        target=_to_target(model),
-        workers=model.workers,
-        threads=model.threads,
-        cpus=model.cpus,
-        device=model.device,
-        env=model.env,
-        timeout_ns=model.timeout,
-        start_timeout_ns=model.start_timeout,
-        retries=model.retries,
-        on_error=model.on_error,
-        stateful=model.stateful,
-        transport=model.transport,
-        fuse=model.fuse,
-        field=model.field,
-        as_=model.as_,
-        batch=None if model.batch is None else BatchSpec(model.batch.size, model.batch.max_wait),
-        mutable=model.mutable,
-        reseed=model.reseed,
-    )
+    return spec
 
 
 def _select_source_keys(resolved: MapNode) -> MapNode:

@@ -13,9 +13,10 @@ from stagepipe.spec import PipelineSpec
 def summarize_spec(spec: PipelineSpec) -> str:
     """Return the stages in order with their workers. `+` joins a fused stage to the previous stage.
 
-    >>> from stagepipe.spec.model import StageSpec, Target
-    >>> stages = (StageSpec("decode", Target("a.b"), workers=2), StageSpec("flip", Target("a.c"), fuse=True))
-    >>> summarize_spec(PipelineSpec("thumbs", Target("a.d"), stages))
+    >>> from stagepipe.spec import SourceSpec, StageSpec, Target
+    >>> decode = StageSpec(name="decode", target=Target("my_ops.decode"), workers=2)
+    >>> flip = StageSpec(name="flip", target=Target("my_ops.flip"), fuse=True)
+    >>> summarize_spec(PipelineSpec(source=SourceSpec(Target("my_ops.read")), stages=(decode, flip)))
     'source -> decode (2) + flip'
     """
     text = "source"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from stagepipe.config.schema import (
     BatchModel,
+    ConfigModel,
     InvalidValueError,
     PipelineModel,
     ReportModel,
@@ -25,7 +26,7 @@ from stagepipe.config.suggestions import make_key_hint, make_value_hint
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, find_location, find_node, is_null, to_plain
 from stagepipe.core import Problem
 
-_MODEL_BY_MAPPING_PATH: Final[dict[str, type[BaseModel]]] = {
+_MODEL_BY_MAPPING_PATH: Final[dict[str, type[ConfigModel]]] = {
     "": PipelineModel,
     "source": SourceModel,
     "sink": TargetModel,
@@ -73,7 +74,7 @@ def get_known_keys(mapping_path: str) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in _MODEL_BY_MAPPING_PATH[mapping_path].model_fields.items())
 
 
-def validate(root: MapNode, problems: list[Problem]) -> PipelineModel | None:
+def validate(root: MapNode, problems: list[Problem]) -> ConfigModel | None:
     """Return the model of a config. If it is invalid, append its problems and return None."""
     try:
         return PipelineModel.model_validate(to_plain(drop_null_keys(root)))

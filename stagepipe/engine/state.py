@@ -99,7 +99,7 @@ def describe_config(spec: PipelineSpec, limit: int | None, shard: Shard) -> str:
     paths: dict[str, str] = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
     paths |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
     paths["stages"] = _shorten(" ".join(stage.name for stage in spec.stages))
-    paths |= _describe_target("source", spec.source)
+    paths |= _describe_target("source", spec.source.target)
     for stage in spec.stages:
         path = f"stages.{stage.name}"
         paths |= _describe_target(path, stage.target)

@@ -149,8 +149,8 @@ def _compute_process_cost(
         unfusable_reason=find_unfusable_reason(
             process, plan.processes[process_index - 1] if process_index else None, plan
         ),
-        has_own_threads=process.threads is not None,
-        max_workers=None if process.cpus is None else len(process.cpus),
+        has_own_threads=process.first_stage.threads is not None,
+        max_workers=None if process.first_stage.cpus is None else len(process.first_stage.cpus),
     )
 
 
@@ -180,16 +180,17 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
 
     These are the config's rules for `fuse`.
     """
-    first = process.stages[0]
+    first = process.first_stage
+    previous_threads = previous.first_stage.threads if previous else None
     mode = next((hop.mode for hop in plan.hops if hop.target == process.name), "auto")
     reasons = (
         (previous is None, "it is the source"),
         (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
         (first.batch is not None, "it takes lists (`batch`)"),
         (first.mutable, "it writes to its input (`mutable`)"),
-        (bool(process.env), "it sets `env`"),
-        (process.cpus is not None, "it sets `cpus`"),
-        ((process.threads or 1) != ((previous.threads if previous else None) or 1), "it sets `threads`"),
+        (bool(first.env), "it sets `env`"),
+        (first.cpus is not None, "it sets `cpus`"),
+        ((first.threads or 1) != (previous_threads or 1), "it sets `threads`"),
         (mode != "auto", "the mode of the hop before it is forced"),
     )
     return next((reason for applies, reason in reasons if applies), "")

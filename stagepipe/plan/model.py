@@ -5,15 +5,13 @@ Pure. The caller's process holds the plan; each worker receives its own `Process
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Literal
 
 from stagepipe.costs import CostCurves, TransportRule
 from stagepipe.plan.shard import UNSHARDED, Shard
-from stagepipe.spec import BatchSpec, Target
+from stagepipe.spec import StageSpec, Target
 
 
 class ProcessRole(Enum):
@@ -24,23 +22,11 @@ class ProcessRole(Enum):
     ORDER_POINT = "order point"
 
 
-@dataclass(frozen=True)
-class StagePlan:
-    """One stage, or the source, inside a process."""
+@dataclass(frozen=True, kw_only=True)
+class StagePlan(StageSpec):
+    """One stage, or the source, inside a process. `index` counts all stages of the plan; the source is 0."""
 
-    name: str
-    target: Target
-    field: str | Mapping[str, str] | None = None
-    as_: Literal["numpy", "tensor", "pil"] | None = None
-    batch: BatchSpec | None = None
-    mutable: bool = False
-    reseed: bool = True
-    timeout_ns: int | None = None
-    start_timeout_ns: int = 600_000_000_000
-    retries: int | None = None
-    on_error: Literal["fail", "skip"] = "fail"
-    stateful: bool = False
-    index: int = 0  # among all stages of the plan; the source is 0
+    index: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,15 +41,17 @@ class ProcessPlan:
     workers: int
     input_segment: int
     output_segment: int
-    threads: int | None = None
-    cpus: tuple[int, ...] | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
     visible_devices: tuple[str, ...] | None = None  # CUDA_VISIBLE_DEVICES of each worker; None: inherited
+
+    @property
+    def first_stage(self) -> StagePlan:
+        """The stage that the others are fused into. Its keys set up the process, but for `workers`."""
+        return self.stages[0]
 
     @property
     def name(self) -> str:
         """The name of the first stage in the process."""
-        return self.stages[0].name
+        return self.first_stage.name
 
 
 @dataclass(frozen=True)

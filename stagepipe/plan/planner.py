@@ -55,57 +55,34 @@ def is_order_point(stage: StageSpec | StagePlan) -> bool:
 
 
 def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
-    source = StagePlan(SOURCE_NAME, spec.source, retries=spec.source_retries, on_error=spec.source_on_error)
-    groups: list[tuple[StageSpec | None, list[StagePlan]]] = [(None, [source])]
+    groups = [[StagePlan(name=SOURCE_NAME, **vars(spec.source))]]
     for index, stage in enumerate(spec.stages, 1):
-        planned = StagePlan(
-            name=stage.name,
-            target=stage.target,
-            field=stage.field,
-            as_=stage.as_,
-            batch=stage.batch,
-            mutable=stage.mutable,
-            reseed=stage.reseed,
-            timeout_ns=stage.timeout_ns,
-            start_timeout_ns=stage.start_timeout_ns,
-            retries=stage.retries,
-            on_error=stage.on_error,
-            stateful=stage.stateful,
-            index=index,
-        )
-        if stage.fuse:
-            groups[-1][1].append(planned)
-        else:
-            groups.append((stage, [planned]))
+        if not stage.fuse:
+            groups.append([])
+        groups[-1].append(StagePlan(**vars(stage), index=index))
     processes: list[ProcessPlan] = []
     segment = 0
-    for first, stages in groups:
-        if first is None:
-            processes.append(ProcessPlan(ProcessRole.SOURCE, tuple(stages), 1, 0, 0))
-            continue
+    for stages in groups:
+        first = stages[0]
         restores_order = is_order_point(first)
         workers = 1 if restores_order or first.workers == "auto" else first.workers
-        output_segment = segment + restores_order
+        role = ProcessRole.ORDER_POINT if restores_order else ProcessRole.STAGE
         processes.append(
             ProcessPlan(
-                role=ProcessRole.ORDER_POINT if restores_order else ProcessRole.STAGE,
+                role=role if first.index else ProcessRole.SOURCE,
                 stages=tuple(stages),
                 workers=workers,
                 input_segment=segment,
-                output_segment=output_segment,
-                threads=first.threads,
-                cpus=first.cpus,
-                env=dict(first.env),
+                output_segment=segment + restores_order,
                 visible_devices=assign_devices(first.name, first.device, workers, machine.cuda_devices),
             )
         )
-        segment = output_segment
+        segment += restores_order
     return tuple(processes)
 
 
 def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpec, curves: CostCurves) -> HopPlan:
-    stages_by_name = {stage.name: stage for stage in spec.stages}
-    stage_mode = stages_by_name[target.name].transport if target is not None else "auto"
+    stage_mode = target.first_stage.transport if target is not None else "auto"
     mode = spec.transport.mode if stage_mode == "auto" else stage_mode
     workers = (source.workers, 1 if target is None else target.workers)
     rule = negotiate(mode, spec.transport.threshold_bytes, workers, curves)
@@ -115,7 +92,7 @@ def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpe
         mode=rule.mode,
         threshold_bytes=rule.threshold_bytes,
         reason=rule.reason,
-        capacity_packets=spec.window or _SMALL_ITEM_WINDOW_ITEMS,
+        capacity_packets=_SMALL_ITEM_WINDOW_ITEMS if spec.window == "auto" else spec.window,
         large_in_pipe=rule.large_in_pipe,
         is_threshold_fixed=spec.transport.threshold_bytes is not None,
     )
@@ -127,7 +104,7 @@ def _plan_segments(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tu
     for index in range(processes[-1].output_segment + 1):
         stage_processes = [p for p in processes if p.role is ProcessRole.STAGE and p.input_segment == index]
         needed = max([1, *(p.stages[0].batch.size * p.workers for p in stage_processes if p.stages[0].batch)])
-        if spec.window is not None:
+        if spec.window != "auto":
             window = max(-(-spec.window // source_items_per_item), needed)
             segments.append(SegmentPlan(window, window))
         else:

@@ -1,6 +1,7 @@
 """Defines a checked pipeline as frozen dataclasses: the output of `config` and of the builder, the input of `plan`.
 
-Pure; used in every process. Durations are in ns, sizes in bytes; None means the default or `auto`.
+A field with a `ConfigKey` is a key of a config. The first line of a docstring is the mapping's description in the JSON
+Schema. Pure; used in every process. Durations are in ns, sizes in bytes; None means the default or `auto`.
 """
 
 from __future__ import annotations
@@ -8,24 +9,48 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from stagepipe.spec.keys import ConfigKey
 
 TransportMode = Literal["auto", "pipe", "shared_memory"]
+
+_Retries = Annotated[int | None, ConfigKey("How often a failed item is retried.", minimum=0, maximum=1000)]
+_OnError = Annotated[
+    Literal["fail", "skip"],
+    ConfigKey("fail: the run ends. skip: the item goes to the dead letters and the run continues."),
+]
 
 
 @dataclass(frozen=True)
 class Target:
-    """The code that a stage, source or sink runs: an import path (or an object, from Python) and its arguments.
+    """The code to run: an import path and its arguments.
 
-    `arguments` may contain nested targets `{"uses": ..., "with": ...}` at any depth. The worker builds them, innermost
-    first. A mapping with the key `uses` is always a nested target.
+    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets
+    `{"uses": ..., "with": ...}` at any depth. The worker builds them, innermost first. A mapping with the key `uses` is
+    always a nested target.
 
     >>> Target("pkg.ops.resize", {"size": 224}).label
     'pkg.ops.resize'
     """
 
-    uses: str | Callable[..., Any] | object
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    uses: Annotated[
+        str | Callable[..., Any] | object,
+        ConfigKey(
+            "Import path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name relative to this file.",
+            value_type="Uses",
+            is_option=False,
+        ),
+    ]
+    arguments: Annotated[
+        Mapping[Any, Any],
+        ConfigKey(
+            "Keyword arguments. A nested mapping with `uses` (and `with`) is built first, at any depth.",
+            name="with",
+            value_type="Arguments",
+            is_option=False,
+        ),
+    ] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -37,84 +62,171 @@ class Target:
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """Calls a stage with lists of up to `size` items. A call waits up to `max_wait_ns` for a full list."""
+    """Calls the stage with lists of items.
 
-    size: int
-    max_wait_ns: int = 20_000_000
+    A call has up to `size` items and waits up to `max_wait_ns` for a full list.
+    """
+
+    size: Annotated[int, ConfigKey("Maximum number of items per call.", minimum=1)]
+    max_wait_ns: Annotated[
+        int, ConfigKey("Maximum time to wait for a full list, such as 20ms.", name="max_wait", value_type="Duration")
+    ] = 20_000_000
 
 
 @dataclass(frozen=True)
-class StageSpec:
-    """One entry of `stages`. `timeout_ns` limits one item, `start_timeout_ns` the start of a worker (10 minutes)."""
+class SourceSpec:
+    """The source of the items: an import path and its arguments."""
 
-    name: str
     target: Target
-    workers: int | Literal["auto"] = 1
-    threads: int | None = None
-    cpus: tuple[int, ...] | None = None
-    device: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    timeout_ns: int | None = None
-    start_timeout_ns: int = 600_000_000_000
-    retries: int | None = None
-    on_error: Literal["fail", "skip"] = "fail"
-    stateful: bool = False
-    transport: TransportMode = "auto"
-    fuse: bool = False
-    field: str | Mapping[str, str] | None = None
-    as_: Literal["numpy", "tensor", "pil"] | None = None
-    batch: BatchSpec | None = None
-    mutable: bool = False
-    reseed: bool = True
+    retries: _Retries = None
+    on_error: _OnError = "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSpec:
+    """One stage; each worker is a process."""
+
+    name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
+    target: Target
+    workers: Annotated[
+        int | Literal["auto"],
+        ConfigKey("Number of processes, or auto.", minimum=1, maximum=4096, is_process_key=True),
+    ] = 1
+    threads: Annotated[
+        int | None,
+        ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096, is_process_key=True),
+    ] = None
+    cpus: Annotated[
+        tuple[int, ...] | None,
+        ConfigKey(
+            "CPUs that the stage may run on: 0-3, or [0, 2].",
+            value_type="Cpus",
+            python_type="str",
+            is_process_key=True,
+        ),
+    ] = None
+    device: Annotated[
+        str | None,
+        ConfigKey("cuda (spreads the workers over all GPUs), cuda:1 or cpu.", value_type="Device", is_process_key=True),
+    ] = None
+    env: Annotated[
+        Mapping[str, str],
+        ConfigKey(
+            "Environment variables of the stage's processes.",
+            value_type="Environment",
+            python_type="dict[str, str]",
+            is_process_key=True,
+        ),
+    ] = field(default_factory=dict)
+    timeout_ns: Annotated[
+        int | None,
+        ConfigKey(
+            "Maximum time per item, such as 30s.", name="timeout", value_type="Duration", python_type="float | str"
+        ),
+    ] = None
+    start_timeout_ns: Annotated[
+        int,
+        ConfigKey(
+            "Maximum time for a worker to start, such as 10m.",
+            name="start_timeout",
+            value_type="Duration",
+            python_type="float | str",
+        ),
+    ] = 600_000_000_000
+    retries: _Retries = None
+    on_error: _OnError = "fail"
+    stateful: Annotated[bool, ConfigKey("true: the stage keeps state across items.")] = False
+    transport: Annotated[TransportMode, ConfigKey("Transport of the hop into this stage.")] = "auto"
+    fuse: Annotated[bool, ConfigKey("true: the stage runs in the previous stage's process.")] = False
+    field: Annotated[
+        str | Mapping[str, str] | None,
+        ConfigKey(
+            "Apply the stage to one field of a dict item; {img: image} maps arguments to fields.",
+            value_type="FieldSelection",
+            is_option=False,
+        ),
+    ] = None
+    as_: Annotated[
+        Literal["numpy", "tensor", "pil"] | None,
+        ConfigKey("Convert the field to this type before the call.", name="as", is_option=False),
+    ] = None
+    batch: Annotated[
+        BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_option=False, is_process_key=True)
+    ] = None
+    mutable: Annotated[bool, ConfigKey("true: the stage gets a private copy that it may modify.")] = False
+    reseed: Annotated[bool, ConfigKey("false: do not seed the global random generators before each item.")] = True
 
 
 @dataclass(frozen=True)
 class TransportSpec:
-    """The pipeline's `transport`: the default mode of its hops.
+    """The default transport, for hops whose stage sets none.
 
     With `auto`, buffers of at least `threshold_bytes` go to shared memory; None means `auto`.
     """
 
-    mode: TransportMode = "auto"
-    threshold_bytes: int | None = None
+    mode: Annotated[TransportMode, ConfigKey("auto chooses pipe or shared memory for each buffer.")] = "auto"
+    threshold_bytes: Annotated[
+        int | None,
+        ConfigKey(
+            "auto, or the smallest buffer that goes to shared memory, such as 64KiB.",
+            name="threshold",
+            value_type="Size",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
 class ReportSpec:
-    """Where to write the report. Paths are relative to the current directory; `prometheus` is host:port."""
+    """Where to write the report, relative to the current directory."""
 
-    html: str | None = None
-    json: str | None = None
-    trace: str | None = None
-    prometheus: str | None = None
+    html_path: Annotated[str | None, ConfigKey("Write the report as an HTML page.", name="html")] = None
+    json_path: Annotated[str | None, ConfigKey("Write the report as JSON (stagepipe.report/2).", name="json")] = None
+    trace_path: Annotated[str | None, ConfigKey("Write a trace of items for a trace viewer.", name="trace")] = None
+    prometheus: Annotated[str | None, ConfigKey("host:port that serves live counters.")] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PipelineSpec:
-    """A checked pipeline.
+    """A stagepipe pipeline.
 
-    `window` counts items in flight, at the source. `memory_bytes` limits the run's shared memory. `max_skipped` is a
-    count (int) or a fraction (float, 0.01 for 1%). `config_sha256` covers the whole config, `source_sha256` only the
-    keys that determine the source's items.
+    `max_skipped` is a count (int) or a fraction (float, 0.01 for 1%). `config_sha256` covers the whole config,
+    `source_sha256` only the keys that determine the source's items.
     """
 
-    name: str
-    source: Target
-    stages: tuple[StageSpec, ...] = ()
-    sink: Target | None = None
-    version: int = 1
-    seed: int = 0
-    order: Literal["source", "any"] = "source"
-    window: int | None = None
-    memory_bytes: int | None = None
-    max_restarts: int = 10
-    max_skipped: int | float | None = None
-    transport: TransportSpec = TransportSpec()
-    report: ReportSpec = ReportSpec()
-    engine: Literal["local", "ray"] = "local"
+    name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`. Default: the file's name.", value_type="Name")] = (
+        "pipeline"
+    )
+    seed: Annotated[
+        int, ConfigKey("Seed of all random generators, combined with epoch, stage and item.", minimum=0)
+    ] = 0
+    order: Annotated[Literal["source", "any"], ConfigKey("Order of the output.")] = "source"
+    window: Annotated[int | Literal["auto"], ConfigKey("Items in flight, counted at the source.", minimum=1)] = "auto"
+    memory_bytes: Annotated[
+        int | None,
+        ConfigKey(
+            "Shared memory limit of the run, such as 4GiB.", name="memory", value_type="Size", python_type="int | str"
+        ),
+    ] = None
+    max_restarts: Annotated[int, ConfigKey("Maximum number of worker restarts in a run.", minimum=0)] = 10
+    max_skipped: Annotated[
+        int | float | None,
+        ConfigKey(
+            "Maximum number of skipped items, as a count or a percentage such as 1%. Beyond it the run fails.",
+            value_type="MaxSkipped",
+            python_type="int | str",
+        ),
+    ] = None
+    source: Annotated[SourceSpec, ConfigKey("Where items come from.", is_option=False)]
+    stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.", is_option=False)] = ()
+    sink: Annotated[
+        Target | None, ConfigKey("Where items go; without a sink they are only counted.", is_option=False)
+    ] = None
+    transport: Annotated[TransportSpec, ConfigKey("How items travel between stages.", is_option=False)] = (
+        TransportSpec()
+    )
+    report: Annotated[ReportSpec, ConfigKey("Where to write the report.", is_option=False)] = ReportSpec()
+    engine: Annotated[Literal["local", "ray"], ConfigKey("The engine that runs the stages.", is_option=False)] = "local"
     config_dir: Path | None = None
     config_path: Path | None = None
     config_sha256: str = ""
     source_sha256: str = ""
-    source_retries: int | None = None
-    source_on_error: Literal["fail", "skip"] = "fail"

@@ -38,7 +38,7 @@ def config(name: str, data: Path) -> PipelineSpec:
 
 
 def first_items(spec: PipelineSpec) -> list[Any]:
-    source = build_target(spec.source.uses, spec.source.arguments, spec.config_dir)
+    source = build_target(spec.source.target.uses, spec.source.target.arguments, spec.config_dir)
     source.begin(0, spec.seed)
     return [source[i] for i in range(ITEMS)]
 

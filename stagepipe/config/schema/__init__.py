@@ -1,8 +1,8 @@
-"""Defines every key that a config accepts. Pure.
+"""Says what a config accepts: the keys of the specs, and the types of their values. Pure.
 
 Runs in the process that loads the config.
 
-models       the keys, as pydantic models
+models       a pydantic model of each mapping, made from the keys of its spec
 fields       the types of their values: validator, error messages and JSON Schema of each
 json_schema  the JSON Schema of the models, for editors
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stagepipe.config.schema.json_schema import build_json_schema
     from stagepipe.config.schema.models import (
         BatchModel,
+        ConfigModel,
         PipelineModel,
         ReportModel,
         SourceModel,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchModel",
+    "ConfigModel",
     "InvalidValueError",
     "PipelineModel",
     "ReportModel",
@@ -41,6 +43,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "BatchModel": "models",
+        "ConfigModel": "models",
         "InvalidValueError": "fields",
         "PipelineModel": "models",
         "ReportModel": "models",

@@ -215,6 +215,7 @@ Device = _make_field_type(_check_device, {"type": "string", "pattern": f"^({_DEV
 Environment = _make_field_type(_check_environment, _ENV_SCHEMA)
 MaxSkipped = _make_field_type(_parse_max_skipped, {"type": ["integer", "string"]})
 FieldSelection = _make_field_type(_check_field_selection, _FIELD_SCHEMA)
+Arguments = dict[Any, Any]
 Uses = _make_field_type(_check_uses, {"type": "string", "minLength": 1})
 SourceUses = _make_field_type(_check_source_uses, {"type": "string", "minLength": 1})
 Version = _make_field_type(_check_version, {"const": 1})

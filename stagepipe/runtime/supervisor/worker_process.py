@@ -251,7 +251,7 @@ def _log_slow_exit(worker: WorkerProcess, *, is_stop_requested: bool) -> None:
 
 
 def _make_environment(worker_spec: WorkerSpec) -> Mapping[str, str]:
-    thread_count = str(worker_spec.plan.threads or 1)
+    thread_count = str(worker_spec.plan.first_stage.threads or 1)
     package_parent = str(PACKAGE_DIR.parent)
     inherited_path = os.environ.get("PYTHONPATH")
     path = package_parent if not inherited_path else f"{inherited_path}{os.pathsep}{package_parent}"
@@ -265,5 +265,5 @@ def _make_environment(worker_spec: WorkerSpec) -> Mapping[str, str]:
             if worker_spec.plan.visible_devices is None
             else {"CUDA_VISIBLE_DEVICES": worker_spec.plan.visible_devices[worker_spec.worker]}
         ),
-        **worker_spec.plan.env,
+        **worker_spec.plan.first_stage.env,
     }

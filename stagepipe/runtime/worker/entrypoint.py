@@ -43,8 +43,8 @@ def worker_main() -> NoReturn:
     plan = spec.plan
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
-    if plan.cpus is not None:
-        os.sched_setaffinity(0, plan.cpus)
+    if plan.first_stage.cpus is not None:
+        os.sched_setaffinity(0, plan.first_stage.cpus)
     threading.current_thread().name = f"{plan.name}/{spec.worker}"
     if spec.start_hook is not None:
         _call_start_hook(spec.start_hook, spec)

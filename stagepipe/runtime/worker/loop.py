@@ -129,7 +129,7 @@ class Worker:
         plan = spec.plan
         self._stages = [self._build_stage(index, stage) for index, stage in enumerate(plan.stages)]
         self._counters.stages = self._stages
-        _limit_opencv_threads(plan.threads or 1)
+        _limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
         worker_context = WorkerContext(self._region, self.is_interrupted, self._wait_for_command, spec.stage_names)
         stage_locals.allocate = self._allocate_shared

@@ -25,7 +25,7 @@ def data(write, folder):
 def test_the_stage_dataset_follows_the_source(data):
     spec = load(data(f"{SOURCE}stages:\n  - {{name: decode, uses: my_ops.decode}}\n"))
     assert summarize_spec(spec) == "source -> dataset -> decode"
-    assert spec.source == Target("stagepipe.sources.dataset", {"dataset": DIGITS, "shuffle": True})
+    assert spec.source.target == Target("stagepipe.sources.dataset", {"dataset": DIGITS, "shuffle": True})
     assert spec.stages[0].target == Target("stagepipe.stages.Fetch", {"dataset": DIGITS})
 
 
@@ -40,7 +40,7 @@ def test_an_override_reaches_an_explicit_or_implied_dataset_stage(data):
     path = data(SOURCE)
     assert summarize_spec(load(path, ["stages.dataset.workers=3"])) == "source -> dataset (3)"
     assert summarize_spec(load(path, ["stages.dataset.fuse=true"])) == "source + dataset"
-    assert load(path, ["source.with.shuffle=false"]).source.arguments["shuffle"] is False
+    assert load(path, ["source.with.shuffle=false"]).source.target.arguments["shuffle"] is False
     plain = load(path, ["source.uses=itertools.repeat", "source.with={object: 1}"])
     assert summarize_spec(plain) == "source"
 
@@ -55,7 +55,7 @@ def test_relative_files_belong_to_the_folder_of_the_naming_file(data, folder):
     (folder / "deeper").mkdir()
     data(SOURCE.replace("my_data.", "../my_data.py:"), "deeper/base.yaml")
     spec = load(data("extends: deeper/base.yaml\n", "over.yaml"))
-    assert spec.source.arguments["dataset"]["uses"] == "my_data.py:Digits"
+    assert spec.source.target.arguments["dataset"]["uses"] == "my_data.py:Digits"
 
 
 def test_samplers_and_collate_fn_are_paths_or_mappings(data):
@@ -70,7 +70,7 @@ source:
 vars: {root: a}
 """
     spec = load(data(text))
-    assert spec.source.arguments == {
+    assert spec.source.target.arguments == {
         "dataset": {"uses": "./my_data.py:Digits", "with": {"root": "a"}},
         "batch_sampler": {"uses": "my_data.Balanced", "with": {"count": 4}},
     }
@@ -89,7 +89,7 @@ def test_objects_from_python_are_used_as_they_are():
     samples = [1, 2]
     arguments = {"dataset": range(3), "sampler": samples}
     spec = load({"source": {"uses": "stagepipe.sources.dataset", "with": arguments}})
-    assert spec.source.arguments == {"dataset": range(3), "sampler": samples}
+    assert spec.source.target.arguments == {"dataset": range(3), "sampler": samples}
     assert summarize_spec(
         load({"source": {"uses": "stagepipe.sources.dataset", "with": {"dataset": map(abs, samples)}}})
     ) == ("source + dataset")

@@ -67,10 +67,10 @@ def test_the_example_of_the_design(write, monkeypatch):
     spec = load(path)
     assert not {"my_ops", "my_models"} & (set(sys.modules) - before)
     assert summarize_spec(spec) == "source -> decode (4) + augment -> detect -> mix -> sink"
-    assert (spec.name, spec.seed, spec.window, spec.memory_bytes) == ("imagenet-prep", 17, None, 4 << 30)
-    assert spec.source == Target("my_ops.read", {"pattern": "/here/**/*.jpg"})
+    assert (spec.name, spec.seed, spec.window, spec.memory_bytes) == ("imagenet-prep", 17, "auto", 4 << 30)
+    assert spec.source.target == Target("my_ops.read", {"pattern": "/here/**/*.jpg"})
     assert spec.transport == TransportSpec("auto", 65536)
-    assert (spec.report.json, spec.config_dir, spec.config_path) == ("runs/report.json", path.parent, path)
+    assert (spec.report.json_path, spec.config_dir, spec.config_path) == ("runs/report.json", path.parent, path)
     decode, augment, detect, mix = spec.stages
     assert (decode.workers, decode.threads, decode.cpus, decode.env) == (4, 1, (0, 1, 2, 3), {"MY_FLAG": "1"})
     assert (augment.fuse, augment.field, augment.as_) == (True, "image", "tensor")
@@ -96,7 +96,7 @@ def test_references_keep_types_and_nest(monkeypatch, write):
         """
     spec = load(write(textwrap.dedent(text)))
     assert spec.window == 8
-    assert spec.source.arguments["object"] == [[1, 2], "${HOME} a2b", 1e-4]
+    assert spec.source.target.arguments["object"] == [[1, 2], "${HOME} a2b", 1e-4]
 
 
 def test_variables_that_double_each_other_are_an_error(write):
@@ -185,7 +185,7 @@ def count_to_three():
 @pytest.mark.parametrize("source", [[1, 2, 3], (1, 2), ["${HOME}", {"uses": "no.such"}], range(3), count_to_three])
 def test_a_python_collection_is_a_source(source):
     spec = load({"source": {"uses": source}})
-    assert spec.source.uses is source
+    assert spec.source.target.uses is source
     assert len(spec.config_sha256) == 64
 
 

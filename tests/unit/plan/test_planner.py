@@ -110,3 +110,11 @@ def test_order_points_given_as_classes_are_recognised():
     config = pipeline({"name": "group", "uses": Batch, "with": {"size": 4}}, stage("same"))
     plan = make_plan(load(config), MACHINE, CURVES)
     assert plan.processes[1].role is ProcessRole.ORDER_POINT
+
+
+def test_the_plan_of_a_stage_has_every_key_of_its_spec():
+    spec = load(pipeline(stage("double", timeout="3s", retries=2, stateful=True, mutable=True, cpus="0"), batch(4)))
+    plan = make_plan(spec, MACHINE, CURVES)
+    planned = [vars(stage) for process in plan.processes for stage in process.stages]
+    assert planned[1:] == [{**vars(stage), "index": index} for index, stage in enumerate(spec.stages, 1)]
+    assert planned[0].items() >= {**vars(spec.source), "index": 0}.items()

@@ -12,7 +12,7 @@ def config(*texts, **more):
 
 
 def resolved_object(conf, *overrides):
-    return load(conf, overrides).source.arguments["object"]
+    return load(conf, overrides).source.target.arguments["object"]
 
 
 def test_an_override_reaches_the_values_that_refer_to_it():
@@ -48,4 +48,4 @@ def test_python_objects_are_kept():
     conf = OmegaConf.create(config("${vars.n}", vars={"n": 1}), flags={"allow_objects": True})
     conf.source.uses = max
     conf.source["with"] = {"key": len}
-    assert load(conf, ["vars.n=2"]).source.arguments["key"] is len
+    assert load(conf, ["vars.n=2"]).source.target.arguments["key"] is len

@@ -14,7 +14,7 @@ from stagepipe.runtime.supervisor.restart_policy import (
 )
 from stagepipe.spec import Target
 
-STAGE = StagePlan("decode", Target("ops.decode"))
+STAGE = StagePlan(name="decode", target=Target("ops.decode"))
 SECOND_NS = 1_000_000_000
 
 
