@@ -1,0 +1,60 @@
+"""The options of a stage and of a run, as callers of the Python builder give them. Types only.
+
+Written by `scripts/make_options.py` from the keys of `StageSpec` and `PipelineSpec`; change those.
+"""
+
+from typing import Literal, TypedDict
+
+
+class StageOptions(TypedDict, total=False):
+    """The options of a stage."""
+
+    name: str
+    """Letters, digits, `_` and `-`; unique."""
+    workers: int | Literal["auto"]
+    """Number of processes, or auto."""
+    threads: int
+    """OMP, MKL and torch threads per process."""
+    cpus: str
+    """CPUs that the stage may run on: 0-3, or [0, 2]."""
+    device: str
+    """cuda (spreads the workers over all GPUs), cuda:1 or cpu."""
+    env: dict[str, str]
+    """Environment variables of the stage's processes."""
+    timeout: float | str
+    """Maximum time per item, such as 30s."""
+    start_timeout: float | str
+    """Maximum time for a worker to start, such as 10m."""
+    retries: int
+    """How often a failed item is retried."""
+    on_error: Literal["fail", "skip"]
+    """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
+    stateful: bool
+    """true: the stage keeps state across items."""
+    transport: Literal["auto", "pipe", "shared_memory"]
+    """Transport of the hop into this stage."""
+    fuse: bool
+    """true: the stage runs in the previous stage's process."""
+    mutable: bool
+    """true: the stage gets a private copy that it may modify."""
+    reseed: bool
+    """false: do not seed the global random generators before each item."""
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of a run."""
+
+    name: str
+    """Letters, digits, `_` and `-`. Default: the file's name."""
+    seed: int
+    """Seed of all random generators, combined with epoch, stage and item."""
+    order: Literal["source", "any"]
+    """Order of the output."""
+    window: int | Literal["auto"]
+    """Items in flight, counted at the source."""
+    memory: int | str
+    """Shared memory limit of the run, such as 4GiB."""
+    max_restarts: int
+    """Maximum number of worker restarts in a run."""
+    max_skipped: int | str
+    """Maximum number of skipped items, as a count or a percentage such as 1%. Beyond it the run fails."""
