@@ -169,7 +169,13 @@ class InlineRun:
         self._started_ns = perf_counter_ns()
         self._items_read = 0
         self.dead_letters = DeadLetterStore(plan, lambda: self._items_read)
-        self._dead_letter_writer = DeadLetterWriter(0, 0, plan.processes[0].name, (plan.shard, False))
+        self._dead_letter_writer = DeadLetterWriter(
+            process_index=0,
+            worker=0,
+            first_stage_name=plan.processes[0].name,
+            shard=plan.shard,
+            any_order=False,
+        )
         self._output = _InlineOutput(self._store_dead_letter)
         self.items_yielded = 0
         self.samples_yielded = 0

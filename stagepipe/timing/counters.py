@@ -29,18 +29,17 @@ class ProcessCounter(IntEnum):
     ITEMS_IN = 14
     EPOCH_ITEMS_PLUS_ONE = 15  # 1 + the number of items of an epoch; 0 while unknown
     EPOCH_END_NS = 16
-    EPOCH = 17
-    CURRENT_ITEM_PLUS_ONE = 18  # 1 + the number of the item being processed
-    ITEMS_SENT = 19  # items that the source has sent, in all epochs
-    PROCESS_STATE = 20
-    STOPPED_NS = 21
-    HELD_BYTES = 22  # of blocks that it leases; for the consumer, of blocks that its caller holds
-    LARGEST_BLOCK_BYTES = 23  # of the blocks that it has allocated
-    DOWNTIME_NS = 24  # from each death of the worker until its successor was ready, in total
-    CURRENT_STAGE = 25  # the index of the process's stage that is processing it
-    CURRENT_PARTS_PLUS_ONE = 26  # four words: 1 + the part of the item, the part of the part ...; 0 after the last
-    LAST_CURRENT_ITEM_PLUS_ONE = 30  # 1 + the number of the last of several items being processed together
-    HEARTBEAT_NS = 31  # the last tick of a wait
+    CURRENT_ITEM_PLUS_ONE = 17  # 1 + the number of the item being processed
+    ITEMS_SENT = 18  # items that the source has sent, in all epochs
+    PROCESS_STATE = 19
+    STOPPED_NS = 20
+    HELD_BYTES = 21  # of blocks that it leases; for the consumer, of blocks that its caller holds
+    LARGEST_BLOCK_BYTES = 22  # of the blocks that it has allocated
+    DOWNTIME_NS = 23  # from each death of the worker until its successor was ready, in total
+    CURRENT_STAGE = 24  # the index of the process's stage that is processing it
+    CURRENT_PARTS_PLUS_ONE = 25  # four words: 1 + the part of the item, the part of the part ...; 0 after the last
+    LAST_CURRENT_ITEM_PLUS_ONE = 29  # 1 + the number of the last of several items being processed together
+    HEARTBEAT_NS = 30  # the last tick of a wait
     LAST_RESERVED = 39
 
 
@@ -53,9 +52,7 @@ class ProcessState(IntEnum):
 
     STARTING = 0
     RUNNING = 1
-    BUSY = 2
-    BLOCKED = 3
-    STOPPED = 4
+    STOPPED = 2
 
 
 class StageCounter(IntEnum):

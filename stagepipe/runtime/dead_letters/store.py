@@ -116,10 +116,10 @@ class DeadLetterStore:
     def enforce_limit(self) -> None:
         """Call at the end of an epoch: waits for letters in transit. RunError if more is skipped than allowed."""
         deadline = monotonic() + _ARRIVAL_TIMEOUT_S
-        while self._received_count < self._count_sent_letters() and monotonic() < deadline:
+        while self._received_count < (sent_count := self._count_sent_letters()) and monotonic() < deadline:
             sleep(_POLL_INTERVAL_S)
-        # The letters of a worker that was killed while it sent them never arrive.
-        self._received_count = self._count_sent_letters()
+        with self._lock:  # the letters of a worker that was killed while it sent them never arrive
+            self._received_count = max(self._received_count, sent_count)
         error = self.make_limit_error(is_epoch_end=True)
         if error is not None:
             raise error

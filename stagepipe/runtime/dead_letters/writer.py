@@ -14,15 +14,14 @@ class DeadLetterWriter:
     """Makes the dead letters of one process and sends them to the supervisor's store."""
 
     def __init__(
-        self, process_index: int, worker: int, first_stage_name: str, shard_and_order: tuple[Shard, bool]
+        self, *, process_index: int, worker: int, first_stage_name: str, shard: Shard, any_order: bool
     ) -> None:
-        """`shard_and_order`: the plan's shard, and whether its order is `order: any`."""
+        """`first_stage_name`: of the process. `shard` and `any_order` are the plan's."""
         self._process_index = process_index
         self._worker = worker
         self._first_stage_name = first_stage_name
-        shard, is_any_order = shard_and_order
         self._shard = shard
-        self._is_any_order = is_any_order
+        self._any_order = any_order
 
     def make_letter(
         self, stage: StageRunner, key: Key, error: StageError, lineage: bytes, generation: int
@@ -58,7 +57,7 @@ class DeadLetterWriter:
     def _get_source_items(self, key: Key, lineage: bytes) -> Sequence[int]:
         if not lineage:
             return [key[0]]
-        if self._is_any_order:
+        if self._any_order:
             return unpack_source_items(lineage)
         ordered_lineage = unpack_lineage(lineage)
         return range(ordered_lineage.source_begin, ordered_lineage.source_end)

@@ -1,6 +1,7 @@
 """Flow control between processes: what may enter a segment, and what still holds old shared memory.
 
 admission     backpressure: a feeder admits items by window and memory, an order point publishes its progress
+windows       how many items each segment admits; halved where memory is too small
 stale_leases  reports which blocks of older eras a process still leases
 """
 
@@ -11,5 +12,13 @@ from stagepipe.runtime.flow.admission import (
     ProgressPublisher,
 )
 from stagepipe.runtime.flow.stale_leases import StaleLeaseReporter
+from stagepipe.runtime.flow.windows import SegmentWindows
 
-__all__ = ["IN_FLIGHT_MEMORY_FRACTION", "AdmissionController", "FedSegment", "ProgressPublisher", "StaleLeaseReporter"]
+__all__ = [
+    "IN_FLIGHT_MEMORY_FRACTION",
+    "AdmissionController",
+    "FedSegment",
+    "ProgressPublisher",
+    "SegmentWindows",
+    "StaleLeaseReporter",
+]

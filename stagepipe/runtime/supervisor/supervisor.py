@@ -17,6 +17,7 @@ import zmq
 from stagepipe.core import Cursor, ReadOnceError, RunError, cursor_to_builtins, split_by_segment
 from stagepipe.plan import Plan
 from stagepipe.runtime.dead_letters import DeadLetterStore, make_letter_counters
+from stagepipe.runtime.flow import SegmentWindows
 from stagepipe.runtime.logs import OutputCallback, OutputCollector, forward_output
 from stagepipe.runtime.protocol import (
     ArenaFullEvent,
@@ -37,7 +38,6 @@ from stagepipe.runtime.protocol import (
 )
 from stagepipe.runtime.supervisor.adaptive_transport import AdaptiveTransport
 from stagepipe.runtime.supervisor.control_server import ControlServer
-from stagepipe.runtime.supervisor.memory_pressure import SegmentWindows
 from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.watchdog import Watchdog

@@ -157,7 +157,13 @@ class Worker:
     def _make_output(self) -> HopOutput:
         spec = self._spec
         if not spec.is_probe:
-            dead_letters = DeadLetterWriter(spec.process, spec.worker, spec.plan.name, (spec.shard, spec.any_order))
+            dead_letters = DeadLetterWriter(
+                process_index=spec.process,
+                worker=spec.worker,
+                first_stage_name=spec.plan.name,
+                shard=spec.shard,
+                any_order=spec.any_order,
+            )
             return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
         if spec.in_fd is None:
             reject_read_once_source(self._stages[0].target, spec.process, self._control)

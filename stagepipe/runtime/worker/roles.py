@@ -47,7 +47,6 @@ class SourceRole:
         self._is_exhausted = False
         self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
         region = self._worker_context.region
-        region[ProcessCounter.EPOCH] = seek.epoch
         region[ProcessCounter.ITEMS_IN] = self._next_item
         self._runner.seek(seek.epoch, self._next_item, seek.forced_skips)
         epoch_items = self._reader.epoch_items

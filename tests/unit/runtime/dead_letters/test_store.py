@@ -1,5 +1,6 @@
 """The dead letter store: a seek drops the letters of items that run again, and `max_skipped` ends the run."""
 
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine
 from stagepipe.plan import Plan, make_plan
 from stagepipe.runtime import DeadLetterStore
+from stagepipe.runtime.dead_letters import store
 from stagepipe.runtime.protocol import DeadLetterEvent
 from tests.support.pipelines import batch, pipeline, stage
 
@@ -89,3 +91,17 @@ def test_the_end_of_an_epoch_waits_for_letters_in_transit():
     )
     with pytest.raises(RunError, match="item 1: ValueError: no"):
         letters.enforce_limit()
+
+
+def test_a_letter_that_never_arrives_is_waited_for_once(monkeypatch):
+    monkeypatch.setattr(store, "_ARRIVAL_TIMEOUT_S", 0.05)
+    letters = DeadLetterStore(sample_plan(max_skipped=5), int, count_sent_letters=lambda: 1)
+    began_s = monotonic()
+    letters.enforce_limit()
+    assert monotonic() - began_s >= 0.05
+    monkeypatch.setattr(store, "_ARRIVAL_TIMEOUT_S", 30.0)
+    letters.enforce_limit()
+    assert monotonic() - began_s < 30
+    letters.add(letter("a", 1))  # late after all
+    letters.enforce_limit()
+    assert letters._received_count == 2
