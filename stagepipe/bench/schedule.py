@@ -55,7 +55,7 @@ def run_bench(budget: BenchBudget = FULL_BUDGET, on_progress: ProgressCallback |
     """Measure the mechanisms of a hop and the peers side by side, at every size.
 
     >>> run_bench(QUICK_BUDGET).crossover_summary  # doctest: +SKIP
-    'shared memory is cheaper from 3.6 kB up: at 4.1 kB it takes 30 us, the pipe 90 us'
+    'shared memory is cheaper from 3.6 kB up: at 4.1 kB it takes 30 µs, the pipe 90 µs'
 
     Raises RunError if a process cannot be started or does not answer, or if a byte arrives wrong.
     """
