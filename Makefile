@@ -19,7 +19,7 @@ help:
 	@echo "make coverage       run the unit and integration tests and print their coverage"
 	@echo "make chaos          kill the workers of random pipelines, compare with undisturbed runs: MINUTES=20"
 	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
-	@echo "make check          run ruff, mypy and import-linter"
+	@echo "make check          run ruff, mypy, import-linter and deptry"
 	@echo "make bench          rerun five published experiments with all mechanisms; some 15 minutes"
 	@echo "make bench-full     the same with the largest payloads; hours, and 20 GB of memory"
 	@echo "make bench-servers  install the brokers and MPI for some of them; requires apt and root"
@@ -59,6 +59,8 @@ check: .venv/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy $(wildcard stagepipe benchmarks scripts)
 	$(BIN)/lint-imports
+	$(BIN)/deptry stagepipe --optional-dependencies-dev-groups demo,examples,test,check,bench
+	$(BIN)/deptry . $(wildcard benchmarks examples configs)
 
 bench: .venv/.bench
 	$(BIN)/python benchmarks/published.py

@@ -64,7 +64,7 @@ class BenchResult:
     >>> curves = CostCurves.from_points((64, 4096, 65536), (9_000, 90_000, 300_000), (24_000, 30_000, 45_000))
     >>> pipe, copied = CostPoint(4096, 9, 95_000, 96_000, 99_000), CostPoint(4096, 9, 35_000, 36_000, 39_000)
     >>> BenchResult({"pipe": (pipe,), "copied": (copied,)}, curves, 6_000, 20.0, 15).crossover_summary
-    'shared memory is cheaper from 881 B up: at 4.1 kB it takes 36 us, the pipe 96 us'
+    'shared memory is cheaper from 881 B up: at 4.1 kB it takes 36 µs, the pipe 96 µs'
     """
 
     points: Mapping[str, tuple[CostPoint, ...]]

@@ -5,13 +5,11 @@ Runs in the caller's process.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -22,7 +20,7 @@ from stagepipe.bench.peers import PeerBenchmark
 from stagepipe.bench.producer import make_random_bytes
 from stagepipe.calibration import MULTI_BUFFER_COUNT, RoundTrip, fit_curves, select_single_buffer
 from stagepipe.costs import CostMeasurement
-from stagepipe.machine import describe_host, detect_machine
+from stagepipe.machine import describe_host, detect_machine, read_cpu_model
 from stagepipe.timing import TransferKind
 from stagepipe.transport import MAX_INLINE_BYTES
 
@@ -55,7 +53,7 @@ def run_bench(budget: BenchBudget = FULL_BUDGET, on_progress: ProgressCallback |
     """Measure the mechanisms of a hop and the peers side by side, at every size.
 
     >>> run_bench(QUICK_BUDGET).crossover_summary  # doctest: +SKIP
-    'shared memory is cheaper from 3.6 kB up: at 4.1 kB it takes 30 us, the pipe 90 us'
+    'shared memory is cheaper from 3.6 kB up: at 4.1 kB it takes 30 µs, the pipe 90 µs'
 
     Raises RunError if a process cannot be started or does not answer, or if a byte arrives wrong.
     """
@@ -219,13 +217,4 @@ def make_peer_points(costs_ns_by_size: Mapping[int, Sequence[int]]) -> tuple[Cos
 
 
 def _describe_bench_host() -> dict[str, Any]:
-    return {"cpu": _read_cpu_model(), **describe_host(), "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
-
-
-def _read_cpu_model() -> str:
-    """The name of the CPU, if the kernel reports it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return "unknown CPU"
+    return {"cpu": read_cpu_model(), **describe_host(), "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}

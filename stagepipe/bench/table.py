@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from stagepipe.bench.model import COPIED, HOP_MECHANISMS, PEER_MECHANISMS, PIPE, BenchResult
 from stagepipe.core import format_bytes, format_ns
+from stagepipe.report import TerminalView
 
 
 def render_bench(result: BenchResult) -> RenderableType:
@@ -18,12 +19,13 @@ def render_bench(result: BenchResult) -> RenderableType:
 
     >>> Console().print(render_bench(result))  # doctest: +SKIP
     """
-    return Group(
+    parts: tuple[RenderableType, ...] = (
         _make_table(result),
         Text(),
         Text(_make_sentence(result.crossover_summary), style="bold"),
         *map(_dim_text, _make_notes(result)),
     )
+    return TerminalView(lambda _: parts)
 
 
 def _make_table(result: BenchResult) -> Table:

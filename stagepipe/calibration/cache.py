@@ -19,6 +19,7 @@ from typing import Any
 
 from stagepipe.calibration.measurement import measure_curves
 from stagepipe.costs import CostCurves
+from stagepipe.machine import read_cpu_model
 
 _CACHE_FORMAT_VERSION = 4
 _NOISY_RELATIVE_IQR = 0.6
@@ -29,11 +30,7 @@ _NOISY_CACHE_LIFETIME = dt.timedelta(hours=1)
 
 def make_cache_key(version: str) -> str:
     """A key that changes with the CPU, the kernel, Python and stagepipe."""
-    cpu = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line for line in lines if line.startswith("model name")), "")
-    parts = (cpu, os.cpu_count(), platform.release(), sys.version, version, _CACHE_FORMAT_VERSION)
+    parts = (read_cpu_model(), os.cpu_count(), platform.release(), sys.version, version, _CACHE_FORMAT_VERSION)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 

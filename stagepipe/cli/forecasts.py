@@ -71,7 +71,7 @@ def write_graph(forecast: Forecast, paths: Sequence[Path]) -> None:
     for path in paths:
         path.write_text(render_svg(forecast) if path.suffix == ".svg" else render_mermaid(forecast), encoding="utf-8")
     if not paths:
-        print(render_mermaid(forecast), end="")
+        sys.stdout.buffer.write(render_mermaid(forecast).encode())
 
 
 def print_forecast(forecast: Forecast, *, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def print_forecast(forecast: Forecast, *, as_json: bool) -> None:
     if as_json:
         from stagepipe.forecast import to_json
 
-        print(to_json(forecast).decode(), end="")
+        sys.stdout.buffer.write(to_json(forecast))
         return
     from rich.console import Console
 

@@ -95,9 +95,9 @@ def format_ns(duration_ns: float) -> str:
     """A duration as text with two digits.
 
     >>> format_ns(46_000), format_ns(2_100_000), format_ns(90 * 10**9)
-    ('46 us', '2.1 ms', '1.5 min')
+    ('46 µs', '2.1 ms', '1.5 min')
     """
-    units = (("ns", 1), ("us", 10**3), ("ms", 10**6), ("s", 10**9), ("min", 60 * 10**9), ("h", 3600 * 10**9))
+    units = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9), ("min", 60 * 10**9), ("h", 3600 * 10**9))
     return _format_scaled(duration_ns, units)
 
 
@@ -106,7 +106,7 @@ def _format_scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:
         return f"-{_format_scaled(-value, units)}"
     unit, scale = units[0]
     for next_unit, next_scale in units[1:]:
-        # 999.6 ns would be shown as 1000 ns: show it as 1.0 us.
+        # 999.6 ns would be shown as 1000 ns: show it as 1.0 µs.
         if round(value / scale) * scale < next_scale:
             break
         unit, scale = next_unit, next_scale

@@ -94,7 +94,7 @@ def revise_rule(
     >>> measured = CostMeasurement(TransferKind.PIPE, mean_bytes=65_536, count=40, cost_ns=110_000)
     >>> change = revise_rule(initial_rule, [measured], curves, is_one_to_one=True)
     >>> change.reason
-    '66 kB messages took 110 us by pipe (predicted 4.5 us); shared memory is predicted at 18 us'
+    '66 kB messages took 110 µs by pipe (predicted 4.5 µs); shared memory is predicted at 18 µs'
     """
     trusted = [
         measurement

@@ -101,7 +101,7 @@ def decide_transfer(
 
     >>> curves = CostCurves.from_points((64, 1 << 20), (5_000, 2_000_000), (9_000, 60_000))
     >>> decide_transfer([PayloadBuffer(1_200_000, name="image")], TransportRule("auto", 3584, ""), curves).reason
-    'image, 1.2 MB: shared memory 68 us, pipe 2.3 ms'
+    'image, 1.2 MB: shared memory 68 µs, pipe 2.3 ms'
     """
     shared = _select_shared_buffers(buffers, rule, pickle_bytes)
     modes = tuple(SHARED_MEMORY if index in shared else PIPE for index in range(len(buffers)))

@@ -121,7 +121,7 @@ def _predict_alternative_ns(estimate: HopCostEstimate, message_counts: dict[str,
 
 
 def _format_transport_reason(hop: HopPlan, mean_bytes: int, estimate: HopCostEstimate) -> str:
-    """Format `1.2 MB per message: predicted 46 us by shared memory, 2.1 ms by pipe`."""
+    """Format `1.2 MB per message: predicted 46 µs by shared memory, 2.1 ms by pipe`."""
     figures = (
         f"{format_bytes(mean_bytes)} per message: predicted {format_ns(estimate.shared_memory_ns)} by shared memory, "
         f"{format_ns(estimate.pipe_ns)} by pipe"

@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from pathlib import Path
 from time import perf_counter_ns
+
+import psutil
 
 from stagepipe.calibration import TIMING_OVERHEAD_METHOD
 from stagepipe.engine.hop_records import make_hop_records
@@ -39,12 +40,10 @@ class RunMonitor:
     def sample_memory(self) -> None:
         """Measure the resident and proportional memory (RSS, PSS) of each running worker."""
         for process_index, worker in self._supervisor.workers.items():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                for line in Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines():
-                    field, _, value = line.partition(":")
-                    if field in {"Rss", "Pss"}:
-                        bytes_by_process = self.rss_bytes_by_process if field == "Rss" else self.pss_bytes_by_process
-                        bytes_by_process[process_index] = int(value.split()[0]) * 1024
+            with contextlib.suppress(psutil.Error):
+                memory = psutil.Process(worker.pid).memory_full_info()
+                self.rss_bytes_by_process[process_index] = memory.rss
+                self.pss_bytes_by_process[process_index] = memory.pss
 
     def progress(self, consumer: Consumer, *, is_finished: bool) -> Progress:
         """Return the progress of the run."""

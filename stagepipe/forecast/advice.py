@@ -149,10 +149,10 @@ def add_workers(
 
 
 def describe_bottleneck(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> str:
-    """Say what limits the plan as it stands.
+    """Name the bottleneck of the plan as it stands.
 
     >>> describe_bottleneck(costs, (1, 1), budget)  # doctest: +SKIP
-    'decode is the limit: 2.5 ms per item'
+    'decode is the bottleneck: 2.5 ms per item'
     """
     layout = make_layout(workers)
     throughput = predict_throughput(layout, costs, budget.machine)
@@ -165,9 +165,9 @@ def describe_bottleneck(costs: PipelineCosts, workers: tuple[int, ...], budget: 
         )
     index = _find_bottleneck(layout, costs, budget)
     if index is None:
-        return "the consumer is the limit"
+        return "the consumer is the bottleneck"
     group = layout[index]
-    sentence = f"{get_group_name(group, costs)} is the limit: {format_ns(compute_work_ns(group, costs))} per item"
+    sentence = f"{get_group_name(group, costs)} is the bottleneck: {format_ns(compute_work_ns(group, costs))} per item"
     if any(member.is_single_worker for member in get_members(group, costs)):
         return f"{sentence}, and it can have only one worker"
     return f"{sentence}, with {group.workers} workers" if group.workers > 1 else sentence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stagepipe.machine.cgroup import oom_kill_count
     from stagepipe.machine.cpu_time import cpu_delay_ns, cpu_time_ns
     from stagepipe.machine.limits import SystemLimits, read_system_limits
-    from stagepipe.machine.machine import Machine, describe_host, detect_machine
+    from stagepipe.machine.machine import Machine, describe_host, detect_machine, read_cpu_model
 
 __all__ = [
     "Machine",
@@ -24,6 +24,7 @@ __all__ = [
     "describe_host",
     "detect_machine",
     "oom_kill_count",
+    "read_cpu_model",
     "read_system_limits",
 ]
 
@@ -37,6 +38,7 @@ __getattr__ = lazy_names(
         "describe_host": "machine",
         "detect_machine": "machine",
         "oom_kill_count": "cgroup",
+        "read_cpu_model": "machine",
         "read_system_limits": "limits",
     },
 )

@@ -1,7 +1,7 @@
 """The limits of this process's control group, and how many of its processes the kernel killed to free memory.
 
 Reads cgroup version 2 (https://docs.kernel.org/admin-guide/cgroup-v2.html) and version 1, for the process's own group
-and its parents. Runs in the main process.
+and its parents; psutil knows neither. Runs in the main process.
 """
 
 from __future__ import annotations

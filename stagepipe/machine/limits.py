@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from stagepipe.machine.cgroup import tightest_pids_limit
 from stagepipe.machine.machine import detect_machine
 
@@ -41,16 +43,15 @@ class SystemLimits:
 
 def read_system_limits(required_tasks: int = 0) -> SystemLimits:
     """The current limits. `required_tasks` is how many processes and threads the caller wants to start."""
+    process = psutil.Process()
     max_fds = _get_soft_rlimit(resource.RLIMIT_NOFILE)
     max_address_space_bytes = _get_soft_rlimit(resource.RLIMIT_AS)
     return SystemLimits(
         detect_machine().memory_bytes,
         max_fds,
-        None if max_fds is None else max_fds - sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        None if max_fds is None else max_fds - process.num_fds(),
         max_address_space_bytes,
-        None
-        if max_address_space_bytes is None
-        else max_address_space_bytes - int(Path("/proc/self/statm").read_text().split()[0]) * _get_page_size_bytes(),
+        None if max_address_space_bytes is None else max_address_space_bytes - process.memory_info().vms,
         _get_soft_rlimit(resource.RLIMIT_FSIZE),
         tuple(_find_free_tasks(required_tasks)),
     )
@@ -59,10 +60,6 @@ def read_system_limits(required_tasks: int = 0) -> SystemLimits:
 def _get_soft_rlimit(resource_id: int) -> int | None:
     soft, _ = resource.getrlimit(resource_id)
     return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _get_page_size_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE")
 
 
 def _find_free_tasks(required_tasks: int) -> Iterator[tuple[str, int]]:
@@ -80,18 +77,13 @@ def _find_free_tasks(required_tasks: int) -> Iterator[tuple[str, int]]:
 
 
 def _is_exempt_from_nproc_limit() -> bool:
+    """Whether this process may exceed RLIMIT_NPROC. psutil does not report capabilities."""
     status = Path("/proc/self/status").read_text()
     capabilities = int(status.partition("CapEff:")[2].split()[0], 16)
     return os.getuid() == 0 or bool(capabilities & (_CAP_SYS_ADMIN | _CAP_SYS_RESOURCE))
 
 
 def _count_user_tasks() -> int:
-    count = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                if folder.stat().st_uid == os.getuid():
-                    count += len(list((folder / "task").iterdir()))
-            except OSError:  # the process has ended
-                continue
-    return count
+    """Count the threads of this user's processes."""
+    processes = (process.info for process in psutil.process_iter(["uids", "num_threads"]))
+    return sum(info["num_threads"] for info in processes if info["uids"] and info["uids"].real == os.getuid())

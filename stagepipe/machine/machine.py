@@ -32,6 +32,15 @@ def detect_machine() -> Machine:
     return Machine(len(os.sched_getaffinity(0)), memory_bytes, _find_cuda_devices())
 
 
+def read_cpu_model() -> str:
+    """The name of the CPU, if the kernel reports it. psutil does not have it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return "unknown CPU"
+
+
 def _find_cuda_devices() -> tuple[str, ...]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them. Reads the driver's files, because torch takes 2 s."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SlowItem,
         StageRecord,
     )
-    from stagepipe.report.render import FoldingTable, TableColumn, render_report, render_summary
+    from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
     from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "SlowItem",
     "StageRecord",
     "TableColumn",
+    "TerminalView",
     "build_dead_letter",
     "build_report",
     "from_json",
@@ -71,6 +72,7 @@ __getattr__ = lazy_names(
         "SlowItem": "record",
         "StageRecord": "record",
         "TableColumn": "render",
+        "TerminalView": "render",
         "build_dead_letter": "build",
         "build_report": "build",
         "from_json": "model",

@@ -1,7 +1,7 @@
 """Collects rows of durations and adds them to the histograms on the board in batches. Runs in every worker.
 
 Adding a row only extends a list. After 256 rows, NumPy adds all of them to the histograms at once. The seven phases of
-a hop take about 0.5 us that way; added one by one they would take 3 us.
+a hop take about 0.5 µs that way; added one by one they would take 3 µs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 import stagepipe
 
-HEAVY = {"torch", "torchvision", "ray", "typer", "rich", "pydantic", "yaml", "prometheus_client", "omegaconf"}
+HEAVY = {"torch", "torchvision", "ray", "typer", "rich", "pydantic", "yaml", "psutil", "omegaconf"}
 
 # Imported by every worker, or by modules of stage functions that need only `stagepipe.SKIP`.
 LIGHT = [
@@ -24,11 +24,11 @@ LIGHT = [
     "stagepipe.sources",
     "stagepipe.sinks",
     "stagepipe.runtime",
-    "stagepipe.runtime.consumer",
-    "stagepipe.runtime.supervisor",
     "stagepipe.runtime.worker.entrypoint",  # what a worker process imports
     "stagepipe.worker",
 ]
+# They run beside the user's code, and measure the workers with psutil.
+IN_THE_CALLERS_PROCESS = ["stagepipe.runtime.consumer", "stagepipe.runtime.supervisor"]
 
 
 def imported_with(module: str) -> set[str]:
@@ -42,6 +42,11 @@ def imported_with(module: str) -> set[str]:
 @pytest.mark.parametrize("module", LIGHT)
 def test_a_worker_does_not_import_what_its_stage_does_not_need(module):
     assert not imported_with(module) & HEAVY
+
+
+@pytest.mark.parametrize("module", IN_THE_CALLERS_PROCESS)
+def test_the_callers_process_imports_nothing_else_heavy(module):
+    assert imported_with(module) & HEAVY == {"psutil"}
 
 
 FACES = ["stagepipe", *(found.name for found in pkgutil.walk_packages(stagepipe.__path__, "stagepipe.") if found.ispkg)]

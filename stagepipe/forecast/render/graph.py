@@ -44,8 +44,8 @@ def render_mermaid(forecast: Forecast) -> str:
 
     >>> print(render_mermaid(forecast))  # doctest: +SKIP
     flowchart TD
-      p0["source<br/>1 worker, 190 us per item<br/>32 MB"]
-      p0 -->|"image 602 kB: shared memory<br/>78 us per message"| p1
+      p0["source<br/>1 worker, 190 µs per item<br/>32 MB"]
+      p0 -->|"image 602 kB: shared memory<br/>78 µs per message"| p1
     """
     boxes = [*_make_boxes(forecast), _ProcessBox(SINK_NAME, (SINK_NAME,), None)]
     lines = ["flowchart TD"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
 from stagepipe.core import format_bytes, format_ns
 from stagepipe.forecast.model import Forecast, FusionForecast, HopForecast, PieceForecast, PlanAdvice, StageForecast
-from stagepipe.report import FoldingTable, TableColumn
+from stagepipe.report import FoldingTable, TableColumn, TerminalView
 
 _MAX_LISTED_PIECES = 6
 """The most pieces listed per item. The JSON has all of them."""
@@ -25,40 +26,34 @@ def render_forecast(forecast: Forecast) -> RenderableType:
 
     >>> Console().print(render_forecast(forecast))  # doctest: +SKIP
     """
-    return _ForecastTables(forecast)
+    return TerminalView(partial(_draw_forecast, forecast))
 
 
-class _ForecastTables:
-    """Renders late, when the console is known: the arrows depend on its encoding."""
-
-    def __init__(self, forecast: Forecast) -> None:
-        self._forecast = forecast
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        forecast, arrow = self._forecast, "->" if options.ascii_only else "→"
-        machine = forecast.machine
-        yield Text(forecast.name, style="bold")
-        yield Text(
-            f"{forecast.items_probed:,} items probed, one at a time, on {machine.cpus} CPUs and "
-            f"{format_bytes(machine.memory_bytes)} of memory"
-        )
-        for line in forecast.auto_workers:
-            yield Text(line, style="cyan")
+def _draw_forecast(forecast: Forecast, options: ConsoleOptions) -> Iterator[RenderableType]:
+    arrow = "->" if options.ascii_only else "→"
+    machine = forecast.machine
+    yield Text(forecast.name, style="bold")
+    yield Text(
+        f"{forecast.items_probed:,} items probed, one at a time, on {machine.cpus} CPUs and "
+        f"{format_bytes(machine.memory_bytes)} of memory"
+    )
+    for line in forecast.auto_workers:
+        yield Text(line, style="cyan")
+    yield Text()
+    yield FoldingTable("Stages", _make_stage_columns(forecast.stages))
+    yield _dim_text("CPU: CPU time of the process per source item, with its sides of the hops.")
+    yield Text()
+    yield FoldingTable("Hops", _make_hop_columns(forecast.hops, arrow))
+    yield _dim_text("pipe, memory: cost in that mode; a message with pickling, a piece by itself.")
+    yield from _render_reasons(forecast.hops, arrow)
+    yield Text()
+    if forecast.fusions:
+        yield FoldingTable("If fused, one pair at a time", _make_fusion_columns(forecast))
         yield Text()
-        yield FoldingTable("Stages", _make_stage_columns(forecast.stages))
-        yield _dim_text("CPU: CPU time of the process per source item, with its sides of the hops.")
-        yield Text()
-        yield FoldingTable("Hops", _make_hop_columns(forecast.hops, arrow))
-        yield _dim_text("pipe, memory: cost in that mode; a message with pickling, a piece by itself.")
-        yield from _render_reasons(forecast.hops, arrow)
-        yield Text()
-        if forecast.fusions:
-            yield FoldingTable("If fused, one pair at a time", _make_fusion_columns(forecast))
-            yield Text()
-        yield Text("Memory", style="bold")
-        yield Text(_format_memory(forecast))
-        yield Text()
-        yield _render_advice(forecast, arrow)
+    yield Text("Memory", style="bold")
+    yield Text(_format_memory(forecast))
+    yield Text()
+    yield _render_advice(forecast, arrow)
 
 
 def _dim_text(text: str) -> Text:

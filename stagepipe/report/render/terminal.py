@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
@@ -15,6 +14,7 @@ from stagepipe.core import format_bytes, format_ns
 from stagepipe.report.model import ConsumerReport, HopReport, Percentiles, Report, RunReport, StageReport
 from stagepipe.report.record import PHASES
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
+from stagepipe.report.render.terminal_view import TerminalView, WrappedText
 from stagepipe.report.utilization import CONSUMER
 
 _SHARE_BAR_CHARS = 12
@@ -38,8 +38,6 @@ _MAX_EVENT_ROWS = 5
 _MIN_RATE_WITHOUT_DECIMALS = 100
 """Samples per second from which decimals are not printed."""
 
-_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
-
 _STATUS_STYLES = {"finished": "green", "failed": "red", "interrupted": "yellow"}
 
 
@@ -50,37 +48,30 @@ def render_report(report: Report) -> RenderableType:
 
     >>> Console().print(render_report(report))  # doctest: +SKIP
     """
-    return _ReportView(report)
+    return TerminalView(partial(_draw_report, report))
 
 
-class _ReportView:
-    """Builds the tables when the console draws them: they depend on its encoding. `FoldingTable` handles the width."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        report = self._report
-        ascii_only = options.ascii_only
-        yield from _render_run(report)
-        if report.stages:
-            yield Text()
-            yield FoldingTable("Stages", _build_stage_columns(report.stages, ascii_only=ascii_only))
-            yield _draw_legend(ascii_only=ascii_only)
-            failing_stages = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
-            if failing_stages:
-                yield Text()
-                yield FoldingTable("Failures", _build_failure_columns(failing_stages))
-        if report.hops:
-            labels = [_format_hop(hop, ascii_only=ascii_only) for hop in report.hops]
-            yield Text()
-            yield FoldingTable("Hops", _build_hop_columns(report.hops, labels))
-            yield from _render_transport_reasons(report.hops, labels)
-            yield Text()
-            yield FoldingTable("Phases per message, p50", _build_phase_columns(report.hops, labels))
-        yield from _render_events(report)
+def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[RenderableType]:
+    ascii_only = options.ascii_only
+    yield from _render_run(report)
+    if report.stages:
         yield Text()
-        yield _render_verdict(report)
+        yield FoldingTable("Stages", _build_stage_columns(report.stages, ascii_only=ascii_only))
+        yield _draw_legend(ascii_only=ascii_only)
+        failing_stages = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
+        if failing_stages:
+            yield Text()
+            yield FoldingTable("Failures", _build_failure_columns(failing_stages))
+    if report.hops:
+        labels = [_format_hop(hop, ascii_only=ascii_only) for hop in report.hops]
+        yield Text()
+        yield FoldingTable("Hops", _build_hop_columns(report.hops, labels))
+        yield from _render_transport_reasons(report.hops, labels)
+        yield Text()
+        yield FoldingTable("Phases per message, p50", _build_phase_columns(report.hops, labels))
+    yield from _render_events(report)
+    yield Text()
+    yield _render_verdict(report)
 
 
 def render_summary(report: Report) -> RenderableType:
@@ -281,24 +272,11 @@ def _render_event_list(title: str, lines: Sequence[str]) -> Iterator[RenderableT
         yield Padding(Text((line.splitlines() or [""])[0]), (0, 0, 0, 2), expand=False)
 
 
-@dataclass(frozen=True)
-class _WrappedText:
-    """Text that does not wrap between a number and its `%`. Rich's own wrapping breaks at any space."""
-
-    text: str
-    style: str = ""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        unbroken = self.text.replace(" %", f"{_NO_BREAK_SPACE}%")
-        for line in textwrap.wrap(unbroken, options.max_width, break_on_hyphens=False):
-            yield Text(line.replace(_NO_BREAK_SPACE, " "), style=self.style)
-
-
 def _render_verdict(report: Report) -> Panel:
     verdict = report.verdict
-    lines: list[RenderableType] = [_WrappedText(verdict.sentence, "bold")]
+    lines: list[RenderableType] = [WrappedText(verdict.sentence, "bold")]
     if verdict.advice:
-        lines.append(_WrappedText(verdict.advice))
+        lines.append(WrappedText(verdict.advice))
     if verdict.fix:
         lines.append(Text.assemble("try: ", (verdict.fix, "bold green")))
     return Panel(

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import mmap
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from time import monotonic
+
+import psutil
 
 from stagepipe.core import PACKAGE_DIR, format_bytes
 from stagepipe.runtime.logs import OutputCollector
@@ -64,6 +64,7 @@ class WorkerProcess:
             with output_collector.open_pipe(slot.process_plan.name, slot.worker) as output_fd:
                 self._popen = self._spawn(worker_spec, output_fd)
             self.pid = self._popen.pid
+            self._process = psutil.Process(self.pid)
             bind_lifetime(worker_spec.lifetime_fd, self.pid)
             self.pidfd = self._own_fd(os.pidfd_open(self.pid))
         except BaseException:
@@ -152,17 +153,16 @@ class WorkerProcess:
 
     def sample_memory(self) -> None:
         """Record its resident memory, which the message names if it is killed."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            self.rss_bytes = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+        with contextlib.suppress(psutil.Error):
+            self.rss_bytes = self._process.memory_info().rss
 
     @property
     def is_stopped(self) -> bool:
         """Whether it is stopped, by SIGSTOP or a debugger. Its timeouts do not run then."""
         try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text()
-        except OSError:
+            return self._process.status() in {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
+        except psutil.Error:
             return False
-        return stat.rpartition(")")[2].split()[0] in {"T", "t"}
 
     def dump_stacks(self) -> str:
         """The Python stacks of all its threads. Takes at most 0.3 s. Native code shows as the line that called it."""

@@ -42,6 +42,7 @@ def worker_main() -> NoReturn:
         add_import_path(spec.config_dir)
     plan = spec.plan
     with contextlib.suppress(OSError):
+        # psutil cannot name a process, and importing it would take a tenth of a worker's start.
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])
     if plan.first_stage.cpus is not None:
         os.sched_setaffinity(0, plan.first_stage.cpus)

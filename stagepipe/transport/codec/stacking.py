@@ -1,6 +1,6 @@
 """Sends many small arrays in one container as a single stacked array. Runs in sending and receiving processes.
 
-Pickling an array takes 1.5 us on both sides together, whatever its size. So a plain dict, list or tuple of small arrays
+Pickling an array takes 1.5 µs on both sides together, whatever its size. So a plain dict, list or tuple of small arrays
 with one shape and dtype is sent as their stack, and the receiver gets its rows. Forty arrays of 1 KB then take twice as
 long as one of 40 KB; without stacking they take five times as long.
 """

@@ -9,7 +9,7 @@ from stagepipe.transport.wire.packet import PACKET_BYTES
 
 MAX_INLINE_BYTES = PACKET_BYTES - 512
 """The room in a packet beside its header and the pickle of a small dict. Smaller arrays stay in the pickle: the second
-copy costs less than a descriptor (3 KB took 14 us a hop in the pickle, 29 us with a descriptor)."""
+copy costs less than a descriptor (3 KB took 14 µs a hop in the pickle, 29 µs with a descriptor)."""
 ALWAYS_PIPE_THRESHOLD_BYTES = 1 << 62
 """The threshold of a hop that sends everything through the pipe."""
 

@@ -38,14 +38,14 @@ stages:
 def stagepipe(tmp_path):
     """Run the command in an empty folder."""
 
-    def call(*arguments: str, config: str = CONFIG) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, config: str = CONFIG, **variables: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "c.yaml").write_text(config)
         return subprocess.run(
             [str(COMMAND), *arguments],
             cwd=tmp_path,
-            env=environment(),
+            env=environment(**variables),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=180,
             check=False,
         )
@@ -89,8 +89,9 @@ def test_it_prints_stages_hops_reasons_memory_and_advice_within_80_columns(stage
 
 
 def test_json_has_everything(stagepipe):
-    done = stagepipe("plan", "c.yaml", "stages.batch.with.size=2", "--json")
+    done = stagepipe("plan", "c.yaml", "stages.batch.with.size=2", "--json", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
+    assert "\N{MICRO SIGN}s" in done.stdout, "JSON is UTF-8, also for a terminal without it"
     plan = json.loads(done.stdout)
     assert next(iter(plan)) == "schema"
     assert plan["schema"] == "stagepipe.plan/2"

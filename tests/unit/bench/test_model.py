@@ -28,7 +28,7 @@ def bench(pipe_ns, copied_ns):
 
 def test_the_crossover_names_the_costs_of_a_measured_size():
     assert bench((9_000, 90_000, 300_000), (24_000, 30_000, 45_000)).crossover_summary == (
-        "shared memory is cheaper from 881 B up: at 4.1 kB it takes 35 us, the pipe 95 us"
+        "shared memory is cheaper from 881 B up: at 4.1 kB it takes 35 µs, the pipe 95 µs"
     )
 
 

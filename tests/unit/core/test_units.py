@@ -45,6 +45,6 @@ def test_an_invalid_duration_is_rejected_with_an_example(wrong):
 
 def test_formatted_values_have_two_digits():
     durations = [0, 999, 1000, 46_000, 999_600, 2_100_000, 10**9, 59.99 * 10**9, 90 * 10**9, 7200 * 10**9, -46_000]
-    shown = ["0 ns", "999 ns", "1.0 us", "46 us", "1.0 ms", "2.1 ms", "1.0 s", "1.0 min", "1.5 min", "2.0 h", "-46 us"]
+    shown = ["0 ns", "999 ns", "1.0 µs", "46 µs", "1.0 ms", "2.1 ms", "1.0 s", "1.0 min", "1.5 min", "2.0 h", "-46 µs"]
     assert [format_ns(duration) for duration in durations] == shown
     assert [format_bytes(size) for size in (1_234_567, 640, 48_000, 999_999)] == ["1.2 MB", "640 B", "48 kB", "1.0 MB"]

@@ -50,8 +50,8 @@ def test_a_pipe_predicted_ten_times_too_cheap_is_abandoned():
     assert change is not None
     assert change.after.threshold_bytes < 65_536
     assert change.messages == 100
-    assert "130 us" in change.reason
-    assert "13 us" in change.reason
+    assert "130 µs" in change.reason
+    assert "13 µs" in change.reason
 
 
 def test_shared_memory_predicted_ten_times_too_cheap_is_abandoned():

@@ -71,7 +71,7 @@ def test_the_consumer_can_be_the_limit():
     costs = replace(costs, hops=(costs.hops[0], HopCost(10 * US, 900 * US)))
     assert predict_throughput(make_layout((1, 1)), costs, Machine(8, 0)).limited_by == CONSUMER
     assert not advise(costs, (1, 1), budget())
-    assert "the consumer is the limit" in describe_bottleneck(costs, (1, 1), budget())
+    assert "the consumer is the bottleneck" in describe_bottleneck(costs, (1, 1), budget())
 
 
 def test_the_work_of_fused_stages_adds_up_without_their_hop():
@@ -142,7 +142,7 @@ def test_a_stage_bound_to_cpus_gets_at_most_one_worker_per_cpu():
 def test_the_source_and_order_points_have_one_worker():
     costs = chain(process("source", 1000), process("decode", 100), batch(900), hop_us=0)
     assert overrides(costs, cpus=8) == []
-    assert "source is the limit" in describe_bottleneck(costs, ones(costs), budget())
+    assert "source is the bottleneck" in describe_bottleneck(costs, ones(costs), budget())
     assert "only one worker" in describe_bottleneck(costs, ones(costs), budget())
 
 
@@ -161,7 +161,7 @@ def test_on_a_full_machine_an_expensive_hop_is_fused():
     assert "stages.count.fuse=true" in step.overrides
     assert step.items_per_s_after > MIN_GAIN_RATIO * step.items_per_s_before
     assert "Fuse split and count into source" in step.text
-    assert "the hops between them cost 120 us" in step.text
+    assert "the hops between them cost 120 µs" in step.text
 
 
 def test_with_free_cpus_two_busy_stages_are_not_fused():
@@ -223,7 +223,7 @@ def test_auto_chooses_only_for_adjustable_processes():
     costs = chain(process("source", 100), process("decode", 1000), process("crop", 1000), batch(), hop_us=0)
     assert choose_workers(costs, (1, 1, 3, 1), {1}, budget()) == (1, 3, 3, 1)
     assert choose_workers(costs, (1, 1, 1, 1), {1}, budget()) == (1, 1, 1, 1), (
-        "crop, which is not adjustable, is the limit"
+        "crop, which is not adjustable, is the bottleneck"
     )
 
 

@@ -96,7 +96,7 @@ def test_cpu_time_leaves_out_waking_up_but_not_threads():
 
 def test_a_hop_costs_measured_pickling_and_predicted_carrying():
     hop = costs_of_one_stage(1000, cpu_us=1000).hops[0]
-    assert 6 * US < hop.total_ns < 20 * US, "without the writes of 900 us that woke the reader up"
+    assert 6 * US < hop.total_ns < 20 * US, "without the writes of 900 µs that woke the reader up"
     assert hop.send_ns - hop.receive_ns == pytest.approx(2 * US)
 
 

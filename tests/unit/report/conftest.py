@@ -31,7 +31,7 @@ def hop(source, target, *, cost_ns=20_000, messages=1000, mode="shared_memory", 
     half = Histogram.from_values_ns([cost_ns // 2] * messages)
     values = {
         "threshold_bytes": 65_536,
-        "reason": "1.2 MB per message: predicted 46 us by shared memory, 2.1 ms by pipe",
+        "reason": "1.2 MB per message: predicted 46 µs by shared memory, 2.1 ms by pipe",
         "message_counts": {mode: messages},
         "byte_counts": {"copied": messages * 1_200_000},
         "cost_histogram": Histogram.from_values_ns([cost_ns] * messages),

@@ -25,7 +25,7 @@ def printed(renderable, width, encoding="utf-8"):
 @pytest.fixture
 def full_report(make, rich_record):
     """The report with everything in it: a training loop, a threshold change, slow items."""
-    change = HopThresholdChange(1000, 65_536, 16_384, "66 kB messages took 110 us by pipe (predicted 4.5 us)")
+    change = HopThresholdChange(1000, 65_536, 16_384, "66 kB messages took 110 µs by pipe (predicted 4.5 µs)")
     first, *hops = rich_record.hops
     first = make.replace(
         first, predicted_median_ns=16_000, measured_median_ns=20_000, mode="auto", threshold_changes=(change,)

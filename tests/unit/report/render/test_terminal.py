@@ -29,7 +29,7 @@ def test_no_line_is_wider_than_the_terminal(rich_record, width):
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_no_number_is_cut_or_wrapped_at_any_width(rich_record, width):
     text = drawn(build_report(rich_record), width)
-    for number in ("75 %", "17 %", "80 %", "14 ms", "500 us", "150 MB", "2,000", "2.4 GB", "20 us", "4.1 s", "24 s"):
+    for number in ("75 %", "17 %", "80 %", "14 ms", "500 µs", "150 MB", "2,000", "2.4 GB", "20 µs", "4.1 s", "24 s"):
         assert number in text
     for heading in ("busy", "overhead", "blocked", "starved", "starting", "p99", "CPU", "copy", "decode", "saved"):
         assert heading in text

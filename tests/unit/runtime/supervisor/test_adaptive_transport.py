@@ -49,7 +49,7 @@ def test_a_pipe_calibrated_ten_times_too_cheap_is_abandoned_within_a_thousand_it
     (first, *_) = hop.transport.changes
     assert first.messages <= 1000
     assert first.from_bytes > 65_536 > first.to_bytes
-    assert "predicted 16 us" in first.reason
+    assert "predicted 16 µs" in first.reason
     assert hop.messages.pipe <= 1000
     assert hop.messages.shared_memory >= 2000
     assert hop.transport.threshold_bytes < 65_536
