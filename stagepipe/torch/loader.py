@@ -192,4 +192,5 @@ class _TensorIterator:
         return self
 
     def __next__(self) -> Any:
+        self._transfer.release_blocks()
         return self._transfer(to_tensors(next(self._items)))

@@ -6,25 +6,37 @@ The only module that knows about devices. Each `Loader` has one `DeviceTransfer`
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from stagepipe.torch.pinning import CudaHostMemoryRegistrar, FindLease, HostMemoryRegistrar, PinnedBlocks
+from stagepipe.torch.pinning import CopyEvent, CudaHostMemoryRegistrar, FindLease, HostMemoryRegistrar, PinnedBlocks
 from stagepipe.torch.tensors import map_leaves
+from stagepipe.transport import Lease
 
-_NO_ACCELERATOR_MESSAGE = (
-    "pin_memory=True has no effect: no accelerator was found, and only an accelerator uses pinned memory; remove it, "
-    "or pass device= where there is one"
+_NO_CUDA_MESSAGE = (
+    "pin_memory=True has no effect: no CUDA device was found, and only a GPU uses pinned memory; remove it, or pass "
+    "device= where there is one"
 )
+
+
+_PendingCopies = deque[tuple[Sequence[CopyEvent], Any]]
+"""Events, and what must be kept until they have passed."""
 
 
 class DeviceTransfer:
     """Move the tensors of an item. Without `pin_memory` and `device` it returns the item unchanged.
 
     Copies to a GPU run on their own CUDA stream, from pinned blocks, while the previous step still computes. The
-    current stream waits for the copy, and a block stays leased until the event of its copy has passed.
+    current stream waits for the copy. With `pin_memory` alone the caller copies, on a stream of its choice.
+
+    A device reads a pinned block after the call that started the copy has returned. So the block stays leased until an
+    event that follows the copy has passed: on the copy stream, or on the stream that is current when the caller asks
+    for an item and has dropped the tensor.
 
     >>> DeviceTransfer(device="cpu")({"x": torch.zeros(1)})
     {'x': tensor([0.])}
@@ -41,8 +53,10 @@ class DeviceTransfer:
         """`find_lease` finds blocks (None: pin nothing). Warns if pinning has no effect, as DataLoader does."""
         self.device = None if device is None else torch.device(device)
         is_cuda = self.device is not None and self.device.type == "cuda"
-        if pin_memory and registrar is None and not torch.accelerator.is_available():
-            warnings.warn(_NO_ACCELERATOR_MESSAGE, UserWarning, stacklevel=3)
+        if is_cuda and self.device is not None and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())  # it must not change with the caller's
+        if pin_memory and registrar is None and not torch.cuda.is_available():
+            warnings.warn(_NO_CUDA_MESSAGE, UserWarning, stacklevel=3)
             pin_memory = False
         self.is_pinning = pin_memory or is_cuda
         self._find_lease = find_lease
@@ -50,7 +64,11 @@ class DeviceTransfer:
         self._pinned_blocks: PinnedBlocks | None = None
         self._is_noop = self.device is None and not self.is_pinning
         self._copy_stream: Any = torch.cuda.Stream(self.device) if is_cuda else None  # type: ignore[no-untyped-call]
-        self._pending_copies: deque[tuple[Any, Any]] = deque()
+        self._pending_copies: _PendingCopies = deque()
+        self._yielded_blocks: list[tuple[StorageWeakRef, Lease]] = []
+        """The pinned blocks that the caller has tensors on, and may copy from."""
+        # Also when nobody calls `close`: a worker must not write to a block that a device reads.
+        weakref.finalize(self, _wait_for_copies, self._pending_copies).atexit = False
 
     def __call__(self, item: Any) -> Any:
         """Return the item with its tensors pinned or on the device."""
@@ -62,12 +80,28 @@ class DeviceTransfer:
             return self._copy_on_stream(item)
         return item if self.device is None else map_leaves(item, self._move_tensor)
 
+    def release_blocks(self) -> None:
+        """Release the blocks that no copy reads any more. Call it before each item, on the caller's current stream."""
+        if self._yielded_blocks:
+            self._track_dropped_blocks()
+        while self._pending_copies and all(event.query() for event in self._pending_copies[0][0]):
+            self._pending_copies.popleft()
+
+    def _track_dropped_blocks(self) -> None:
+        """Keep the blocks whose tensors are gone until the copies that the caller has started are over."""
+        dropped = [lease for storage, lease in self._yielded_blocks if storage.expired()]
+        if dropped and self._pinned_blocks is not None:
+            self._yielded_blocks = [pair for pair in self._yielded_blocks if not pair[0].expired()]
+            self._pending_copies.append((self._pinned_blocks.record_events(), dropped))
+
     def _pin_tensor(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.device.type == "cpu" and self._find_lease is not None:
             if self._pinned_blocks is None:
                 self._pinned_blocks = PinnedBlocks(self._find_lease, self._registrar or CudaHostMemoryRegistrar())
             storage = value.untyped_storage()
-            self._pinned_blocks.pin(storage.data_ptr(), storage.nbytes())
+            lease = self._pinned_blocks.pin(storage.data_ptr(), storage.nbytes())
+            if lease is not None and self._copy_stream is None:
+                self._yielded_blocks.append((StorageWeakRef(storage), lease))
         return value
 
     def _move_tensor(self, value: Any) -> Any:
@@ -75,14 +109,15 @@ class DeviceTransfer:
 
     def _copy_on_stream(self, item: Any) -> Any:
         """Return the item on the GPU, copied on the copy stream."""
-        while self._pending_copies and self._pending_copies[0][0].query():
-            self._pending_copies.popleft()
         sources: list[torch.Tensor] = []
         current_stream = torch.cuda.current_stream(self.device)
 
         def move(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
+            if value.device.type != "cpu":  # made on the current stream, by a stage in this process
+                with torch.cuda.stream(current_stream):
+                    return value.to(self.device, non_blocking=True)
             sources.append(value)
             moved = value.to(self.device, non_blocking=True)
             moved.record_stream(current_stream)  # allocated from the copy stream's pool, used on the current stream
@@ -93,13 +128,20 @@ class DeviceTransfer:
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(self._copy_stream)
         current_stream.wait_event(event)
-        self._pending_copies.append((event, sources))
+        self._pending_copies.append(([event], sources))
         return item
 
     def close(self) -> None:
-        """Wait for the copies in progress and unpin all blocks."""
-        while self._pending_copies:
-            self._pending_copies.popleft()[0].synchronize()
+        """Wait for the copies in progress and unpin all blocks. Tensors on them stay valid."""
         if self._pinned_blocks is not None:
             self._pinned_blocks.close()
             self._pinned_blocks = None
+        self._yielded_blocks.clear()
+        _wait_for_copies(self._pending_copies)
+
+
+def _wait_for_copies(pending_copies: _PendingCopies) -> None:
+    while pending_copies:
+        for event in pending_copies[0][0]:
+            event.synchronize()
+        pending_copies.popleft()

@@ -238,6 +238,53 @@ def on_the_gpu(item: int) -> Any:
     return torch.full((100_000,), float(item), device="cuda")
 
 
+def draws_on_the_gpu(item: int) -> Any:
+    """Random numbers of the GPU's generator. The first call of a worker starts CUDA."""
+    import torch
+
+    return {"item": item, "draws": torch.rand(3, device="cuda").cpu()}
+
+
+class GpuFeatures:
+    """A small convolutional model on the GPU: a uint8 image (H, W, 3) becomes 16 features, still on the GPU."""
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.manual_seed(0)
+        self._model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 16, 5, stride=4), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        ).to("cuda")
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        import torch
+
+        image = torch.as_tensor(item["image"].copy()).to("cuda").permute(2, 0, 1)[None] / 255
+        with torch.inference_mode():
+            features = self._model(image)[0]
+        return {"id": item["id"], "features": features, "image": image[0]}
+
+
+def mean_on_the_gpu(item: dict[str, Any]) -> dict[str, Any]:
+    """For a stage that is fused to `GpuFeatures`: its input is still on the GPU."""
+    assert item["image"].is_cuda
+    return {**item, "mean": item["image"].mean()}
+
+
+def breaks_the_device(item: int) -> int:
+    """Fail an assertion in a kernel at item 5."""
+    import torch
+
+    table = torch.arange(12, device="cuda")
+    return int(table[torch.tensor([12 if item == 5 else item], device="cuda")])
+
+
+def cuda_is_available(item: int) -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def touched(item: dict[str, Any]) -> dict[str, Any]:
     """A new array of the same size."""
     return {**item, "image": item["image"] + np.uint8(1)}

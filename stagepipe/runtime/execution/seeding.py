@@ -21,7 +21,7 @@ def seed_global_generators(seed: int) -> None:
     """Seed Python's, NumPy's and torch's global generators with a 64-bit `seed`.
 
     torch's default generator is seeded directly, in 1 us: `torch.manual_seed` takes 70 us, because it looks for every
-    kind of accelerator. CUDA's generators are seeded once a stage uses CUDA.
+    kind of accelerator. CUDA's generators are seeded when a stage first uses CUDA, and from then on.
     """
     random.seed(seed)
     numpy.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - libraries' augmentations draw from the global generator
@@ -30,13 +30,34 @@ def seed_global_generators(seed: int) -> None:
         _TorchImportSeeder.seed = seed
     elif hasattr(torch, "default_generator"):
         _seed_torch(torch, seed)
+        _CudaStartSeeder.is_installed = True
 
 
 def _seed_torch(torch: Any, seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     cuda = sys.modules.get("torch.cuda")
-    if cuda is not None and cuda.is_initialized():
+    if cuda is None:
+        return
+    if cuda.is_initialized():
         cuda.manual_seed_all(seed)
+        return
+    _CudaStartSeeder.seed = seed
+    if not _CudaStartSeeder.is_installed:
+        # Replaces a seed that was set while the stage was built. It takes 0.1 ms, so it is done once, not per item.
+        cuda._lazy_call(_CudaStartSeeder.seed_devices, seed_all=True)  # noqa: SLF001 - `manual_seed_all` does it too
+
+
+class _CudaStartSeeder:
+    """Seeds CUDA's generators when CUDA starts, while a stage works on an item: its draws must be reproducible too."""
+
+    seed = 0
+    is_installed = False
+
+    @classmethod
+    def seed_devices(cls) -> None:
+        """Seed each device. `manual_seed_all` would only queue another call while CUDA starts."""
+        for generator in sys.modules["torch.cuda"].default_generators:
+            generator.manual_seed(cls.seed)
 
 
 class _TorchImportSeeder(importlib.abc.MetaPathFinder):

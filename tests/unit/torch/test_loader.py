@@ -190,9 +190,9 @@ def test_a_given_pipeline_is_used_unchanged():
         Loader(Pipeline(BATCHES), limit=5)
 
 
-def test_pinning_without_an_accelerator_warns(monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    with pytest.warns(UserWarning, match="pin_memory=True has no effect: no accelerator was found") as caught:
+def test_pinning_without_a_gpu_warns(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match="pin_memory=True has no effect: no CUDA device was found") as caught:
         Loader(BATCHES, pin_memory=True)
     assert caught[0].filename == __file__
 

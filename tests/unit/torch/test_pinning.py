@@ -1,5 +1,10 @@
 """Pinning without a GPU: blocks are registered once, as a whole, and unregistered at the end. CUDA is a stand-in."""
 
+import gc
+import itertools
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +13,21 @@ from stagepipe.torch import Loader
 from stagepipe.torch.pinning import PinnedBlocks
 from stagepipe.torch.transfer import DeviceTransfer
 from stagepipe.transport import MIN_PUNCH_BYTES
+from tests.support.kills import kill
 from tests.support.pipelines import pipeline, stage
+
+
+class Event:
+    """An event of a stream that passes it when the test says so."""
+
+    def __init__(self, cuda: "Cuda") -> None:
+        self.cuda = cuda
+
+    def query(self) -> bool:
+        return not self.cuda.is_busy
+
+    def synchronize(self) -> None:
+        self.cuda.is_busy = False
 
 
 class Cuda:
@@ -18,6 +37,15 @@ class Cuda:
         self.error = error
         self.registered: dict[int, int] = {}
         self.calls = 0
+        self.waits = 0
+        self.is_busy = False
+
+    def record_events(self) -> list[Event]:
+        return [Event(self)]
+
+    def wait_for_copies(self) -> None:
+        self.waits += 1
+        self.is_busy = False
 
     def register(self, address: int, nbytes: int) -> int:
         self.calls += 1
@@ -26,16 +54,28 @@ class Cuda:
         for other, size in self.registered.items():
             if address // 4096 <= (other + size - 1) // 4096 and other // 4096 <= (address + nbytes - 1) // 4096:
                 return 712  # cudaErrorHostMemoryAlreadyRegistered
+        assert is_mapped(address)
         self.registered[address] = nbytes
         return 0
 
     def unregister(self, address: int) -> int:
+        assert is_mapped(address), "CUDA would have read other memory"
+        assert not self.is_busy, "a copy is in progress"
         del self.registered[address]
         return 0
 
 
-def loader(cuda: Cuda, nbytes: int = 200_000, count: int = 60) -> Loader:
-    config = pipeline(stage("filled", with_={"nbytes": nbytes}), source=count)
+def is_mapped(address: int) -> bool:
+    """Whether an arena of stagepipe is mapped at an address of this process."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(part, 16) for part in line.split(" ", 1)[0].split("-"))
+        if start <= address < end:
+            return "memfd:stagepipe" in line
+    return False
+
+
+def loader(cuda: Cuda, nbytes: int = 200_000, count: int = 60, **keys: Any) -> Loader:
+    config = pipeline(stage("filled", with_={"nbytes": nbytes}), source=count, **keys)
     created = Loader(config)
     created._transfer = DeviceTransfer(pin_memory=True, find_lease=created.pipeline._find_lease, registrar=cuda)
     created.pipeline._keep_idle_pages = created._transfer.is_pinning
@@ -95,6 +135,53 @@ def test_the_workers_keep_the_pages_that_a_device_reads():
         assert items.pipeline.plan.keep_idle_pages
     with Loader(pipeline(source=3)) as items:
         assert not items.pipeline.plan.keep_idle_pages
+
+
+def test_a_block_is_reused_only_after_the_copies_that_the_caller_started():
+    """The caller drops each batch at once, as after `batch.to("cuda", non_blocking=True)` on a busy device."""
+    cuda = Cuda()
+    cuda.is_busy = True
+    with loader(cuda) as items:
+        read_by_the_device = []
+        for item in itertools.islice(items, 12):
+            read_by_the_device.append(item["image"].data_ptr())
+            del item
+        assert len(set(read_by_the_device)) == 12, "no event has passed, so no worker may write into these blocks"
+        cuda.is_busy = False
+        assert {item["image"].data_ptr() for item in items} & set(read_by_the_device), "now they are reused"
+
+
+def test_close_waits_for_copies_before_it_unregisters():
+    cuda = Cuda()
+    with loader(cuda) as items:
+        next(iter(items))
+        cuda.is_busy = True
+    assert cuda.waits == 1
+    assert not cuda.registered
+
+
+def test_registrations_end_with_the_mapping_that_they_were_made_for():
+    """After a death the arenas are mapped again, and CUDA would go on reading the pages of the earlier mapping."""
+    cuda = Cuda()
+    with loader(cuda, count=60, window=4) as items:
+        for number, item in enumerate(items):
+            assert int(item["image"][0]) == number
+            assert all(map(is_mapped, cuda.registered))
+            if number % 20 == 19:
+                kill(items.pipeline, number // 20 % 2)
+        assert cuda.waits == 2, "each time, the copies from the earlier mapping were waited for"
+    assert not cuda.registered
+
+
+def test_a_loader_that_is_not_closed_unregisters_its_blocks():
+    cuda = Cuda()
+    items = loader(cuda)
+    iterator = iter(items)
+    next(iterator)
+    assert cuda.registered
+    del items, iterator
+    gc.collect()
+    assert not cuda.registered
 
 
 def test_a_tensor_of_another_device_is_copied_straight_to_shared_memory():
