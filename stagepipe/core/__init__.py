@@ -4,7 +4,7 @@ errors         the exceptions, and `Problem`, one mistake in a config
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths and objects of a config, resolved, built and called
-deferred       arguments that a class builds itself, when it knows what they lack
+deferred       `defer`: classes that each worker builds; and arguments that a class builds itself
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
 value_kind     what kind of value an item contains
@@ -16,7 +16,7 @@ version        the version
 from typing import TYPE_CHECKING
 
 from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
-from stagepipe.core.deferred import build_deferred
+from stagepipe.core.deferred import Deferred, build_deferred, defer
 from stagepipe.core.errors import (
     ArenaFullError,
     ConfigError,
@@ -29,6 +29,7 @@ from stagepipe.core.errors import (
 )
 from stagepipe.core.ids import Cursor, ImposedSkip, Key, cursor_from_builtins, cursor_to_builtins, split_by_segment
 from stagepipe.core.imports import (
+    FILE_MODULE_PREFIX,
     TargetError,
     add_import_path,
     build_target,
@@ -36,6 +37,7 @@ from stagepipe.core.imports import (
     file_exists,
     import_paths,
     import_target,
+    is_class_or_classmethod,
     is_generator,
     is_main_script,
     names_file,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FILE_MODULE_PREFIX",
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
@@ -67,6 +70,7 @@ __all__ = [
     "ConfigError",
     "Context",
     "Cursor",
+    "Deferred",
     "ImposedSkip",
     "Key",
     "Problem",
@@ -85,6 +89,7 @@ __all__ = [
     "context",
     "cursor_from_builtins",
     "cursor_to_builtins",
+    "defer",
     "derive_seed",
     "empty",
     "file_exists",
@@ -93,6 +98,7 @@ __all__ = [
     "get_field_names",
     "import_paths",
     "import_target",
+    "is_class_or_classmethod",
     "is_dataclass_instance",
     "is_generator",
     "is_main_script",

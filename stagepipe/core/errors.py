@@ -22,7 +22,8 @@ class StagepipeError(Exception):
 class Problem:
     """One mistake in a config: where it is, what is wrong, and a hint how to fix it.
 
-    `line` and `column` count from 1; both are 0 if the value came from an override or from Python.
+    `line` and `column` count from 1; both are 0 if the value came from an override or from Python. `call` is the call
+    of the Python builder with the mistake, `stage` the name of the stage that it added.
 
     >>> print(Problem("unknown key `worker`", "did you mean `workers`?", "run.yaml", 3, 5, "    worker: 2"))
     run.yaml:3:5: unknown key `worker`
@@ -37,14 +38,20 @@ class Problem:
     line: int = 0
     column: int = 0
     source_line: str = ""
+    call: str = ""
+    stage: str = ""
 
     def __str__(self) -> str:
         """`file:line:column: message`, the source line, a caret under the column, the hint."""
-        location = f"{self.file}:{self.line}:{self.column}: " if self.line else f"{self.file}: " if self.file else ""
-        text = f"{location}{self.message}"
+        text = f"{self._format_place()}{self.message}"
         if self.source_line:
             text += f"\n    {self.source_line}\n    {' ' * (self.column - 1)}^"
         return f"{text}\n    {self.hint}" if self.hint else text
+
+    def _format_place(self) -> str:
+        if self.call:
+            return f"{self.call}{f', stage `{self.stage}`' if self.stage else ''}: "
+        return f"{self.file}:{self.line}:{self.column}: " if self.line else f"{self.file}: " if self.file else ""
 
 
 class ConfigError(StagepipeError):
