@@ -4,6 +4,7 @@ batch         `Batch`: collates items; an order point
 shuffle       `Shuffle`: permutes blocks of items; an order point
 unbatch       `Unbatch`: yields the rows of a batch
 filter        `Filter`: drops items
+flat_map      `FlatMap`: yields the items of what a function returns
 fetch         `Fetch`: turns dataset indices into samples
 order_point   `OrderPointStage`: the interface of order points
 collate/      copies items into the arrays of a batch; used by `Batch` and `Fetch`
@@ -14,8 +15,9 @@ Nothing here imports torch before a value needs it.
 from stagepipe.stages.batch import Batch
 from stagepipe.stages.fetch import Fetch
 from stagepipe.stages.filter import Filter
+from stagepipe.stages.flat_map import FlatMap
 from stagepipe.stages.order_point import OrderPointStage
 from stagepipe.stages.shuffle import Shuffle
 from stagepipe.stages.unbatch import Unbatch
 
-__all__ = ["Batch", "Fetch", "Filter", "OrderPointStage", "Shuffle", "Unbatch"]
+__all__ = ["Batch", "Fetch", "Filter", "FlatMap", "OrderPointStage", "Shuffle", "Unbatch"]
