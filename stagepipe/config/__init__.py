@@ -5,6 +5,7 @@ It runs in the process that loads the config: the command line, or the program t
 import this package. Lower modules do not import higher ones; the list goes from top to bottom.
 
 loading          `load`: all steps from a source to a spec
+python_calls     the calls of the Python builder as a config
 merging          `extends`: merges a config over its base files
 dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
 target_checks    checks `uses` and `with` against source files, without importing them
@@ -25,17 +26,21 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.config.loading import load
+    from stagepipe.config.python_calls import PythonCall
     from stagepipe.config.schema import build_json_schema
     from stagepipe.config.summary import find_spec_warnings, summarize_spec
+    from stagepipe.config.yaml import write_yaml
 
-__all__ = ["build_json_schema", "find_spec_warnings", "load", "summarize_spec"]
+__all__ = ["PythonCall", "build_json_schema", "find_spec_warnings", "load", "summarize_spec", "write_yaml"]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "PythonCall": "python_calls",
         "build_json_schema": "schema",
         "find_spec_warnings": "summary",
         "load": "loading",
         "summarize_spec": "summary",
+        "write_yaml": "yaml",
     },
 )

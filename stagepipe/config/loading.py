@@ -15,6 +15,7 @@ from typing import Any
 from stagepipe.config.cross_checks import check_key_combinations
 from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
 from stagepipe.config.merging import apply_extends, read_with_bases
+from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
 from stagepipe.config.schema import ConfigModel
 from stagepipe.config.spec_builder import to_spec
 from stagepipe.config.target_checks import TargetChecker
@@ -34,18 +35,21 @@ from stagepipe.core import ConfigError, Problem, UsageError
 from stagepipe.spec import PipelineSpec
 
 
-def load(source: str | Path | Mapping[str, Any] | object, overrides: Sequence[str] = ()) -> PipelineSpec:
+def load(
+    source: str | Path | Mapping[str, Any] | SupportsPythonCalls | object, overrides: Sequence[str] = ()
+) -> PipelineSpec:
     """Load and check a config. Imports no target.
 
-    `source` is the path of a YAML file, a mapping, or an OmegaConf object. `overrides` replace values in it, such as
-    `["stages.decode.workers=8", "vars.size=128"]`. A config without a `name` is named after its file, or `pipeline`.
+    `source` is the path of a YAML file, a mapping, an OmegaConf object, or a Python builder. `overrides` replace values
+    in it, such as `["stages.decode.workers=8", "vars.size=128"]`. A config without a `name` is named after its file, or
+    `pipeline`.
 
     >>> load({"source": {"uses": "itertools.repeat", "with": {"object": 1}}}, ["window=8"]).window
     8
 
     Raises:
         ConfigError: the config is wrong; `problems` holds every problem with its location.
-        UsageError: `source` is none of the three.
+        UsageError: `source` is none of these.
     """
     interpolations = OmegaConfResolver(source) if is_omegaconf(source) else None
     root, path = _read_source(source if interpolations is None else interpolations.unresolved_values)
@@ -100,8 +104,12 @@ def _read_source(source: object) -> tuple[MapNode, Path | None]:
     if isinstance(source, str | os.PathLike):
         path = Path(os.fspath(source))
         return read_with_bases(path), path
+    if isinstance(source, SupportsPythonCalls):
+        return from_python_calls(source.python_calls), None
     if not isinstance(source, Mapping):
-        raise UsageError(f"a config must be a path, a mapping or an OmegaConf object, found {type(source).__name__}")
+        raise UsageError(
+            f"a config must be a path, a mapping, an OmegaConf object or a builder, found {type(source).__name__}"
+        )
     root = from_plain(source)
     return apply_extends(root, Path.cwd()) if isinstance(root, MapNode) else MapNode(), None
 

@@ -7,6 +7,7 @@ nodes       scalars, lists and mappings with a location; size limits
 scalars     the type of an unquoted scalar (YAML 1.2)
 overrides   `stages.decode.workers=8`
 references  `${vars.x}` and `${env:NAME,default}`
+writer      plain values -> YAML
 omegaconf   resolves the interpolations of an OmegaConf object
 """
 
@@ -29,6 +30,7 @@ from stagepipe.config.yaml.omegaconf import OmegaConfResolver, is_omegaconf
 from stagepipe.config.yaml.overrides import apply_overrides
 from stagepipe.config.yaml.parser import read_file
 from stagepipe.config.yaml.references import ReferenceResolver, resolve_environment
+from stagepipe.config.yaml.writer import write_yaml
 
 __all__ = [
     "ListNode",
@@ -50,4 +52,5 @@ __all__ = [
     "read_file",
     "resolve_environment",
     "to_plain",
+    "write_yaml",
 ]

@@ -21,16 +21,21 @@ MAX_DEPTH: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file."""
+    """Where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file.
+
+    `call` is the text of the builder's call that made the node, `stage` the name of the stage that it added.
+    """
 
     file: str = ""
     line: int = 0
     column: int = 0
     source_line: str = ""
+    call: str = ""
+    stage: str = ""
 
     def make_problem(self, message: str, hint: str = "") -> Problem:
         """Make a problem at this location."""
-        return Problem(message, hint, self.file, self.line, self.column, self.source_line)
+        return Problem(message, hint, self.file, self.line, self.column, self.source_line, self.call, self.stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,40 @@
+"""Writes plain values as YAML that `parser` reads back unchanged. Pure.
+
+Runs in the process that writes the config.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from stagepipe.config.yaml.scalars import parse_scalar
+
+
+def write_yaml(value: Any) -> str:
+    """Return the YAML of dicts, lists, strings, numbers, booleans and None.
+
+    >>> print(write_yaml({"size": [224, 224], "text": "1e3"}), end="")
+    size: [224, 224]
+    text: "1e3"
+    """
+    return yaml.dump(
+        value, Dumper=_PlainDumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120
+    )
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Quotes what `parse_scalar` would read as another type, and repeats a value instead of naming it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if isinstance(parse_scalar(text), str) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_PlainDumper.add_representer(str, _represent_text)
