@@ -3,6 +3,7 @@
 The layers, from top to bottom. A layer imports only from layers below it; folders on one line do not import each other.
 
     cli                      the commands, one file each, and how they print
+    builder                  `from_source(...).map(...)`: a pipeline as a chain of typed calls
     testing, torch           crash points for tests; `Loader` and `StageDataset`, in the training process
     api                      `Pipeline`; a run to its end, with a sink and a state file
     engine                   runs a plan: locally in processes, or inline; states, probes, what a report is made of
@@ -22,8 +23,8 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
 
 `stagepipe.worker` is the entry point of a worker process and stands outside the layers.
 
-Every name here is re-exported from a layer below. `Pipeline` is imported at its first use, because workers and modules
-of stage functions do not need it.
+Every name here is re-exported from a layer below. `Pipeline` and the builder are imported at their first use, because
+workers and modules of stage functions do not need them.
 """
 
 from typing import TYPE_CHECKING
@@ -33,16 +34,19 @@ from stagepipe.core import (
     VERSION,
     ConfigError,
     Context,
+    Deferred,
     RunError,
     StagepipeError,
     UsageError,
     context,
+    defer,
     empty,
     lazy_names,
 )
 
 if TYPE_CHECKING:
     from stagepipe.api import Pipeline
+    from stagepipe.builder import PipelineBuilder, from_dataset, from_source
 
 __version__ = VERSION
 
@@ -50,13 +54,21 @@ __all__ = [
     "SKIP",
     "ConfigError",
     "Context",
+    "Deferred",
     "Pipeline",
+    "PipelineBuilder",
     "RunError",
     "StagepipeError",
     "UsageError",
     "__version__",
     "context",
+    "defer",
     "empty",
+    "from_dataset",
+    "from_source",
 ]
 
-__getattr__ = lazy_names(__name__, {"Pipeline": "api"})
+__getattr__ = lazy_names(
+    __name__,
+    {"Pipeline": "api", "PipelineBuilder": "builder", "from_dataset": "builder", "from_source": "builder"},
+)

@@ -49,6 +49,17 @@ def some_skipped(item: int) -> Iterator[Any]:
         yield stagepipe.SKIP if part == item % 4 else (item, part)
 
 
+class Echo:
+    """Returns the arguments that it was built with."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __call__(self, item: Any) -> Any:
+        del item
+        return self.arguments
+
+
 def two(item: Any) -> Iterator[Any]:
     yield (item, "a")
     yield (item, "b")

@@ -1,0 +1,55 @@
+"""The types of the builder's parameters: what it accepts as a source, and the options that are not a stage's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+
+from stagepipe.core import Deferred
+from stagepipe.plan import EvenMode
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class SupportsGetItem(Protocol[T_co]):
+    """A map-style dataset or sequence: `__len__` and `__getitem__`."""
+
+    def __getitem__(self, index: int, /) -> T_co: ...
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of a source."""
+
+    retries: int
+    """How often an item that cannot be read is read again."""
+    on_error: Literal["fail", "skip"]
+    """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
+
+
+class LoaderOptions(TypedDict, total=False):
+    """The options of `stagepipe.torch.Loader`."""
+
+    rank: int
+    world_size: int
+    even: EvenMode | None
+    pin_memory: bool
+    device: torch.device | str | int | None
+    limit: int | None
+    inline: bool
+    share: Literal["node"] | None
+    local_rank: int | None
+    local_world_size: int | None
+
+
+Source: TypeAlias = Iterable[T] | SupportsGetItem[T] | Callable[[], Iterable[T]]
+Dataset: TypeAlias = (
+    Iterable[T]
+    | SupportsGetItem[T]
+    | Callable[[], Iterable[T] | SupportsGetItem[T]]
+    | Deferred[Iterable[T]]
+    | Deferred[SupportsGetItem[T]]
+)

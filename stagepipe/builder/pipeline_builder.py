@@ -1,0 +1,340 @@
+"""`PipelineBuilder`: a pipeline as a chain of typed calls. Runs in the user's process; starts nothing by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Never,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+from stagepipe.api import Pipeline, RunOptions, StageOptions, run_to_sink
+from stagepipe.builder.parameters import LoaderOptions
+from stagepipe.builder.targets import CallTarget, format_argument, format_call, make_target
+from stagepipe.builder.yaml_writer import write_calls
+from stagepipe.config import PythonCall
+from stagepipe.core import Deferred, UsageError
+from stagepipe.forecast import Forecast
+from stagepipe.plan import EvenMode
+from stagepipe.report import Progress, Report
+
+if TYPE_CHECKING:
+    from stagepipe.torch import Loader
+
+U = TypeVar("U")
+T_co = TypeVar("T_co", covariant=True)
+
+_RESERVED_STAGE_NAMES: Final = ("source", "sink")
+
+
+class PipelineBuilder(Generic[T_co]):
+    """A pipeline under construction. `T_co` is the type of its items. Immutable: each call returns a new builder.
+
+    >>> from stagepipe import from_source
+    >>> numbers = from_source(range(100)).map(lambda number: number * number).filter(lambda number: number % 2)
+    >>> numbers.take(3)
+    [1, 9, 25]
+    >>> batches = numbers.batch(10)
+    >>> with batches.open(inline=True) as pipeline:
+    ...     sum(len(batch) for batch in pipeline)
+    50
+
+    A function is anything that can be called with an item: a function, a lambda, a function of a notebook cell, an
+    instance, `defer(Class, ...)` (built once in each worker), `functools.partial`, or an import path such as
+    `"my_ops.decode"`. A class without `__call__`, such as `int`, is called with each item.
+
+    Stages are named after their functions; a repeated name gets a number. Every stage takes the options of
+    `StageOptions`: `workers`, `timeout`, `on_error`, `fuse` and so on. `fuse=True` runs a stage in the process of the
+    stage before it, or of the source.
+
+    The config is checked by `open`, `run`, `take`, `loader`, `forecast` and `to_yaml`, which raise ConfigError with all
+    problems at once.
+    """
+
+    def __init__(self, calls: Sequence[PythonCall]) -> None:
+        self._calls: Final = tuple(calls)
+
+    @property
+    def python_calls(self) -> Sequence[PythonCall]:
+        """The calls so far, as `stagepipe.config` reads them."""
+        return self._calls
+
+    # ------------------------------------------------------------------ stages
+
+    @overload
+    def map(
+        self, function: Deferred[Callable[[T_co], U]], /, **options: Unpack[StageOptions]
+    ) -> PipelineBuilder[U]: ...
+    @overload
+    def map(self, function: Callable[[T_co], U], /, **options: Unpack[StageOptions]) -> PipelineBuilder[U]: ...
+    @overload
+    def map(self, function: str, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]: ...
+    def map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
+        """Call a function with each item; what it returns is the new item.
+
+        Raises UsageError for a generator function, which is `flat_map`'s, and for a class with `__call__`, which needs
+        `defer`.
+
+        >>> from stagepipe import from_source
+        >>> from_source(["1", "2"]).map(int).take(2)
+        [1, 2]
+        """
+        target = _make_item_target(function, "map")
+        return self._add_stage(format_call(".map", function, **options), target, options)
+
+    def map_field(
+        self,
+        field: str | dict[str, str],
+        function: Callable[..., Any] | Deferred[Callable[..., Any]] | str,
+        /,
+        *,
+        as_: Literal["numpy", "tensor", "pil"] | None = None,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[T_co]:
+        """Call a function with one field of each dict item; what it returns replaces the field.
+
+        `field` is the field's name, or a dict of the function's arguments and their fields. `as_` converts the field to
+        this type before the call.
+
+        >>> from stagepipe import from_source
+        >>> from_source([{"word": "a", "label": 1}]).map_field("word", str.upper).take(1)
+        [{'word': 'A', 'label': 1}]
+        """
+        target = _make_item_target(function, "map_field")
+        conversion = {} if as_ is None else {"as": as_}
+        shown = {} if as_ is None else {"as_": as_}
+        text = format_call(".map_field", field, function, **shown, **options)
+        return self._add_stage(text, target, options, {"field": field, **conversion})
+
+    @overload
+    def flat_map(
+        self, function: Deferred[Callable[[T_co], Iterable[U]]], /, **options: Unpack[StageOptions]
+    ) -> PipelineBuilder[U]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[[T_co], Iterable[U]], /, **options: Unpack[StageOptions]
+    ) -> PipelineBuilder[U]: ...
+    @overload
+    def flat_map(self, function: str, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]: ...
+    def flat_map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
+        """Call a generator function, or one that returns an iterable, with each item; what it yields are the new items.
+
+        >>> from stagepipe import from_source
+        >>> from_source(["a b", "c"]).flat_map(str.split).take(3)
+        ['a', 'b', 'c']
+        """
+        target = make_target(function, "flat_map")
+        if not target.is_generator:
+            target = CallTarget("stagepipe.stages.FlatMap", {"function": target.to_argument()}, target.name)
+        return self._add_stage(format_call(".flat_map", function, **options), target, options)
+
+    @overload
+    def map_batches(
+        self,
+        function: Deferred[Callable[[list[T_co]], Sequence[U]]],
+        /,
+        *,
+        batch_size: int,
+        max_wait: float | str | None = None,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[U]: ...
+    @overload
+    def map_batches(
+        self,
+        function: Callable[[list[T_co]], Sequence[U]],
+        /,
+        *,
+        batch_size: int,
+        max_wait: float | str | None = None,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[U]: ...
+    @overload
+    def map_batches(
+        self,
+        function: str,
+        /,
+        *,
+        batch_size: int,
+        max_wait: float | str | None = None,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[Any]: ...
+    def map_batches(
+        self,
+        function: Any,
+        /,
+        *,
+        batch_size: int,
+        max_wait: float | str | None = None,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[Any]:
+        """Call a function with lists of up to `batch_size` items. It returns as many new items.
+
+        A call waits for a full list, for at most `max_wait`: seconds, or text such as `"20ms"`, which is the default.
+
+        >>> from stagepipe import from_source
+        >>> from_source([3, 4, 5]).map_batches(lambda numbers: [number + len(numbers) for number in numbers],
+        ...                                    batch_size=3).take(3)
+        [6, 7, 8]
+        """
+        target = _make_item_target(function, "map_batches")
+        wait = {} if max_wait is None else {"max_wait": max_wait}
+        text = format_call(".map_batches", function, batch_size=batch_size, **wait, **options)
+        return self._add_stage(text, target, options, {"batch": {"size": batch_size, **wait}})
+
+    def filter(
+        self,
+        keep: Callable[[T_co], object] | Deferred[Callable[[T_co], object]] | str,
+        /,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[T_co]:
+        """Drop the items for which a function returns a false value.
+
+        >>> from stagepipe import from_source
+        >>> from_source(range(10)).filter(lambda number: number > 7).take(2)
+        [8, 9]
+        """
+        target = _make_item_target(keep, "filter")
+        target = CallTarget("stagepipe.stages.Filter", {"where": target.to_argument()}, target.name)
+        return self._add_stage(format_call(".filter", keep, **options), target, options)
+
+    def shuffle(self, buffer_size: int, /, **options: Unpack[StageOptions]) -> PipelineBuilder[T_co]:
+        """Collect `buffer_size` items and yield them in random order, block after block, in one process."""
+        target = CallTarget("stagepipe.stages.Shuffle", {"size": buffer_size}, "shuffle")
+        return self._add_stage(format_call(".shuffle", buffer_size, **options), target, options)
+
+    def batch(self, size: int, /, *, drop_last: bool = False, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
+        """Collate `size` items into one of the same structure, with a new first axis, in one process.
+
+        The last batch of an epoch may be shorter; `drop_last` drops it. `stagepipe.stages.Batch` says what becomes of
+        each type.
+
+        >>> from stagepipe import from_source
+        >>> from_source([{"x": 1}, {"x": 2}]).batch(2).take(1)
+        [{'x': array([1, 2])}]
+        """
+        drop = {"drop_last": True} if drop_last else {}
+        target = CallTarget("stagepipe.stages.Batch", {"size": size, **drop}, "batch")
+        return self._add_stage(format_call(".batch", size, **drop, **options), target, options)
+
+    def unbatch(self, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
+        """Yield one item per row of each batch: the inverse of `batch`."""
+        target = CallTarget("stagepipe.stages.Unbatch", {}, "unbatch")
+        return self._add_stage(format_call(".unbatch", **options), target, options)
+
+    def sink(self, sink: Callable[[T_co], object] | Deferred[Any] | str, /) -> PipelineBuilder[T_co]:
+        """Set what `run` calls with each item of the output, in this process. It is the last stage.
+
+        If it has a method `close`, `run` calls it at the end.
+
+        Raises UsageError if there is a sink already.
+        """
+        text = format_call(".sink", sink)
+        self._refuse_after_sink(text)
+        return self._add_call(PythonCall(text, "sink", make_target(sink, "sink").settings))
+
+    def with_options(self, **options: Unpack[RunOptions]) -> PipelineBuilder[T_co]:
+        """Set options of the whole run. A later call replaces the options that it names."""
+        return self._add_call(PythonCall(format_call(".with_options", **options), "", dict(options)))
+
+    # ------------------------------------------------------------------ use
+
+    def to_yaml(self) -> str:
+        """Return the YAML of this pipeline, for `stagepipe run`.
+
+        Raises UsageError, naming the stage, for what YAML cannot hold: lambdas, functions inside functions or of the
+        running script, instances, tuples. Raises ConfigError if the pipeline is wrong.
+
+        >>> from stagepipe import from_source
+        >>> print(from_source(range(3)).map(len).to_yaml())  # doctest: +SKIP
+        """
+        Pipeline(self)  # checks the config
+        return write_calls(self._calls)
+
+    def forecast(self) -> Forecast:
+        """Forecast the costs of stages and hops, and what would be faster: see `Pipeline.forecast`."""
+        return Pipeline(self).forecast()
+
+    def take(self, count: int, /) -> list[T_co]:
+        """Return the first `count` items of the output. The stages run in this process, without workers."""
+        with Pipeline(self, inline=True) as pipeline:
+            return list(itertools.islice(pipeline, count))
+
+    def run(self, *, limit: int | None = None) -> Report:
+        """Run one epoch to its end, into the sink if there is one, and return the report.
+
+        `limit` ends the epoch after this number of source items. Raises RunError if the run or the sink fails.
+        """
+        with Pipeline(self, limit=limit) as pipeline:
+            run_to_sink(pipeline, _ignore_progress)
+        return pipeline.report()
+
+    def open(
+        self,
+        *,
+        inline: bool = False,
+        limit: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        even: EvenMode | None = None,
+        only: Sequence[int] | None = None,
+    ) -> Pipeline:
+        """Return the pipeline, for `with` and any number of epochs. Takes the arguments of `Pipeline`."""
+        return Pipeline(self, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even, only=only)
+
+    def loader(self, **options: Unpack[LoaderOptions]) -> Loader:
+        """Return a `stagepipe.torch.Loader` of this pipeline, which yields torch tensors. Takes its arguments."""
+        from stagepipe.torch import Loader
+
+        return Loader(self, **options)
+
+    if not TYPE_CHECKING:  # for a type checker, a builder is not iterable
+
+        def __iter__(self) -> Never:
+            """Refuse: three epochs over a builder would restart the workers and repeat the shuffle of epoch 0."""
+            raise UsageError(
+                "a builder has no items; write `with builder.open() as pipeline:` and iterate over the pipeline, or "
+                "call builder.take(3)"
+            )
+
+    # ------------------------------------------------------------------ inside
+
+    def _add_stage(
+        self, text: str, target: CallTarget, options: StageOptions, settings: Mapping[str, Any] | None = None
+    ) -> PipelineBuilder[Any]:
+        """Add a stage. `text` is the call; `settings` are keys of the config that are not among the options."""
+        self._refuse_after_sink(text)
+        stage = {"name": self._find_free_name(target.name), **target.settings, **(settings or {}), **options}
+        return self._add_call(PythonCall(text, "stages", stage))
+
+    def _add_call(self, call: PythonCall) -> PipelineBuilder[Any]:
+        return PipelineBuilder((*self._calls, call))
+
+    def _find_free_name(self, name: str) -> str:
+        used = {*_RESERVED_STAGE_NAMES, *(call.settings.get("name") for call in self._calls if call.section)}
+        return next(free for n in itertools.count(1) if (free := name if n == 1 else f"{name}-{n}") not in used)
+
+    def _refuse_after_sink(self, text: str) -> None:
+        if any(call.section == "sink" for call in self._calls):
+            raise UsageError(f"{text} follows .sink(...), which ends the pipeline; call .sink once, after all stages")
+
+
+def _make_item_target(function: Any, method: str) -> CallTarget:
+    target = make_target(function, method)
+    if target.is_generator:
+        label = format_argument(function)
+        raise UsageError(
+            f".{method}({label}): a generator function yields several items for each one; use .flat_map({label})"
+        )
+    return target
+
+
+def _ignore_progress(progress: Progress) -> None:
+    """Stand in for a display of progress."""

@@ -1,0 +1,127 @@
+"""`from_source` and `from_dataset`: how a builder begins. Run in the user's process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, Unpack, overload
+
+from stagepipe.api import StageOptions
+from stagepipe.builder.parameters import Dataset, Source, SourceOptions, SupportsGetItem
+from stagepipe.builder.pipeline_builder import PipelineBuilder
+from stagepipe.builder.targets import format_call
+from stagepipe.config import PythonCall
+from stagepipe.core import Deferred, UsageError, is_class_or_classmethod
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@overload
+def from_source(
+    source: Deferred[Iterable[T]] | Deferred[SupportsGetItem[T]], /, **options: Unpack[SourceOptions]
+) -> PipelineBuilder[T]: ...
+@overload
+def from_source(source: str, /, **options: Unpack[SourceOptions]) -> PipelineBuilder[Any]: ...
+@overload
+def from_source(source: Source[T], /, **options: Unpack[SourceOptions]) -> PipelineBuilder[T]: ...
+def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBuilder[Any]:
+    """Begin a pipeline with a source of items.
+
+    Args:
+        source: an object with `__len__` and `__getitem__` (a list, a range, a map-style dataset), an iterable that can
+            be read more than once, a function that returns an iterable, `defer(Class, ...)`, or an import path. It is
+            read in a process of its own. For a dataset whose `__getitem__` is slow, use `from_dataset`.
+        options: `retries` and `on_error`, for items that cannot be read.
+
+    >>> from_source(range(3)).take(2)
+    [0, 1]
+
+    Raises UsageError for a class, which needs `defer`.
+    """
+    uses, arguments = _split_source(source)
+    settings = {"uses": uses, **({"with": arguments} if arguments else {}), **options}
+    return PipelineBuilder((PythonCall(format_call("from_source", source, **options), "source", settings),))
+
+
+@overload
+def from_dataset(
+    dataset: Dataset[T],
+    /,
+    *,
+    shuffle: bool = False,
+    sampler: Any = None,
+    batch_sampler: None = None,
+    collate_fn: None = None,
+    **options: Unpack[StageOptions],
+) -> PipelineBuilder[T]: ...
+@overload
+def from_dataset(
+    dataset: Dataset[T],
+    /,
+    *,
+    batch_sampler: Any,
+    collate_fn: Callable[[list[T]], U],
+    **options: Unpack[StageOptions],
+) -> PipelineBuilder[U]: ...
+@overload
+def from_dataset(
+    dataset: Dataset[Any] | str,
+    /,
+    *,
+    shuffle: bool = False,
+    sampler: Any = None,
+    batch_sampler: Any = None,
+    collate_fn: Any = None,
+    **options: Unpack[StageOptions],
+) -> PipelineBuilder[Any]: ...
+def from_dataset(
+    dataset: Any,
+    /,
+    *,
+    shuffle: bool = False,
+    sampler: Any = None,
+    batch_sampler: Any = None,
+    collate_fn: Any = None,
+    **options: Unpack[StageOptions],
+) -> PipelineBuilder[Any]:
+    """Begin a pipeline with a dataset whose `__getitem__` runs in workers, as in a `torch.utils.data.DataLoader`.
+
+    The source sends indices; the stage `dataset`, which `options` configure, turns them into samples.
+
+    Args:
+        dataset: a map-style dataset (`__len__` and `__getitem__`) or an iterable one; or, so that each worker builds
+            its own, its class, `defer(Class, ...)`, a function that returns it, or an import path.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
+        sampler: an iterable of indices, instead of `shuffle`.
+        batch_sampler: an iterable of lists of indices, instead of `shuffle` and `sampler`.
+        collate_fn: with `batch_sampler`, makes a batch of a list of samples.
+        options: the options of the stage, such as `workers=8`. An iterable dataset takes none of a process: the source
+            reads it.
+
+    >>> samples = from_dataset(["a", "b", "c"], shuffle=True, workers=2)
+    >>> sorted(samples.take(3))
+    ['a', 'b', 'c']
+    """
+    given = {"sampler": sampler, "batch_sampler": batch_sampler, "collate_fn": collate_fn}
+    shown: dict[str, Any] = {"shuffle": True} if shuffle else {}
+    shown |= {name: value for name, value in given.items() if value is not None}
+    text = format_call("from_dataset", dataset, **shown, **options)
+    if "name" in options:
+        raise UsageError(f"{text}: the stage of a dataset is called `dataset`; remove `name`")
+    source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": dataset, **shown}}
+    return PipelineBuilder(
+        (PythonCall(text, "source", source), PythonCall(text, "stages", {"name": "dataset", **options}))
+    )
+
+
+def _split_source(source: Any) -> tuple[Any, Any]:
+    """Return `uses` and `with` of a source."""
+    if isinstance(source, Deferred):
+        return source.target, source.arguments
+    if isinstance(source, functools.partial) and not source.args and not is_class_or_classmethod(source.func):
+        return source.func, source.keywords
+    if is_class_or_classmethod(source):
+        label = source.__qualname__
+        raise UsageError(f"from_source({label}): `{label}` is a class; write from_source(defer({label}, ...))")
+    return source, {}
