@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from stagepipe.spec import KeyField, PipelineSpec, StageSpec, get_union_members, iter_keys
+from stagepipe.spec import KeyField, PipelineSpec, SourceSpec, StageSpec, get_union_members, iter_keys
 
 OPTIONS_PATH: Final = Path(__file__).parents[1] / "stagepipe/api/options.py"
 _HEADER: Final = '''\
-"""The options of a stage and of a run, as callers of the Python builder give them. Types only.
+"""The options of a stage, a source and a run, as callers of the Python builder give them. Types only.
 
-Written by `scripts/make_options.py` from the keys of `StageSpec` and `PipelineSpec`; change those.
+Written by `scripts/make_options.py` from the keys of `StageSpec`, `SourceSpec` and `PipelineSpec`; change those.
 """
 
 from typing import Literal, TypedDict
@@ -28,8 +28,9 @@ from typing import Literal, TypedDict
 def make_options() -> str:
     """Return the text of the module."""
     stage_options = _make_class("StageOptions", "The options of a stage.", StageSpec)
+    source_options = _make_class("SourceOptions", "The options of a source.", SourceSpec)
     run_options = _make_class("RunOptions", "The options of a run.", PipelineSpec)
-    return f"{_HEADER}\n\n{stage_options}\n\n{run_options}"
+    return f"{_HEADER}\n\n{stage_options}\n\n{source_options}\n\n{run_options}"
 
 
 def _make_class(name: str, description: str, spec_type: type[Any]) -> str:

@@ -1,6 +1,6 @@
-"""The options of a stage and of a run, as callers of the Python builder give them. Types only.
+"""The options of a stage, a source and a run, as callers of the Python builder give them. Types only.
 
-Written by `scripts/make_options.py` from the keys of `StageSpec` and `PipelineSpec`; change those.
+Written by `scripts/make_options.py` from the keys of `StageSpec`, `SourceSpec` and `PipelineSpec`; change those.
 """
 
 from typing import Literal, TypedDict
@@ -39,6 +39,15 @@ class StageOptions(TypedDict, total=False):
     """true: the stage gets a private copy that it may modify."""
     reseed: bool
     """false: do not seed the global random generators before each item."""
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of a source."""
+
+    retries: int
+    """How often a failed item is retried."""
+    on_error: Literal["fail", "skip"]
+    """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
 
 
 class RunOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""The types of the builder's parameters: what it accepts as a source, and the options that are not a stage's."""
+"""The types of the builder's parameters: what it accepts as a source, and the options of `loader`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ class SupportsGetItem(Protocol[T_co]):
     """A map-style dataset or sequence: `__len__` and `__getitem__`."""
 
     def __getitem__(self, index: int, /) -> T_co: ...
-
-
-class SourceOptions(TypedDict, total=False):
-    """The options of a source."""
-
-    retries: int
-    """How often an item that cannot be read is read again."""
-    on_error: Literal["fail", "skip"]
-    """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
 
 
 class LoaderOptions(TypedDict, total=False):

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, Unpack, overload
 
-from stagepipe.api import StageOptions
-from stagepipe.builder.parameters import Dataset, Source, SourceOptions, SupportsGetItem
+from stagepipe.api import SourceOptions, StageOptions
+from stagepipe.builder.parameters import Dataset, Source, SupportsGetItem
 from stagepipe.builder.pipeline_builder import PipelineBuilder
 from stagepipe.builder.targets import format_call
 from stagepipe.config import PythonCall

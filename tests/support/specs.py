@@ -5,28 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from stagepipe.core import import_target
-from stagepipe.spec import PipelineSpec
+from stagepipe.spec import PipelineSpec, Target
 
 
 def comparable(spec: PipelineSpec, folder: Path | None = None) -> dict[str, Any]:
     """The spec with every path replaced by the object that it names, and without what says where it was written."""
-    folder = spec.config_dir or folder
-    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    for key in ("config_dir", "config_path", "config_sha256", "source_sha256"):
-        del fields[key]
-    fields["source"] = _target(spec.source, folder)
-    fields["sink"] = None if spec.sink is None else _target(spec.sink, folder)
-    fields["stages"] = [
-        {field.name: getattr(stage, field.name) for field in dataclasses.fields(stage)} | _target(stage.target, folder)
-        for stage in spec.stages
-    ]
-    for stage in fields["stages"]:
-        del stage["target"]
-    return fields
+    fields: dict[str, Any] = _comparable(spec, spec.config_dir or folder)
+    return {key: value for key, value in fields.items() if not key.startswith("config_") and key != "source_sha256"}
 
 
-def _target(target: Any, folder: Path | None) -> dict[str, Any]:
-    return {"uses": _resolve(target.uses, folder), "with": _arguments(target.arguments, folder)}
+def _comparable(value: Any, folder: Path | None) -> Any:
+    if isinstance(value, Target):
+        return {"uses": _resolve(value.uses, folder), "with": _arguments(value.arguments, folder)}
+    if dataclasses.is_dataclass(value):
+        return {field.name: _comparable(getattr(value, field.name), folder) for field in dataclasses.fields(value)}
+    return [_comparable(inner, folder) for inner in value] if isinstance(value, tuple) else value
 
 
 def _resolve(uses: Any, folder: Path | None) -> Any:
