@@ -47,10 +47,14 @@ def main() -> int:
     if arguments.update:
         update_pages()
     collect_pages(STAGING)
-    action = ["serve"] if arguments.serve else ["build", "--strict", "--clean"]
-    zensical = [sys.executable, "-m", "zensical", *action, "--config-file", str(ROOT / "zensical.toml")]
+    return run_zensical("serve") if arguments.serve else run_zensical("build", "--strict", "--clean")
+
+
+def run_zensical(*action: str) -> int:
+    """Run Zensical on the collected pages; its output appears only if it fails, or serves."""
+    command = [sys.executable, "-m", "zensical", *action, "--config-file", str(ROOT / "zensical.toml")]
     environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(zensical, cwd=ROOT, env=environment, check=False, text=True, capture_output=not arguments.serve)
+    done = subprocess.run(command, env=environment, check=False, text=True, capture_output="serve" not in action)
     if done.returncode:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
     return done.returncode

@@ -1,8 +1,8 @@
 """Write the generated parts of the documentation: the tables of config keys, and the page of the command line.
 
 A page holds such a part between `<!-- generated: NAME -->` and `<!-- end generated -->`. The tables come from the JSON
-Schema and are kept in docs/ (`python scripts/build_docs.py --update`; a test compares them). The command line comes from
-typer, whose releases format it differently, so it is filled in only when the site is built.
+Schema and are kept in docs/ (`make docs` writes them; a test compares them). The command line comes from typer, whose
+releases format it differently, so it is filled in only when the site is built.
 """
 
 import re
