@@ -9,7 +9,7 @@ MINUTES ?= 20
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
 .NOTPARALLEL:
 
-.PHONY: help demo test test-quick test-wheel test-slow coverage chaos soak check bench bench-full bench-servers clean
+.PHONY: help demo test test-quick test-wheel test-slow coverage chaos soak check docs bench bench-full bench-servers clean
 help:
 	@echo "make demo           run 2,000 photographs through four processes and print the report"
 	@echo "make test           run the checks, test-wheel, and all tests except the slow ones"
@@ -19,7 +19,8 @@ help:
 	@echo "make coverage       run the unit and integration tests and print their coverage"
 	@echo "make chaos          kill the workers of random pipelines, compare with undisturbed runs: MINUTES=20"
 	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
-	@echo "make check          run ruff, mypy, import-linter and deptry"
+	@echo "make check          run ruff, mypy, import-linter and deptry, and build the documentation"
+	@echo "make docs           update the generated tables of the documentation and build its site in site/"
 	@echo "make bench          rerun five published experiments with all mechanisms; some 15 minutes"
 	@echo "make bench-full     the same with the largest payloads; hours, and 20 GB of memory"
 	@echo "make bench-servers  install the brokers and MPI for some of them; requires apt and root"
@@ -59,8 +60,12 @@ check: .venv/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy $(wildcard stagepipe benchmarks scripts)
 	$(BIN)/lint-imports
-	$(BIN)/deptry stagepipe --optional-dependencies-dev-groups demo,examples,test,check,bench
+	$(BIN)/deptry stagepipe --optional-dependencies-dev-groups demo,examples,test,docs,check,bench
 	$(BIN)/deptry . $(wildcard benchmarks examples configs)
+	$(BIN)/python scripts/build_docs.py
+
+docs: .venv/.test
+	$(BIN)/python scripts/build_docs.py --update
 
 bench: .venv/.bench
 	$(BIN)/python benchmarks/published.py
@@ -74,7 +79,7 @@ bench-servers: | $(BIN)/python
 	$(BIN)/python scripts/install_servers.py
 
 clean:
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache build dist site
 	find $(wildcard stagepipe tests scripts benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up: runs only if a stamp (.venv/.demo, .bench, .test) is missing or older than pyproject.toml ----------------

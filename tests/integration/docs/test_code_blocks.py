@@ -1,13 +1,18 @@
 """The documentation is correct: its configs load and its examples run. So do those of `configs/` and `examples/`.
 
 In the pages at the top level (README.md, CONTRIBUTING.md) and in docs/**/*.md
-- a ```yaml block is a whole config, unless its first line begins with `# fragment`: then it must only be YAML;
-- a ```python runnable block is a script that must exit with 0;
+- a ```yaml block is a whole config and a ```python block a script that must exit with 0, unless the first line begins
+  with `# fragment`: then it must only be YAML or Python;
 - a block whose first line is a comment with a file name (`# my_ops.py`, `# base.yaml`) is saved under that name next to
   the other blocks of its page, so that they can import or extend it;
+- a ```yaml and a ```python block between `<!-- tabs -->` and `<!-- end tabs -->` are the same pipeline: the script
+  defines it as `pipeline`, and both yield the same items;
 - a link to a file of the repository, or to a heading of a page, must have a target.
+
+The blocks find `configs/` and some photographs in `data/images/` in their folder.
 """
 
+import ast
 import re
 import shutil
 import subprocess
@@ -15,29 +20,49 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from PIL import Image
 
 import stagepipe.config
 from tests.support.paths import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 CONFIGS = sorted([*ROOT.glob("configs/**/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
+SAME_ITEMS = """
+
+import sys
+
+import numpy as np
+
+import stagepipe
+
+with pipeline.open(inline=True) as from_python, stagepipe.Pipeline(sys.argv[1], inline=True) as from_yaml:
+    items = list(from_python)
+    assert items
+    np.testing.assert_equal(items, list(from_yaml))
+"""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block of a page; `line` is the line of its fence."""
+    """One fenced block of a page; `line` is the line of its fence, `tabs` that of its `<!-- tabs -->` (0 without)."""
 
     page: Path
     line: int
-    info: tuple[str, ...]
+    tabs: int
+    language: str
     text: str
 
     @property
     def first_line(self) -> str:
         return self.text.partition("\n")[0]
+
+    @property
+    def is_fragment(self) -> bool:
+        return self.first_line.startswith("# fragment")
 
     @property
     def file_name(self) -> str | None:
@@ -49,54 +74,83 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    return [
-        Block(page, token.map[0] + 1, tuple(token.info.lower().split()), token.content)
-        for token in MarkdownIt().parse(page.read_text())
-        if token.type == "fence"
-    ]
+    blocks, tabs = [], 0
+    for token in MarkdownIt().parse(page.read_text()):
+        if token.type == "html_block" and "tabs -->" in token.content:
+            tabs = 0 if "<!-- end tabs" in token.content else token.map[0] + 1
+        elif token.type == "fence":
+            blocks.append(Block(page, token.map[0] + 1, tabs, token.info.lower().strip(), token.content))
+    return blocks
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-YAML_BLOCKS = [block for block in BLOCKS if block.info[:1] in {("yaml",), ("yml",)}]
-FRAGMENTS = [block for block in YAML_BLOCKS if block.first_line.startswith("# fragment")]
-WHOLE_CONFIGS = [block for block in YAML_BLOCKS if block not in FRAGMENTS]
-RUNNABLE = [block for block in BLOCKS if block.info[:1] == ("python",) and "runnable" in block.info]
+FRAGMENTS = [block for block in BLOCKS if block.language in {"yaml", "python"} and block.is_fragment]
+WHOLE_CONFIGS = [block for block in BLOCKS if block.language == "yaml" and not block.is_fragment]
+SCRIPTS = [block for block in BLOCKS if block.language == "python" and not block.is_fragment]
+PAIRS = [
+    (config, script)
+    for config in WHOLE_CONFIGS
+    for script in SCRIPTS
+    if config.tabs and (config.page, config.tabs) == (script.page, script.tabs)
+]
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory):
+    """A few small JPEG files, in a folder for each label."""
+    folder = tmp_path_factory.mktemp("photographs")
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (folder / label).mkdir()
+        for number in range(4):
+            pixels = rng.integers(0, 256, (40 + number, 60, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{number:05}.jpg")
+    return folder
 
 
 @pytest.fixture
-def written(tmp_path):
-    """Write a block to a folder with the named blocks of its page and the configs of the repository."""
+def written(tmp_path, photographs):
+    """Write a block to a folder with what its page expects there."""
 
-    def write(block: Block, suffix: str) -> Path:
-        if (ROOT / "configs").is_dir():
-            shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    def write(block: Block) -> Path:
+        shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
+        shutil.copytree(photographs, tmp_path / "data" / "images", dirs_exist_ok=True)
         for other in BLOCKS:
             if other.page == block.page and other.file_name:
                 (tmp_path / other.file_name).write_text(other.text)
-        path = tmp_path / (block.file_name or f"block{suffix}")
+        path = tmp_path / (block.file_name or f"block.{block.language}")
         path.write_text(block.text)
         return path
 
     return write
 
 
+def run_script(script: Path, *arguments: str | Path) -> None:
+    command = [sys.executable, script, *arguments]
+    done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
 @pytest.mark.parametrize("block", WHOLE_CONFIGS, ids=str)
 def test_a_config_in_the_docs_loads(block, written):
-    stagepipe.config.load(written(block, ".yaml"), [])
+    stagepipe.config.load(written(block), [])
 
 
 @pytest.mark.parametrize("block", FRAGMENTS, ids=str)
-def test_a_fragment_in_the_docs_is_yaml(block):
-    yaml.safe_load(block.text)
+def test_a_fragment_in_the_docs_can_be_parsed(block):
+    (yaml.safe_load if block.language == "yaml" else ast.parse)(block.text)
 
 
-@pytest.mark.parametrize("block", RUNNABLE, ids=str)
-def test_a_runnable_example_in_the_docs_runs(block, written):
-    script = written(block, ".py")
-    done = subprocess.run(
-        [sys.executable, script], cwd=script.parent, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+@pytest.mark.parametrize("block", SCRIPTS, ids=str)
+def test_a_script_in_the_docs_runs(block, written):
+    run_script(written(block))
+
+
+@pytest.mark.parametrize("config, script", PAIRS, ids=str)
+def test_yaml_and_python_side_by_side_yield_the_same_items(config, script, written):
+    path = written(script)
+    path.write_text(script.text + SAME_ITEMS)
+    run_script(path, written(config))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

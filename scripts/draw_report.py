@@ -1,11 +1,11 @@
-"""Draw docs/report.svg: the output of `stagepipe run`, from the report of a real run.
+"""Draw docs/pictures/report.svg: the output of `stagepipe run`, from the report of a real run.
 
     python scripts/make_images.py
     stagepipe run configs/quickstart.yaml --report runs/quickstart.json
-    python docs/make_picture.py runs/quickstart.json docs/report.svg
+    python scripts/draw_report.py runs/quickstart.json docs/pictures/report.svg
 
-To view it: chromium --headless --screenshot=report.png --window-size=1540,1480 docs/report.svg
-"""  # noqa: INP001
+To view it: chromium --headless --screenshot=report.png --window-size=1540,1480 docs/pictures/report.svg
+"""
 
 import os
 import sys

@@ -1,0 +1,113 @@
+"""Build the documentation site in site/, offline: `make docs`.
+
+    python scripts/build_docs.py             # build; a broken link or heading is an error
+    python scripts/build_docs.py --update    # first write the key tables into docs/reference/config.md
+    python scripts/build_docs.py --serve     # show the site on http://localhost:8000
+
+The pages in docs/ read well on the repository's web page as they are. This script collects them in build/docs, adapts
+them to the site, and runs Zensical (zensical.toml) on the copies:
+
+- README.md becomes the home page; CONTRIBUTING.md and CHANGELOG.md become pages.
+- A link to a file that is no page (code, a config, an example) leads to the repository on the web.
+- Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
+- Generated parts are made anew from the schema and the command line (scripts/docs_reference.py).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # `scripts` is no installed package
+
+from scripts.docs_reference import fill_generated_parts
+
+ROOT = Path(__file__).parents[1]
+STAGING = ROOT / "build" / "docs"
+_TOP_LEVEL_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+_FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+_TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- end tabs -->\n", re.DOTALL)
+_TAB = re.compile(r"^```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL)
+_TAB_LABELS = {"yaml": "YAML", "python": "Python", "sh": "Shell"}
+
+
+def main() -> int:
+    """Build or serve the site."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="rewrite the key tables of docs/ from the schema")
+    parser.add_argument("--serve", action="store_true", help="show the site on http://localhost:8000")
+    arguments = parser.parse_args()
+    if arguments.update:
+        update_pages()
+    collect_pages(STAGING)
+    return run_zensical("serve") if arguments.serve else run_zensical("build", "--strict", "--clean")
+
+
+def run_zensical(*action: str) -> int:
+    """Run Zensical on the collected pages; its output appears only if it fails, or serves."""
+    command = [sys.executable, "-m", "zensical", *action, "--config-file", str(ROOT / "zensical.toml")]
+    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, check=False, text=True, capture_output="serve" not in action)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+    return done.returncode
+
+
+def update_pages() -> None:
+    """Write the generated parts that are kept in docs/."""
+    for page in ROOT.glob("docs/**/*.md"):
+        page.write_text(fill_generated_parts(page.read_text()))
+
+
+def collect_pages(target: Path) -> None:
+    """Copy all pages and pictures to `target`, adapted to the site."""
+    shutil.rmtree(target, ignore_errors=True)
+    files = site_files()
+    for source, place in files.items():
+        (target / place).parent.mkdir(parents=True, exist_ok=True)
+        if source.endswith(".md"):
+            (target / place).write_text(_adapt((ROOT / source).read_text(), source, files))
+        else:
+            shutil.copyfile(ROOT / source, target / place)
+
+
+def site_files() -> dict[str, str]:
+    """Where each page and picture of the repository is in the site. Both are relative paths."""
+    in_docs = (path for path in sorted(ROOT.glob("docs/**/*")) if path.suffix in {".md", ".svg", ".png", ".css"})
+    return _TOP_LEVEL_PAGES | {str(path.relative_to(ROOT)): str(path.relative_to(ROOT / "docs")) for path in in_docs}
+
+
+def _adapt(text: str, page: str, files: dict[str, str]) -> str:
+    text = fill_generated_parts(text, at_build_time=True)
+    parts = _FENCED.split(text)
+    parts[::2] = (_LINK.sub(lambda link: _adapt_link(link, page, files), part) for part in parts[::2])
+    return _TABS.sub(lambda tabs: "\n".join(_make_tabs(tabs[1])), "".join(parts))
+
+
+def _adapt_link(link: re.Match[str], page: str, files: dict[str, str]) -> str:
+    path, anchor = link[1], link[2] or ""
+    if ":" in path:
+        return link[0]
+    target = os.path.normpath(os.path.join(os.path.dirname(page), path))  # noqa: PTH118, PTH120 - paths inside the site
+    if target in files:
+        return os.path.relpath(files[target], os.path.dirname(files[page])) + anchor  # noqa: PTH120
+    kind = "tree" if (ROOT / target).is_dir() else "blob"
+    repository = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["repo_url"]
+    return f"{repository}/{kind}/main/{target}{anchor}"
+
+
+def _make_tabs(blocks: str) -> Iterator[str]:
+    for block in _TAB.finditer(blocks):
+        yield f'=== "{_TAB_LABELS[block[1]]}"\n'
+        yield "".join(f"    {line}" if line.strip() else line for line in block[0].splitlines(keepends=True)) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Shows the doctest examples of docstrings as code. An extension of Griffe, which reads the package for the site.
+
+Griffe takes `>>>` for code only in a section "Examples:". Elsewhere it would be a quotation in Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from griffe import Extension, Object
+
+_EXAMPLE = re.compile(r"^( *)>>> .*\n(?:\1\S.*\n?)*", re.MULTILINE)
+
+
+class DoctestFences(Extension):
+    """Put a fence around each doctest example, without the comments that only doctest reads."""
+
+    def on_object(self, *, obj: Object, **_: Any) -> None:
+        """Change the docstring of `obj`."""
+        if obj.docstring:
+            obj.docstring.value = fence_examples(obj.docstring.value)
+
+
+def fence_examples(docstring: str) -> str:
+    r"""Return `docstring` with a fence around each example.
+
+    >>> print(fence_examples(">>> 1 + 1  # doctest: +SKIP\n2"))
+    ```pycon
+    >>> 1 + 1
+    2
+    ```
+    """
+
+    def fence(example: re.Match[str]) -> str:
+        code = re.sub(r"  # doctest:.*", "", example[0]).rstrip("\n")
+        return f"{example[1]}```pycon\n{code}\n{example[1]}```\n"
+
+    return _EXAMPLE.sub(fence, docstring).rstrip("\n") if ">>>" in docstring else docstring
