@@ -60,7 +60,7 @@ class RunMonitor:
             samples_out=consumer.samples_yielded,
             samples_per_s=self._samples_rate.update(now_ns, consumer.samples_yielded),
             items_per_s=self._items_rate.update(now_ns, source_region[ProcessCounter.ITEMS_SENT]),
-            starting=supervisor.get_starting_stages(),
+            starting=supervisor.starting_stages,
             busiest=self._find_busiest_stage(),
             finished=is_finished,
         )
@@ -96,7 +96,7 @@ def make_run_record(
     regions = {slot.process_index: board.region(slot.process_index) for slot in slots}
     now_ns = perf_counter_ns()
     wall_ns = (consumer.ended_ns or now_ns) - consumer.started_ns
-    restarts = supervisor.recovery.restarts
+    restarts = supervisor.recovery.restarts.history
     crashes = Counter(restart.death.stage.name for restart in restarts)
     stages = tuple(
         replace(stage, crashes=crashes[stage.name]) for stage in _make_stage_records(slots, regions, monitor, now_ns)

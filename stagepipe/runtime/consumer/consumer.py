@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Cursor, ImposedSkip, RunError, TransportError
 from stagepipe.plan import SINK_NAME
 from stagepipe.runtime.consumer.position import ConsumerPosition, OrderedPosition, make_position
 from stagepipe.runtime.flow import ProgressPublisher, StaleLeaseReporter
-from stagepipe.runtime.supervisor import Supervisor, make_arena_full_error
+from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import RECEIVE_PHASES, DurationRecorder, ProcessCounter
 from stagepipe.transport import Arena, Lease, PacketKind, ReceivedPacket, Receiver, ReorderBuffer, SharedMemoryPool
 
@@ -26,8 +26,6 @@ _LEASE_CHECK_INTERVAL_ITEMS = 4
 """The sum of held bytes takes time for each lease: with many leases it is computed every few items."""
 _MANY_LEASES = 64
 """From this number of leases on, held bytes are summed up only every `_LEASE_CHECK_INTERVAL_ITEMS` items."""
-_ARENA_FULL_SETTLE_S = 0.15
-"""Workers publish their held bytes every 100 ms (`_FLUSH_INTERVAL_NS`): after this wait all of them are current."""
 _EXPECTED_CALLER_LEASES = 4
 """Leases that any caller holds: the current item, and the last few that are not released yet."""
 
@@ -92,8 +90,6 @@ class Consumer:
         self.delivery_points: list[tuple[int, int]] = []
         self._delivery_point_stride = 1
         self._held_bytes = 0
-        self._items_at_arena_full = 0
-        self._has_settled = False
         self.started_ns = perf_counter_ns()
         self.ended_ns = 0
 
@@ -102,8 +98,8 @@ class Consumer:
         return Receiver(
             supervisor.resources.pipes[-1].read_fd,
             self._memory,
-            supervisor.consumer_wake_event,
-            self._is_interrupted,
+            supervisor.resources.consumer_wake_event,
+            supervisor.recovery.is_interrupted,
             self._receive_recorder,
             self._on_tick,
             readonly=False,
@@ -113,7 +109,7 @@ class Consumer:
         supervisor = self._supervisor
         process = supervisor.resources.consumer_process_index
         return StaleLeaseReporter(
-            self._memory, 0, lambda era, leases: supervisor.record_era_entry(process, era, leases)
+            self._memory, 0, lambda era, leases: supervisor.recovery.record_era_entry(process, era, leases)
         )
 
     def share_memory(self) -> MemoryHandle:
@@ -125,7 +121,7 @@ class Consumer:
         resources = self._supervisor.resources
         memory_bytes = self._plan.memory_bytes
         process = resources.consumer_process_index
-        self._supervisor.add_consumer_arena(process)
+        self._supervisor.recovery.add_consumer_arena()
         arena = Arena(process, resources.arena_memfds[process], memory_bytes)
         release_fds = {owner: pipe[1] for owner, pipe in resources.release_pipes.items()}
         pool_fds = {**release_fds, process: resources.release_pipes[process][0]}  # it reads its own arena's releases
@@ -141,9 +137,6 @@ class Consumer:
 
     def _publish_live_bytes(self, nbytes: int) -> None:
         self._region[ProcessCounter.LIVE_BYTES] = nbytes
-
-    def _is_interrupted(self) -> bool:
-        return self._supervisor.is_wait_interrupted
 
     def _on_tick(self) -> None:
         """Publish that the caller waits for an item, and run the upkeep. Called at every tick of such a wait."""
@@ -254,8 +247,8 @@ class Consumer:
         self._iterating_thread_id = threading.get_ident()
         any_order = self._plan.any_order
         self._position = make_position(cursor, self._segment, any_order=any_order)
-        self._is_recovering = self._is_recovering or self._supervisor.recovery.is_seek_needed
-        seek = self._supervisor.seek(cursor, epoch, rebuild_stateful=rebuild_stateful)
+        seek = self._supervisor.recovery.begin_generation(cursor, epoch, rebuild_stateful=rebuild_stateful)
+        self._is_recovering = self._supervisor.recovery.awaits_delivery
         self._generation = seek.generation
         self._is_epoch_complete = False
         delivers_unordered = any_order and not self._segment
@@ -264,9 +257,7 @@ class Consumer:
         )
         self._meta_by_item = {}
         self._segment_items = None
-        self._progress.start_generation(
-            self._generation, cursor.item, self._supervisor.segment_windows.windows[self._segment]
-        )
+        self._progress.start_generation(self._generation, cursor.item, seek.windows[self._segment])
         if self._stale_leases.enter_era(seek.era):
             self._stale_leases.report()
 
@@ -314,27 +305,9 @@ class Consumer:
     # ------------------------------------------------------------------ interrupted waits
 
     def _handle_interrupt(self, epoch: int) -> None:
-        supervisor = self._supervisor
-        if supervisor.failure is not None:
-            raise supervisor.failure
-        arena_full_event = supervisor.arena_full_event
-        if supervisor.recovery.is_seek_needed:
-            self._seek(epoch, self.committed_cursor)
-            return
-        if arena_full_event is None:
-            return
-        # Smaller windows need less memory, and items delivered since the last such event have made room.
-        if supervisor.segment_windows.halve() or self.items_yielded > self._items_at_arena_full:
-            self._items_at_arena_full = self.items_yielded
-            self._has_settled = False
-            self._seek(epoch, self.committed_cursor)
-            return
-        if not self._has_settled:  # items may still be on their way, and the held bytes on the board may be old
-            self._has_settled = True
-            sleep(_ARENA_FULL_SETTLE_S)
-            return
         self._set_held_bytes(self._memory.held_bytes())
-        raise make_arena_full_error(arena_full_event, self._plan, supervisor.board, supervisor.workers.values())
+        if self._supervisor.recovery.resolve_interrupt(self.items_yielded):
+            self._seek(epoch, self.committed_cursor)
 
     def close(self) -> None:
         """Release what can be released, and close the receiver."""
@@ -349,4 +322,4 @@ class Consumer:
         So each mapping, which holds a descriptor, is freed with its last user and not at a later garbage collection.
         """
         del self._receiver
-        self._supervisor.failure = None
+        self._supervisor.recovery.forget_failure()
