@@ -24,8 +24,9 @@ memory_pressure     warnings and errors about too little shared memory
 adaptive_transport  corrects the transport rules of the hops from measured costs
 """
 
-from stagepipe.runtime.supervisor.run_resources import WorkerSlot
+from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
+from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.supervisor import Supervisor
 
-__all__ = ["WORKER_START_HOOK", "Supervisor", "WorkerSlot"]
+__all__ = ["WORKER_START_HOOK", "RecoveryCoordinator", "RunResources", "Supervisor", "WorkerSlot"]

@@ -91,6 +91,11 @@ class RunResources:
         return len(self.slots)
 
     @property
+    def release_write_fds(self) -> dict[int, int]:
+        """The write ends of the release pipes, by the process that reads them."""
+        return {owner: write_fd for owner, (_, write_fd) in self.release_pipes.items()}
+
+    @property
     def process_indices(self) -> range:
         """The process indices of all workers and of the consumer."""
         return range(len(self.slots) + 1)
