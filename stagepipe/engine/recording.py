@@ -49,17 +49,18 @@ class RunMonitor:
         """Return the progress of the run."""
         supervisor = self._supervisor
         now_ns = perf_counter_ns()
+        deliveries = consumer.statistics.take_snapshot()
         source_region = supervisor.board.region(0)
         epoch_items_plus_one = source_region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE]
         return Progress(
             elapsed_ns=now_ns - self._started_ns,
             items_in=source_region[ProcessCounter.ITEMS_IN],
             items_total=epoch_items_plus_one - 1 if epoch_items_plus_one else None,
-            items_out=consumer.items_yielded,
-            samples_out=consumer.samples_yielded,
-            samples_per_s=self._samples_rate.update(now_ns, consumer.samples_yielded),
+            items_out=deliveries.items,
+            samples_out=deliveries.samples,
+            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
             items_per_s=self._items_rate.update(now_ns, source_region[ProcessCounter.ITEMS_SENT]),
-            starting=supervisor.get_starting_stages(),
+            starting=supervisor.starting_stages,
             busiest=self._find_busiest_stage(),
             finished=is_finished,
         )
@@ -94,8 +95,8 @@ def make_run_record(
     slots = supervisor.resources.slots
     regions = {slot.process_index: board.region(slot.process_index) for slot in slots}
     now_ns = perf_counter_ns()
-    wall_ns = (consumer.ended_ns or now_ns) - consumer.started_ns
-    restarts = supervisor.recovery.restarts
+    deliveries = consumer.statistics.take_snapshot()
+    restarts = supervisor.recovery.restarts.history
     crashes = Counter(restart.death.stage.name for restart in restarts)
     stages = tuple(
         replace(stage, crashes=crashes[stage.name]) for stage in _make_stage_records(slots, regions, monitor, now_ns)
@@ -109,17 +110,17 @@ def make_run_record(
         status=status,
         error=error_message,
         items_in=source_region[ProcessCounter.ITEMS_SENT],
-        items_out=consumer.items_yielded,
-        samples_out=consumer.samples_yielded,
+        items_out=deliveries.items,
+        samples_out=deliveries.samples,
         items_skipped=skipped,
-        wall_ns=wall_ns,
-        first_item_ns=consumer.first_item_ns,
-        source_end_ns=source_end_ns - consumer.started_ns if source_end_ns else wall_ns,
-        delivery_points=tuple(consumer.delivery_points),
-        consumer_wait_ns=consumer.wait_ns,
-        consumer_busy_ns=consumer.busy_ns,
-        consumer_first_wait_ns=consumer.first_wait_ns,
-        consumer_outside_loop_ns=consumer.outside_ns,
+        wall_ns=deliveries.wall_ns,
+        first_item_ns=deliveries.first_item_ns,
+        source_end_ns=source_end_ns - deliveries.started_ns if source_end_ns else deliveries.wall_ns,
+        delivery_points=deliveries.points,
+        consumer_wait_ns=deliveries.wait_ns,
+        consumer_busy_ns=deliveries.busy_ns,
+        consumer_first_wait_ns=deliveries.first_wait_ns,
+        consumer_outside_loop_ns=deliveries.outside_ns,
         stages=stages,
         hops=make_hop_records(supervisor),
         timing_ns_per_hop=plan.curves.timing_ns_per_hop,

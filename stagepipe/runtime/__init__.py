@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         StageRunner,
         make_private_stage_region,
     )
+    from stagepipe.runtime.flow import HeldMemoryLimit
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
@@ -51,6 +52,7 @@ __all__ = [
     "Consumer",
     "DeadLetterStore",
     "DeadLetterWriter",
+    "HeldMemoryLimit",
     "ItemHeader",
     "MemoryHandle",
     "OutputCallback",
@@ -83,6 +85,7 @@ __getattr__ = lazy_names(
         "Consumer": "consumer",
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
+        "HeldMemoryLimit": "flow",
         "ItemHeader": "execution",
         "MemoryHandle": "consumer",
         "OutputCallback": "logs",

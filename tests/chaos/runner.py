@@ -51,10 +51,8 @@ class HangReporter:
         supervisor = getattr(run, "_supervisor", None)
         if supervisor is None:
             return "\n".join(lines)
-        lines.append(
-            f"--- generation {supervisor.generation}, failure {supervisor.failure}, "
-            f"arena full {supervisor.arena_full_event}"
-        )
+        recovery = supervisor.recovery
+        lines.append(f"--- generation {recovery.generation}, era {recovery.era}, interrupt {recovery._interrupt}")
         for worker in list(supervisor.workers.values()):
             region = supervisor.board.region(worker.slot.process_index)
             with contextlib.suppress(ProcessLookupError):

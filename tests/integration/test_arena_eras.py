@@ -40,7 +40,7 @@ def resident_bytes(fd: int) -> int:
 
 def test_blocks_without_a_lease_are_punched_out_when_all_processes_have_entered(fds, board):
     arenas = {0: fds[0], 1: fds[1]}
-    eras = ArenaEras(LIMIT_BYTES, arenas, board)
+    eras = ArenaEras(LIMIT_BYTES, arenas, board, (0, 1))
     arena = Arena(0, fds[0], LIMIT_BYTES)
     memory = SharedMemoryPool(arena, arenas, {0: fds[2]}, limit_bytes=LIMIT_BYTES)
     kept, lost = memory.loan(ITEM_BYTES), memory.loan(ITEM_BYTES)
@@ -53,26 +53,26 @@ def test_blocks_without_a_lease_are_punched_out_when_all_processes_have_entered(
     assert memory.loan(ITEM_BYTES).block_id[1] >= era_span_bytes(LIMIT_BYTES), "blocks come from a fresh range"
     stale_leases = memory.stale_leases()
     assert [nbytes for _, _, nbytes in stale_leases] == [ITEM_BYTES]
-    assert not eras.record_era_entry(0, 1, stale_leases, (0, 1)), "the other process may have leases too"
+    assert not eras.record_era_entry(0, 1, stale_leases), "the other process may have leases too"
     assert resident_bytes(fds[0]) > 2 * ITEM_BYTES
-    assert eras.record_era_entry(1, 1, [], (0, 1))
+    assert eras.record_era_entry(1, 1, [])
     assert (kept == 7).all()
     assert board.stale_bytes == ITEM_BYTES
     assert resident_bytes(fds[0]) < 2 * ITEM_BYTES + 8192
     del kept
     memory.flush_releases()
     assert memory.stale_leases() == []
-    assert eras.record_era_entry(0, 1, [], (0, 1))
+    assert eras.record_era_entry(0, 1, [])
     assert board.stale_bytes == 0
 
 
 def test_nothing_is_punched_out_until_every_process_has_entered_the_newest_era(fds, board):
-    eras = ArenaEras(LIMIT_BYTES, {0: fds[0], 1: fds[1]}, board)
+    eras = ArenaEras(LIMIT_BYTES, {0: fds[0], 1: fds[1]}, board, (0, 1))
     eras.begin_era(0)
-    assert not eras.record_era_entry(0, 1, [], (0, 1))
+    assert not eras.record_era_entry(0, 1, [])
     eras.begin_era(0)
-    assert not eras.record_era_entry(1, 2, [], (0, 1)), "process 0 is one era behind"
-    assert eras.record_era_entry(0, 2, [], (0, 1))
+    assert not eras.record_era_entry(1, 2, []), "process 0 is one era behind"
+    assert eras.record_era_entry(0, 2, [])
 
 
 def test_a_block_of_an_older_era_is_copied_and_not_forwarded(fds):

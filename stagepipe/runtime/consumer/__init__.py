@@ -1,7 +1,10 @@
 """The caller's end of a run: it delivers items from the last hop. In the caller's process, on the iterating thread.
 
-consumer   Consumer: receives, reorders and yields items; starts epochs and seeks
-position   the cursor of what was delivered
+consumer    Consumer: yields the items of an epoch; enters seeks
+hop_reader  receives packets into shared memory, and does its upkeep
+delivery    the order and the position of one generation
+position    the cursor of what was delivered
+statistics  what was delivered when, and who waited for whom
 """
 
 from stagepipe.runtime.consumer.consumer import Consumer, MemoryHandle

@@ -2,6 +2,7 @@
 
 admission     backpressure: a feeder admits items by window and memory, an order point publishes its progress
 windows       how many items each segment admits; halved where memory is too small
+held_memory   decides when a process must copy what it receives
 stale_leases  reports which blocks of older eras a process still leases
 """
 
@@ -11,13 +12,17 @@ from stagepipe.runtime.flow.admission import (
     FedSegment,
     ProgressPublisher,
 )
+from stagepipe.runtime.flow.held_memory import EXPECTED_LEASES, MAX_HELD_FRACTION, HeldMemoryLimit
 from stagepipe.runtime.flow.stale_leases import StaleLeaseReporter
 from stagepipe.runtime.flow.windows import SegmentWindows
 
 __all__ = [
+    "EXPECTED_LEASES",
     "IN_FLIGHT_MEMORY_FRACTION",
+    "MAX_HELD_FRACTION",
     "AdmissionController",
     "FedSegment",
+    "HeldMemoryLimit",
     "ProgressPublisher",
     "SegmentWindows",
     "StaleLeaseReporter",

@@ -1,9 +1,10 @@
-"""Eras: give back the shared memory that a dead worker leased. In the caller's process, under the supervisor's lock.
+"""Eras: give back the shared memory that a dead worker leased. In the caller's process.
 
-No process knows which blocks a dead worker held, so each death begins a new era: from the next seek on, blocks come
-from a fresh range of every arena. A process that enters the era reports its leases on older blocks. When all processes
-have entered, the older ranges are punched out except for the reported leases. Those are punched out when a later report
-no longer has them. Until then the older ranges count as memory in flight.
+The recovery coordinator calls it with its lock held. No process knows which blocks a dead worker held, so each death
+begins a new era: from the next seek on, blocks come from a fresh range of every arena. A process that enters the era
+reports its leases on older blocks. When all processes have entered, the older ranges are punched out except for the
+reported leases. Those are punched out when a later report no longer has them. Until then the older ranges count as
+memory in flight.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ LeaseExtent = tuple[int, int, int]
 class ArenaEras:
     """The current era, which processes have entered it, and their leases on blocks of older eras."""
 
-    def __init__(self, memory_bytes: int, arena_fds: Mapping[int, int], board: Board) -> None:
-        """`arena_fds`: by process index, the memfds that `make_arena_fd` made for `memory_bytes`."""
+    def __init__(
+        self, memory_bytes: int, arena_fds: Mapping[int, int], board: Board, process_indices: Iterable[int]
+    ) -> None:
+        """`arena_fds`: by process index, the memfds that `make_arena_fd` made for `memory_bytes`.
+
+        `process_indices`: the processes that enter eras.
+        """
         self.current_era = 0
         self._memory_bytes = memory_bytes
         self._arena_fds = arena_fds
         self._board = board
+        self._process_indices = tuple(process_indices)
         self._leases_by_process: dict[int, tuple[int, list[LeaseExtent]]] = {}
         self.has_unreported_leases = False
         """Whether processes outside the run hold blocks without reporting them: then older eras are not punched out."""
@@ -37,20 +44,18 @@ class ArenaEras:
             extend_arena_fd(fd, self._memory_bytes, self.current_era)
         self._board.stale_bytes += live_bytes
 
-    def record_era_entry(
-        self, process_index: int, era: int, leases: list[LeaseExtent], process_indices: Iterable[int]
-    ) -> bool:
+    def record_era_entry(self, process_index: int, era: int, leases: list[LeaseExtent]) -> bool:
         """A process has entered `era` with these leases on older blocks.
 
-        Returns whether all of `process_indices` have entered the current era, so that the unleased rest is punched out.
+        Returns whether all processes have entered the current era, so that the unleased rest is punched out.
         """
         self._leases_by_process[process_index] = era, leases
-        if any(self._leases_by_process.get(index, (0,))[0] < self.current_era for index in process_indices):
+        if any(self._leases_by_process.get(index, (0,))[0] < self.current_era for index in self._process_indices):
             return False
         if self.has_unreported_leases:
             self._board.stale_bytes = 0  # the memory stays in use, but no report will ever release it
             return True
-        live_leases = [lease for index in process_indices for lease in self._leases_by_process[index][1]]
+        live_leases = [lease for index in self._process_indices for lease in self._leases_by_process[index][1]]
         self._punch_unleased(live_leases)
         self._board.stale_bytes = sum(nbytes for _, _, nbytes in set(live_leases))
         return True

@@ -1,7 +1,7 @@
 """The supervisor's end of the control channel. In the caller's process.
 
-Any thread may queue commands. Only the supervisor's thread sends them and receives events: a ZeroMQ socket belongs to
-one thread at a time.
+Any thread may queue commands, which wakes the supervisor's thread. Only that thread sends them and receives events: a
+ZeroMQ socket belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from time import monotonic
 import zmq
 
 from stagepipe.runtime.protocol import ControlSocket, WorkerEvent, decode_event
+from stagepipe.transport import WakeEvent
 
 _MAX_EVENTS_PER_READ = 256
 
@@ -26,11 +27,15 @@ class ControlServer:
         self._control_socket = ControlSocket(exit_stack)
         self.socket = self._control_socket.socket
         self.control_socket_fd = self._control_socket.fd
+        self.wake_event = WakeEvent()
+        """Ends the wait of the supervisor's thread."""
+        exit_stack.callback(self.wake_event.close)
         self._outbox: deque[tuple[int, bytes]] = deque()
 
     def queue_command(self, process_index: int, encoded_command: bytes) -> None:
         """Queue an encoded command for a worker. From any thread."""
         self._outbox.append((process_index, encoded_command))
+        self.wake_event.set()
 
     def send_queued(self) -> None:
         """Send all queued commands. Commands to workers that are gone are dropped."""

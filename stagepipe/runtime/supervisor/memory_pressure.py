@@ -12,7 +12,7 @@ from stagepipe.core import RunError, format_bytes
 from stagepipe.plan import Plan
 from stagepipe.runtime.flow import IN_FLIGHT_MEMORY_FRACTION
 from stagepipe.runtime.protocol import ArenaFullEvent
-from stagepipe.runtime.supervisor.worker_process import WorkerProcess
+from stagepipe.runtime.supervisor.run_resources import WorkerSlot
 from stagepipe.timing import Board, ProcessCounter
 
 _log = logging.getLogger("stagepipe")
@@ -50,11 +50,9 @@ workers may wait; set `memory: 229MiB` or more to fit the window'
     )
 
 
-def make_arena_full_error(
-    event: ArenaFullEvent, plan: Plan, board: Board, workers: Iterable[WorkerProcess]
-) -> RunError:
+def make_arena_full_error(event: ArenaFullEvent, plan: Plan, board: Board, slots: Iterable[WorkerSlot]) -> RunError:
     """The error that ends the run: an item does not fit into shared memory even as the only one in flight."""
-    holder = _describe_largest_holder(event, plan, board, workers)
+    holder = _describe_largest_holder(event, plan, board, slots)
     return RunError(
         f"stage {event.stage}, worker {event.worker}, item {event.item or '?'}: {event.error}, and only one item is "
         f"in flight{holder}; raise `memory` (now {format_bytes(plan.memory_bytes)}) or make the stage return less",
@@ -64,10 +62,10 @@ def make_arena_full_error(
     )
 
 
-def _describe_largest_holder(event: ArenaFullEvent, plan: Plan, board: Board, workers: Iterable[WorkerProcess]) -> str:
+def _describe_largest_holder(event: ArenaFullEvent, plan: Plan, board: Board, slots: Iterable[WorkerSlot]) -> str:
     """Which process holds most of the shared memory; "" if none holds an eighth of it."""
-    held_bytes = {worker.name: board.region(worker.slot.process_index)[ProcessCounter.HELD_BYTES] for worker in workers}
-    sender_name = next(worker.name for worker in workers if worker.slot.process_index == event.process)
+    held_bytes = {slot.name: board.region(slot.process_index)[ProcessCounter.HELD_BYTES] for slot in slots}
+    sender_name = next(slot.name for slot in slots if slot.process_index == event.process)
     held_bytes[sender_name] = max(held_bytes[sender_name], event.held_bytes)
     held_bytes["the caller"] = board.consumer_held_bytes()
     name = max(held_bytes, key=held_bytes.__getitem__)

@@ -1,174 +1,265 @@
-"""Recovery from worker deaths and stalls: records them, asks the policy, and prepares the next seek.
+"""The recovery coordinator: death -> decision -> seek -> all processes have entered. In the caller's process.
 
-In the caller's process. The supervisor calls it with its lock held.
+It alone decides how a run continues, and one lock guards what it knows. The supervisor's thread reports what happened:
+a death, a stall, an error, an item that does not fit into shared memory. That becomes the pending interrupt, which ends
+the consumer's wait. A seek can be named only once the consumer has stopped and knows the cursor of its last item, so
+the rest happens on the consumer's thread: it notices (`is_interrupted`), asks what to do (`resolve_interrupt`), answers
+with its cursor and enters the new generation (`begin_generation`). Last, every process reports that it has entered the
+era (`record_era_entry`), and the memory that a dead worker held is given back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from time import perf_counter_ns
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter_ns, sleep
 
-from stagepipe.core import Cursor, Key, RunError
-from stagepipe.machine import oom_kill_count
+from stagepipe.core import Cursor, RunError, cursor_to_builtins, split_by_segment
 from stagepipe.plan import Plan
-from stagepipe.runtime.protocol import format_item
-from stagepipe.runtime.supervisor.arena_eras import ArenaEras
-from stagepipe.runtime.supervisor.restart_policy import FailDecision, RestartDecision, RestartPolicy, WorkerDeath
-from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
+from stagepipe.runtime.dead_letters import DeadLetterStore
+from stagepipe.runtime.flow import SegmentWindows
+from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, make_run_error
+from stagepipe.runtime.supervisor.arena_eras import ArenaEras, LeaseExtent
+from stagepipe.runtime.supervisor.arena_full_policy import ArenaFullDecision, ArenaFullPolicy
+from stagepipe.runtime.supervisor.memory_pressure import make_arena_full_error
+from stagepipe.runtime.supervisor.restart_policy import FailDecision
+from stagepipe.runtime.supervisor.restarts import Restarts, WorkerRestart
+from stagepipe.runtime.supervisor.run_resources import RunResources
+from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
+from stagepipe.runtime.supervisor.worker_deaths import WorkerDeaths
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
-from stagepipe.timing import Board, ProcessCounter, ProcessState
+from stagepipe.timing import ProcessCounter, ProcessState
 
 _MAX_STALL_RECOVERIES = 2
 """How many times in a row a stalled run is restarted from the last delivered item before it fails."""
+_ARENA_FULL_SETTLE_S = 0.15
+"""Workers publish their held bytes every 100 ms (`_FLUSH_INTERVAL_NS`): after this wait all of them are current."""
 
 
-@dataclass
-class WorkerRestart:
-    """A death that leads to a restart. `lost_ns`: from the death to the next delivered item; 0 until there is one."""
+@dataclass(frozen=True)
+class RunFailure:
+    """The error that the iterating caller gets.
 
-    death: WorkerDeath
-    lost_ns: int = 0
+    `generation`: the seek after this one clears it; 0: the run has failed for good.
+    """
+
+    error: RunError
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class SeekNeeded:
+    """The items in flight are lost or stuck: the consumer must seek to its cursor. `reason` is for people."""
+
+    reason: str
+
+
+Interrupt = RunFailure | SeekNeeded | ArenaFullEvent
+"""Why the consumer must stop waiting for items. A failure outweighs a seek, and a seek makes room in the arenas too."""
 
 
 class RecoveryCoordinator:
-    """The deaths of a run and what follows from them. With `is_seek_needed` set, the consumer has to seek."""
+    """Owns the current seek, the pending interrupt, the restarts and the eras of a run. Thread-safe."""
 
-    def __init__(self, plan: Plan, resources: RunResources, board: Board) -> None:
-        stateful_stage = next(
-            (stage.name for process in plan.processes for stage in process.stages if stage.stateful), ""
-        )
+    def __init__(
+        self, plan: Plan, resources: RunResources, dead_letters: DeadLetterStore, publisher: SeekPublisher
+    ) -> None:
+        """No generation has begun yet. Each seek is applied to `dead_letters` and made known by `publisher`."""
         self._plan = plan
-        self._board = board
-        self._restart_policy = RestartPolicy(plan.max_restarts, stateful_stage)
-        self._process_indices = [*(slot.process_index for slot in resources.slots), resources.consumer_process_index]
-        self.arena_eras = ArenaEras(plan.memory_bytes, resources.arena_memfds, board)
-        self.is_seek_needed = False
+        self._resources = resources
+        self._dead_letters = dead_letters
+        self._publisher = publisher
+        self._lock = threading.Lock()
+        self._interrupt: Interrupt | None = None
+        self._current_seek: Seek | None = None
+        self._deaths = WorkerDeaths(plan, resources.board)
+        self._arena_full_policy = ArenaFullPolicy(SegmentWindows(plan))
+        self._arena_eras = ArenaEras(
+            plan.memory_bytes, resources.arena_memfds, resources.board, resources.process_indices
+        )
         self._stall_recovery_count = 0
-        self._oom_kill_count = oom_kill_count() or 0
-        self.restarts: list[WorkerRestart] = []
-        self._pending_restarts: list[tuple[int, WorkerSlot, int]] = []
-        self._poison_items: dict[tuple[int, str, Key], tuple[str, int]] = {}
-        self._unbatched_ranges: set[tuple[int, str, int, int]] = set()
+        self.restarts = Restarts()
 
-    def handle_death(self, worker: WorkerProcess, epoch: int) -> RunError | None:
-        """Decide on a death. Returns the error that ends the run, or None after scheduling a restart."""
-        now_ns = perf_counter_ns()
-        death = self._make_worker_death(worker, epoch, now_ns)
-        decision = self._restart_policy.decide(death)
-        if isinstance(decision, FailDecision):
-            return RunError(
-                decision.message, stage=death.stage.name, worker=death.worker, item=death.item, trace=death.trace
-            )
-        self._clear_worker_state(worker.slot.process_index)
-        self._record_decision(death, decision)
-        self.is_seek_needed = True
-        self.restarts.append(WorkerRestart(death))
-        self._pending_restarts.append((now_ns + int(decision.delay_s * 1e9), worker.slot, now_ns))
-        return None
+    # ------------------------------------------------------------------ called by the consumer
 
-    def _make_worker_death(self, worker: WorkerProcess, epoch: int, died_at_ns: int) -> WorkerDeath:
-        slot = worker.slot
-        region = self._board.region(slot.process_index)
-        stages = slot.process_plan.stages
-        key = region.current_key
-        last_item_plus_one = region[ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE]
-        # Its ready event may not have arrived, so the board counts too.
-        was_ready = worker.is_ready or region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING
-        return WorkerDeath(
-            stage=stages[min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0],
-            worker=slot.worker,
-            process_index=slot.process_index,
-            pid=worker.pid,
-            cause=worker.describe_exit(has_oom_kill=self._has_new_oom_kill()),
-            died_at_ns=died_at_ns,
+    def is_interrupted(self) -> bool:
+        """Whether the consumer must stop waiting for items and call `resolve_interrupt`."""
+        return self._interrupt is not None
+
+    def resolve_interrupt(self, items_delivered: int) -> bool:
+        """Whether the consumer must now seek to its cursor. Raises the RunError of a failure.
+
+        `items_delivered`: by the whole run so far. The consumer has published its held bytes on the board.
+        """
+        with self._lock:
+            interrupt = self._interrupt
+            if isinstance(interrupt, RunFailure):
+                raise interrupt.error
+            if not isinstance(interrupt, ArenaFullEvent):
+                return interrupt is not None
+            decision = self._arena_full_policy.decide(items_delivered)
+        if decision is ArenaFullDecision.FAIL:
+            raise make_arena_full_error(interrupt, self._plan, self._resources.board, self._resources.slots)
+        if decision is ArenaFullDecision.SETTLE:
+            sleep(_ARENA_FULL_SETTLE_S)
+        return decision is ArenaFullDecision.SEEK
+
+    def begin_generation(self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True) -> Seek:
+        """Name `cursor` under a new generation, send it to all ready workers, and return the seek. Does not wait.
+
+        The consumer has stopped, and enters the seek next. `rebuild_stateful`: stages with `stateful: true` are built
+        again; False only where the seek follows the natural end of an epoch.
+        """
+        cursors = split_by_segment(cursor, len(self._plan.segments))
+        with self._lock:
+            if not self._has_failed_for_good:
+                self._interrupt = None
+            seek = self._current_seek = self._make_seek(cursors, epoch, rebuild_stateful=rebuild_stateful)
+            self._dead_letters.apply_seek(seek.generation, epoch, cursors, seek.forced_skips)
+            self._publisher.publish(seek)
+        return seek
+
+    def _make_seek(self, cursors: Sequence[Cursor], epoch: int, *, rebuild_stateful: bool) -> Seek:
+        windows = self._arena_full_policy.windows
+        return Seek(
+            generation=self.generation + 1,
             epoch=epoch,
-            key=key,
-            item=format_item(self._plan.shard, key),
-            item_count=max(last_item_plus_one - key[0], 2) if key and last_item_plus_one else 1,
-            uptime_ns=died_at_ns - (worker.ready_at_ns or died_at_ns) if was_ready else None,
-            is_memory_fault=worker.has_memory_fault,
-            was_killed_externally=worker.was_killed_externally,
-            trace=worker.read_crash_log(),
+            cursors=[cursor_to_builtins(segment_cursor) or [] for segment_cursor in cursors],
+            windows=windows.windows,
+            small_item_windows=windows.small_item_windows,
+            era=self.era,
+            forced_skips=self._deaths.collect_forced_skips(epoch, cursors),
+            unbatched_ranges=self._deaths.collect_unbatched_ranges(epoch),
+            rebuild_stateful=rebuild_stateful,
         )
 
-    def _has_new_oom_kill(self) -> bool:
-        """Whether the kernel's out-of-memory killer has killed a process since the last call."""
-        previous_count = self._oom_kill_count
-        self._oom_kill_count = oom_kill_count() or 0
-        return self._oom_kill_count > previous_count
+    @property
+    def awaits_delivery(self) -> bool:
+        """Whether the first item of this generation has to be reported by `record_delivery`."""
+        return self.restarts.awaits_delivery or self._stall_recovery_count > 0
 
-    def _clear_worker_state(self, process_index: int) -> None:
-        region = self._board.region(process_index)
-        self.arena_eras.begin_era(self._board.live_bytes() - self._board.stale_bytes)
-        self.arena_eras.forget_process(process_index)
+    def record_delivery(self) -> None:
+        """An item was delivered: the run has recovered from the deaths so far, and is not stalled."""
+        with self._lock:
+            if not isinstance(self._interrupt, SeekNeeded):  # else it is an item from before the seek
+                self._stall_recovery_count = 0
+                self.restarts.record_delivery()
+
+    def add_consumer_arena(self) -> None:
+        """Give the caller's process an arena and a release pipe, so that it can send items to processes of its own."""
+        with self._lock:
+            self._arena_eras.has_unreported_leases = True
+            self._resources.add_consumer_arena(self.era)
+
+    # ------------------------------------------------------------------ called by any thread
+
+    @property
+    def generation(self) -> int:
+        """The number of the current seek; 0 before the first."""
+        return 0 if self._current_seek is None else self._current_seek.generation
+
+    @property
+    def era(self) -> int:
+        """The number of worker deaths that were followed by a restart."""
+        return self._arena_eras.current_era
+
+    @property
+    def failure(self) -> RunError | None:
+        """The error of the run, or of the current generation."""
+        interrupt = self._interrupt
+        return interrupt.error if isinstance(interrupt, RunFailure) else None
+
+    @property
+    def _has_failed_for_good(self) -> bool:
+        return isinstance(self._interrupt, RunFailure) and not self._interrupt.generation
+
+    def fail(self, error: RunError) -> None:
+        """End the run with `error`, which the iterating caller gets."""
+        with self._lock:
+            self._record_failure(RunFailure(error))
+
+    def record_era_entry(self, process_index: int, era: int, leases: list[LeaseExtent]) -> None:
+        """A process has entered `era`, with these leases on older blocks."""
+        with self._lock:
+            self._arena_eras.record_era_entry(process_index, era, leases)
+
+    def forget_failure(self) -> None:
+        """Drop the error, whose traceback refers to the run. Call at the very end."""
+        self._interrupt = None
+
+    def _record_failure(self, failure: RunFailure) -> None:
+        previous = self._interrupt
+        if not isinstance(previous, RunFailure):
+            self._interrupt = failure
+        elif not failure.generation:  # the first error is the cause; keep it over its consequences
+            self._interrupt = replace(previous, generation=0)
+        self._resources.consumer_wake_event.set()
+
+    def _request_seek(self, reason: str) -> None:
+        if not isinstance(self._interrupt, RunFailure):
+            self._interrupt = SeekNeeded(reason)
+        self._resources.consumer_wake_event.set()
+
+    # ------------------------------------------------------------------ called by the supervisor's thread
+
+    def handle_ready(self, worker: WorkerProcess) -> None:
+        """A worker has built its stages: it gets the current seek."""
+        with self._lock:
+            worker.is_ready = True
+            worker.ready_at_ns = perf_counter_ns()
+            if self._current_seek is not None:
+                self._publisher.send(self._current_seek, worker.slot.process_index)
+
+    def handle_failure(self, event: FailureEvent) -> None:
+        """A stage raised, or could not be built (generation 0). An error of an older generation is void."""
+        with self._lock:
+            if event.generation in {0, self.generation}:
+                self._record_failure(RunFailure(make_run_error(event), event.generation))
+
+    def handle_arena_full(self, event: ArenaFullEvent) -> None:
+        """An item did not fit into its worker's arena."""
+        with self._lock:
+            if event.generation == self.generation and not isinstance(self._interrupt, RunFailure | SeekNeeded):
+                self._interrupt = event
+                self._resources.consumer_wake_event.set()
+
+    def handle_stall(self, diagnosis: str) -> None:
+        """Nothing moves: a seek drops the items in flight and processes them again. If that did not help, fail."""
+        with self._lock:
+            self._stall_recovery_count += 1
+            if self._stall_recovery_count <= _MAX_STALL_RECOVERIES:
+                self._request_seek(diagnosis)
+                return
+            message = f"{diagnosis}; no progress after {_MAX_STALL_RECOVERIES} restarts from the last delivered item"
+            self._record_failure(RunFailure(RunError(message)))
+
+    def handle_death(self, worker: WorkerProcess) -> None:
+        """A worker has exited: restart it in a new era and ask for a seek, or fail."""
+        with self._lock:
+            if self._has_failed_for_good:
+                return
+            death, decision = self._deaths.decide(worker, 0 if self._current_seek is None else self._current_seek.epoch)
+            if isinstance(decision, FailDecision):
+                error = RunError(
+                    decision.message, stage=death.stage.name, worker=death.worker, item=death.item, trace=death.trace
+                )
+                self._record_failure(RunFailure(error))
+                return
+            self._begin_era(death.process_index)
+            self.restarts.schedule(death, worker.slot, decision.delay_s)
+            self._request_seek(death.description)
+
+    def _begin_era(self, dead_process_index: int) -> None:
+        board = self._resources.board
+        region = board.region(dead_process_index)
+        self._arena_eras.begin_era(board.live_bytes() - board.stale_bytes)
+        self._arena_eras.forget_process(dead_process_index)
         region.set_current_key(())
         region[ProcessCounter.LIVE_BYTES] = 0
         region[ProcessCounter.PROCESS_STATE] = ProcessState.STARTING
 
-    def _record_decision(self, death: WorkerDeath, decision: RestartDecision) -> None:
-        if decision.poison_kill_count:
-            kill_count = decision.poison_kill_count
-            subject = "its worker" if kill_count == 1 else f"it killed {kill_count} workers; the last one"
-            reason = f"{subject} {death.cause}"
-            self._poison_items[death.epoch, death.stage.name, death.key] = reason, kill_count
-        if decision.is_unbatching_needed:
-            first_item = death.key[0]
-            self._unbatched_ranges.add((death.epoch, death.stage.name, first_item, first_item + death.item_count - 1))
-
-    def handle_stall(self, diagnosis: str) -> RunError | None:
-        """Ask for a seek, which may end the stall. Returns the error that ends the run if earlier ones did not help."""
-        self._stall_recovery_count += 1
-        if self._stall_recovery_count > _MAX_STALL_RECOVERIES:
-            return RunError(
-                f"{diagnosis}; no progress after {_MAX_STALL_RECOVERIES} restarts from the last delivered item"
-            )
-        self.is_seek_needed = True
-        return None
-
-    # ------------------------------------------------------------------ what the next seek forces
-
-    def collect_forced_skips(self, epoch: int, cursors: Iterable[Cursor]) -> list[list[object]]:
-        """The items that stages skip in this epoch without trying them, as `Seek.forced_skips` has them.
-
-        They are the skips of the cursors, and the items that have killed too many workers.
-        """
-        cursor_skips = {(stage, key) for cursor in cursors for stage, key in cursor.skips}
-        forced_skips: list[list[object]] = [[stage, list(key)] for stage, key in sorted(cursor_skips)]
-        for (poison_epoch, stage, key), reason_and_count in sorted(self._poison_items.items()):
-            if poison_epoch == epoch:
-                forced_skips.append([stage, list(key), *reason_and_count])
-        return forced_skips
-
-    def collect_unbatched_ranges(self, epoch: int) -> list[tuple[str, int, int]]:
-        """The items that are processed one by one instead of in batches: (stage, first item, last item)."""
-        return sorted(
-            (stage, first, last) for range_epoch, stage, first, last in self._unbatched_ranges if range_epoch == epoch
-        )
-
-    # ------------------------------------------------------------------ restarts and their progress
-
-    def take_due_restarts(self) -> list[tuple[WorkerSlot, int]]:
-        """Remove and return the restarts that are due: the slot, and when its worker died."""
-        now_ns = perf_counter_ns()
-        due_restarts = [
-            (slot, died_at_ns) for restart_at_ns, slot, died_at_ns in self._pending_restarts if restart_at_ns <= now_ns
-        ]
-        self._pending_restarts = [restart for restart in self._pending_restarts if restart[0] > now_ns]
-        return due_restarts
-
-    def limit_wait_s(self, max_wait_s: float) -> float:
-        """`max_wait_s`, or less if a restart is due before."""
-        waits_s = [(restart_at_ns - perf_counter_ns()) / 1e9 for restart_at_ns, _, _ in self._pending_restarts]
-        return max(min([max_wait_s, *waits_s]), 0.0)
-
-    def record_era_entry(self, process_index: int, era: int, leases: list[tuple[int, int, int]]) -> None:
-        """A process has entered an era; see `ArenaEras.record_era_entry`."""
-        self.arena_eras.record_era_entry(process_index, era, leases, self._process_indices)
-
-    def record_delivery(self) -> None:
-        """An item was delivered: the restarts so far have recovered, and the run is not stalled."""
-        now_ns = perf_counter_ns()
-        self._stall_recovery_count = 0
-        for restart in self.restarts:
-            restart.lost_ns = restart.lost_ns or now_ns - restart.death.died_at_ns
+    def take_due_restarts(self) -> list[WorkerRestart]:
+        """Remove and return the restarts that are due; none once the run has failed for good."""
+        with self._lock:
+            return [] if self._has_failed_for_good else self.restarts.take_due()

@@ -23,6 +23,11 @@ class WorkerSlot:
     worker: int  # counts the workers of the group
     process_plan: ProcessPlan
 
+    @property
+    def name(self) -> str:
+        """Stage and worker number, as in `decode/1`."""
+        return f"{self.process_plan.name}/{self.worker}"
+
 
 @dataclass
 class RunResources:
@@ -40,6 +45,10 @@ class RunResources:
     worker_wake_events: dict[int, WakeEvent] = field(default_factory=dict)
     board_fd: int = -1
     board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
+    board: Board = field(init=False)
+    """`board_fd`, mapped into this process. It stays readable after `close`."""
+    consumer_wake_event: WakeEvent = field(default_factory=WakeEvent)
+    """Ends the consumer's wait for an item."""
 
     def __post_init__(self) -> None:
         """Create everything. If that fails, close what was created."""
@@ -67,11 +76,29 @@ class RunResources:
             self.release_pipes[slot.process_index] = make_byte_pipe()
             self.worker_wake_events[slot.process_index] = WakeEvent()
         self.segment_wake_events = [WakeEvent() for _ in plan.segments]
+        self.board = Board(self.board_fd, self.board_layout)
+        for hop_index, hop in enumerate(plan.hops):
+            self.board.policy_word(hop_index)[0] = encode_policy_word(hop.threshold_bytes, hop.large_in_pipe)
+
+    def add_consumer_arena(self, era: int) -> None:
+        """Make an arena, now in `era`, and a release pipe for the consumer, which has none otherwise."""
+        self.arena_memfds[self.consumer_process_index] = make_arena_fd(self.plan.memory_bytes, era)
+        self.release_pipes[self.consumer_process_index] = make_byte_pipe()
 
     @property
     def consumer_process_index(self) -> int:
         """The process index of the consumer, which is the caller's process."""
         return len(self.slots)
+
+    @property
+    def release_write_fds(self) -> dict[int, int]:
+        """The write ends of the release pipes, by the process that reads them."""
+        return {owner: write_fd for owner, (_, write_fd) in self.release_pipes.items()}
+
+    @property
+    def process_indices(self) -> range:
+        """The process indices of all workers and of the consumer."""
+        return range(len(self.slots) + 1)
 
     @property
     def process_indices_by_group(self) -> list[list[int]]:
@@ -81,13 +108,6 @@ class RunResources:
             [slot.process_index for slot in self.slots if slot.worker_group == group] for group in range(group_count)
         ]
         return [*groups, [self.consumer_process_index]]
-
-    def map_board(self) -> Board:
-        """Map the board and write the hops' transport rules to it."""
-        board = Board(self.board_fd, self.board_layout)
-        for hop_index, hop in enumerate(self.plan.hops):
-            board.policy_word(hop_index)[0] = encode_policy_word(hop.threshold_bytes, hop.large_in_pipe)
-        return board
 
     def get_visible_arena_fds(self, slot: WorkerSlot) -> dict[int, int]:
         """The arenas that a worker maps, by process index: its own and those of the groups before it."""
@@ -130,7 +150,11 @@ class RunResources:
         """Close every descriptor."""
         for pipe in self.pipes:
             pipe.close()
-        for wake_event in (*self.segment_wake_events, *self.worker_wake_events.values()):
+        for wake_event in (
+            *self.segment_wake_events,
+            *self.worker_wake_events.values(),
+            self.consumer_wake_event,
+        ):
             wake_event.close()
         fds = [self.board_fd, *self.arena_memfds.values(), *(fd for pair in self.release_pipes.values() for fd in pair)]
         for fd in fds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -12,7 +13,7 @@ from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import WorkerSpec
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
-from stagepipe.runtime.supervisor.worker_process import WorkerProcess
+from stagepipe.runtime.supervisor.worker_process import WorkerProcess, terminate_workers
 
 
 class WorkerPool:
@@ -21,18 +22,44 @@ class WorkerPool:
     A restarted worker takes over its predecessor's descriptors and counters. Its incarnation is one higher.
     """
 
-    def __init__(self, plan: Plan, resources: RunResources, output_collector: OutputCollector) -> None:
+    def __init__(
+        self, plan: Plan, resources: RunResources, control_socket_fd: int, output_collector: OutputCollector
+    ) -> None:
         """Start no worker yet. What workers print and log goes to `output_collector`."""
         self._plan = plan
         self._resources = resources
+        self._control_socket_fd = control_socket_fd
         self._output_collector = output_collector
         self.workers: dict[int, WorkerProcess] = {}
         self._incarnations: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self.is_stopping = False
 
-    def start_worker(
-        self, slot: WorkerSlot, control_socket_fd: int, era: int = 0, died_ns: int | None = None
-    ) -> WorkerProcess:
-        """Start a worker in the slot. `died_ns`: when its predecessor died, on the clock of `perf_counter_ns`."""
+    def start_all(self) -> None:
+        """Start the first worker of every slot. If one cannot be started, end the others."""
+        try:
+            for slot in self._resources.slots:
+                self._start_worker(slot, 0, perf_counter_ns())
+        except BaseException:
+            terminate_workers(self.workers.values(), is_stop_requested=False)
+            raise
+
+    def restart_worker(self, slot: WorkerSlot, era: int, died_ns: int) -> WorkerProcess | None:
+        """Start the successor of a worker that died at `died_ns` (`perf_counter_ns`). None once the pool is stopping.
+
+        Raises OSError if it cannot be started.
+        """
+        with self._lock:
+            return None if self.is_stopping else self._start_worker(slot, era, died_ns)
+
+    def begin_stop(self) -> bool:
+        """Start no more workers from now on. Returns False if that was so already."""
+        with self._lock:
+            was_stopping = self.is_stopping
+            self.is_stopping = True
+        return not was_stopping
+
+    def _start_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
         plan = self._plan
         resources = self._resources
         incarnation = self._incarnations.get(slot.process_index, -1) + 1
@@ -56,7 +83,7 @@ class WorkerPool:
             board_fd=resources.board_fd,
             layout=resources.board_layout,
             lifetime_fd=lifetime_read_fd,
-            control_socket_fd=control_socket_fd,
+            control_socket_fd=self._control_socket_fd,
             memory_bytes=plan.memory_bytes,
             seed=plan.seed,
             any_order=plan.any_order,
@@ -65,7 +92,7 @@ class WorkerPool:
             stage_names=plan.stage_names,
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
-            started_ns=died_ns or perf_counter_ns(),
+            started_ns=started_ns,
             keep_idle_pages=plan.keep_idle_pages,
             is_probe=plan.is_probe,
             start_hook=WORKER_START_HOOK.target,

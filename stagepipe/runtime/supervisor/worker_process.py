@@ -99,7 +99,7 @@ class WorkerProcess:
     @property
     def name(self) -> str:
         """Stage and worker number, as in `decode/1`."""
-        return f"{self.slot.process_plan.name}/{self.slot.worker}"
+        return self.slot.name
 
     def poll(self) -> int | None:
         """Its exit code, minus the signal number if a signal killed it; None while it runs."""

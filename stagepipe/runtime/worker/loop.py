@@ -17,7 +17,14 @@ from stagepipe.core import ArenaFullError, UsageError, stage_locals
 from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
 from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageError, StageRunner
-from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher, StaleLeaseReporter
+from stagepipe.runtime.flow import (
+    MAX_HELD_FRACTION,
+    AdmissionController,
+    FedSegment,
+    HeldMemoryLimit,
+    ProgressPublisher,
+    StaleLeaseReporter,
+)
 from stagepipe.runtime.protocol import (
     ArenaFullEvent,
     FailureEvent,
@@ -92,6 +99,11 @@ class Worker:
         self._scheduling_policy = SchedulingPolicy(self._board)
         self._stale_leases = StaleLeaseReporter(self._memory, spec.era, self._send_stale_leases)
         self._last_flush_ns = 0
+        self._held_memory = HeldMemoryLimit(
+            self._memory,
+            spec.memory_bytes * MAX_HELD_FRACTION,
+            partial(self._publish_counter, ProcessCounter.HELD_BYTES),
+        )
         self._lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
         self._building_stage_name = spec.plan.stages[0].name
 
@@ -355,14 +367,13 @@ class Worker:
         self._update_held_bytes()
 
     def _update_held_bytes(self) -> None:
-        """Copy inputs once the stage keeps more than a third of the memory, so that enough stays for the pipeline."""
-        spec = self._spec
+        """Copy inputs once the stage keeps too much shared memory."""
         lease_count = self._memory.lease_count
         # The sum takes time for each lease, so the next one waits for a quarter more leases.
         self._lease_check_threshold = lease_count + max(lease_count // 4, _MIN_NEW_LEASES_BEFORE_CHECK)
-        held_bytes = self._region[ProcessCounter.HELD_BYTES] = self._memory.held_bytes()
+        is_limit_exceeded = self._held_memory.measure()
         if self._receiver is not None:
-            self._receiver.copy_all = held_bytes > spec.memory_bytes // 3 or spec.plan.stages[0].mutable
+            self._receiver.copy_all = is_limit_exceeded or self._spec.plan.stages[0].mutable
 
     def _publish_counter(self, counter: ProcessCounter, nbytes: int) -> None:
         self._region[counter] = nbytes

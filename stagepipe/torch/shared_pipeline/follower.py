@@ -13,6 +13,7 @@ import numpy as np
 from stagepipe.core import RunError, TransportError, cursor_to_builtins
 from stagepipe.engine import EpochPosition
 from stagepipe.plan import SINK_NAME
+from stagepipe.runtime import HeldMemoryLimit
 from stagepipe.timing import HISTOGRAM_WORDS, RECEIVE_PHASES, DurationRecorder
 from stagepipe.torch.shared_pipeline.connection import ConnectionListener, RankConnection
 from stagepipe.torch.shared_pipeline.messages import (
@@ -33,8 +34,6 @@ from stagepipe.transport import Lease, PacketKind, Receiver, SharedMemoryPool, W
 
 _POLL_INTERVAL_S = 0.1
 """Time between two checks for an error while waiting for a message."""
-_MIN_LEASES_TO_LIMIT = 4
-_HELD_CHECK_INTERVAL_ITEMS = 4
 _HELD_MEMORY_DIVISOR = 6
 """All followers together may hold a sixth of the pipeline's memory before they get copies; the leader a third."""
 
@@ -70,9 +69,10 @@ class Follower:
         self._receiver = Receiver(
             self._fds[0], self._memory, self._wake_event, lambda: self._is_interrupted, recorder, readonly=False
         )
-        self._max_held_bytes = welcome.memory_bytes // (_HELD_MEMORY_DIVISOR * (topology.local_world_size - 1))
+        self._held_memory = HeldMemoryLimit(
+            self._memory, welcome.memory_bytes / (_HELD_MEMORY_DIVISOR * (topology.local_world_size - 1))
+        )
         self._iteration_number = 0
-        self._items_received = 0
         self._epoch_length: EpochLength | None = None
         self._iteration_failure: IterationFailed | None = None
         self._fatal_error: RunError | None = None
@@ -158,7 +158,7 @@ class Follower:
         while True:
             if self._fatal_error is not None:
                 raise self._fatal_error
-            self._limit_held_memory()
+            self._receiver.copy_all = self._held_memory.check()
             try:
                 received = self._receiver.receive(iteration)
             except TransportError as error:
@@ -172,15 +172,7 @@ class Follower:
             cursor, item = received.value
             received.value, box = None, [item]
             del item
-            self._items_received += 1
             return RankItem(received.key[0], cursor, box)
-
-    def _limit_held_memory(self) -> None:
-        """Switch to copies while this rank holds much memory, so that the workers keep enough shared memory."""
-        if self._memory.lease_count <= _MIN_LEASES_TO_LIMIT:
-            self._receiver.copy_all = False
-        elif not self._items_received % _HELD_CHECK_INTERVAL_ITEMS:
-            self._receiver.copy_all = self._memory.held_bytes() > self._max_held_bytes
 
     def length(self) -> int | None:
         """See `RankEndpoint`."""

@@ -1,0 +1,86 @@
+"""Passes each event of a worker on to the part of the run that it concerns. On the supervisor's thread."""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+
+from stagepipe.core import ReadOnceError
+from stagepipe.runtime.dead_letters import DeadLetterStore
+from stagepipe.runtime.protocol import (
+    ArenaFullEvent,
+    DeadLetterEvent,
+    FailureEvent,
+    ProbeSample,
+    ReadOnceEvent,
+    ReadyEvent,
+    StaleLeasesEvent,
+    Stop,
+    WorkerEvent,
+    encode_message,
+)
+from stagepipe.runtime.supervisor.control_server import ControlServer
+from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
+from stagepipe.runtime.supervisor.worker_pool import WorkerPool
+
+
+class WorkerEventHandler:
+    """Handles events by their type. It keeps those that others ask for later."""
+
+    def __init__(
+        self,
+        recovery: RecoveryCoordinator,
+        dead_letters: DeadLetterStore,
+        worker_pool: WorkerPool,
+        control_server: ControlServer,
+    ) -> None:
+        """`control_server` sends a stop to a worker that becomes ready at the end of the run."""
+        self._recovery = recovery
+        self._dead_letters = dead_letters
+        self._worker_pool = worker_pool
+        self._control_server = control_server
+        self.ready_events: dict[int, ReadyEvent] = {}
+        """The newest of each worker that has been ready, by process index."""
+        self.probe_samples: dict[int, list[ProbeSample]] = {}
+        """What a probe run has measured, by process index."""
+
+    @singledispatchmethod
+    def handle(self, event: WorkerEvent) -> None:
+        """Handle an event."""
+        raise NotImplementedError(event)
+
+    @handle.register
+    def _(self, event: ReadyEvent) -> None:
+        worker = self._worker_pool.workers[event.process]
+        if event.incarnation != worker.incarnation:
+            return
+        self._recovery.handle_ready(worker)
+        self.ready_events[event.process] = event
+        if self._worker_pool.is_stopping:
+            self._control_server.queue_command(event.process, encode_message(Stop()))
+
+    @handle.register
+    def _(self, event: FailureEvent) -> None:
+        self._recovery.handle_failure(event)
+
+    @handle.register
+    def _(self, event: DeadLetterEvent) -> None:
+        self._dead_letters.add(event)
+        limit_error = self._dead_letters.make_limit_error()
+        if limit_error is not None:
+            self._recovery.fail(limit_error)
+
+    @handle.register
+    def _(self, event: ArenaFullEvent) -> None:
+        self._recovery.handle_arena_full(event)
+
+    @handle.register
+    def _(self, event: ProbeSample) -> None:
+        self.probe_samples.setdefault(event.process, []).append(event)
+
+    @handle.register
+    def _(self, event: StaleLeasesEvent) -> None:
+        self._recovery.record_era_entry(event.process, event.era, event.leases)
+
+    @handle.register
+    def _(self, _: ReadOnceEvent) -> None:
+        self._recovery.fail(ReadOnceError())
