@@ -6,7 +6,8 @@ iteration      the epochs of a pipeline: which is next, which is under way
 state          an iteration's position as a state dict, and back
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 probe          runs the first few items through real workers and measures them
-recording      workers' counters -> RunRecord; memory and rates during the run
+monitor        memory and rates during the run
+recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 item_rate      the rate that a progress bar shows
 dead_letters   files of dead letters, and the source items to retry from one

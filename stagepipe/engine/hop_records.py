@@ -1,32 +1,23 @@
-"""Makes the hop records of a run from what both sides of each hop wrote on the board. In the supervisor's process."""
+"""Makes the hop records of a run from a snapshot: what both sides of each hop have counted. Pure."""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
-
 from stagepipe.core import format_bytes, format_ns
-from stagepipe.costs import HopCostEstimate, predict_hop_cost, summarize_ledgers
-from stagepipe.plan import SINK_NAME, HopPlan
+from stagepipe.costs import HopCostEstimate, predict_hop_cost
+from stagepipe.plan import SINK_NAME, HopPlan, Plan
 from stagepipe.report import PHASES, HopRecord, HopThresholdChange
-from stagepipe.runtime import Supervisor
-from stagepipe.timing import SEND_PHASES, Histogram, ProcessCounter, ProcessRegion, StageCounter
+from stagepipe.runtime import HopTimings, RunSnapshot, RunTimings, WorkerSnapshot
+from stagepipe.timing import Histogram, ProcessCounter, StageCounter
 
 
-def make_hop_records(supervisor: Supervisor) -> tuple[HopRecord, ...]:
+def make_hop_records(plan: Plan, snapshot: RunSnapshot, timings: RunTimings) -> tuple[HopRecord, ...]:
     """Return all hops in pipeline order, including those between fused stages."""
-    board = supervisor.board
-    regions_by_group = [
-        [board.region(process_index) for process_index in process_indices]
-        for process_indices in supervisor.resources.process_indices_by_group
-    ]
     records = []
-    for hop_number, process in enumerate(supervisor.plan.processes):
-        senders = regions_by_group[hop_number]
+    for hop_number, (process, senders) in enumerate(zip(plan.processes, snapshot.worker_groups, strict=True)):
         for stage_index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
-            message_count = sum(region.stage_region(stage_index)[StageCounter.ITEMS] for region in senders)
+            message_count = sum(sender.stage_counters[stage_index][StageCounter.ITEMS] for sender in senders)
             records.append(_make_fused_hop_record(source.name, target.name, message_count))
-        records.append(_make_hop_record(supervisor, hop_number, senders, regions_by_group[hop_number + 1]))
+        records.append(_make_hop_record(plan, hop_number, senders, timings.hops[hop_number]))
     return tuple(records)
 
 
@@ -45,24 +36,13 @@ def _make_fused_hop_record(source: str, target: str, message_count: int) -> HopR
 
 
 def _make_hop_record(
-    supervisor: Supervisor, hop_number: int, senders: list[ProcessRegion], receivers: list[ProcessRegion]
+    plan: Plan, hop_number: int, senders: tuple[WorkerSnapshot, ...], timings: HopTimings
 ) -> HopRecord:
-    plan = supervisor.plan
     hop = plan.hops[hop_number]
-    rule_changes = supervisor.adaptive_transport.get_rule_changes(hop_number)
-    sender_phases = [region.phase_histograms() for region in senders]
-    receiver_phases = [region.phase_histograms() for region in receivers]
-    phase_histograms = {
-        phase: reduce(
-            add, (histograms[phase] for histograms in (sender_phases if phase in SEND_PHASES else receiver_phases))
-        )
-        for phase in PHASES
-    }
-    measured_costs = summarize_ledgers(
-        [region.send_ledger for region in senders], [region.receive_ledger for region in receivers]
-    )
-    estimate = predict_hop_cost(measured_costs, plan.curves)
-    pickling_phases = ("encode_ns", "decode_ns") if measured_costs else ()
+    rule_changes = timings.rule_changes
+    phase_histograms = timings.phase_histograms
+    estimate = predict_hop_cost(timings.measured_costs, plan.curves)
+    pickling_phases = ("encode_ns", "decode_ns") if timings.measured_costs else ()
     pickling_ns = sum(phase_histograms[phase].percentile_ns(50) for phase in pickling_phases)
     message_counts = _sum_message_counts(senders)
     byte_counts = _sum_byte_counts(senders)
@@ -80,8 +60,8 @@ def _make_hop_record(
         reason=reason,
         message_counts=message_counts,
         byte_counts=byte_counts,
-        cost_histogram=reduce(add, (histograms["cost_ns"] for histograms in receiver_phases)),
-        phase_histograms=phase_histograms,
+        cost_histogram=phase_histograms["cost_ns"],
+        phase_histograms={phase: phase_histograms[phase] for phase in PHASES},
         predicted_pipe_ns=estimate.pipe_ns + pickling_ns,
         predicted_shared_memory_ns=estimate.shared_memory_ns + pickling_ns,
         predicted_median_ns=estimate.predicted_median_ns + pickling_ns,
@@ -96,22 +76,25 @@ def _make_hop_record(
     )
 
 
-def _sum_message_counts(senders: list[ProcessRegion]) -> dict[str, int]:
+def _sum_message_counts(senders: tuple[WorkerSnapshot, ...]) -> dict[str, int]:
     counters = {
         "pipe": ProcessCounter.PIPE_MESSAGES,
         "shared_memory": ProcessCounter.SHARED_MEMORY_MESSAGES,
         "mixed": ProcessCounter.MIXED_MESSAGES,
     }
-    return {"local": 0, **{name: sum(region[counter] for region in senders) for name, counter in counters.items()}}
+    return {
+        "local": 0,
+        **{name: sum(sender.counters[counter] for sender in senders) for name, counter in counters.items()},
+    }
 
 
-def _sum_byte_counts(senders: list[ProcessRegion]) -> dict[str, int]:
+def _sum_byte_counts(senders: tuple[WorkerSnapshot, ...]) -> dict[str, int]:
     counters = {
         "inline": ProcessCounter.INLINE_BYTES,
         "copied": ProcessCounter.COPIED_BYTES,
         "zero_copy": ProcessCounter.ZERO_COPY_BYTES,
     }
-    return {name: sum(region[counter] for region in senders) for name, counter in counters.items()}
+    return {name: sum(sender.counters[counter] for sender in senders) for name, counter in counters.items()}
 
 
 def _predict_alternative_ns(estimate: HopCostEstimate, message_counts: dict[str, int]) -> int:

@@ -7,18 +7,28 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
 import zmq
 
 from stagepipe.core import Cursor, RunError
-from stagepipe.engine.recording import RunMonitor, make_run_record
-from stagepipe.machine import cpu_delay_ns, cpu_time_ns, detect_machine
-from stagepipe.plan import Plan, ProbeResult, check_plan_limits, find_memory_warnings
+from stagepipe.engine.monitor import RunMonitor
+from stagepipe.engine.recording import make_run_record
+from stagepipe.machine import detect_machine
+from stagepipe.plan import Plan, check_plan_limits, find_memory_warnings
 from stagepipe.report import Progress, RunRecord
-from stagepipe.runtime import Consumer, DeadLetterStore, MemoryHandle, OutputCallback, Supervisor, forward_output
+from stagepipe.runtime import (
+    Consumer,
+    DeadLetterStore,
+    MemoryHandle,
+    OutputCallback,
+    RunSnapshot,
+    Supervisor,
+    forward_output,
+    take_run_snapshot,
+    take_run_timings,
+)
 from stagepipe.transport import Lease
 
 _log = logging.getLogger("stagepipe")
@@ -65,7 +75,6 @@ class LocalRun:
         Raises UsageError if a system limit is too low for the plan, and RunError if the workers cannot start.
         """
         self.plan = plan
-        self._started_ns = perf_counter_ns()
         with _explain_start_errors(plan):
             self._supervisor = Supervisor(plan, on_output)
             try:
@@ -73,7 +82,7 @@ class LocalRun:
             except BaseException:
                 self._supervisor.close()
                 raise
-        self._monitor = RunMonitor(self._supervisor)
+        self._monitor = RunMonitor()
         self._status = "finished"
         self._error_message: str | None = None
         self._record: RunRecord | None = None
@@ -119,7 +128,7 @@ class LocalRun:
 
     def progress(self) -> Progress:
         """Return the progress of the run."""
-        return self._monitor.progress(self._consumer, is_finished=self._record is not None)
+        return self._monitor.progress(self.take_snapshot(), is_finished=self._record is not None)
 
     def abort_epoch(self, error: RunError) -> None:
         """End the current epoch from another thread: its iteration raises `error`."""
@@ -133,34 +142,31 @@ class LocalRun:
         """Share the run's memory with other processes. Call it before the first epoch. See `Consumer.share_memory`."""
         return self._consumer.share_memory()
 
-    def collect_probe_results(self) -> dict[str, ProbeResult]:
-        """Return what the processes of a probe run have measured so far, by process name."""
-        probe_samples = self._supervisor.probe_samples
-        return {
-            worker.slot.process_plan.name: ProbeResult(
-                items=tuple(event.item for event in events),
-                cpu_ns=tuple(event.cpu_ns for event in events),
-                cpu_delay_ns=tuple(event.cpu_delay_ns for event in events),
-                final_cpu_ns=cpu_time_ns(worker.pid),
-                final_cpu_delay_ns=cpu_delay_ns(worker.pid),
-            )
-            for process_index, worker in self._supervisor.workers.items()
-            if (events := list(probe_samples.get(process_index, ())))
-        }
+    def take_snapshot(self) -> RunSnapshot:
+        """Return the counters of the run as they are now."""
+        return take_run_snapshot(self._supervisor, self._consumer)
 
     def make_record(self) -> RunRecord:
         """Return what was counted so far; once closed, in the whole run."""
         if self._record is not None:
             return self._record
         self._consumer.flush()
-        return make_run_record(self._supervisor, self._consumer, self._monitor, self._status, self._error_message)
+        return make_run_record(
+            self.plan,
+            self.take_snapshot(),
+            take_run_timings(self._supervisor),
+            status=self._status,
+            error_message=self._error_message,
+            memory_by_process=self._monitor.memory_by_process,
+            dead_letters=self.dead_letters.to_records(),
+        )
 
     def close(self) -> None:
         """Stop the workers and release all resources. The record stays."""
         if self._record is not None:
             return
         try:
-            self._monitor.sample_memory()
+            self._monitor.sample_memory(self.take_snapshot().workers)
             self._consumer.close()
             self._supervisor.stop()
             self._record = self.make_record()

@@ -11,8 +11,10 @@ from time import monotonic
 
 from stagepipe.core import RunError
 from stagepipe.engine.local import LocalRun
+from stagepipe.machine import cpu_delay_ns, cpu_time_ns
 from stagepipe.plan import Plan, ProbeResult, make_probe_plan
 from stagepipe.report import RunRecord
+from stagepipe.runtime import RunSnapshot
 
 _MAX_WARM_PROBE_S = 5.0
 """Time after warm-up at which a probe ends: it has measured enough."""
@@ -51,8 +53,25 @@ def run_probe(plan: Plan) -> ProbeRecord:
                 del item
         except _ProbeTimeLimitError:
             pass
-        probe_results = run.collect_probe_results()  # before the workers end: the kernel forgets their CPU times
+        probe_results = _collect_results(
+            run.take_snapshot()
+        )  # before the workers end: the kernel forgets their CPU times
     return ProbeRecord(run.make_record(), probe_results)
+
+
+def _collect_results(snapshot: RunSnapshot) -> dict[str, ProbeResult]:
+    """Return what the processes have measured so far, by process name."""
+    return {
+        worker.slot.process_plan.name: ProbeResult(
+            items=tuple(sample.item for sample in worker.probe_samples),
+            cpu_ns=tuple(sample.cpu_ns for sample in worker.probe_samples),
+            cpu_delay_ns=tuple(sample.cpu_delay_ns for sample in worker.probe_samples),
+            final_cpu_ns=cpu_time_ns(worker.pid),
+            final_cpu_delay_ns=cpu_delay_ns(worker.pid),
+        )
+        for worker in snapshot.workers
+        if worker.probe_samples
+    }
 
 
 @contextmanager
@@ -72,14 +91,14 @@ def _limit_duration(run: LocalRun) -> Iterator[None]:
 
 def _watch_duration(run: LocalRun, probe_ended: threading.Event) -> None:
     """Abort the run some seconds after it is warm, or long after all workers are ready."""
-    source = run.plan.processes[0].name
     ready_at_s = math.inf
     warm_at_s = math.inf
     while not probe_ended.wait(_POLL_INTERVAL_S):
         now_s = monotonic()
-        if not run.progress().starting:
+        snapshot = run.take_snapshot()
+        if not snapshot.starting_stages:
             ready_at_s = min(ready_at_s, now_s)
-        if len(run.collect_probe_results().get(source, ProbeResult()).items) >= _MIN_WARM_ITEMS:
+        if len(snapshot.workers[0].probe_samples) >= _MIN_WARM_ITEMS:
             warm_at_s = min(warm_at_s, now_s)
         if now_s - warm_at_s > _MAX_WARM_PROBE_S or now_s - ready_at_s > _MAX_PROBE_S:
             run.abort_epoch(_ProbeTimeLimitError("the probe reached its time limit"))

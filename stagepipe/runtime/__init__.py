@@ -3,6 +3,7 @@
 The supervisor has a thread in the caller's process. Each worker is a process of its own. The consumer reads on the
 caller's own thread. The folders, from top to bottom (import-linter holds the order):
 
+run_snapshot  everything that others ask of a run, as frozen values; in the caller's process
 consumer      reads the last hop and delivers items in order; in the caller's process
 supervisor    starts workers, restarts those that die, and ends them; in the caller's process
 worker        the main loop of a worker process and its roles: source, stage, order point
@@ -42,7 +43,16 @@ if TYPE_CHECKING:
         pack_lineage,
         unpack_lineage,
     )
-    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, WorkerSlot
+    from stagepipe.runtime.run_snapshot import (
+        HopTimings,
+        RunSnapshot,
+        RunTimings,
+        StageTimings,
+        WorkerSnapshot,
+        take_run_snapshot,
+        take_run_timings,
+    )
+    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor
     from stagepipe.runtime.worker import worker_main
 
 __all__ = [
@@ -53,18 +63,22 @@ __all__ = [
     "DeadLetterStore",
     "DeadLetterWriter",
     "HeldMemoryLimit",
+    "HopTimings",
     "ItemHeader",
     "MemoryHandle",
     "OutputCallback",
     "OutputLine",
     "OutputLineage",
+    "RunSnapshot",
+    "RunTimings",
     "SourceReader",
     "SourceRunner",
     "StageChain",
     "StageError",
     "StageRunner",
+    "StageTimings",
     "Supervisor",
-    "WorkerSlot",
+    "WorkerSnapshot",
     "count_outputs",
     "format_error",
     "format_key",
@@ -72,6 +86,8 @@ __all__ = [
     "forward_output",
     "make_private_stage_region",
     "pack_lineage",
+    "take_run_snapshot",
+    "take_run_timings",
     "unpack_lineage",
     "worker_main",
 ]
@@ -86,18 +102,22 @@ __getattr__ = lazy_names(
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
         "HeldMemoryLimit": "flow",
+        "HopTimings": "run_snapshot",
         "ItemHeader": "execution",
         "MemoryHandle": "consumer",
         "OutputCallback": "logs",
         "OutputLine": "logs",
         "OutputLineage": "protocol",
+        "RunSnapshot": "run_snapshot",
+        "RunTimings": "run_snapshot",
         "SourceReader": "execution",
         "SourceRunner": "execution",
         "StageChain": "execution",
         "StageError": "execution",
         "StageRunner": "execution",
+        "StageTimings": "run_snapshot",
         "Supervisor": "supervisor",
-        "WorkerSlot": "supervisor",
+        "WorkerSnapshot": "run_snapshot",
         "count_outputs": "protocol",
         "format_error": "protocol",
         "format_key": "protocol",
@@ -105,6 +125,8 @@ __getattr__ = lazy_names(
         "forward_output": "logs",
         "make_private_stage_region": "execution",
         "pack_lineage": "protocol",
+        "take_run_snapshot": "run_snapshot",
+        "take_run_timings": "run_snapshot",
         "unpack_lineage": "protocol",
         "worker_main": "worker",
     },

@@ -7,7 +7,15 @@ ledger     the cost of messages, by transfer kind and size
 recorder   collects rows of durations and adds them to the board in batches
 """
 
-from stagepipe.timing.board import STAGE_WORDS, Board, BoardLayout, ProcessRegion, StageRegion, make_board_fd
+from stagepipe.timing.board import (
+    STAGE_WORDS,
+    Board,
+    BoardLayout,
+    ProcessRegion,
+    SlowItemRow,
+    StageRegion,
+    make_board_fd,
+)
 from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
 from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
@@ -28,6 +36,7 @@ __all__ = [
     "ProcessCounter",
     "ProcessRegion",
     "ProcessState",
+    "SlowItemRow",
     "StageCounter",
     "StageRegion",
     "TransferKind",

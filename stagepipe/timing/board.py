@@ -21,6 +21,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,6 +242,10 @@ class ProcessRegion:
         """Write a counter; only the owning process does."""
         self._words[self._base + counter] = value
 
+    def read_counters(self) -> tuple[int, ...]:
+        """All counters of the process as they are now, indexed by `ProcessCounter`."""
+        return tuple(self._words[self._base : self._base + _PROCESS_WORDS])
+
     def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
         """Set the keys of the items that are being processed together."""
         self.set_current_key(keys[0])
@@ -309,6 +314,14 @@ class ProcessRegion:
         return {name: Histogram.from_words(row) for name, row in zip(names, rows, strict=True)}
 
 
+class SlowItemRow(NamedTuple):
+    """One of a stage's slowest items: its number, and its times in ns."""
+
+    item: int
+    run_ns: int
+    queue_ns: int
+
+
 class StageRegion:
     """The region of a stage within that of its process."""
 
@@ -329,6 +342,19 @@ class StageRegion:
     def __setitem__(self, counter: StageCounter, value: int) -> None:
         """Write a counter; only the owning process does."""
         self._words[self._base + counter] = value
+
+    def read_counters(self) -> tuple[int, ...]:
+        """All counters of the stage as they are now, indexed by `StageCounter`."""
+        return tuple(self._words[self._base : self._base + StageCounter.LAST_RESERVED + 1])
+
+    def read_slow_items(self) -> tuple[SlowItemRow, ...]:
+        """The slowest items as they are now."""
+        rows = self.slow_items.tolist()
+        return tuple(
+            SlowItemRow(item_plus_one - 1, run_ns, queue_ns)
+            for run_ns, queue_ns, item_plus_one in rows
+            if item_plus_one
+        )
 
     def record_slow_item(self, item: int, run_ns: int, queue_ns: int) -> None:
         """Keep an item in `slow_items` if it is among the slowest."""

@@ -78,11 +78,6 @@ class Supervisor:
         return self.resources.board
 
     @property
-    def starting_stages(self) -> tuple[str, ...]:
-        """The names of the stages that have a worker that is not ready yet."""
-        return self._worker_pool.starting_stages
-
-    @property
     def probe_samples(self) -> dict[int, list[ProbeSample]]:
         """What a probe run has measured, by process index."""
         return self._event_handler.probe_samples

@@ -106,12 +106,6 @@ class WorkerPool:
             os.close(lifetime_read_fd)
         return worker
 
-    @property
-    def starting_stages(self) -> tuple[str, ...]:
-        """The names of the stages that have a worker that is not ready yet."""
-        names = [worker.slot.process_plan.name for worker in list(self.workers.values()) if not worker.is_ready]
-        return tuple(dict.fromkeys(names))
-
     def close(self) -> None:
         """Close the descriptors of all workers. Call after their exit."""
         for worker in self.workers.values():

@@ -1,0 +1,75 @@
+"""Follows a run while it goes: the memory of its workers, and the rates for a progress bar. In the caller's process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.report import Progress
+from stagepipe.runtime import RunSnapshot, WorkerSnapshot
+from stagepipe.timing import ProcessCounter
+
+
+@dataclass(frozen=True)
+class WorkerMemory:
+    """The resident and the proportional memory (RSS, PSS) of a worker, in bytes."""
+
+    rss_bytes: int = 0
+    pss_bytes: int = 0
+
+
+class RunMonitor:
+    """Compares snapshots of one run."""
+
+    def __init__(self) -> None:
+        self.memory_by_process: dict[int, WorkerMemory] = {}
+        """As last measured, by process index."""
+        self._previous_busy_ns: dict[int, int] = {}
+        self._samples_rate = RateEstimator()
+        self._items_rate = RateEstimator()
+
+    def sample_memory(self, workers: Iterable[WorkerSnapshot]) -> None:
+        """Measure the memory of each worker that runs."""
+        for worker in workers:
+            with contextlib.suppress(OSError, ValueError, IndexError, KeyError):
+                lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()
+                fields = dict(line.split(":", 1) for line in lines[1:])
+                self.memory_by_process[worker.slot.process_index] = WorkerMemory(
+                    *(int(fields[name].split()[0]) * 1024 for name in ("Rss", "Pss"))
+                )
+
+    def progress(self, snapshot: RunSnapshot, *, is_finished: bool) -> Progress:
+        """Return the progress of the run."""
+        now_ns = snapshot.taken_at_ns
+        source_counters = snapshot.workers[0].counters
+        deliveries = snapshot.deliveries
+        epoch_items_plus_one = source_counters[ProcessCounter.EPOCH_ITEMS_PLUS_ONE]
+        return Progress(
+            elapsed_ns=now_ns - deliveries.started_ns,
+            items_in=source_counters[ProcessCounter.ITEMS_IN],
+            items_total=epoch_items_plus_one - 1 if epoch_items_plus_one else None,
+            items_out=deliveries.items,
+            samples_out=deliveries.samples,
+            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
+            items_per_s=self._items_rate.update(now_ns, source_counters[ProcessCounter.ITEMS_SENT]),
+            starting=snapshot.starting_stages,
+            busiest=self._find_busiest_process(snapshot),
+            finished=is_finished,
+        )
+
+    def _find_busiest_process(self, snapshot: RunSnapshot) -> str:
+        """Return the process whose workers were busiest, on average, since the last call; "" if none was."""
+        previous_ns = self._previous_busy_ns
+        self._previous_busy_ns = {worker.slot.process_index: worker.busy_ns for worker in snapshot.workers}
+        mean_busy_ns = {
+            workers[0].slot.process_plan.name: sum(
+                worker.busy_ns - previous_ns.get(worker.slot.process_index, 0) for worker in workers
+            )
+            / len(workers)
+            for workers in snapshot.worker_groups
+        }
+        busiest_name = max(mean_busy_ns, key=mean_busy_ns.__getitem__)
+        return busiest_name if mean_busy_ns[busiest_name] else ""
