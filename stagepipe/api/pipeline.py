@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from stagepipe.calibration import load_curves
-from stagepipe.config import load
-from stagepipe.core import VERSION, UsageError
+from stagepipe.config import load, summarize_spec
+from stagepipe.core import VERSION, UsageError, make_html_table
 from stagepipe.engine import (
     AutoWorkersResult,
     EpochIterator,
@@ -35,10 +35,17 @@ from stagepipe.runtime import OutputCallback, forward_output
 from stagepipe.spec import PipelineSpec
 from stagepipe.transport import Lease
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    T_co = TypeVarWithDefault("T_co", covariant=True, default=Any)
+else:  # a default needs Python 3.13
+    T_co = TypeVar("T_co", covariant=True)
+
 _CLOSED_MESSAGE = "this pipeline is closed; make a new one"
 
 
-class Pipeline:
+class Pipeline(Generic[T_co]):
     """A pipeline whose stages run in worker processes. Use it as a context manager; each iteration is one epoch.
 
     >>> def square(number):
@@ -154,7 +161,7 @@ class Pipeline:
             self._finalizer = weakref.finalize(self, _close_if_same_process, os.getpid(), self._run.close)
         return self._run
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T_co]:
         """Iterate over one epoch, or over the rest of the one that was loaded. Work on it starts now.
 
         This invalidates earlier iterators: using one raises UsageError. An iterator that was never asked for an item
@@ -271,6 +278,23 @@ class Pipeline:
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The items that failed and were skipped so far (`on_error: skip`)."""
         return () if self._run is None else tuple(map(build_dead_letter, self._run.dead_letters.to_records()))
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {self.spec.name}: {summarize_spec(self.spec)}; {self._describe_state()}>"
+
+    def _repr_html_(self) -> str:
+        """A small table of the stages, for notebooks."""
+        stages = [(f"{'+ ' * stage.fuse}{stage.name}", stage.target, str(stage.workers)) for stage in self.spec.stages]
+        rows = [
+            (name, target.label, workers)
+            for name, target, workers in (("source", self.spec.source.target, ""), *stages)
+        ]
+        return make_html_table(self.spec.name, ("stage", "runs", "workers"), rows, [self._describe_state()])
+
+    def _describe_state(self) -> str:
+        if self._state.closed_reason:
+            return "closed"
+        return "running" if self.started else "not started"
 
     # ------------------------------------------------------------------ close
 

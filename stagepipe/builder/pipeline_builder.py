@@ -21,7 +21,7 @@ from stagepipe.builder.parameters import LoaderOptions
 from stagepipe.builder.targets import CallTarget, format_argument, format_call, make_target
 from stagepipe.builder.yaml_writer import write_calls
 from stagepipe.config import PythonCall
-from stagepipe.core import Deferred, UsageError
+from stagepipe.core import Deferred, Skip, UsageError, make_html_table
 from stagepipe.forecast import Forecast
 from stagepipe.plan import EvenMode
 from stagepipe.report import Progress, Report
@@ -70,13 +70,14 @@ class PipelineBuilder(Generic[T_co]):
     # ------------------------------------------------------------------ stages
 
     @overload
-    def map(
-        self, function: Deferred[Callable[[T_co], U]], /, **options: Unpack[StageOptions]
-    ) -> PipelineBuilder[U]: ...
-    @overload
-    def map(self, function: Callable[[T_co], U], /, **options: Unpack[StageOptions]) -> PipelineBuilder[U]: ...
-    @overload
     def map(self, function: str, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[[T_co], U | Skip] | Deferred[Callable[[T_co], U | Skip]],
+        /,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[U]: ...
     def map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
         """Call a function with each item; what it returns is the new item.
 
@@ -115,15 +116,14 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_stage(text, target, options, {"field": field, **conversion})
 
     @overload
-    def flat_map(
-        self, function: Deferred[Callable[[T_co], Iterable[U]]], /, **options: Unpack[StageOptions]
-    ) -> PipelineBuilder[U]: ...
-    @overload
-    def flat_map(
-        self, function: Callable[[T_co], Iterable[U]], /, **options: Unpack[StageOptions]
-    ) -> PipelineBuilder[U]: ...
-    @overload
     def flat_map(self, function: str, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]: ...
+    @overload
+    def flat_map(
+        self,
+        function: Callable[[T_co], Iterable[U | Skip]] | Deferred[Callable[[T_co], Iterable[U | Skip]]],
+        /,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[U]: ...
     def flat_map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
         """Call a generator function, or one that returns an iterable, with each item; what it yields are the new items.
 
@@ -139,26 +139,6 @@ class PipelineBuilder(Generic[T_co]):
     @overload
     def map_batches(
         self,
-        function: Deferred[Callable[[list[T_co]], Sequence[U]]],
-        /,
-        *,
-        batch_size: int,
-        max_wait: float | str | None = None,
-        **options: Unpack[StageOptions],
-    ) -> PipelineBuilder[U]: ...
-    @overload
-    def map_batches(
-        self,
-        function: Callable[[list[T_co]], Sequence[U]],
-        /,
-        *,
-        batch_size: int,
-        max_wait: float | str | None = None,
-        **options: Unpack[StageOptions],
-    ) -> PipelineBuilder[U]: ...
-    @overload
-    def map_batches(
-        self,
         function: str,
         /,
         *,
@@ -166,6 +146,16 @@ class PipelineBuilder(Generic[T_co]):
         max_wait: float | str | None = None,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[Any]: ...
+    @overload
+    def map_batches(
+        self,
+        function: Callable[[list[T_co]], Sequence[U | Skip]] | Deferred[Callable[[list[T_co]], Sequence[U | Skip]]],
+        /,
+        *,
+        batch_size: int,
+        max_wait: float | str | None = None,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[U]: ...
     def map_batches(
         self,
         function: Any,
@@ -285,7 +275,7 @@ class PipelineBuilder(Generic[T_co]):
         world_size: int = 1,
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
-    ) -> Pipeline:
+    ) -> Pipeline[T_co]:
         """Return the pipeline, for `with` and any number of epochs. Takes the arguments of `Pipeline`."""
         return Pipeline(self, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even, only=only)
 
@@ -303,6 +293,18 @@ class PipelineBuilder(Generic[T_co]):
                 "a builder has no items; write `with builder.open() as pipeline:` and iterate over the pipeline, or "
                 "call builder.take(3)"
             )
+
+    def __repr__(self) -> str:
+        # The stage of a dataset source has no `uses`: `from_dataset` made it along with the source.
+        return "".join(call.text for call in self._calls if call.section != "stages" or "uses" in call.settings)
+
+    def _repr_html_(self) -> str:
+        """A small table of the calls, for notebooks."""
+        rows = [
+            (call.settings["name"] if call.section == "stages" else call.section or "options", call.text)
+            for call in self._calls
+        ]
+        return make_html_table("PipelineBuilder", ("stage", "call"), rows)
 
     # ------------------------------------------------------------------ inside
 

@@ -18,11 +18,11 @@ U = TypeVar("U")
 
 
 @overload
-def from_source(
-    source: Deferred[Iterable[T]] | Deferred[SupportsGetItem[T]], /, **options: Unpack[SourceOptions]
-) -> PipelineBuilder[T]: ...
-@overload
 def from_source(source: str, /, **options: Unpack[SourceOptions]) -> PipelineBuilder[Any]: ...
+@overload
+def from_source(source: Deferred[Iterable[T]], /, **options: Unpack[SourceOptions]) -> PipelineBuilder[T]: ...
+@overload
+def from_source(source: Deferred[SupportsGetItem[T]], /, **options: Unpack[SourceOptions]) -> PipelineBuilder[T]: ...
 @overload
 def from_source(source: Source[T], /, **options: Unpack[SourceOptions]) -> PipelineBuilder[T]: ...
 def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBuilder[Any]:
@@ -46,6 +46,17 @@ def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBui
 
 @overload
 def from_dataset(
+    dataset: str,
+    /,
+    *,
+    shuffle: bool = False,
+    sampler: Any = None,
+    batch_sampler: Any = None,
+    collate_fn: Any = None,
+    **options: Unpack[StageOptions],
+) -> PipelineBuilder[Any]: ...
+@overload
+def from_dataset(
     dataset: Dataset[T],
     /,
     *,
@@ -66,7 +77,7 @@ def from_dataset(
 ) -> PipelineBuilder[U]: ...
 @overload
 def from_dataset(
-    dataset: Dataset[Any] | str,
+    dataset: Dataset[Any],
     /,
     *,
     shuffle: bool = False,

@@ -8,6 +8,7 @@ deferred       `defer`: classes that each worker builds; and arguments that a cl
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
 value_kind     what kind of value an item contains
+html_table     a small table for notebooks
 lazy           faces of packages that import on first use
 paths          where the package is installed
 version        the version
@@ -27,6 +28,7 @@ from stagepipe.core.errors import (
     TransportError,
     UsageError,
 )
+from stagepipe.core.html_table import make_html_table
 from stagepipe.core.ids import Cursor, ImposedSkip, Key, cursor_from_builtins, cursor_to_builtins, split_by_segment
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
@@ -47,7 +49,7 @@ from stagepipe.core.imports import (
 )
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.paths import PACKAGE_DIR
-from stagepipe.core.stage_context import SKIP, Context, context, derive_seed, empty, stage_locals
+from stagepipe.core.stage_context import SKIP, Context, Skip, context, derive_seed, empty, stage_locals
 from stagepipe.core.units import format_bytes, format_ns, parse_bytes, parse_duration_ns
 from stagepipe.core.version import VERSION
 
@@ -76,6 +78,7 @@ __all__ = [
     "Problem",
     "ReadOnceError",
     "RunError",
+    "Skip",
     "StagepipeError",
     "TargetError",
     "TransportError",
@@ -107,6 +110,7 @@ __all__ = [
     "is_stream_class",
     "is_tensor",
     "lazy_names",
+    "make_html_table",
     "names_file",
     "parse_bytes",
     "parse_duration_ns",

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
-class _SkipType:
-    """The type of SKIP."""
+class Skip:
+    """The type of SKIP, for annotations: `def keep_large(image: Image) -> Image | Skip`."""
 
     def __repr__(self) -> str:
         return "stagepipe.SKIP"
 
 
-SKIP: Final = _SkipType()
+SKIP: Final = Skip()
 """A stage that returns this drops the item, without an error.
 
     def keep_large(image):

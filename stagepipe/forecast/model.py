@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stagepipe.core import format_ns, make_html_table
+
 SCHEMA = "stagepipe.plan/2"
 
 
@@ -148,6 +150,28 @@ class Forecast(msgspec.Struct, frozen=True):
     advice: tuple[PlanAdvice, ...]
     auto_workers: tuple[str, ...] = ()
     schema: str = SCHEMA
+
+    def __repr__(self) -> str:
+        return f"<Forecast {self.name}: {'; '.join(self._make_notes())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table of the stages, for notebooks."""
+        rows = [
+            (
+                stage.name if stage.process == stage.name else f"+ {stage.name}",
+                str(stage.workers) if stage.process == stage.name else "fused",
+                str(stage.suggested_workers) if stage.process == stage.name else "",
+                format_ns(stage.run_ns) if stage.items_per_source_item else "",
+            )
+            for stage in self.stages
+        ]
+        heading = ("stage", "workers", "suggested", "per item")
+        advice = [f"{', '.join(advice.overrides)}: {advice.text}" for advice in self.advice]
+        return make_html_table(self.name, heading, rows, [*self._make_notes(), *self.auto_workers, *advice])
+
+    def _make_notes(self) -> list[str]:
+        rate = f"{self.items_per_s:,.1f} source items per second predicted" if self.items_per_s else "no prediction"
+        return [f"{rate} from {self.items_probed:,} items", self.bottleneck]
 
 
 def to_json(forecast: Forecast) -> bytes:

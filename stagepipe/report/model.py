@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stagepipe.core import UsageError
+from stagepipe.core import UsageError, format_ns, make_html_table
 
 SCHEMA = "stagepipe.report/2"
 
@@ -275,6 +275,37 @@ class Report(msgspec.Struct, frozen=True):
     verdict: Verdict
     consumer: ConsumerReport = ConsumerReport()
     schema: str = SCHEMA
+
+    def show(self) -> None:
+        """Print the report as `stagepipe run` does: tables, events and the verdict. A notebook displays it."""
+        from rich.console import Console
+
+        from stagepipe.report import render_report
+
+        Console().print(render_report(self))
+
+    def __repr__(self) -> str:
+        return f"<Report {self.name}: {'; '.join(self._make_notes())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table of the stages, for notebooks."""
+        rows = [
+            (
+                f"+ {stage.name}" if stage.fused_into else stage.name,
+                "fused" if stage.fused_into else f"{stage.workers:,}",
+                f"{stage.items:,}",
+                "" if stage.fused_into else f"{stage.busy * 100:.0f} %",
+                format_ns(stage.run_ns.p50) if stage.run_ns.max else "",
+            )
+            for stage in self.stages
+        ]
+        heading = ("stage", "workers", "items", "busy", "run p50")
+        return make_html_table(self.name, heading, rows, [*self._make_notes(), self.verdict.advice])
+
+    def _make_notes(self) -> list[str]:
+        run = self.run
+        counts = f"{run.status}, {run.items_in:,} items in, {run.items_out:,} out, {format_ns(run.wall_ns)}"
+        return [counts, self.verdict.sentence]
 
 
 class _SchemaHeader(msgspec.Struct):
