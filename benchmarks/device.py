@@ -4,7 +4,8 @@
 
 Both send the same prepared float32 batch repeatedly, from one worker process to the training process and on to the
 device. The timing starts with the request for the first batch and ends when the last one is on the device. `bare`
-copies one pinned tensor repeatedly: the upper limit of the bus.
+copies one pinned tensor repeatedly: the upper limit of the bus. `device` and `pin_memory` are the options of
+stagepipe's `Loader`.
 """
 
 from __future__ import annotations
@@ -16,24 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
+from device_batches import Batches
 from side_by_side.machine import machine, machine_line
 from stagepipe.torch import Loader
-
-
-class Batches(IterableDataset[torch.Tensor]):
-    """The same batch, `count` times an epoch. It runs in the worker of either contestant."""
-
-    def __init__(self, megabytes: int, count: int) -> None:
-        """Yield `count` batches of `megabytes` MiB in each epoch."""
-        self.megabytes, self.count = megabytes, count
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        """Prepare the batch once per epoch, before the first yield."""
-        batch = torch.ones(self.megabytes * (1 << 20) // 4)
-        for _ in range(self.count):
-            yield batch
 
 
 def time_to_device(batches: Iterator[torch.Tensor]) -> float:
@@ -62,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         print("torch finds no GPU on this machine; run this benchmark on a machine with a CUDA GPU", file=sys.stderr)
         return 2
     print(machine_line(machine()), torch.cuda.get_device_name(), sep="\n")
-    source = {"uses": "device:Batches", "with": {"megabytes": options.megabytes, "count": options.batches}}
+    source = {"uses": "device_batches:Batches", "with": {"megabytes": options.megabytes, "count": options.batches}}
     peer = DataLoader(
         Batches(options.megabytes, options.batches),
         batch_size=None,
@@ -70,10 +58,11 @@ def main(arguments: Sequence[str]) -> int:
         pin_memory=True,
         persistent_workers=True,
     )
-    with Loader({"source": source}, device="cuda") as loader:
+    with Loader({"source": source}, device="cuda") as loader, Loader({"source": source}, pin_memory=True) as pinning:
         contestants = {
             "bare": make_bare_copy(options.megabytes, options.batches),
-            "stagepipe": lambda: time_to_device(iter(loader)),
+            "device": lambda: time_to_device(iter(loader)),
+            "pin_memory": lambda: time_to_device(iter(pinning)),
             "DataLoader": lambda: time_to_device(iter(peer)),
         }
         gib_per_s: dict[str, list[float]] = {name: [] for name in contestants}

@@ -77,6 +77,20 @@ def test_closing_between_large_items_does_not_wait_for_a_timeout(mode):
     assert time.monotonic() - started_s < MAX_DELAY_S
 
 
+@pytest.mark.parametrize("keys", [{"on_error": "skip"}, {"on_error": "skip", "retries": 1}], ids=["skip", "retries"])
+def test_an_item_that_breaks_cuda_for_its_process_costs_no_other_item(keys):
+    with Pipeline(pipeline(stage(f"{BAD}.breaks_cuda", name="bad", **keys), source=9)) as running:
+        assert list(running) == [item for item in range(9) if item != 5]
+        (letter,) = running.dead_letters
+        assert len(running.report().restarts) == letter.attempts
+    assert "ended because CUDA fails in its process from now on" in letter.error
+
+
+def test_an_item_that_breaks_cuda_ends_the_run_with_the_error_of_cuda():
+    error = run_until_death(pipeline(stage(f"{BAD}.breaks_cuda", name="bad"), source=9))
+    assert "item 5: RuntimeError: CUDA error: device-side assert triggered" in str(error)
+
+
 def test_a_stage_that_hangs_is_killed():
     config = pipeline(stage(f"{BAD}.hangs"), stage(f"{BAD}.ignores_sigterm"), source=50)
     with Pipeline(config) as running:

@@ -105,6 +105,21 @@ def tensor_image(item: int) -> dict[str, Any]:
     return {"id": item, "image": torch.full((300_000,), item % 200, dtype=torch.uint8)}
 
 
+def breaks_cuda(item: int) -> int:
+    """What an assertion in a kernel does to the process, without a GPU: every later call fails."""
+    import torch
+
+    def fail() -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    if number_of(item) == BAD_ITEM:
+        torch.cuda.is_initialized = lambda: True
+        torch.cuda.synchronize = fail
+    if torch.cuda.is_initialized():
+        fail()
+    return item
+
+
 def unpicklable(item: Any) -> Any:
     return threading.Lock() if number_of(item) == BAD_ITEM else item
 

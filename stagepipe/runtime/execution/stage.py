@@ -74,6 +74,8 @@ class StageRunner:
         """An item that took longer is among the slowest so far."""
         self.get_queue_ns: Callable[[], int] = int
         """Returns how long the current item waited before this process."""
+        self.on_survivable_failure: Callable[[StageError], None] | None = None
+        """Called when a call fails and others follow: a retry, or with `on_error: skip` the next item."""
 
     def build_target(self) -> None:
         """Build the target, or rebuild that of a stateful stage, which must forget the items it has seen."""
@@ -230,7 +232,10 @@ class StageRunner:
     def record_failure(self, key: Key, cause: BaseException) -> StageError:
         """Count a failed item and return its StageError."""
         self._error_count += 1
-        return StageError(self.name, self.global_key(key), cause)
+        error = StageError(self.name, self.global_key(key), cause)
+        if self.on_survivable_failure is not None and (self.plan.on_error == "skip" or self.plan.retries):
+            self.on_survivable_failure(error)
+        return error
 
     def count_dead_letter(self) -> None:
         """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""

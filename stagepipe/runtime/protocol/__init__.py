@@ -51,9 +51,16 @@ from stagepipe.runtime.protocol.unordered_lineage import (
     unpack_source_items,
     unpack_unordered_lineage,
 )
-from stagepipe.runtime.protocol.worker_spec import STACK_DUMP_SIGNAL, WorkerSpec, read_worker_spec, write_worker_spec
+from stagepipe.runtime.protocol.worker_spec import (
+    BROKEN_CUDA_EXIT_CODE,
+    STACK_DUMP_SIGNAL,
+    WorkerSpec,
+    read_worker_spec,
+    write_worker_spec,
+)
 
 __all__ = [
+    "BROKEN_CUDA_EXIT_CODE",
     "STACK_DUMP_SIGNAL",
     "ArenaFullEvent",
     "Cardinality",

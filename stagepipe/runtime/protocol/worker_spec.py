@@ -17,6 +17,8 @@ from pathlib import Path
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
 from stagepipe.timing import BoardLayout
 
+BROKEN_CUDA_EXIT_CODE = 86
+"""A worker that cannot use CUDA any more exits with it. Arbitrary; shells and signals use codes from 126 on."""
 STACK_DUMP_SIGNAL = signal.SIGRTMAX - 3
 """Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time
 signal, because libraries use the standard ones."""

@@ -19,7 +19,13 @@ import psutil
 
 from stagepipe.core import PACKAGE_DIR, format_bytes
 from stagepipe.runtime.logs import OutputCollector
-from stagepipe.runtime.protocol import STACK_DUMP_SIGNAL, WorkerSpec, extract_user_stacks, write_worker_spec
+from stagepipe.runtime.protocol import (
+    BROKEN_CUDA_EXIT_CODE,
+    STACK_DUMP_SIGNAL,
+    WorkerSpec,
+    extract_user_stacks,
+    write_worker_spec,
+)
 from stagepipe.runtime.supervisor.lifetime import bind_lifetime
 from stagepipe.runtime.supervisor.run_resources import WorkerSlot
 
@@ -115,6 +121,8 @@ class WorkerProcess:
             return self.timeout_reason
         if exit_code is None:
             return "is running"
+        if exit_code == BROKEN_CUDA_EXIT_CODE:
+            return "ended because CUDA fails in its process from now on, after the error that it printed"
         if exit_code >= 0:
             return f"exited unexpectedly with exit code {exit_code}"
         return self._describe_signal_death(-exit_code, has_oom_kill=has_oom_kill)

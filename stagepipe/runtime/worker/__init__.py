@@ -9,6 +9,7 @@ unordered_order_point   Batch and Shuffle with `order: any`
 hop_output              sends a role's results to the next hop
 counters                writes the worker's counters to the board
 scheduling              switches between the normal and the batch scheduling policy
+broken_cuda             ends the process if it cannot use CUDA any more
 probe                   measures items in a probe run
 """
 

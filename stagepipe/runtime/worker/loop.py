@@ -38,6 +38,7 @@ from stagepipe.runtime.protocol import (
     format_user_traceback,
     read_only_hint,
 )
+from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.counters import WorkerCounters
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
@@ -202,6 +203,7 @@ class Worker:
         stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, self._region.stage_region(index), shard)
         if index or spec.plan.role is ProcessRole.STAGE:
             _ = stage.function  # raises where the target is not callable
+        stage.on_survivable_failure = exit_if_cuda_is_broken
         return stage
 
     def _make_admission(self, segment: int) -> AdmissionController:
