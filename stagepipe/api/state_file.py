@@ -28,10 +28,11 @@ class StateFile:
         self.items_delivered = 0
         """Number of items that the sink had received when the state was loaded."""
 
-    def load(self, pipeline: Pipeline) -> bool:
+    def load(self, pipeline: Pipeline, *, allow_changed: bool = False) -> bool:
         """Load the state into `pipeline`. Returns False if that run is finished.
 
-        Raises UsageError if the file does not hold a state, or holds the state of a different config.
+        Raises UsageError if the file does not hold a state, or holds the state of a different config; see
+        `Pipeline.load_state_dict`.
         """
         for stale_tmp_path in self._path.parent.glob(f"{self._path.name}.tmp*"):  # left by a run that was killed
             stale_tmp_path.unlink(missing_ok=True)
@@ -44,7 +45,7 @@ class StateFile:
                 f"{self._path} does not hold the state of a run ({error}); use another file, or delete it to start over"
             )
             raise UsageError(message) from error
-        pipeline.load_state_dict(state)
+        pipeline.load_state_dict(state, allow_changed=allow_changed)
         self.items_delivered = pipeline.items_yielded
         return not pipeline.epoch
 

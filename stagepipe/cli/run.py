@@ -34,6 +34,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     resume: Annotated[
         Path | None, typer.Option(help="Resume from the position in FILE, and keep FILE up to date.")
     ] = None,
+    allow_changed: Annotated[
+        bool, typer.Option("--allow-changed", help="Resume even if the config now yields other items.")
+    ] = False,
     dead_letters: Annotated[
         Path | None, typer.Option(help="Write skipped items (`on_error: skip`) to FILE, one per line.")
     ] = None,
@@ -58,7 +61,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         if pipeline.spec.report.json_path is not None:
             report_paths.append(check_report_path(Path(pipeline.spec.report.json_path)))
         state = None if resume is None else StateFile(resume)
-        if state is not None and not state.load(pipeline):
+        if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
             return
         try:

@@ -11,7 +11,8 @@ dataset_source   expands `stagepipe.sources.dataset` into a source of indices an
 target_checks    checks `uses` and `with` against source files, without importing them
 cross_checks     checks combinations of keys
 validation       runs the pydantic models and words their errors
-spec_builder     converts the models to a spec and computes fingerprints
+spec_builder     converts the models to a spec
+config_hash      hashes a config, and its source
 unsupported      rejects settings that this version does not support yet
 summary          prints a pipeline in one line, and warns about risky settings
 suggestions      hints for misspelt and foreign keys and values

@@ -4,6 +4,7 @@ local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
 iteration      the epochs of a pipeline: which is next, which is under way
 state          an iteration's position as a state dict, and back
+config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
@@ -14,11 +15,12 @@ dead_letters   files of dead letters, and the source items to retry from one
 """
 
 from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
+from stagepipe.engine.config_description import describe_config
 from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.iteration import EpochIterator, IterationState, PipelineState
 from stagepipe.engine.local import LocalRun
-from stagepipe.engine.state import EpochPosition, describe_config, make_state_dict, parse_state_dict
+from stagepipe.engine.state import EpochPosition, make_state_dict, parse_state_dict
 
 __all__ = [
     "AutoWorkersResult",

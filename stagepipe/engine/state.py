@@ -7,21 +7,20 @@ rank's is never taken for another's.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from stagepipe.core import Cursor, UsageError, cursor_from_builtins, cursor_to_builtins
+from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
+from stagepipe.fingerprint import find_differences, get_unknown_reason
 from stagepipe.plan import Shard
-from stagepipe.spec import PipelineSpec, Target
 
 _STATE_VERSION: Final = 1
 """Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
 
-_MAX_VALUE_CHARS: Final = 96
-"""Maximum length of a config value in the state. Of a longer one it keeps the beginning and a hash."""
+_ACCEPT_HINT: Final = "accept it with allow_changed=True (`stagepipe run --allow-changed`)"
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class EpochPosition:
     cursor: Cursor | None = None
 
 
-def make_state_dict(position: EpochPosition, config_description: str, shard: Shard) -> dict[str, Any]:
+def make_state_dict(position: EpochPosition, config_description: Mapping[str, str], shard: Shard) -> dict[str, Any]:
     """Return the state dict of `position`. `config_description` is the result of `describe_config`."""
     position_fields = {
         "epoch": position.epoch,
@@ -43,16 +42,19 @@ def make_state_dict(position: EpochPosition, config_description: str, shard: Sha
     return {
         "version": _STATE_VERSION,
         "world_size": shard.world_size,
-        "config": config_description,
+        "config": json.dumps(config_description, separators=(",", ":")),
         f"rank{shard.rank}": json.dumps(position_fields, separators=(",", ":")),
     }
 
 
-def parse_state_dict(state_dict: Mapping[str, Any], config_description: str, shard: Shard) -> EpochPosition:
+def parse_state_dict(
+    state_dict: Mapping[str, Any], config_description: Mapping[str, str], shard: Shard, *, allow_changed: bool = False
+) -> EpochPosition:
     """Return the position in a state dict.
 
-    Raises UsageError if it is not a state, or belongs to another version, to another rank or, with the differences, to
-    a config that yields other items.
+    Raises UsageError if it is not a state, belongs to another version or to another rank or, with the differences, to
+    a config that yields other items. With `allow_changed`, the config may differ in all that leaves the position its
+    meaning.
     """
     if not isinstance(state_dict, Mapping) or "version" not in state_dict or "config" not in state_dict:
         found = f"keys {sorted(map(str, state_dict))}" if isinstance(state_dict, Mapping) else type(state_dict).__name__
@@ -64,14 +66,9 @@ def parse_state_dict(state_dict: Mapping[str, Any], config_description: str, sha
             "resume with the stagepipe that saved it"
         )
         raise UsageError(message)
-    differences = list(_find_differences(json.loads(state_dict["config"]), json.loads(config_description)))
-    if differences:
-        message = (
-            "this state was saved with a different config; resuming would yield different data:\n  "
-            + "\n  ".join(differences)
-            + "\nresume with the config of the saved run, or start without the state"
-        )
-        raise UsageError(message)
+    saved_description = json.loads(state_dict["config"])
+    saved_description.setdefault(ORDER_POINTS_KEY, config_description[ORDER_POINTS_KEY])  # an earlier version has none
+    (_check_position_keys if allow_changed else _check_config)(saved_description, config_description)
     rank_position = state_dict.get(f"rank{shard.rank}")
     if rank_position is None:
         ranks = ", ".join(sorted(key for key in state_dict if key.startswith("rank")))
@@ -85,52 +82,37 @@ def parse_state_dict(state_dict: Mapping[str, Any], config_description: str, sha
     )
 
 
-def _find_differences(saved: Mapping[str, str], current: Mapping[str, str]) -> Iterator[str]:
-    for path in [*saved, *(path for path in current if path not in saved)]:
-        if saved.get(path) != current.get(path):
-            yield f"{path}: saved {saved.get(path, 'not set')}, now {current.get(path, 'not set')}"
+def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
+    """Raise UsageError, with the differences, unless both configs are known to yield the same items."""
+    if differences := list(_iter_differences(saved, current)):
+        message = "this state was saved with a different config; resuming would yield different data:\n  "
+        hint = f"resume with the config of the saved run, start without the state, or {_ACCEPT_HINT}"
+        raise UsageError("\n".join((message + "\n  ".join(differences), hint)))
+    reasons = {
+        path: get_unknown_reason(current.get(path, "")) or get_unknown_reason(saved.get(path, ""))
+        for path in {**saved, **current}
+    }
+    if unknown_parts := [f"{path}: {reason}" for path, reason in reasons.items() if reason]:
+        message = "this state cannot be compared with the config, because there is no fingerprint of\n  "
+        hint = f"create such an object inside the stage, leave it out in its owner's `__getstate__`, or {_ACCEPT_HINT}"
+        raise UsageError("\n".join((message + "\n  ".join(unknown_parts), hint)))
 
 
-def describe_config(spec: PipelineSpec, limit: int | None, shard: Shard) -> str:
-    """Describe, as JSON, the part of a config that decides which items come out and in which order.
-
-    Workers, transport and memory are not part of it: they may change between a save and a resume.
-    """
-    paths: dict[str, str] = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
-    paths |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
-    paths["stages"] = _shorten(" ".join(stage.name for stage in spec.stages))
-    paths |= _describe_target("source", spec.source.target)
-    for stage in spec.stages:
-        path = f"stages.{stage.name}"
-        paths |= _describe_target(path, stage.target)
-        options = {"field": stage.field, "as": stage.as_, "batch": stage.batch and stage.batch.size}
-        paths |= {f"{path}.{key}": _shorten(str(value)) for key, value in options.items() if value is not None}
-        if not stage.reseed:
-            paths[f"{path}.reseed"] = "False"
-    return json.dumps(paths, separators=(",", ":"))
+def _iter_differences(saved: Mapping[str, str], current: Mapping[str, str]) -> Iterator[str]:
+    """Yield the settings that differ. Digests of code made by different versions of Python cannot be compared."""
+    python_versions = saved.get(PYTHON_KEY), current.get(PYTHON_KEY)
+    is_same_python = None in python_versions or python_versions[0] == python_versions[1]
+    for path, difference in find_differences(saved, current, with_digests=is_same_python):
+        if path == PYTHON_KEY and not is_same_python:
+            yield f"{difference}; bytecode differs between versions, so the code of functions cannot be compared"
+        elif path not in {PYTHON_KEY, ORDER_POINTS_KEY}:
+            yield difference
 
 
-def _describe_target(path: str, target: Target) -> dict[str, str]:
-    arguments = {f"{path}.with.{key}": _describe_value(value) for key, value in target.arguments.items()}
-    return {f"{path}.uses": target.uses if isinstance(target.uses, str) else _describe_value(target.uses), **arguments}
-
-
-def _describe_value(value: Any) -> str:
-    """Describe a value in short: the same text for the same value in any process."""
-    name = getattr(value, "__qualname__", None)
-    if callable(value) and isinstance(name, str):
-        return name
-    if isinstance(value, Mapping):
-        return _shorten("{" + ", ".join(f"{key}: {_describe_value(inner)}" for key, inner in value.items()) + "}")
-    if isinstance(value, list | tuple):
-        return _shorten(f"[{', '.join(map(_describe_value, value))}]")
-    if value is None or isinstance(value, str | bytes | int | float | range):
-        return _shorten(repr(value))
-    size = f" of {len(value)}" if hasattr(value, "__len__") else ""
-    return f"{type(value).__qualname__}{size}"  # its repr may hold an address
-
-
-def _shorten(text: str) -> str:
-    if len(text) <= _MAX_VALUE_CHARS:
-        return text
-    return f"{text[: _MAX_VALUE_CHARS // 2]}... #{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+def _check_position_keys(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
+    """Raise UsageError if a position of the saved config means nothing in the current one."""
+    differences = [text for path, text in find_differences(saved, current) if is_position_key(path)]
+    if differences:
+        message = "this state has no position in this config, even with allow_changed=True:\n  "
+        hint = "resume with these settings of the saved run, or start without the state"
+        raise UsageError("\n".join((message + "\n  ".join(differences), hint)))

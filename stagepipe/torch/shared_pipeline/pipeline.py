@@ -124,17 +124,25 @@ class SharedPipeline:
 
     @cached_property
     def _config_description(self) -> str:
-        description: dict[str, str] = json.loads(self._pipeline.config_description)
-        description |= {"share": "node", "local_world_size": str(self._topology.local_world_size)}
-        return json.dumps(description, separators=(",", ":"))
+        """What must be equal on all ranks when they connect. Objects from Python may hold a rank, so only by name."""
+        return json.dumps(json.loads(self._pipeline.config_description) | self._sharing)
+
+    @cached_property
+    def _state_description(self) -> Mapping[str, str]:
+        return {**self._pipeline._state_description, **self._sharing}  # noqa: SLF001 - as the pipeline's own state
+
+    @property
+    def _sharing(self) -> dict[str, str]:
+        return {"share": "node", "local_world_size": str(self._topology.local_world_size)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's position: after the last item that it received."""
-        return make_state_dict(self._state.position(), self._config_description, self._shard)
+        return make_state_dict(self._state.position(), self._state_description, self._shard)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
         """Resume the next iteration, on all ranks from the lowest of their positions. Raises UsageError."""
-        self._state.load_position(parse_state_dict(state, self._config_description, self._shard))
+        position = parse_state_dict(state, self._state_description, self._shard, allow_changed=allow_changed)
+        self._state.load_position(position)
 
     # ------------------------------------------------------------------ for the loader
 

@@ -240,7 +240,7 @@ def test_another_type_of_config_raises_usage_error():
         load(3)
 
 
-def test_the_fingerprint_ignores_layout_comments_and_variables(write):
+def test_the_hash_ignores_layout_comments_and_variables(write):
     one = load(write("# a comment\n" + MINIMAL))
     two = load(write("vars: {a: 1}\nsource:\n  uses: my_ops.read\nname: p\n"))
     other = load(write(MINIMAL), ["seed=1"])
