@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from stagepipe.spec import KeyField, PipelineSpec, SourceSpec, StageSpec, get_union_members, iter_keys
+from stagepipe.spec import KeyField, PipelineSpec, SourceSpec, StageSpec, iter_keys
 
 OPTIONS_PATH: Final = Path(__file__).parents[1] / "stagepipe/api/options.py"
 _HEADER: Final = '''\
@@ -34,21 +35,24 @@ def make_options() -> str:
 
 
 def _make_class(name: str, description: str, spec_type: type[Any]) -> str:
-    options = (_make_option(key) for key in iter_keys(spec_type) if key.info.is_option)
+    options = (_make_option(key) for key in iter_keys(spec_type) if _is_option(key, spec_type))
     return f'class {name}(TypedDict, total=False):\n    """{description}"""\n\n' + "".join(options)
 
 
+def _is_option(key: KeyField, spec_type: type[Any]) -> bool:
+    """Tell whether a key is an option: the builder has methods for targets and for keys whose value is a spec."""
+    value_types = {inner for member in key.types for inner in (member, *get_args(member))}
+    return key.info.is_option and key.field in fields(spec_type) and not any(map(is_dataclass, value_types))
+
+
 def _make_option(key: KeyField) -> str:
-    return f'    {key.key}: {key.info.python_type or _format_type(key.hint)}\n    """{key.info.description}"""\n'
+    option_type = key.info.python_type or " | ".join(_format_types(key))
+    return f'    {key.key}: {option_type}\n    """{key.info.description}"""\n'
 
 
-def _format_type(hint: Any) -> str:
-    """Return a type as source code, without None: an option that is not given is left out."""
-    return " | ".join(_format_members(hint))
-
-
-def _format_members(hint: Any) -> Iterator[str]:
-    for member in get_union_members(hint):
+def _format_types(key: KeyField) -> Iterator[str]:
+    """Yield the types of a key as source code, without None: an option that is not given is left out."""
+    for member in key.types:
         if get_origin(member) is Literal:
             values = ", ".join(f'"{value}"' for value in get_args(member))
             yield f"Literal[{values}]"

@@ -10,32 +10,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from stagepipe.config.schema import (
-    BatchModel,
-    ConfigModel,
-    InvalidValueError,
-    PipelineModel,
-    ReportModel,
-    SourceModel,
-    StageModel,
-    TargetModel,
-    TransportModel,
-    format_value,
-)
+from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigModel, InvalidValueError, PipelineModel, format_value
 from stagepipe.config.suggestions import make_key_hint, make_value_hint
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, find_location, find_node, is_null, to_plain
 from stagepipe.core import Problem
-
-_MODEL_BY_MAPPING_PATH: Final[dict[str, type[ConfigModel]]] = {
-    "": PipelineModel,
-    "source": SourceModel,
-    "sink": TargetModel,
-    "stages[]": StageModel,
-    "stages[].batch": BatchModel,
-    "transport": TransportModel,
-    "report": ReportModel,
-}
-"""The mappings of a config that have fixed keys, by path."""
 
 _MAPPING_LABELS: Final = {
     "": "at the top level",
@@ -71,7 +49,7 @@ _MISSING_KEY_HINTS: Final = {
 
 def get_known_keys(mapping_path: str) -> frozenset[str]:
     """Return the keys of a mapping. `mapping_path` is "" for the top level, "stages[]" for a stage."""
-    return frozenset(field.alias or name for name, field in _MODEL_BY_MAPPING_PATH[mapping_path].model_fields.items())
+    return frozenset(field.alias or name for name, field in MODEL_BY_MAPPING_PATH[mapping_path].model_fields.items())
 
 
 def validate(root: MapNode, problems: list[Problem]) -> ConfigModel | None:
@@ -99,7 +77,7 @@ def drop_null_keys(node: Node, mapping_path: str = "") -> Node:
     if isinstance(node, ListNode):
         items = tuple(drop_null_keys(item, f"{mapping_path}[]") for item in node.items)
         return ListNode(items, node.location)
-    if not isinstance(node, MapNode) or mapping_path not in _MODEL_BY_MAPPING_PATH:
+    if not isinstance(node, MapNode) or mapping_path not in MODEL_BY_MAPPING_PATH:
         return node
     entries = {key: e for key, e in node.entries.items() if not is_null(e.node)}
     remaining_entries = {

@@ -4,7 +4,7 @@ model  the frozen dataclasses; their fields are the one list of a config's keys
 keys   what a field says about its key, for the schema and the builder's options
 """
 
-from stagepipe.spec.keys import ConfigKey, KeyField, get_union_members, iter_keys
+from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys
 from stagepipe.spec.model import (
     BatchSpec,
     PipelineSpec,
@@ -27,6 +27,5 @@ __all__ = [
     "Target",
     "TransportMode",
     "TransportSpec",
-    "get_union_members",
     "iter_keys",
 ]

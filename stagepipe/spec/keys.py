@@ -10,16 +10,19 @@ import dataclasses
 import types
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+_VALUE_TYPE_BY_UNIT: Final = {"_ns": ("Duration", "float | str"), "_bytes": ("Size", "int | str")}
+"""How a config and a Python caller write a field with a unit: `timeout: 30s` sets `timeout_ns`."""
 
 
 @dataclass(frozen=True)
 class ConfigKey:
     """Metadata of a spec's field: `workers: Annotated[int, ConfigKey("Number of processes.", minimum=1)]`.
 
-    `description` is what editors show. `name` is the key, if it is not the field's name. `value_type` names the type in
-    `config.schema.fields` that checks and converts the value; without one, the field's own type does. `minimum` and
-    `maximum` bound an integer.
+    `description` is what editors show. `name` is the key, where it is not the field's name without its unit.
+    `value_type` names the type in `config.schema.fields` that checks and converts the value; without one, the field's
+    own type or unit does. `minimum` and `maximum` bound an integer.
 
     `is_option`: callers of the Python builder give it as an option; `python_type` is what they may give, if it is not
     the field's own type. `is_process_key`: it sets up the stage's processes, so a fused stage cannot have it.
@@ -36,28 +39,28 @@ class ConfigKey:
     is_process_key: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class KeyField:
-    """A field of a spec that is a key. `hint` is its type without metadata, `info` is its metadata."""
+    """A field of a spec that is a key. `types` are the members of its type, which may be a union."""
 
     field: dataclasses.Field[Any]
     key: str
-    hint: Any
+    types: tuple[Any, ...]
     info: ConfigKey
 
     @property
     def is_optional(self) -> bool:
         """Whether the field may be None."""
-        return type(None) in get_union_members(self.hint)
+        return type(None) in self.types
 
     @property
     def accepts_auto(self) -> bool:
         """Whether `auto` is a value of the field."""
-        return Literal["auto"] in get_union_members(self.hint)
+        return Literal["auto"] in self.types
 
 
 def iter_keys(spec_type: type[Any]) -> Iterator[KeyField]:
-    """Yield the keys of a spec. The keys of an inner spec that has no key of its own are among them.
+    """Yield the keys of a spec. A target has no key of its own, so its keys are among them.
 
     >>> from stagepipe.spec import StageSpec
     >>> [key.key for key in iter_keys(StageSpec)][:4]
@@ -67,12 +70,15 @@ def iter_keys(spec_type: type[Any]) -> Iterator[KeyField]:
     for field in dataclasses.fields(spec_type):
         hint = hints[field.name]
         if get_origin(hint) is Annotated:
-            own_type, info = get_args(hint)
-            yield KeyField(field=field, key=info.name or field.name, hint=own_type, info=info)
+            yield _make_key_field(field, *get_args(hint))
         elif dataclasses.is_dataclass(hint):
             yield from iter_keys(hint)  # type: ignore[arg-type]  # a class: the types of fields are no instances
 
 
-def get_union_members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union type, or the type itself as the only one."""
-    return get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
+def _make_key_field(field: dataclasses.Field[Any], hint: Any, info: ConfigKey) -> KeyField:
+    name, underscore, unit = field.name.rpartition("_")
+    value_type, python_type = _VALUE_TYPE_BY_UNIT.get(underscore + unit, (None, None))
+    if value_type is not None:
+        info = dataclasses.replace(info, name=name, value_type=value_type, python_type=python_type)
+    members = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
+    return KeyField(field, info.name or field.name, members, info)

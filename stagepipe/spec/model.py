@@ -39,7 +39,6 @@ class Target:
         ConfigKey(
             "Import path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name relative to this file.",
             value_type="Uses",
-            is_option=False,
         ),
     ]
     arguments: Annotated[
@@ -48,7 +47,6 @@ class Target:
             "Keyword arguments. A nested mapping with `uses` (and `with`) is built first, at any depth.",
             name="with",
             value_type="Arguments",
-            is_option=False,
         ),
     ] = field(default_factory=dict)
 
@@ -68,9 +66,7 @@ class BatchSpec:
     """
 
     size: Annotated[int, ConfigKey("Maximum number of items per call.", minimum=1)]
-    max_wait_ns: Annotated[
-        int, ConfigKey("Maximum time to wait for a full list, such as 20ms.", name="max_wait", value_type="Duration")
-    ] = 20_000_000
+    max_wait_ns: Annotated[int, ConfigKey("Maximum time to wait for a full list, such as 20ms.")] = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -89,20 +85,15 @@ class StageSpec:
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
     target: Target
     workers: Annotated[
-        int | Literal["auto"],
-        ConfigKey("Number of processes, or auto.", minimum=1, maximum=4096, is_process_key=True),
+        int | Literal["auto"], ConfigKey("Number of processes, or auto.", minimum=1, maximum=4096, is_process_key=True)
     ] = 1
     threads: Annotated[
-        int | None,
-        ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096, is_process_key=True),
+        int | None, ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096, is_process_key=True)
     ] = None
     cpus: Annotated[
         tuple[int, ...] | None,
         ConfigKey(
-            "CPUs that the stage may run on: 0-3, or [0, 2].",
-            value_type="Cpus",
-            python_type="str",
-            is_process_key=True,
+            "CPUs that the stage may run on: 0-3, or [0, 2].", value_type="Cpus", python_type="str", is_process_key=True
         ),
     ] = None
     device: Annotated[
@@ -118,21 +109,8 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = field(default_factory=dict)
-    timeout_ns: Annotated[
-        int | None,
-        ConfigKey(
-            "Maximum time per item, such as 30s.", name="timeout", value_type="Duration", python_type="float | str"
-        ),
-    ] = None
-    start_timeout_ns: Annotated[
-        int,
-        ConfigKey(
-            "Maximum time for a worker to start, such as 10m.",
-            name="start_timeout",
-            value_type="Duration",
-            python_type="float | str",
-        ),
-    ] = 600_000_000_000
+    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per item, such as 30s.")] = None
+    start_timeout_ns: Annotated[int, ConfigKey("Maximum time for a worker to start, such as 10m.")] = 600_000_000_000
     retries: _Retries = None
     on_error: _OnError = "fail"
     stateful: Annotated[bool, ConfigKey("true: the stage keeps state across items.")] = False
@@ -150,9 +128,7 @@ class StageSpec:
         Literal["numpy", "tensor", "pil"] | None,
         ConfigKey("Convert the field to this type before the call.", name="as", is_option=False),
     ] = None
-    batch: Annotated[
-        BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_option=False, is_process_key=True)
-    ] = None
+    batch: Annotated[BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_process_key=True)] = None
     mutable: Annotated[bool, ConfigKey("true: the stage gets a private copy that it may modify.")] = False
     reseed: Annotated[bool, ConfigKey("false: do not seed the global random generators before each item.")] = True
 
@@ -166,12 +142,7 @@ class TransportSpec:
 
     mode: Annotated[TransportMode, ConfigKey("auto chooses pipe or shared memory for each buffer.")] = "auto"
     threshold_bytes: Annotated[
-        int | None,
-        ConfigKey(
-            "auto, or the smallest buffer that goes to shared memory, such as 64KiB.",
-            name="threshold",
-            value_type="Size",
-        ),
+        int | None, ConfigKey("auto, or the smallest buffer that goes to shared memory, such as 64KiB.")
     ] = None
 
 
@@ -201,12 +172,7 @@ class PipelineSpec:
     ] = 0
     order: Annotated[Literal["source", "any"], ConfigKey("Order of the output.")] = "source"
     window: Annotated[int | Literal["auto"], ConfigKey("Items in flight, counted at the source.", minimum=1)] = "auto"
-    memory_bytes: Annotated[
-        int | None,
-        ConfigKey(
-            "Shared memory limit of the run, such as 4GiB.", name="memory", value_type="Size", python_type="int | str"
-        ),
-    ] = None
+    memory_bytes: Annotated[int | None, ConfigKey("Shared memory limit of the run, such as 4GiB.")] = None
     max_restarts: Annotated[int, ConfigKey("Maximum number of worker restarts in a run.", minimum=0)] = 10
     max_skipped: Annotated[
         int | float | None,
@@ -216,15 +182,11 @@ class PipelineSpec:
             python_type="int | str",
         ),
     ] = None
-    source: Annotated[SourceSpec, ConfigKey("Where items come from.", is_option=False)]
-    stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.", is_option=False)] = ()
-    sink: Annotated[
-        Target | None, ConfigKey("Where items go; without a sink they are only counted.", is_option=False)
-    ] = None
-    transport: Annotated[TransportSpec, ConfigKey("How items travel between stages.", is_option=False)] = (
-        TransportSpec()
-    )
-    report: Annotated[ReportSpec, ConfigKey("Where to write the report.", is_option=False)] = ReportSpec()
+    source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
+    stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
+    sink: Annotated[Target | None, ConfigKey("Where items go; without a sink they are only counted.")] = None
+    transport: Annotated[TransportSpec, ConfigKey("How items travel between stages.")] = TransportSpec()
+    report: Annotated[ReportSpec, ConfigKey("Where to write the report.")] = ReportSpec()
     engine: Annotated[Literal["local", "ray"], ConfigKey("The engine that runs the stages.", is_option=False)] = "local"
     config_dir: Path | None = None
     config_path: Path | None = None

@@ -7,51 +7,15 @@ fields       the types of their values: validator, error messages and JSON Schem
 json_schema  the JSON Schema of the models, for editors
 """
 
-from typing import TYPE_CHECKING
-
-from stagepipe.core import lazy_names
-
-if TYPE_CHECKING:
-    from stagepipe.config.schema.fields import InvalidValueError, format_value
-    from stagepipe.config.schema.json_schema import build_json_schema
-    from stagepipe.config.schema.models import (
-        BatchModel,
-        ConfigModel,
-        PipelineModel,
-        ReportModel,
-        SourceModel,
-        StageModel,
-        TargetModel,
-        TransportModel,
-    )
+from stagepipe.config.schema.fields import InvalidValueError, format_value
+from stagepipe.config.schema.json_schema import build_json_schema
+from stagepipe.config.schema.models import MODEL_BY_MAPPING_PATH, ConfigModel, PipelineModel
 
 __all__ = [
-    "BatchModel",
+    "MODEL_BY_MAPPING_PATH",
     "ConfigModel",
     "InvalidValueError",
     "PipelineModel",
-    "ReportModel",
-    "SourceModel",
-    "StageModel",
-    "TargetModel",
-    "TransportModel",
     "build_json_schema",
     "format_value",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "BatchModel": "models",
-        "ConfigModel": "models",
-        "InvalidValueError": "fields",
-        "PipelineModel": "models",
-        "ReportModel": "models",
-        "SourceModel": "models",
-        "StageModel": "models",
-        "TargetModel": "models",
-        "TransportModel": "models",
-        "build_json_schema": "json_schema",
-        "format_value": "fields",
-    },
-)

@@ -6,6 +6,7 @@ The JSON Schema is built from the models. Runs in the process that loads the con
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar, Final, get_args, get_origin
@@ -22,7 +23,6 @@ from stagepipe.spec import (
     StageSpec,
     Target,
     TransportSpec,
-    get_union_members,
     iter_keys,
 )
 
@@ -98,7 +98,7 @@ def _get_value_type(key: KeyField) -> Any:
         keyword = "auto" if key.accepts_auto else None
         value_type = fields.bounded_int(key.info.minimum, key.info.maximum, keyword=keyword)
     else:
-        return reduce(or_, map(_to_model_type, get_union_members(key.hint)))
+        return reduce(or_, map(_to_model_type, key.types))
     return value_type | None if key.is_optional else value_type
 
 
@@ -110,10 +110,24 @@ def _to_model_type(hint: Any) -> Any:
     return _model_by_spec.get(hint, hint)
 
 
-TargetModel: Final = _make_model(Target)
-SourceModel: Final = _make_model(SourceSpec, uses=fields.SourceUses)
-BatchModel: Final = _make_model(BatchSpec)
-StageModel: Final = _make_model(StageSpec)
-TransportModel: Final = _make_model(TransportSpec)
-ReportModel: Final = _make_model(ReportSpec)
+_make_model(Target)
+_make_model(SourceSpec, uses=fields.SourceUses)
+_make_model(BatchSpec)
+_make_model(StageSpec)
+_make_model(TransportSpec)
+_make_model(ReportSpec)
 PipelineModel: Final = _make_model(PipelineSpec, _FileModel)
+
+
+def _find_models(model: type[ConfigModel], path: str) -> Iterator[tuple[str, type[ConfigModel]]]:
+    yield path, model
+    for key in iter_keys(model.spec_type):
+        for value_type in key.types:
+            is_list = get_origin(value_type) is tuple
+            inner_model = _model_by_spec.get(get_args(value_type)[0] if is_list else value_type)
+            if inner_model is not None:
+                yield from _find_models(inner_model, f"{path}.{key.key}".lstrip(".") + "[]" * is_list)
+
+
+MODEL_BY_MAPPING_PATH: Final = dict(_find_models(PipelineModel, ""))
+"""The mappings of a config that have fixed keys, by path; `stages[]` is an entry of `stages`."""
