@@ -13,7 +13,6 @@ cross_checks     checks combinations of keys
 validation       runs the pydantic models and words their errors
 spec_builder     converts the models to a spec
 config_hash      hashes a config, and its source
-unsupported      rejects settings that this version does not support yet
 summary          prints a pipeline in one line, and warns about risky settings
 suggestions      hints for misspelt and foreign keys and values
 schema/          every key as a pydantic model, and the JSON Schema

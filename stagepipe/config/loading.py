@@ -1,7 +1,7 @@
 """Loads a config: runs every step from its source to a spec. Has no side effects; runs in the caller's process.
 
 read -> extends -> overrides -> references (OmegaConf's first) -> dataset stage -> keys and values -> key combinations
--> unsupported settings -> targets -> spec
+-> targets -> spec
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
 from stagepipe.config.schema import ConfigModel
 from stagepipe.config.spec_builder import to_spec
 from stagepipe.config.target_checks import TargetChecker
-from stagepipe.config.unsupported import check_unsupported
 from stagepipe.config.validation import validate
 from stagepipe.config.yaml import (
     MapNode,
@@ -85,7 +84,6 @@ def _check_config(
     found_problems: list[Problem] = []
     model = validate(root, found_problems)
     found_problems += check_key_combinations(root)
-    found_problems += check_unsupported(root)
     found_problems += TargetChecker(config_dir).check_config(root)
     # The value of a bad reference is unknown, so further problems at its location would mislead.
     bad_locations = {(p.file, p.line, p.column) for p in reference_problems}

@@ -54,7 +54,6 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "report": "reports metrics logging monitoring",
         "json": "json_path file path",
         "stateful": "state has_state",
-        "engine": "backend executor runner",
     }.items()
 }
 """Each key and the names that other tools use for it. A name under several keys means the one that is valid there."""
@@ -68,6 +67,7 @@ UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], str]] = {
     ("stages[]", "batchsize"): "write `batch: {size: N}`, or add a stage that uses `stagepipe.stages.Batch`",
     ("", "batch_size"): "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}",
     ("", "shuffle"): "add a stage: {name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: N}}",
+    ("", "engine"): "remove it: stages run in processes of this machine, or in this process with `--inline`",
     ("", "epochs"): "remove it: the training loop counts the epochs",
     ("", "workers"): "`workers` belongs in an entry of `stages`",
     ("source", "workers"): _DATASET_WORKERS_HINT,
@@ -127,7 +127,6 @@ VALUE_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "fail": ("raise", "abort", "stop", "error"),
     "source": ("ordered", "strict", "input", "fifo", "true"),
     "any": ("unordered", "none", "completion", "false"),
-    "local": ("multiprocessing", "process", "processes", "default"),
 }
 """Values of keys with a fixed set of values, and what other tools call them."""
 

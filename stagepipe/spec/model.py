@@ -150,10 +150,7 @@ class TransportSpec:
 class ReportSpec:
     """Where to write the report, relative to the current directory."""
 
-    html_path: Annotated[str | None, ConfigKey("Write the report as an HTML page.", name="html")] = None
     json_path: Annotated[str | None, ConfigKey("Write the report as JSON (stagepipe.report/2).", name="json")] = None
-    trace_path: Annotated[str | None, ConfigKey("Write a trace of items for a trace viewer.", name="trace")] = None
-    prometheus: Annotated[str | None, ConfigKey("host:port that serves live counters.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +184,6 @@ class PipelineSpec:
     sink: Annotated[Target | None, ConfigKey("Where items go; without a sink they are only counted.")] = None
     transport: Annotated[TransportSpec, ConfigKey("How items travel between stages.")] = TransportSpec()
     report: Annotated[ReportSpec, ConfigKey("Where to write the report.")] = ReportSpec()
-    engine: Annotated[Literal["local", "ray"], ConfigKey("The engine that runs the stages.", is_option=False)] = "local"
     config_dir: Path | None = None
     config_path: Path | None = None
     config_sha256: str = ""
