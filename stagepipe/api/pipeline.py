@@ -182,7 +182,9 @@ class Pipeline(Generic[T_co]):
         """
         length = self._ensure_started().get_epoch_length()
         if length is None:
-            message = "length unknown: the pipeline contains a stream, a generator or a filter"
+            message = (
+                "length unknown: the pipeline contains a stream, a generator, a filter or an order point of any size"
+            )
             raise TypeError(message)
         return length
 

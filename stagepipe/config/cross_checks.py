@@ -5,17 +5,14 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode, SourceLocation
 from stagepipe.core import Problem
 from stagepipe.spec import StageSpec, iter_keys
 
-ORDER_POINT_NAMES: Final = frozenset({"Batch", "Shuffle"})
-"""Built-in stages that are order points: they restore the item order, so each runs in one process."""
-
-_BUILT_IN_STAGES_MODULE: Final = "stagepipe.stages"
 PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
 _ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
 _FUNCTION_KEYS: Final = ("field", "as", "batch")
@@ -27,33 +24,19 @@ def get_stages(root: MapNode) -> list[MapNode]:
     return [stage for stage in stages.items if isinstance(stage, MapNode)] if isinstance(stages, ListNode) else []
 
 
-def get_built_in_name(uses: object) -> str | None:
-    """Return the name of a stage in `stagepipe.stages`, given as a path or a class. None for any other target.
-
-    >>> get_built_in_name("stagepipe.stages:Batch")
-    'Batch'
-    """
-    if isinstance(uses, type):
-        uses = f"{uses.__module__}.{uses.__qualname__}"
-    if not isinstance(uses, str) or not uses.startswith(_BUILT_IN_STAGES_MODULE):
-        return None
-    return uses.replace(":", ".").rpartition(".")[2]
-
-
-def check_key_combinations(root: MapNode) -> Iterator[Problem]:
-    """Yield the problems of keys that are valid alone but not together."""
+def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
+    """Yield the problems of keys that are valid alone but not together. `stage_traits` are those of the stages."""
     yield from _check_unique_names(root)
     yield from _check_source(root)
     process_name = "source"
-    for stage in get_stages(root):
-        uses = stage.get("uses")
-        built_in_name = get_built_in_name(uses.value) if isinstance(uses, ScalarNode) else None
+    for stage, traits in zip(get_stages(root), stage_traits, strict=True):
         if not _is_true(stage.get("fuse")):
             process_name = stage.get_text("name") or process_name
         yield from _check_fused(stage, process_name)
-        yield from _check_order_point(stage, built_in_name)
-        if built_in_name in {*ORDER_POINT_NAMES, "Unbatch"}:
-            yield from _check_whole_item_stage(stage, built_in_name)
+        if traits.is_order_point:
+            yield from _check_order_point(stage, traits.label)
+        if traits.takes_whole_items:
+            yield from _check_whole_item_stage(stage, traits.label)
 
 
 def _check_unique_names(root: MapNode) -> Iterator[Problem]:
@@ -104,26 +87,24 @@ def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
         yield stage.entries["mutable"].key_location.make_problem(message, hint)
 
 
-def _check_order_point(stage: MapNode, built_in_name: str | None) -> Iterator[Problem]:
-    if built_in_name not in ORDER_POINT_NAMES:
-        return
+def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
     if stage.get("workers") is not None:
-        message = f"`stagepipe.stages.{built_in_name}` takes no `workers`: it restores the item order in one process"
+        message = f"`{label}` takes no `workers`: it restores the item order in one process"
         yield stage.entries["workers"].key_location.make_problem(message, "remove `workers`")
     if _is_true(stage.get("fuse")):
-        message = f"`stagepipe.stages.{built_in_name}` cannot be fused: it restores the item order in its own process"
+        message = f"`{label}` cannot be fused: it restores the item order in its own process"
         yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
     for key in _ERROR_HANDLING_KEYS:
         if stage.get(key) is not None:
-            message = f"`stagepipe.stages.{built_in_name}` takes no `{key}`: an item that it cannot accept ends the run"
+            message = f"`{label}` takes no `{key}`: an item that it cannot accept ends the run"
             hint = f"remove `{key}`; set it on an earlier stage that rejects such items"
             yield stage.entries[key].key_location.make_problem(message, hint)
 
 
-def _check_whole_item_stage(stage: MapNode, built_in_name: str | None) -> Iterator[Problem]:
+def _check_whole_item_stage(stage: MapNode, label: str) -> Iterator[Problem]:
     for key in _FUNCTION_KEYS:
         if stage.get(key) is not None:
-            message = f"`stagepipe.stages.{built_in_name}` takes no `{key}`: it works on whole items"
+            message = f"`{label}` takes no `{key}`: it works on whole items"
             yield stage.entries[key].key_location.make_problem(message, f"remove `{key}`")
 
 

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stagepipe.config.cross_checks import check_key_combinations
+from stagepipe.config.cross_checks import check_key_combinations, get_stages
 from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
 from stagepipe.config.merging import apply_extends, read_with_bases
 from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
 from stagepipe.config.schema import ConfigModel
 from stagepipe.config.spec_builder import to_spec
+from stagepipe.config.stage_traits import StageTraits, read_stage_traits
 from stagepipe.config.target_checks import TargetChecker
 from stagepipe.config.validation import validate
 from stagepipe.config.yaml import (
@@ -65,10 +66,11 @@ def load(
     config_dir = None if path is None else path.resolve().parent
     resolved = expand_dataset_source(resolved, config_dir, problems)
     check_size(resolved)
-    model = _check_config(resolved, config_dir, problems, resolver.problems)
+    stage_traits = read_stage_traits(get_stages(resolved), config_dir)
+    model = _check_config(resolved, config_dir, stage_traits, problems, resolver.problems)
     if problems or model is None:
         raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
-    return to_spec(model, resolved, path)
+    return to_spec(model, resolved, path, stage_traits)
 
 
 def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:
@@ -79,12 +81,16 @@ def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Pro
 
 
 def _check_config(
-    root: MapNode, config_dir: Path | None, problems: list[Problem], reference_problems: list[Problem]
+    root: MapNode,
+    config_dir: Path | None,
+    stage_traits: Sequence[StageTraits],
+    problems: list[Problem],
+    reference_problems: list[Problem],
 ) -> ConfigModel | None:
     found_problems: list[Problem] = []
     model = validate(root, found_problems)
-    found_problems += check_key_combinations(root)
-    found_problems += TargetChecker(config_dir).check_config(root)
+    found_problems += check_key_combinations(root, stage_traits)
+    found_problems += TargetChecker(config_dir).check_config(root, stage_traits)
     # The value of a bad reference is unknown, so further problems at its location would mislead.
     bad_locations = {(p.file, p.line, p.column) for p in reference_problems}
     problems += reference_problems

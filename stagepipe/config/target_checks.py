@@ -5,16 +5,17 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Final
 
-from stagepipe.config.cross_checks import ORDER_POINT_NAMES, get_built_in_name, get_stages
+from stagepipe.config.cross_checks import get_stages
 from stagepipe.config.dataset_source import is_dataset_source
 from stagepipe.config.schema import format_value
+from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.static_analysis import (
     BrokenSourceError,
     Callee,
@@ -40,6 +41,7 @@ from stagepipe.core import (
     resolve_file,
     split_target_path,
 )
+from stagepipe.spec import Target
 
 _POSITIONAL_KINDS: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _FOREIGN_USES_KEYS: Final = ("_target_", "class_path")  # the keys of Hydra and jsonargparse for `uses`
@@ -54,6 +56,7 @@ class TargetRole(Enum):
     """What a target is for. It decides which arguments `with` may leave out."""
 
     STAGE = "stage"  # a function receives the item as its first argument
+    ORDER_POINT = "order point"  # built with the arguments of `with`; its methods receive the items
     SOURCE = "source"  # called with the arguments of `with` alone
     SINK = "sink"
     ARGUMENT = "argument"  # nested: a function is passed on, and its caller may add arguments
@@ -71,10 +74,11 @@ class TargetChecker:
         self._lookup = DefinitionLookup(ModuleFinder(self.config_dir))
         self._implicit_arguments: frozenset[str] = frozenset()
 
-    def check_config(self, root: MapNode) -> list[Problem]:
+    def check_config(self, root: MapNode, stage_traits: Sequence[StageTraits]) -> list[Problem]:
         """Return the problems of source, sink and stages, and of the targets nested in their arguments."""
+        stage_roles = [TargetRole.ORDER_POINT if t.is_order_point else TargetRole.STAGE for t in stage_traits]
         targets = [(root.get("source"), TargetRole.SOURCE), (root.get("sink"), TargetRole.SINK)]
-        for node, role in [*targets, *((stage, TargetRole.STAGE) for stage in get_stages(root))]:
+        for node, role in [*targets, *zip(get_stages(root), stage_roles, strict=True)]:
             if isinstance(node, MapNode):
                 self._check_target(node, role)
         return self.problems
@@ -95,12 +99,11 @@ class TargetChecker:
         callee = self._find_callee(uses)
         if callee is None or not (arguments is None or isinstance(arguments, MapNode)):
             return
-        label = uses.value if isinstance(uses.value, str) else getattr(uses.value, "__qualname__", "it")
+        label = Target(uses.value).label
         entries = arguments.entries if isinstance(arguments, MapNode) else {}
         field_node = node.get("field") if role is TargetRole.STAGE else None
         field_mapping = field_node if isinstance(field_node, MapNode) else None
-        is_order_point = role is TargetRole.STAGE and get_built_in_name(uses.value) in ORDER_POINT_NAMES
-        if role in {TargetRole.STAGE, TargetRole.SINK} and callee.has_call is False and not is_order_point:
+        if role in {TargetRole.STAGE, TargetRole.SINK} and callee.has_call is False:
             message = f"`{label}` has no `__call__`, so it cannot be called with an item"
             self.problems.append(uses.location.make_problem(message, "use a function, or a class with `__call__`"))
         if callee.signature is not None:

@@ -115,6 +115,7 @@ class _InlineOrderPoint(_InlineOutput):
         super().__init__(downstream.on_dead_letter)
         self._stages = stages
         self._stage = stages[0]
+        self._grouping = stages[0].order_point
         self._chain = StageChain(stages[1:], downstream)
         self._downstream = downstream
         self._next_item = 0
@@ -127,7 +128,7 @@ class _InlineOrderPoint(_InlineOutput):
         self._previous_group_last_key = None
         self._last_key = None
         self._source_ranges.clear()
-        self._stage.target.clear()
+        self._grouping.clear()
         for stage in self._stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
@@ -135,11 +136,11 @@ class _InlineOrderPoint(_InlineOutput):
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         lineage = unpack_lineage(meta)
         self._source_ranges.append((lineage.source_begin, lineage.source_end) if meta else (key[0], key[0] + 1))
-        is_full = self._stage.run_timed(key, lambda: self._stage.target.add(box.pop(), samples))
+        is_full = self._stage.run_timed(key, lambda: self._grouping.add(box.pop(), samples))
         self._stage.count_item(key)
         self._last_key = key
         if is_full:
-            self._emit_group(self._stage.target.flush)
+            self._emit_group(self._grouping.flush)
 
     def _emit_group(self, make_outputs: Any) -> None:
         previous_key = self._previous_group_last_key
@@ -156,7 +157,7 @@ class _InlineOrderPoint(_InlineOutput):
             self._next_item += 1
 
     def finish_epoch(self) -> None:
-        self._emit_group(self._stage.target.finish)
+        self._emit_group(self._grouping.finish)
         self._downstream.finish_epoch()
 
 

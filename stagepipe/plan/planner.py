@@ -9,9 +9,8 @@ from stagepipe.costs import CostCurves, negotiate
 from stagepipe.machine import Machine
 from stagepipe.plan.devices import assign_devices
 from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
-from stagepipe.spec import PipelineSpec, StageSpec
+from stagepipe.spec import PipelineSpec
 
-ORDER_POINT_NAMES = ("stagepipe.stages.Batch", "stagepipe.stages.Shuffle")
 _ARENA_MEMORY_FRACTION = 0.25
 """Share of the machine's memory for shared memory, unless the config sets `memory`."""
 _DEFAULT_WINDOW_ITEMS = 16
@@ -47,13 +46,6 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
     )
 
 
-def is_order_point(stage: StageSpec | StagePlan) -> bool:
-    """Whether a stage is an order point, which restores the order in a single process: Batch or Shuffle."""
-    uses = stage.target.uses
-    name = uses.replace(":", ".") if isinstance(uses, str) else f"stagepipe.stages.{getattr(uses, '__name__', '')}"
-    return name in ORDER_POINT_NAMES and (isinstance(uses, str) or getattr(uses, "order_point", False))
-
-
 def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
     groups = [[StagePlan(name=SOURCE_NAME, **vars(spec.source))]]
     for index, stage in enumerate(spec.stages, 1):
@@ -64,7 +56,7 @@ def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, 
     segment = 0
     for stages in groups:
         first = stages[0]
-        restores_order = is_order_point(first)
+        restores_order = first.is_order_point
         workers = 1 if restores_order or first.workers == "auto" else first.workers
         role = ProcessRole.ORDER_POINT if restores_order else ProcessRole.STAGE
         processes.append(
@@ -111,10 +103,7 @@ def _plan_segments(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tu
             workers = sum(p.workers for p in stage_processes)
             window = max(_DEFAULT_WINDOW_ITEMS if index == 0 else 4, 4 * workers, 2 * needed)
             segments.append(SegmentPlan(window, max(_SMALL_ITEM_WINDOW_ITEMS, window)))
-        order_point = next(
-            (p for p in processes if p.role is ProcessRole.ORDER_POINT and p.input_segment == index), None
+        source_items_per_item *= next(
+            (p.first_stage.items_per_output for p in processes if p.output_segment > index), 1
         )
-        if order_point is not None and str(order_point.stages[0].target.label).endswith("Batch"):
-            size = order_point.stages[0].target.arguments.get("size", 1)
-            source_items_per_item *= size if isinstance(size, int) else 1
     return tuple(segments)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stagepipe.plan.model import Plan, ProcessRole, SegmentPlan
+from stagepipe.plan.model import Plan, SegmentPlan
 
 _MIN_OUTPUT_GROUPS = 3
 """Groups to get from the last order point. The first one pays for untouched pages; the others are representative."""
@@ -44,7 +44,5 @@ def _choose_item_count(plan: Plan) -> int:
     """The number of source items that fill a few groups of the last order point."""
     group_items = 1
     for process in plan.processes:
-        size = process.stages[0].target.arguments.get("size", 1)
-        if process.role is ProcessRole.ORDER_POINT and process.stages[0].target.label.endswith("Batch"):
-            group_items *= size if isinstance(size, int) else 1
+        group_items *= process.first_stage.items_per_output
     return min(max(_MIN_OUTPUT_GROUPS * group_items, _MIN_PROBE_ITEMS), _MAX_PROBE_ITEMS)

@@ -80,7 +80,10 @@ class SourceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec:
-    """One stage; each worker is a process."""
+    """One stage; each worker is a process.
+
+    `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`).
+    """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
     target: Target
@@ -131,6 +134,8 @@ class StageSpec:
     batch: Annotated[BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_process_key=True)] = None
     mutable: Annotated[bool, ConfigKey("true: the stage gets a private copy that it may modify.")] = False
     reseed: Annotated[bool, ConfigKey("false: do not seed the global random generators before each item.")] = True
+    is_order_point: bool = False
+    items_per_output: int = 1
 
 
 @dataclass(frozen=True)

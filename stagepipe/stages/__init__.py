@@ -16,8 +16,24 @@ from stagepipe.stages.batch import Batch
 from stagepipe.stages.fetch import Fetch
 from stagepipe.stages.filter import Filter
 from stagepipe.stages.flat_map import FlatMap
-from stagepipe.stages.order_point import OrderPointStage
+from stagepipe.stages.order_point import (
+    OrderPointStage,
+    count_items_per_output,
+    declares_order_point,
+    require_order_point,
+)
 from stagepipe.stages.shuffle import Shuffle
 from stagepipe.stages.unbatch import Unbatch
 
-__all__ = ["Batch", "Fetch", "Filter", "FlatMap", "OrderPointStage", "Shuffle", "Unbatch"]
+__all__ = [
+    "Batch",
+    "Fetch",
+    "Filter",
+    "FlatMap",
+    "OrderPointStage",
+    "Shuffle",
+    "Unbatch",
+    "count_items_per_output",
+    "declares_order_point",
+    "require_order_point",
+]

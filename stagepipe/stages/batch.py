@@ -6,10 +6,10 @@ import random
 from typing import Any, ClassVar, Final
 
 from stagepipe.stages.collate import BatchColumn, make_column
-from stagepipe.stages.order_point import check_size
+from stagepipe.stages.order_point import OrderPointStage, check_size
 
 
-class Batch:
+class Batch(OrderPointStage):
     """Collate `size` items into one value of the same structure, with a new first axis of length `size`.
 
     A group's first item allocates the output arrays with `stagepipe.empty`. Each item is copied in and released when it
@@ -37,12 +37,11 @@ class Batch:
     1.
     """
 
-    order_point: ClassVar[bool] = True
-    is_permutation: ClassVar[bool] = False
+    items_per_output: ClassVar[int | str | None] = "size"
 
     def __init__(self, size: int, *, drop_last: bool = False) -> None:
         self.size: Final = check_size(size, "Batch")
-        self.drop_last: Final = drop_last
+        self.drop_last = drop_last
         self._root_column: BatchColumn | None = None
         self._row_count = 0
         self._sample_count = 0
@@ -61,12 +60,6 @@ class Batch:
         root, rows, samples = self._root_column, self._row_count, self._sample_count
         self.clear()
         return [] if root is None or rows == 0 else [(root.take(rows), samples)]
-
-    def finish(self, rng: random.Random) -> list[tuple[Any, int]]:
-        """Return the partial batch at the end of an epoch, or [] with `drop_last`."""
-        if self.drop_last:
-            self.clear()
-        return self.flush(rng)
 
     def clear(self) -> None:
         """Discard the current batch."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Final
 
-from stagepipe.stages.order_point import check_size
+from stagepipe.stages.order_point import OrderPointStage, check_size
 
 
-class Shuffle:
+class Shuffle(OrderPointStage):
     """Collect a block of `size` items and yield it in random order, block after block.
 
     Unlike a sliding buffer, a block can be repeated from its first item and the seed alone, so a crash or a resume does
@@ -23,8 +23,8 @@ class Shuffle:
     Raises ValueError if `size` is not a whole number of at least 1.
     """
 
-    order_point: ClassVar[bool] = True
     is_permutation: ClassVar[bool] = True
+    items_per_output: ClassVar[int | str | None] = 1
 
     def __init__(self, size: int) -> None:
         self.size: Final = check_size(size, "Shuffle")
@@ -41,10 +41,6 @@ class Shuffle:
         self.clear()
         rng.shuffle(block)
         return block
-
-    def finish(self, rng: random.Random) -> list[tuple[Any, int]]:
-        """Return the last block of an epoch, permuted."""
-        return self.flush(rng)
 
     def clear(self) -> None:
         """Discard the current block."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class Unbatch:
 
     Raises ValueError if the columns differ in length, and TypeError for a field without rows; both name the fields.
     """
+
+    takes_whole_items: ClassVar[bool] = True
 
     def __call__(self, item: Any) -> Iterator[Any]:
         """Yield the rows in order."""

@@ -5,13 +5,15 @@ Runs in the process that loads the config.
 Checking a config must be fast and free of side effects, even if importing its targets takes ten seconds. If the source
 does not show the answer (C extensions, lazy modules, unknown decorators), the answer is UNDECIDED and the path passes.
 
-modules     finds and parses modules, and lists the names that they bind
-lookup      follows a dotted path to a definition, through re-exports and base classes
-signatures  reads the parameters of a function or class
-objects     looks up objects of the standard library, which are safe to import
-streams     tells whether a dataset is iterable
+modules          finds and parses modules, and lists the names that they bind
+lookup           follows a dotted path to a definition, through re-exports and base classes
+signatures       reads the parameters of a function or class
+objects          looks up objects of the standard library, which are safe to import
+streams          tells whether a dataset is iterable
+class_attributes reads constants that a class has as attributes
 """
 
+from stagepipe.config.static_analysis.class_attributes import read_class_attribute
 from stagepipe.config.static_analysis.lookup import Definition, DefinitionLookup, MissingName
 from stagepipe.config.static_analysis.modules import BrokenSourceError, ModuleFinder, ParsedModule
 from stagepipe.config.static_analysis.objects import StdlibObject, find_stdlib_object
@@ -32,4 +34,5 @@ __all__ = [
     "inspect_definition",
     "inspect_object",
     "is_known_stream",
+    "read_class_attribute",
 ]

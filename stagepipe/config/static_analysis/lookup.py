@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from stagepipe.config.static_analysis.modules import AssignedName, ImportedName, ModuleFinder, ParsedModule
+from stagepipe.core import file_exists, names_file, resolve_file, split_target_path
 
 
 class Undecided(Enum):
@@ -65,6 +66,16 @@ class DefinitionLookup:
             if isinstance(result, MissingName | Undecided):
                 return result
         return result
+
+    def find_target(self, path: str) -> LookupResult | None:
+        """Resolve the path of a target, which may name a file. None if it is malformed or there is no such file."""
+        module, attributes = split_target_path(path)
+        names = [] if attributes is None else attributes.split(".")
+        if not names_file(module):
+            names = [*module.split("."), *names]
+            return self.resolve_path(None, names) if all(names) else None
+        file = resolve_file(module, self.module_finder.config_dir)
+        return self.resolve_path(self.module_finder.parse_file(file), names) if file_exists(file) else None
 
     def _resolve_attribute(self, owner: LookupResult, name: str) -> LookupResult:
         if isinstance(owner, ParsedModule):
@@ -143,7 +154,7 @@ class DefinitionLookup:
                 ):
                     owner = definition.node if isinstance(definition.node, ast.ClassDef) else None
                     return Definition(definition.module, statement, owner)
-                if name in _assigned_names(statement):
+                if name in get_assigned_names(statement):
                     return UNDECIDED
         if chain is None or name.startswith("__") or depth > _MAX_LOOKUP_DEPTH:
             return UNDECIDED
@@ -204,7 +215,8 @@ def _is_overload(binding: object) -> bool:
     return any(_is_named(decorator, "overload") for decorator in getattr(binding, "decorator_list", ()))
 
 
-def _assigned_names(statement: ast.stmt) -> set[str]:
+def get_assigned_names(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement assigns to."""
     if isinstance(statement, ast.Assign):
         return {target.id for target in statement.targets if isinstance(target, ast.Name)}
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):

@@ -12,7 +12,7 @@ from typing import Final
 
 from stagepipe.config.static_analysis.lookup import Definition, DefinitionLookup
 from stagepipe.config.static_analysis.modules import BrokenSourceError, ModuleFinder
-from stagepipe.core import file_exists, is_stream, is_stream_class, names_file, resolve_file, split_target_path
+from stagepipe.core import is_stream, is_stream_class
 
 _TORCH_STREAM_CLASS_NAME: Final = "IterableDataset"
 
@@ -29,20 +29,10 @@ def is_known_stream(uses: object, config_dir: Path | None) -> bool:
         return not callable(uses) and is_stream(uses)
     try:
         lookup = DefinitionLookup(ModuleFinder(config_dir))
-        definition = _find_definition(uses, config_dir, lookup)
+        definition = lookup.find_target(uses)
     except BrokenSourceError:  # target_checks reports it
         return False
     return isinstance(definition, Definition) and _is_stream_definition(definition, lookup)
-
-
-def _find_definition(path: str, config_dir: Path | None, lookup: DefinitionLookup) -> object:
-    module, attributes = split_target_path(path)
-    names = [] if attributes is None else attributes.split(".")
-    if not names_file(module):
-        names = [*module.split("."), *names]
-        return lookup.resolve_path(None, names) if all(names) else None
-    file = resolve_file(module, config_dir)
-    return lookup.resolve_path(lookup.module_finder.parse_file(file), names) if file_exists(file) else None
 
 
 def _is_stream_definition(definition: Definition, lookup: DefinitionLookup) -> bool:

@@ -12,12 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.core import ArenaFullError, Context, Key, build_target, derive_seed, require_callable, stage_locals
+from stagepipe.core import (
+    ArenaFullError,
+    Context,
+    Key,
+    TargetError,
+    build_target,
+    derive_seed,
+    require_callable,
+    stage_locals,
+)
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
 from stagepipe.runtime.execution.own_generators import find_seed_method
 from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
 from stagepipe.runtime.protocol import format_error_text, format_user_traceback, infer_cardinality
+from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
 from stagepipe.timing import STAGE_WORDS, DurationRecorder, StageCounter, StageRegion
 
 
@@ -99,7 +109,18 @@ class StageRunner:
     @property
     def function(self) -> Callable[..., Any]:
         """The target, checked to be callable."""
+        if declares_order_point(self.target):
+            message = (
+                f"`{self.plan.target.label}` gives an order point, but its source does not show that; write "
+                "`order_point = True` in the class, and name the class itself in `uses`"
+            )
+            raise TargetError(message)
         return require_callable(self.target, self.plan.target.uses)
+
+    @property
+    def order_point(self) -> OrderPointStage:
+        """The target, checked to have the methods of an order point."""
+        return require_order_point(self.target)
 
     @property
     def busy_ns(self) -> int:

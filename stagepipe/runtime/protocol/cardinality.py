@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stagepipe.core import is_generator
-from stagepipe.stages import Batch, Filter
+from stagepipe.stages import Filter, OrderPointStage, count_items_per_output
 
 
 class Cardinality(msgspec.Struct, frozen=True):
@@ -27,11 +27,13 @@ class Cardinality(msgspec.Struct, frozen=True):
 def infer_cardinality(target: Any) -> Cardinality:
     """Return the cardinality of a built stage.
 
+    >>> from stagepipe.stages import Batch
     >>> infer_cardinality(Batch(4, drop_last=True))
     Cardinality(is_known=True, items_per_output=4, drop_last=True)
     """
-    if isinstance(target, Batch):
-        return Cardinality(items_per_output=target.size, drop_last=target.drop_last)
+    if isinstance(target, OrderPointStage):
+        count = count_items_per_output(target)
+        return Cardinality(is_known=count is not None, items_per_output=count or 1, drop_last=target.drop_last)
     return Cardinality(is_known=not (isinstance(target, Filter) or is_generator(target)))
 
 

@@ -203,6 +203,8 @@ class Worker:
         stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, self._region.stage_region(index), shard)
         if index or spec.plan.role is ProcessRole.STAGE:
             _ = stage.function  # raises where the target is not callable
+        elif spec.plan.role is ProcessRole.ORDER_POINT:
+            _ = stage.order_point
         stage.on_survivable_failure = exit_if_cuda_is_broken
         return stage
 

@@ -1,4 +1,4 @@
-"""Order points with `order: source`: Batch and Shuffle group leaves in order and feed the next segment.
+"""Order points with `order: source`: their stages group leaves in order, and they feed the next segment.
 
 In the order point's own worker.
 """
@@ -55,7 +55,7 @@ class OrderPointRole:
         self._admission = boundary.admission
         self._input_segment = boundary.input_segment
         self._worker_context = worker_context
-        self._grouping = stages[0].target
+        self._grouping = stages[0].order_point
         self._pending_outputs: deque[PendingOutput] = deque()
         self._generation = 0
         self._next_number = 0

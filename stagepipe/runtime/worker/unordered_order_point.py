@@ -7,12 +7,12 @@ same leaves; leaves that arrive meanwhile and belong to none of these groups are
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from stagepipe.core import Cursor, ImposedSkip, Key
-from stagepipe.runtime.execution import Box
+from stagepipe.runtime.execution import Box, StageError
 from stagepipe.runtime.protocol import (
     LeafGroup,
     UnorderedLineage,
@@ -71,6 +71,7 @@ class UnorderedOrderPointRole(OrderPointRole):
         self._replay_groups = deque(_ReplayGroup(group) for group in cursor.replay_groups)
         self._buffered_leaves: deque[BufferedLeaf] = deque()
         self._group_keys: list[Key] = []
+        self._keys_by_identity: dict[int, deque[Key]] = {}  # of a group's items, for a permutation
 
     def _finish_item(self, item: int, meta: bytes) -> None:
         """Do nothing: the reorder buffer tracks the lowest open item."""
@@ -102,8 +103,8 @@ class UnorderedOrderPointRole(OrderPointRole):
             self._emit_group(is_last=False)
 
     def _add_to_group(self, key: Key, box: Box, samples: int) -> bool:
-        if self._grouping.is_permutation:  # the key identifies the item among the outputs
-            box.append((key, box.pop()))
+        if self._grouping.is_permutation:
+            self._keys_by_identity.setdefault(id(box[0]), deque()).append(key)
         return super()._add_to_group(key, box, samples)
 
     def _emit_group(self, *, is_last: bool) -> None:
@@ -113,6 +114,8 @@ class UnorderedOrderPointRole(OrderPointRole):
         outputs = self._flush_group(is_last=is_last)
         if self._grouping.is_permutation:
             self._emit_each_output(outputs)
+        elif len(outputs) > 1:
+            raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or use `order: source`")
         elif outputs:
             ((value, samples),) = outputs
             outputs.clear()
@@ -120,14 +123,27 @@ class UnorderedOrderPointRole(OrderPointRole):
 
     def _emit_each_output(self, outputs: list[tuple[Any, int]]) -> None:
         """Queue a shuffled block, each output as its own group, so that the rest can be shuffled again after a seek."""
+        keys = self._take_output_keys(outputs)
         low_watermark, watermarks = self._compute_low_watermark(), []
-        for (key, _), _ in outputs:  # from the last to the first: an item is open until its output is sent
+        for key in keys:  # from the last to the first: an item is open until its output is sent
             watermarks.append(low_watermark)
             low_watermark = min(low_watermark, key[0])
         while outputs:
-            (key, value), samples = outputs.pop()
-            self._queue_output([value], samples, self._pack_group_lineage(((key,),), watermarks.pop()))
+            value, samples = outputs.pop()
+            self._queue_output([value], samples, self._pack_group_lineage(((keys.pop(),),), watermarks.pop()))
             del value
+
+    def _take_output_keys(self, outputs: list[tuple[Any, int]]) -> list[Key]:
+        """Return the key of each output, which is one of the group's items: the same object."""
+        keys_by_identity = self._keys_by_identity
+        self._keys_by_identity = {}
+        item_counts = {identity: len(keys) for identity, keys in keys_by_identity.items()}
+        if Counter(id(value) for value, _ in outputs) != item_counts:
+            raise self._fail_group("has `is_permutation = True`, but did not return exactly the items it was given")
+        return [keys_by_identity[id(value)].popleft() for value, _ in outputs]
+
+    def _fail_group(self, problem: str) -> StageError:
+        return self._stage.record_failure((self._next_number,), ValueError(f"with `order: any`, this stage {problem}"))
 
     def _pack_group_lineage(self, consumed_groups: tuple[LeafGroup, ...], low_watermark: int) -> bytes:
         return pack_unordered_lineage(UnorderedLineage(None, low_watermark, consumed_groups, ()))

@@ -107,7 +107,9 @@ class SharedPipeline:
         """Return the number of items per epoch on this rank. Raises TypeError if it is unknown."""
         items = self._ensure_started().length()
         if items is None:
-            message = "length unknown: the pipeline contains a stream, a generator or a filter"
+            message = (
+                "length unknown: the pipeline contains a stream, a generator, a filter or an order point of any size"
+            )
             raise TypeError(message)
         return Shard(self._topology.local_rank, self._topology.local_world_size, self._shard.even).count_items(items)
 

@@ -118,3 +118,16 @@ def test_the_plan_of_a_stage_has_every_key_of_its_spec():
     planned = [vars(stage) for process in plan.processes for stage in process.stages]
     assert planned[1:] == [{**vars(stage), "index": index} for index, stage in enumerate(spec.stages, 1)]
     assert planned[0].items() >= {**vars(spec.source), "index": 0}.items()
+
+
+def test_a_users_order_point_ends_a_segment_and_is_found_by_an_attribute_of_its_class():
+    pairs = stage("tests.support.order_points.Pairs")
+    plan = make(stage("double", workers=2), pairs, stage("same"), window=12)
+    assert [process.role for process in plan.processes[1:]] == [
+        ProcessRole.STAGE,
+        ProcessRole.ORDER_POINT,
+        ProcessRole.STAGE,
+    ]
+    assert [segment.window for segment in plan.segments] == [12, 6], "a pair is two items of the source"
+    hidden = make(stage("tests.support.order_points.HiddenPairs"))
+    assert hidden.processes[1].role is ProcessRole.STAGE, "its source does not show it; the worker refuses it"

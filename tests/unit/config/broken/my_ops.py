@@ -56,4 +56,13 @@ class Crop:
         return item
 
 
+class Grouping:
+    order_point = True
+
+
+class Pairs(Grouping):
+    def __init__(self, *, drop_last=False):
+        self.drop_last = drop_last
+
+
 raise RuntimeError(raise_on_import)

@@ -1,0 +1,49 @@
+"""Says what the code of a stage demands of its keys: whether it is an order point, and what it takes. Pure.
+
+The answers come from attributes of its class, read from the source file. Runs in the process that loads the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stagepipe.config.static_analysis import DefinitionLookup, ModuleFinder, read_class_attribute
+from stagepipe.config.yaml import MapNode, ScalarNode
+from stagepipe.spec import Target
+
+
+@dataclass(frozen=True)
+class StageTraits:
+    """What the class of a stage says about it. `label` names the class in messages."""
+
+    label: str = ""
+    is_order_point: bool = False
+    takes_whole_items: bool = False
+    items_per_output: int = 1
+
+
+def read_stage_traits(stages: Sequence[MapNode], config_dir: Path | None) -> list[StageTraits]:
+    """Return the traits of each entry of `stages`; the defaults where the source does not show them."""
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+    return [_read_traits(stage, lookup) for stage in stages]
+
+
+def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:
+    uses = stage.get("uses")
+    if not isinstance(uses, ScalarNode):
+        return StageTraits()
+    is_order_point = read_class_attribute(uses.value, "order_point", lookup) is True
+    takes_whole_items = is_order_point or read_class_attribute(uses.value, "takes_whole_items", lookup) is True
+    count = read_class_attribute(uses.value, "items_per_output", lookup) if is_order_point else 1
+    if isinstance(count, str):
+        arguments = stage.get("with")
+        argument = arguments.get(count) if isinstance(arguments, MapNode) else None
+        count = argument.value if isinstance(argument, ScalarNode) else getattr(uses.value, count, 1)
+    return StageTraits(
+        label=Target(uses.value).label,
+        is_order_point=is_order_point,
+        takes_whole_items=takes_whole_items,
+        items_per_output=count if isinstance(count, int) and count > 0 else 1,
+    )
