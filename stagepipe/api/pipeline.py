@@ -103,37 +103,40 @@ class Pipeline(Generic[T_co]):
         """Whether to keep the pages of idle blocks. A `Loader` that pins them for a GPU sets it before the start."""
         self.on_output: OutputCallback = forward_output
         """Receives the lines that workers print and log. `stagepipe run --log-json` sets it before the start."""
+        self._auto_workers_result: AutoWorkersResult | None = None
         self._state = PipelineState()
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
-    @property
-    def plan(self) -> Plan:
-        """What will run. Measures this machine's cost curves if they are not cached, and resolves `workers: auto`.
+    def make_plan(self) -> Plan:
+        """Plan what will run. Measures this machine's cost curves if they are not cached, and resolves `workers: auto`.
 
         Raises RunError if that runs a probe and a stage fails in it.
 
         >>> pipeline = Pipeline({"source": {"uses": range(4)}}, inline=True)
-        >>> [process.name for process in pipeline.plan.processes]
+        >>> [process.name for process in pipeline.make_plan().processes]
         ['source']
         """
-        return self._make_plan(self._auto_workers_result.spec)
+        return self._plan_spec(self._resolve_auto_workers().spec)
 
-    def _make_plan(self, spec: PipelineSpec) -> Plan:
+    def _plan_spec(self, spec: PipelineSpec) -> Plan:
         plan = make_plan(spec, detect_machine(), load_curves(VERSION), limit=self._limit)
         return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
 
-    @cached_property
-    def _auto_workers_result(self) -> AutoWorkersResult:
-        return resolve_auto_workers(self.spec, self._make_plan, is_inline=self._is_inline)
+    def _resolve_auto_workers(self) -> AutoWorkersResult:
+        """Resolve `workers: auto`, once: a probe starts processes."""
+        if self._auto_workers_result is None:
+            self._auto_workers_result = resolve_auto_workers(self.spec, self._plan_spec, is_inline=self._is_inline)
+        return self._auto_workers_result
 
-    @property
-    def auto_workers(self) -> tuple[str, ...]:
-        """The choices for `workers: auto`, one line per stage. Runs a few items through the stages to find them.
+    def explain_auto_workers(self) -> tuple[str, ...]:
+        """Explain the choices for `workers: auto`, one line per stage. Runs a few items through the stages first.
 
-        >>> Pipeline("train.yaml").auto_workers  # doctest: +SKIP
+        Raises RunError if a stage fails.
+
+        >>> Pipeline("train.yaml").explain_auto_workers()  # doctest: +SKIP
         ('decode: 2 workers (auto): 3.9 ms per item; ...',)
         """
-        return self._auto_workers_result.auto_workers
+        return self._resolve_auto_workers().auto_workers
 
     def forecast(self) -> Forecast:
         """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
@@ -144,7 +147,7 @@ class Pipeline(Generic[T_co]):
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
         """
-        return forecast_pipeline(self._auto_workers_result, self._make_plan)
+        return forecast_pipeline(self._resolve_auto_workers(), self._plan_spec)
 
     def start(self) -> Self:
         """Start the workers unless they run already. Iterating does this too.
@@ -160,7 +163,8 @@ class Pipeline(Generic[T_co]):
         if self._run is None:
             if self._is_inline:  # its stages are the caller's own objects, and may change them
                 _ = self._state_description
-            self._run = InlineRun(self.plan) if self._is_inline else LocalRun(self.plan, self.on_output)
+            plan = self.make_plan()
+            self._run = InlineRun(plan) if self._is_inline else LocalRun(plan, self.on_output)
             self._finalizer = weakref.finalize(self, _close_if_same_process, os.getpid(), self._run.close)
         return self._run
 

@@ -59,7 +59,7 @@ def print_auto_workers(pipeline: Pipeline) -> None:
     """Print what `workers: auto` becomes, on stderr because a sink may use stdout."""
     if any(stage.workers == "auto" for stage in pipeline.spec.stages):
         with probing_status():
-            auto_workers = pipeline.auto_workers
+            auto_workers = pipeline.explain_auto_workers()
         for line in auto_workers:
             print(line, file=sys.stderr)
 

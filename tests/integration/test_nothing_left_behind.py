@@ -209,7 +209,7 @@ def test_the_supervisors_death_kills_workers_that_hang_or_start(tmp_path, tempor
     script.write_text(
         "from stagepipe import Pipeline\nfrom tests.support.pipelines import *\n"
         "running = Pipeline(pipeline(stage('tests.support.bad_stages.hangs'), batch(9), window=9))\n"
-        "running.plan\nprint('up', flush=True)\nlist(running.start())\n"
+        "running.make_plan()\nprint('up', flush=True)\nlist(running.start())\n"
     )
     environment = {
         **os.environ,

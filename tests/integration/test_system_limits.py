@@ -106,7 +106,7 @@ from stagepipe import Pipeline
 from tests.support.pipelines import pipeline, stage
 hungry = stage("tests.support.memory_hungry_stages.eats_all_memory", name="eats", on_error="skip", retries=1)
 with Pipeline(pipeline(hungry, source=10)) as running:
-    print(running.plan.memory_bytes, *running)
+    print(running.make_plan().memory_bytes, *running)
     print(*(f"{letter.item}: {letter.error}" for letter in running.dead_letters))
 """
 

@@ -1,6 +1,7 @@
 """`Pipeline` does what its docstring shows, and accepts Python objects as sources and stages."""
 
 import doctest
+import inspect
 
 import pytest
 
@@ -35,3 +36,14 @@ def test_a_long_list_of_anything_is_not_read_as_a_config():
 def test_a_generator_as_a_source_is_rejected_before_anything_starts():
     with pytest.raises(ConfigError, match="pass the function that creates it"):
         Pipeline({"source": {"uses": (n for n in range(3))}})
+
+
+def test_reading_a_property_starts_nothing(monkeypatch):
+    started: list[object] = []
+    for name in ("LocalRun", "load_curves", "resolve_auto_workers", "forecast_pipeline"):
+        monkeypatch.setattr(module, name, lambda *args, **keys: started.append((args, keys)))
+    pipeline = Pipeline({"source": {"uses": range(4)}, "stages": [{"name": "a", "uses": double, "workers": "auto"}]})
+    names = [name for name, value in inspect.getmembers(Pipeline) if isinstance(value, property)]
+    assert "epoch" in names
+    values = {name: getattr(pipeline, name) for name in names}
+    assert (values["started"], repr(pipeline) != "", started) == (False, True, [])

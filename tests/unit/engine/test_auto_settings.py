@@ -23,45 +23,45 @@ def test_a_stage_that_waits_gets_workers_and_the_output_is_the_same():
     config = pipeline(WAITS, stage("double"), batch(4), source=24)
     items, running = run(config)
     assert items == run(config, inline=True)[0]
-    [line] = running.auto_workers
+    [line] = running.explain_auto_workers()
     assert line.startswith("nap: ")
     assert "(auto)" in line
-    workers = running.plan.processes[1].workers
+    workers = running.make_plan().processes[1].workers
     assert 2 <= workers <= 4 * len(os.sched_getaffinity(0))
     assert running.report().stages[1].workers == workers
 
 
 def test_a_machine_without_memory_for_two_workers_gets_one(monkeypatch):
     monkeypatch.setattr(auto_settings, "detect_machine", lambda: Machine(8, 1 << 20))
-    [line] = Pipeline(pipeline(WAITS, source=24)).auto_workers
+    [line] = Pipeline(pipeline(WAITS, source=24)).explain_auto_workers()
     assert line.startswith("nap: 1 worker (auto)")
 
 
 def test_explicit_numbers_are_kept():
     running = Pipeline(pipeline(WAITS, stage("double", workers=3), source=24))
-    assert running.plan.processes[2].workers == 3
-    assert len(running.auto_workers) == 1
+    assert running.make_plan().processes[2].workers == 3
+    assert len(running.explain_auto_workers()) == 1
 
 
 def test_without_auto_nothing_is_probed(monkeypatch):
     monkeypatch.setattr(auto_settings, "run_probe", None)
     running = Pipeline(pipeline(stage("double", workers=2)))
-    assert running.auto_workers == ()
-    assert running.plan.processes[1].workers == 2
+    assert running.explain_auto_workers() == ()
+    assert running.make_plan().processes[1].workers == 2
 
 
 def test_inline_uses_one_worker(monkeypatch):
     monkeypatch.setattr(auto_settings, "run_probe", None)
     running = Pipeline(pipeline(WAITS, source=3), inline=True)
-    assert running.plan.processes[1].workers == 1
-    assert running.auto_workers == ()
+    assert running.make_plan().processes[1].workers == 1
+    assert running.explain_auto_workers() == ()
 
 
 def test_a_source_that_can_be_read_only_once_is_not_probed_and_keeps_its_items():
     source = {"uses": "itertools.repeat", "with": {"object": 1, "times": 4}}
     items, running = run(pipeline(stage("double", workers="auto"), source=source))
     assert items == [2, 2, 2, 2]
-    [line] = running.auto_workers
+    [line] = running.explain_auto_workers()
     assert line.startswith("double: 1 worker (auto): the source can be read only once")
 
 
@@ -69,7 +69,9 @@ def test_a_source_of_very_few_items_gives_no_forecast():
     config = pipeline(stage("double", workers="auto"), source=3)
     items, running = run(config)
     assert items == [0, 2, 4]
-    assert running.auto_workers == ("double: 1 worker (auto): the source yields too few items for a forecast",)
+    assert running.explain_auto_workers() == (
+        "double: 1 worker (auto): the source yields too few items for a forecast",
+    )
     for count in (0, 3):
         forecast = Pipeline(pipeline(stage("double"), source=count)).forecast()
         assert (forecast.items_probed, forecast.items_per_s, forecast.advice) == (count, 0.0, ())
@@ -78,7 +80,7 @@ def test_a_source_of_very_few_items_gives_no_forecast():
 def test_a_stage_that_fails_in_the_probe_fails_as_in_the_run():
     config = pipeline(stage(f"{BAD}.raises", name="decode", workers="auto"))
     with pytest.raises(RunError, match="stage decode, worker 0, item 5: KeyError: 'wanted'"):
-        _ = Pipeline(config).auto_workers
+        _ = Pipeline(config).explain_auto_workers()
 
 
 def test_the_forecast_covers_every_stage_and_hop():

@@ -75,7 +75,7 @@ def test_a_run_opens_no_more_descriptors_than_it_asks_for():
     fds = Path("/proc/self/fd")
     before = len(list(fds.iterdir()))
     with Pipeline(pipeline(*(stage("same", name=f"s{index}") for index in range(4)), source=200, window=16)) as running:
-        plan = running.plan
+        plan = running.make_plan()
         next(iter(running))
         opened = len(list(fds.iterdir())) - before
     assert list(find_shortages(plan, SystemLimits(64 * GIB, max_fds=1024, free_fds=opened - 1))) != []

@@ -132,9 +132,9 @@ def test_a_refusal_warns_once_and_loses_nothing():
 
 def test_the_workers_keep_the_pages_that_a_device_reads():
     with loader(Cuda()) as items:
-        assert items.pipeline.plan.keep_idle_pages
+        assert items.pipeline.make_plan().keep_idle_pages
     with Loader(pipeline(source=3)) as items:
-        assert not items.pipeline.plan.keep_idle_pages
+        assert not items.pipeline.make_plan().keep_idle_pages
 
 
 def test_a_block_is_reused_only_after_the_copies_that_the_caller_started():
