@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,16 +107,17 @@ def tensor_image(item: int) -> dict[str, Any]:
 
 
 def breaks_cuda(item: int) -> int:
-    """What an assertion in a kernel does to the process, without a GPU: every later call fails."""
-    import torch
+    """What an assertion in a kernel does to a process, without torch and a GPU: every later call fails."""
 
     def fail() -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     if number_of(item) == BAD_ITEM:
-        torch.cuda.is_initialized = lambda: True
-        torch.cuda.synchronize = fail
-    if torch.cuda.is_initialized():
+        cuda: Any = types.ModuleType("torch.cuda")
+        cuda.is_initialized = lambda: True
+        cuda.synchronize = fail
+        sys.modules["torch.cuda"] = cuda
+    if "torch.cuda" in sys.modules:
         fail()
     return item
 

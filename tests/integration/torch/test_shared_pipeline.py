@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from stagepipe import UsageError
 from stagepipe.torch import Loader
@@ -126,6 +127,14 @@ def test_items_are_dispatched_in_a_fixed_order_epoch_by_epoch(run):
     for rank in range(3):
         for number, even in enumerate(evens):
             assert get_found(found[rank])[number] == [split_by_rank(list(range(23)), 3, even)[rank]] * 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("keywords", [{"device": "cuda"}, {"pin_memory": True}], ids=["device", "pin_memory"])
+def test_ranks_move_their_items_to_a_gpu(run, keywords):
+    expected = run(2, loader(IMAGES, [*WHOLE, *WHOLE]))
+    found = run(2, loader(IMAGES, [*WHOLE, *WHOLE], **keywords))
+    assert [get_found(rank) for rank in found] == [get_found(rank) for rank in expected]
 
 
 def test_each_machine_gets_its_part_of_the_source_for_its_own_ranks(run):
