@@ -36,12 +36,21 @@ def close_over(size):
     return lambda number: number * size
 
 
-def call_nested(source):
-    return lambda number: [(lambda part: part + 1000)(part) for part in [number]] if source else number
+def add_in_a_nested_function(number):
+    def add(part):
+        return part + 1000
+
+    return add(number)
 
 
-def call_nested_otherwise(source):
-    return lambda number: [(lambda part: part + 2000)(part) for part in [number]] if source else number
+def add_otherwise_in_a_nested_function(number):
+    def add(part):
+        return part + 2000
+
+    return add(number)
+
+
+add_otherwise_in_a_nested_function.__name__ = "add_in_a_nested_function"
 
 
 def scale(factor, number):
@@ -64,7 +73,11 @@ CHANGES = {
     "attribute": (Resize(224), Resize(256), "attribute `size`: saved 224, now 256"),
     "method": (Resize(224).__call__, Resize(256).__call__, "object: attribute `size`: saved 224, now 256"),
     "partial": (functools.partial(scale, 1), functools.partial(scale, 2), "argument 0: saved 1, now 2"),
-    "nested": (call_nested(1), call_nested_otherwise(1), "constants: saved "),
+    "nested": (
+        add_in_a_nested_function,
+        add_otherwise_in_a_nested_function,
+        "constants: saved [1000], now [2000]",
+    ),
     "code": (lambda number: number + SCALE, lambda number: number - SCALE, "code: changed"),
 }
 
