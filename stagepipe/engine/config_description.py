@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from stagepipe.fingerprint import compute_fingerprint, describe_fingerprint, get_display_name
-from stagepipe.plan import Shard, is_order_point
+from stagepipe.plan import Shard
 from stagepipe.spec import PipelineSpec, Target
 
 PYTHON_KEY: Final = "python"
@@ -44,7 +44,7 @@ def describe_config(
     describe_object = _add_contents if with_contents else _add_name
     lines = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
     lines |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
-    lines[ORDER_POINTS_KEY] = str(sum(map(is_order_point, spec.stages)))
+    lines[ORDER_POINTS_KEY] = str(sum(stage.is_order_point for stage in spec.stages))
     lines["stages"] = _shorten(" ".join(stage.name for stage in spec.stages))
     _add_target(spec.source.target, "source", lines, describe_object)
     for stage in spec.stages:

@@ -15,7 +15,7 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
-    from stagepipe.plan.planner import is_order_point, make_plan
+    from stagepipe.plan.planner import make_plan
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
     from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
@@ -38,7 +38,6 @@ __all__ = [
     "check_plan_limits",
     "check_spec_limits",
     "find_memory_warnings",
-    "is_order_point",
     "make_plan",
     "make_probe_plan",
 ]
@@ -62,7 +61,6 @@ __getattr__ = lazy_names(
         "check_plan_limits": "system_requirements",
         "check_spec_limits": "system_requirements",
         "find_memory_warnings": "system_requirements",
-        "is_order_point": "planner",
         "make_plan": "planner",
         "make_probe_plan": "probing",
     },
