@@ -3,7 +3,7 @@
 The supervisor has a thread in the caller's process. Each worker is a process of its own. The consumer reads on the
 caller's own thread. The folders, from top to bottom (import-linter holds the order):
 
-run_snapshot  everything that others ask of a run, as frozen values; in the caller's process
+snapshot      everything that others ask of a run, as frozen values; in the caller's process
 consumer      reads the last hop and delivers items in order; in the caller's process
 supervisor    starts workers, restarts those that die, and ends them; in the caller's process
 worker        the main loop of a worker process and its roles: source, stage, order point
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         pack_lineage,
         unpack_lineage,
     )
-    from stagepipe.runtime.run_snapshot import (
+    from stagepipe.runtime.snapshot import (
         HopTimings,
         RunSnapshot,
         RunTimings,
@@ -102,22 +102,22 @@ __getattr__ = lazy_names(
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
         "HeldMemoryLimit": "flow",
-        "HopTimings": "run_snapshot",
+        "HopTimings": "snapshot",
         "ItemHeader": "execution",
         "MemoryHandle": "consumer",
         "OutputCallback": "logs",
         "OutputLine": "logs",
         "OutputLineage": "protocol",
-        "RunSnapshot": "run_snapshot",
-        "RunTimings": "run_snapshot",
+        "RunSnapshot": "snapshot",
+        "RunTimings": "snapshot",
         "SourceReader": "execution",
         "SourceRunner": "execution",
         "StageChain": "execution",
         "StageError": "execution",
         "StageRunner": "execution",
-        "StageTimings": "run_snapshot",
+        "StageTimings": "snapshot",
         "Supervisor": "supervisor",
-        "WorkerSnapshot": "run_snapshot",
+        "WorkerSnapshot": "snapshot",
         "count_outputs": "protocol",
         "format_error": "protocol",
         "format_key": "protocol",
@@ -125,8 +125,8 @@ __getattr__ = lazy_names(
         "forward_output": "logs",
         "make_private_stage_region": "execution",
         "pack_lineage": "protocol",
-        "take_run_snapshot": "run_snapshot",
-        "take_run_timings": "run_snapshot",
+        "take_run_snapshot": "snapshot",
+        "take_run_timings": "snapshot",
         "unpack_lineage": "protocol",
         "worker_main": "worker",
     },

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from stagepipe.engine.monitor import RunMonitor
+from stagepipe.runtime import RunSnapshot, WorkerSnapshot
 from stagepipe.runtime.consumer.statistics import DeliveryStatistics
-from stagepipe.runtime.run_snapshot import RunSnapshot, WorkerSnapshot
 from stagepipe.timing import ProcessCounter, StageCounter
 
 

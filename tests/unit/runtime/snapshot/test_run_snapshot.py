@@ -5,7 +5,7 @@ import pytest
 from stagepipe import Pipeline
 from stagepipe.runtime import take_run_timings
 from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, StageCounter
-from tests.support.kills import kill
+from tests.support.kills import kill, until_ready
 from tests.support.pipelines import batch, pipeline, stage
 
 pytestmark = pytest.mark.timeout(60)
@@ -18,6 +18,7 @@ def test_a_snapshot_counts_what_has_happened_and_stays_as_it_is():
         run = running._run
         before = run.take_snapshot()
         rest = list(items)
+        until_ready(running)
         kept = run.take_snapshot()
     assert len(rest) == 9
     assert (before.deliveries.items, kept.deliveries.items) == (1, 10)
@@ -35,7 +36,7 @@ def test_a_snapshot_counts_what_has_happened_and_stays_as_it_is():
 def test_a_snapshot_names_the_stages_that_are_starting():
     with Pipeline(pipeline(stage("same"), source=4)) as running:
         assert running._run.take_snapshot().starting_stages == ("source", "same"), "a Python process takes a while"
-        list(running)
+        until_ready(running)
         assert running._run.take_snapshot().starting_stages == ()
 
 

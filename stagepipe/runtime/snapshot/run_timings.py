@@ -1,0 +1,89 @@
+"""The timings of a run: the histograms of its stages and hops, as frozen values. For the record of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
+from stagepipe.runtime.supervisor import Supervisor
+from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Histogram, ProcessRegion, SlowItemRow, StageRegion
+
+
+@dataclass(frozen=True)
+class StageTimings:
+    """How long a stage took for its items, over all its workers; `slow_items` are the slowest of each worker."""
+
+    run_histogram: Histogram
+    slow_items: tuple[SlowItemRow, ...]
+
+
+@dataclass(frozen=True)
+class HopTimings:
+    """What a hop cost, over all workers of both sides."""
+
+    phase_histograms: dict[str, Histogram]
+    measured_costs: tuple[CostMeasurement, ...]
+    rule_changes: tuple[TransportRuleChange, ...]
+
+
+@dataclass(frozen=True)
+class RunTimings:
+    """The histograms of a run: of its stages by name, and of its hops in the order of the chain."""
+
+    stages: dict[str, StageTimings]
+    hops: tuple[HopTimings, ...]
+
+
+def take_run_timings(supervisor: Supervisor) -> RunTimings:
+    """Return the histograms of the run as they are now. Takes a millisecond or more: they are large."""
+    regions_by_group = [
+        [supervisor.board.region(process_index) for process_index in process_indices]
+        for process_indices in supervisor.resources.process_indices_by_group
+    ]
+    stages = {
+        stage.name: _take_stage_timings([region.stage_region(stage_index) for region in regions])
+        for process, regions in zip(supervisor.plan.processes, regions_by_group, strict=False)  # the consumer has none
+        for stage_index, stage in enumerate(process.stages)
+    }
+    hops = tuple(
+        _take_hop_timings(
+            regions_by_group[hop], regions_by_group[hop + 1], supervisor.adaptive_transport.get_rule_changes(hop)
+        )
+        for hop in range(len(supervisor.plan.hops))
+    )
+    return RunTimings(stages, hops)
+
+
+def _take_stage_timings(regions: list[StageRegion]) -> StageTimings:
+    return StageTimings(
+        _sum_histograms(Histogram.from_words(region.run_histogram_words) for region in regions),
+        tuple(row for region in regions for row in region.read_slow_items()),
+    )
+
+
+def _take_hop_timings(
+    senders: list[ProcessRegion], receivers: list[ProcessRegion], rule_changes: tuple[TransportRuleChange, ...]
+) -> HopTimings:
+    sender_histograms = [region.phase_histograms() for region in senders]
+    receiver_histograms = [region.phase_histograms() for region in receivers]
+    sides = ((SEND_PHASES, sender_histograms), (RECEIVE_PHASES, receiver_histograms))
+    return HopTimings(
+        {
+            phase: _sum_histograms(histograms[phase] for histograms in side)
+            for phases, side in sides
+            for phase in phases
+        },
+        tuple(
+            summarize_ledgers(
+                [region.send_ledger for region in senders], [region.receive_ledger for region in receivers]
+            )
+        ),
+        rule_changes,
+    )
+
+
+def _sum_histograms(histograms: Iterable[Histogram]) -> Histogram:
+    return reduce(add, histograms)
