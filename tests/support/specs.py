@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from stagepipe.core import import_target
@@ -23,10 +24,14 @@ def _comparable(value: Any, folder: Path | None) -> Any:
 
 
 def _resolve(uses: Any, folder: Path | None) -> Any:
-    return import_target(uses, folder) if isinstance(uses, str) else uses
+    """The object that `uses` names. A function is where it was written: a file can be imported under two names."""
+    found = import_target(uses, folder) if isinstance(uses, str) else uses
+    return (found.__code__.co_filename, found.__qualname__) if isinstance(found, FunctionType) else found
 
 
 def _arguments(value: Any, folder: Path | None) -> Any:
+    if isinstance(value, FunctionType):
+        return _resolve(value, folder)
     if isinstance(value, dict) and "uses" in value:
         target = _resolve(value["uses"], folder)
         # A nested target without arguments that is no class is the object itself.
