@@ -1,4 +1,4 @@
-"""Each config in `configs/` has a script beside it that builds the same pipeline in Python, and runs it."""
+"""Each config in `configs/` and `examples/` has a script beside it that builds the same pipeline in Python."""
 
 import itertools
 import os
@@ -14,8 +14,8 @@ from tests.support.paths import ROOT
 from tests.support.pipelines import plain
 from tests.support.specs import comparable
 
-FOLDER = ROOT / "configs"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+CONFIGS = sorted(path for folder in ("configs", "examples") for path in (ROOT / folder).glob("*.yaml"))
+every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 
 
 @pytest.fixture(scope="module")
@@ -32,37 +32,46 @@ def data(tmp_path_factory):
 @pytest.fixture
 def build(monkeypatch):
     """Return the builder of a script, which imports modules beside it."""
-    monkeypatch.syspath_prepend(FOLDER)
-    return lambda name: runpy.run_path(str(FOLDER / f"build_{name}.py"))["builder"]
+
+    def build(config):
+        monkeypatch.syspath_prepend(config.parent)
+        return runpy.run_path(str(find_script(config)))["builder"]
+
+    return build
+
+
+def find_script(config):
+    return config.with_name(f"build_{config.stem}.py")
 
 
 def test_each_config_has_a_script():
-    assert [f"build_{name}" for name in NAMES] == sorted(path.stem for path in FOLDER.glob("build_*.py"))
+    scripts = {path for folder in ("configs", "examples") for path in (ROOT / folder).glob("build_*.py")}
+    assert {find_script(config) for config in CONFIGS} == scripts
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_script_makes_the_spec_of_the_config(name, build):
-    assert comparable(load(build(name)), FOLDER) == comparable(load(FOLDER / f"{name}.yaml"))
+@every_config
+def test_the_script_makes_the_spec_of_the_config(config, build):
+    assert comparable(load(build(config)), config.parent) == comparable(load(config))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_yaml_of_the_script_makes_the_spec_of_the_config(name, build, tmp_path):
+@every_config
+def test_the_yaml_of_the_script_makes_the_spec_of_the_config(config, build, tmp_path):
     path = tmp_path / "config.yaml"
-    path.write_text(build(name).to_yaml(), encoding="utf-8")
-    assert comparable(load(path)) == comparable(load(FOLDER / f"{name}.yaml"))
+    path.write_text(build(config).to_yaml(), encoding="utf-8")
+    assert comparable(load(path)) == comparable(load(config))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_both_yield_the_same_items(name, build, data, monkeypatch):
+@every_config
+def test_both_yield_the_same_items(config, build, data, monkeypatch):
     monkeypatch.chdir(data)
-    with Pipeline(FOLDER / f"{name}.yaml", inline=True) as pipeline:
+    with Pipeline(config, inline=True) as pipeline:
         expected = [plain(batch) for batch in itertools.islice(pipeline, 1)]
-    assert [plain(batch) for batch in build(name).take(1)] == expected
+    assert [plain(batch) for batch in build(config).take(1)] == expected
 
 
 def test_a_script_runs_and_prints_the_report(data):
     done = subprocess.run(
-        [sys.executable, FOLDER / "build_quickstart.py"],
+        [sys.executable, ROOT / "configs/build_quickstart.py"],
         cwd=data,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -1,6 +1,7 @@
 """Compares specs that name the same code in different ways: by its path, or as the object itself."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -23,10 +24,15 @@ def _comparable(value: Any, folder: Path | None) -> Any:
     return [_comparable(inner, folder) for inner in value] if isinstance(value, tuple) else value
 
 
+def _import(uses: Any, folder: Path | None) -> Any:
+    return import_target(uses, folder) if isinstance(uses, str) else uses
+
+
 def _resolve(uses: Any, folder: Path | None) -> Any:
-    """The object that `uses` names. A function is where it was written: a file can be imported under two names."""
-    found = import_target(uses, folder) if isinstance(uses, str) else uses
-    return (found.__code__.co_filename, found.__qualname__) if isinstance(found, FunctionType) else found
+    """The object that `uses` names. What a file defines is named by the file: it can be imported under two names."""
+    found = _import(uses, folder)
+    file = getattr(sys.modules.get(getattr(found, "__module__", "")), "__file__", None)
+    return (file, found.__qualname__) if file and isinstance(found, FunctionType | type) else found
 
 
 def _arguments(value: Any, folder: Path | None) -> Any:
@@ -35,7 +41,7 @@ def _arguments(value: Any, folder: Path | None) -> Any:
     if isinstance(value, dict) and "uses" in value:
         target = _resolve(value["uses"], folder)
         # A nested target without arguments that is no class is the object itself.
-        if not value.get("with") and not isinstance(target, type):
+        if not value.get("with") and not isinstance(_import(value["uses"], folder), type):
             return target
         return {"uses": target, "with": _arguments(value.get("with") or {}, folder)}
     if isinstance(value, dict):
