@@ -13,6 +13,7 @@ from skimage.color import rgb2gray
 from skimage.filters import sobel
 
 import stagepipe
+from stagepipe import defer, from_source
 
 PHOTOS = ("astronaut", "chelsea", "coffee")
 SIDE = 128  # of a crop, in pixels
@@ -40,26 +41,21 @@ def edges(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "edges": sobel(rgb2gray(item["image"])).astype(np.float32)}
 
 
-def has_edges(item: dict[str, Any]) -> object:
-    """Drop crops that are nearly empty."""
-    return item if item["edges"].mean() > MIN_EDGE else stagepipe.SKIP
+def has_edges(item: dict[str, Any]) -> bool:
+    """Whether a crop is not nearly empty."""
+    return bool(item["edges"].mean() > MIN_EDGE)
 
 
-pipeline = stagepipe.Pipeline(
-    {
-        "name": "edges",
-        "seed": 17,
-        "source": {"uses": range(400)},
-        "stages": [
-            {"name": "photos", "uses": Photos, "with": {"names": PHOTOS}},
-            {"name": "edges", "uses": edges, "workers": 2},
-            {"name": "has_edges", "uses": has_edges, "fuse": True},
-            {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": 50}},
-        ],
-    }
+builder = (
+    from_source(range(400))
+    .map(defer(Photos, PHOTOS))
+    .map(edges, workers=2)
+    .filter(has_edges, fuse=True)
+    .batch(50)
+    .with_options(name="edges", seed=17)
 )
 
-with pipeline:
+with builder.open() as pipeline:
     sums, counts = np.zeros(len(PHOTOS)), np.zeros(len(PHOTOS))
     for batch in pipeline:
         np.add.at(sums, batch["photo"], batch["edges"].mean(axis=(1, 2)))

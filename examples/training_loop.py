@@ -14,7 +14,6 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import stagepipe
-from stagepipe.torch import Loader
 
 EPOCHS, BATCH = 6, 32
 TEST = 400  # the last 400 digits are the test set
@@ -50,15 +49,12 @@ def augment(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "image": shifted + rng.normal(0, 0.05, size=shifted.shape).astype(np.float32)}
 
 
-config = {
-    "name": "digits",
-    "seed": 17,
-    "source": {"uses": Digits, "with": {"count": 1797 - TEST}},
-    "stages": [
-        {"name": "augment", "uses": augment},
-        {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": BATCH, "drop_last": True}},
-    ],
-}
+builder = (
+    stagepipe.from_source(stagepipe.defer(Digits, 1797 - TEST))
+    .map(augment)
+    .batch(BATCH, drop_last=True)
+    .with_options(name="digits", seed=17)
+)
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -66,7 +62,7 @@ model = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256
 optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
 loss_of = nn.CrossEntropyLoss()
 
-with Loader(config) as loader:
+with builder.loader() as loader:
     for epoch in range(EPOCHS):
         begin, losses = time.perf_counter(), []
         for batch in loader:

@@ -98,22 +98,27 @@ class PipelineBuilder(Generic[T_co]):
         /,
         *,
         as_: Literal["numpy", "tensor", "pil"] | None = None,
+        batch_size: int | None = None,
+        max_wait: float | str | None = None,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[T_co]:
         """Call a function with one field of each dict item; what it returns replaces the field.
 
         `field` is the field's name, or a dict of the function's arguments and their fields. `as_` converts the field to
-        this type before the call.
+        this type before the call. With `batch_size`, the function gets lists, as in `map_batches`.
 
         >>> from stagepipe import from_source
         >>> from_source([{"word": "a", "label": 1}]).map_field("word", str.upper).take(1)
         [{'word': 'A', 'label': 1}]
         """
         target = _make_item_target(function, "map_field")
-        conversion = {} if as_ is None else {"as": as_}
-        shown = {} if as_ is None else {"as_": as_}
+        given = {"as_": as_, "batch_size": batch_size, "max_wait": max_wait}
+        shown = {name: value for name, value in given.items() if value is not None}
         text = format_call(".map_field", field, function, **shown, **options)
-        return self._add_stage(text, target, options, {"field": field, **conversion})
+        conversion = {} if as_ is None else {"as": as_}
+        return self._add_stage(
+            text, target, options, {"field": field, **conversion, **_make_batch(batch_size, max_wait)}
+        )
 
     @overload
     def flat_map(self, function: str, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]: ...
@@ -177,7 +182,7 @@ class PipelineBuilder(Generic[T_co]):
         target = _make_item_target(function, "map_batches")
         wait = {} if max_wait is None else {"max_wait": max_wait}
         text = format_call(".map_batches", function, batch_size=batch_size, **wait, **options)
-        return self._add_stage(text, target, options, {"batch": {"size": batch_size, **wait}})
+        return self._add_stage(text, target, options, _make_batch(batch_size, max_wait))
 
     def filter(
         self,
@@ -336,6 +341,13 @@ def _make_item_target(function: Any, method: str) -> CallTarget:
             f".{method}({label}): a generator function yields several items for each one; use .flat_map({label})"
         )
     return target
+
+
+def _make_batch(batch_size: int | None, max_wait: float | str | None) -> dict[str, Any]:
+    """Return the config's `batch`, if the caller gave any of it."""
+    given = {"size": batch_size, "max_wait": max_wait}
+    batch = {key: value for key, value in given.items() if value is not None}
+    return {"batch": batch} if batch else {}
 
 
 def _ignore_progress(progress: Progress) -> None:

@@ -94,12 +94,12 @@ class _CallWriter:
 
 def _find_path(value: Any) -> str | None:
     """Return the import path of a value: that of the outermost package that has it. Imports nothing."""
-    owner = getattr(value, "__objclass__", type(value))  # the class of `str.upper`; the type of `numpy.sqrt`
-    module = getattr(value, "__module__", None) or owner.__module__
     names = [getattr(value, attribute, None) for attribute in ("__qualname__", "__name__")]
     if isinstance(value, enum.Enum):
-        names = [f"{owner.__qualname__}.{value.name}"]
-    elif not any(names):  # a constant such as torch.float32
+        module, names = type(value).__module__, [f"{type(value).__qualname__}.{value.name}"]
+    elif any(names):
+        module = getattr(value, "__module__", None) or _find_module(value, names[0] or "")
+    else:  # a constant such as torch.float32
         module, _, names[0] = repr(value).rpartition(".")
     if module.startswith(FILE_MODULE_PREFIX):
         return f"{sys.modules[module].__file__}:{names[0]}"
@@ -108,8 +108,13 @@ def _find_path(value: Any) -> str | None:
     return next((f"{package}.{name}" for package, name in paths if _has(package, name, value)), None)
 
 
+def _find_module(value: object, name: str) -> str:
+    """Return the module of a value that does not say its own, such as `cv2.imdecode`, among those that are loaded."""
+    return next((module for module in list(sys.modules) if module != "__main__" and _has(module, name, value)), "")
+
+
 def _has(package: str, name: str, value: object) -> bool:
-    try:
-        return functools.reduce(getattr, name.split("."), sys.modules[package]) is value
-    except (AttributeError, KeyError):
-        return False
+    """Return whether a loaded module has the value under this name. Loads nothing lazily."""
+    first, *others = name.split(".")
+    found = getattr(sys.modules.get(package), "__dict__", {}).get(first)
+    return functools.reduce(lambda owner, attribute: getattr(owner, attribute, None), others, found) is value

@@ -1,7 +1,9 @@
 """Compares specs that name the same code in different ways: by its path, or as the object itself."""
 
 import dataclasses
+import sys
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from stagepipe.core import import_target
@@ -22,15 +24,24 @@ def _comparable(value: Any, folder: Path | None) -> Any:
     return [_comparable(inner, folder) for inner in value] if isinstance(value, tuple) else value
 
 
-def _resolve(uses: Any, folder: Path | None) -> Any:
+def _import(uses: Any, folder: Path | None) -> Any:
     return import_target(uses, folder) if isinstance(uses, str) else uses
 
 
+def _resolve(uses: Any, folder: Path | None) -> Any:
+    """The object that `uses` names. What a file defines is named by the file: it can be imported under two names."""
+    found = _import(uses, folder)
+    file = getattr(sys.modules.get(getattr(found, "__module__", "")), "__file__", None)
+    return (file, found.__qualname__) if file and isinstance(found, FunctionType | type) else found
+
+
 def _arguments(value: Any, folder: Path | None) -> Any:
+    if isinstance(value, FunctionType):
+        return _resolve(value, folder)
     if isinstance(value, dict) and "uses" in value:
         target = _resolve(value["uses"], folder)
         # A nested target without arguments that is no class is the object itself.
-        if not value.get("with") and not isinstance(target, type):
+        if not value.get("with") and not isinstance(_import(value["uses"], folder), type):
             return target
         return {"uses": target, "with": _arguments(value.get("with") or {}, folder)}
     if isinstance(value, dict):
