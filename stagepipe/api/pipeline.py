@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import msgspec
+
 from stagepipe.calibration import load_curves
 from stagepipe.config import load, summarize_spec
 from stagepipe.core import VERSION, UsageError, make_html_table
@@ -31,7 +33,7 @@ from stagepipe.engine import (
 from stagepipe.forecast import Forecast
 from stagepipe.machine import detect_machine
 from stagepipe.plan import EvenMode, Plan, Shard, SubsetShard, make_plan
-from stagepipe.report import DeadLetter, Progress, Report, build_dead_letter, build_report
+from stagepipe.report import DeadLetter, Progress, Report, build_report
 from stagepipe.runtime import OutputCallback, forward_output
 from stagepipe.spec import PipelineSpec
 from stagepipe.transport import Lease
@@ -299,12 +301,14 @@ class Pipeline(Generic[T_co]):
             reason = "an inline run has no hops" if self._is_inline else "the pipeline has not started yet"
             message = f"no report: {reason}"
             raise UsageError(message)
-        return build_report(dataclasses.replace(self._run.make_record(), consumer_name=self._consumer_name))
+        record = self._run.make_record()
+        consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name)
+        return build_report(dataclasses.replace(record, consumer=consumer))
 
     @property
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The items that failed and were skipped so far (`on_error: skip`)."""
-        return () if self._run is None else tuple(map(build_dead_letter, self._run.dead_letters.to_records()))
+        return () if self._run is None else self._run.dead_letters.to_records()
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.spec.name}: {summarize_spec(self.spec)}; {self._describe_state()}>"

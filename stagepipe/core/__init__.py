@@ -3,8 +3,9 @@
 errors         the exceptions, and `Problem`, one mistake in a config
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
-imports        import paths and objects of a config, resolved, built and called
-deferred       `defer`: classes that each worker builds; and arguments that a class builds itself
+imports        import paths of a config, resolved and imported
+targets        the objects of a config, built with their arguments and called
+deferred       `defer`: classes that each worker builds
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
 value_kind     what kind of value an item contains
@@ -17,7 +18,7 @@ version        the version
 from typing import TYPE_CHECKING
 
 from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
-from stagepipe.core.deferred import Deferred, build_deferred, defer
+from stagepipe.core.deferred import Deferred, defer
 from stagepipe.core.errors import (
     ArenaFullError,
     ConfigError,
@@ -34,22 +35,25 @@ from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
     TargetError,
     add_import_path,
-    build_target,
     closest_match,
     file_exists,
     import_paths,
     import_target,
-    is_class_or_classmethod,
-    is_generator,
     is_main_script,
     names_file,
-    require_callable,
     resolve_file,
     split_target_path,
 )
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.paths import PACKAGE_DIR
 from stagepipe.core.stage_context import SKIP, Context, Skip, context, derive_seed, empty, stage_locals
+from stagepipe.core.targets import (
+    build_deferred,
+    build_target,
+    is_class_or_classmethod,
+    is_generator,
+    require_callable,
+)
 from stagepipe.core.units import format_bytes, format_ns, parse_bytes, parse_duration_ns
 from stagepipe.core.version import VERSION
 

@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from stagepipe.core.deferred import build_deferred
-from stagepipe.core.imports import DeferredArgument
+from stagepipe.core.targets import DeferredArgument, build_deferred
 
 _dataset_cache: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 

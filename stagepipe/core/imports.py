@@ -1,4 +1,4 @@
-"""Imports and builds what a config names: the target of a stage. Runs in workers and inline, and imports user code.
+"""Imports what a config names: the target of a stage. Runs in workers and inline, and imports user code.
 
 A target path is `pkg.mod.name`, `pkg.mod:name.attr` or `./ops.py:name`. A process loads a file once, under a module
 name that contains the file's path. So another process can unpickle instances of its classes even if it has not loaded
@@ -10,18 +10,16 @@ from __future__ import annotations
 import base64
 import binascii
 import difflib
-import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from stagepipe.core.errors import StagepipeError
 
@@ -229,97 +227,3 @@ def _import_submodule(path: str, package: object, name: str) -> ModuleType | Non
 
 def _did_you_mean(match: str | None) -> str:
     return f"; did you mean `{match}`?" if match else ""
-
-
-def build_target(uses: object, arguments: Mapping[str, Any] | None = None, config_dir: Path | None = None) -> Any:
-    """The object that a stage runs. `uses` is a target path or an object, `arguments` are its keyword arguments.
-
-    A function gets the arguments bound. A class is instantiated. A classmethod, such as
-    `transformers.AutoTokenizer.from_pretrained`, is called once, and its result is used. Any other object (a dtype, an
-    enum member) is used as it is. A mapping `{"uses": ..., "with": ...}` inside the arguments, at any depth, is built
-    first by the same rules.
-
-    >>> build_target("shutil.copy", {"follow_symlinks": False}).keywords
-    {'follow_symlinks': False}
-
-    Raises TargetError. Exceptions of a class pass through, with a note that names it.
-    """
-    target = import_target(uses, config_dir) if isinstance(uses, str) else uses
-    deferred_names = getattr(target, "deferred_arguments", ()) if inspect.isclass(target) else ()
-    built_arguments = {
-        name: DeferredArgument(value, config_dir) if name in deferred_names else build_argument(value, config_dir)
-        for name, value in (arguments or {}).items()
-    }
-    if is_class_or_classmethod(target):
-        return call_target(uses, target, built_arguments)
-    if isinstance(target, ModuleType):
-        message = f"`{uses}` is a module; name a function or a class in it"
-        raise TargetError(message)
-    if not built_arguments:
-        return target
-    if not callable(target):
-        message = f"`{uses}` is {type(target).__name__}, which takes no arguments; remove `with`"
-        raise TargetError(message)
-    return functools.partial(target, **built_arguments)
-
-
-class DeferredArgument(NamedTuple):
-    """An argument as written in the config, for a class that lists it in `deferred_arguments` and builds it itself."""
-
-    value: Any
-    config_dir: Path | None
-
-
-def build_argument(value: Any, config_dir: Path | None) -> Any:
-    """An argument in which every mapping `{"uses": ..., "with": ...}` is replaced by the object it builds."""
-    if isinstance(value, Mapping) and "uses" in value:
-        extra_keys = set(value) - {"uses", "with"}
-        if extra_keys:
-            message = f"a mapping with `uses` takes only `with` besides it, found {sorted(map(str, extra_keys))}"
-            raise TargetError(message)
-        return build_target(value["uses"], value.get("with"), config_dir)
-    if isinstance(value, Mapping):
-        return {key: build_argument(inner, config_dir) for key, inner in value.items()}
-    if type(value) in {list, tuple}:
-        return type(value)(build_argument(inner, config_dir) for inner in value)
-    return value
-
-
-def is_class_or_classmethod(target: object) -> bool:
-    """Whether `target` is a class or a classmethod: those are called once, with their arguments."""
-    is_classmethod = inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
-    return inspect.isclass(target) or is_classmethod
-
-
-def call_target(uses: object, target: Any, arguments: dict[str, Any]) -> Any:
-    """Call a target. Its exceptions pass through, with a note that names it."""
-    try:
-        return target(**arguments)
-    except Exception as error:
-        error.add_note(f"while building `{uses if isinstance(uses, str) else getattr(uses, '__qualname__', uses)}`")
-        raise
-
-
-def require_callable(stage: object, uses: object) -> Callable[..., Any]:
-    """Return `stage` if it is callable. Raises TargetError otherwise."""
-    if callable(stage):
-        return stage
-    message = (
-        f"`{uses}` gives an object of type {type(stage).__name__}, which cannot be called with an item; define "
-        "`__call__` on it"
-    )
-    raise TargetError(message)
-
-
-def is_generator(stage: object) -> bool:
-    """Whether a stage is a generator: a generator function, a partial of one, or an object whose `__call__` is one.
-
-    >>> def halves(item):
-    ...     yield item / 2
-    >>> is_generator(functools.partial(halves)), is_generator(len)
-    (True, False)
-    """
-    while isinstance(stage, functools.partial):
-        stage = stage.func
-    call = inspect.getattr_static(type(stage), "__call__", None)
-    return inspect.isgeneratorfunction(stage) or inspect.isgeneratorfunction(call)

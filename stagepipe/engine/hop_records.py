@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stagepipe.core import format_bytes, format_ns
-from stagepipe.costs import HopCostEstimate, predict_hop_cost
+from stagepipe.costs import HopCostEstimate, TransportRuleChange, predict_hop_cost
 from stagepipe.plan import SINK_NAME, HopPlan, Plan
-from stagepipe.report import PHASES, HopRecord, HopThresholdChange
+from stagepipe.report import (
+    PHASES,
+    ByteCounts,
+    CostPrediction,
+    HopRecord,
+    HopThresholdChange,
+    HopTransport,
+    MessageCounts,
+)
 from stagepipe.runtime import HopTimings, RunSnapshot, RunTimings, WorkerSnapshot
 from stagepipe.timing import Histogram, ProcessCounter, StageCounter
 
@@ -25,13 +35,12 @@ def _make_fused_hop_record(source: str, target: str, message_count: int) -> HopR
     return HopRecord(
         source=source,
         target=target,
-        mode="local",
-        threshold_bytes=0,
-        reason="fused: a function call",
-        message_counts={"local": message_count, "pipe": 0, "shared_memory": 0, "mixed": 0},
-        byte_counts={"inline": 0, "copied": 0, "zero_copy": 0},
+        transport=HopTransport("local", 0, "fused: a function call"),
+        messages=MessageCounts(local=message_count),
+        bytes=ByteCounts(),
         cost_histogram=Histogram(),
         phase_histograms={name: Histogram() for name in PHASES},
+        predicted=CostPrediction(),
     )
 
 
@@ -39,35 +48,40 @@ def _make_hop_record(
     plan: Plan, hop_number: int, senders: tuple[WorkerSnapshot, ...], timings: HopTimings
 ) -> HopRecord:
     hop = plan.hops[hop_number]
-    rule_changes = timings.rule_changes
     phase_histograms = timings.phase_histograms
     estimate = predict_hop_cost(timings.measured_costs, plan.curves)
     pickling_phases = ("encode_ns", "decode_ns") if timings.measured_costs else ()
     pickling_ns = sum(phase_histograms[phase].percentile_ns(50) for phase in pickling_phases)
-    message_counts = _sum_message_counts(senders)
-    byte_counts = _sum_byte_counts(senders)
-    message_count = sum(message_counts.values())
-    alternative_ns = _predict_alternative_ns(estimate, message_counts)
-    threshold_bytes = rule_changes[-1].after.threshold_bytes if rule_changes else hop.threshold_bytes
-    reason = hop.reason
-    if message_count:
-        reason = _format_transport_reason(hop, sum(byte_counts.values()) // message_count, estimate)
+    messages = _sum_messages(senders)
+    byte_counts = _sum_bytes(senders)
     return HopRecord(
         source=plan.processes[hop_number].stages[-1].name,
         target=SINK_NAME if hop.target == SINK_NAME else hop.target,
-        mode=hop.mode,
-        threshold_bytes=threshold_bytes if hop.mode == "auto" else 0,
-        reason=reason,
-        message_counts=message_counts,
-        byte_counts=byte_counts,
+        transport=_make_transport(hop, timings.rule_changes, messages, byte_counts, estimate),
+        messages=messages,
+        bytes=byte_counts,
         cost_histogram=phase_histograms["cost_ns"],
         phase_histograms={phase: phase_histograms[phase] for phase in PHASES},
-        predicted_pipe_ns=estimate.pipe_ns + pickling_ns,
-        predicted_shared_memory_ns=estimate.shared_memory_ns + pickling_ns,
-        predicted_median_ns=estimate.predicted_median_ns + pickling_ns,
-        measured_median_ns=estimate.measured_median_ns + pickling_ns,
-        saved_ns=(alternative_ns - estimate.as_sent_ns) * message_count,
-        threshold_changes=tuple(
+        predicted=_make_prediction(estimate, pickling_ns),
+        saved_ns=(_predict_alternative_ns(estimate, messages) - estimate.as_sent_ns) * messages.total,
+    )
+
+
+def _make_transport(
+    hop: HopPlan,
+    rule_changes: Sequence[TransportRuleChange],
+    messages: MessageCounts,
+    byte_counts: ByteCounts,
+    estimate: HopCostEstimate,
+) -> HopTransport:
+    threshold_bytes = rule_changes[-1].after.threshold_bytes if rule_changes else hop.threshold_bytes
+    return HopTransport(
+        mode=hop.mode,
+        threshold_bytes=threshold_bytes if hop.mode == "auto" else 0,
+        reason=_format_transport_reason(hop, byte_counts.total // messages.total, estimate)
+        if messages.total
+        else hop.reason,
+        changes=tuple(
             HopThresholdChange(
                 change.messages, change.before.threshold_bytes, change.after.threshold_bytes, change.reason
             )
@@ -76,30 +90,43 @@ def _make_hop_record(
     )
 
 
-def _sum_message_counts(senders: tuple[WorkerSnapshot, ...]) -> dict[str, int]:
-    counters = {
-        "pipe": ProcessCounter.PIPE_MESSAGES,
-        "shared_memory": ProcessCounter.SHARED_MEMORY_MESSAGES,
-        "mixed": ProcessCounter.MIXED_MESSAGES,
-    }
-    return {
-        "local": 0,
-        **{name: sum(sender.counters[counter] for sender in senders) for name, counter in counters.items()},
-    }
+def _make_prediction(estimate: HopCostEstimate, pickling_ns: int) -> CostPrediction:
+    """Return the predicted and measured costs of a message, with pickling as measured."""
+    median_ns = estimate.predicted_median_ns + pickling_ns
+    measured_median_ns = estimate.measured_median_ns + pickling_ns
+    return CostPrediction(
+        pipe_ns=estimate.pipe_ns + pickling_ns,
+        shared_memory_ns=estimate.shared_memory_ns + pickling_ns,
+        median_ns=median_ns,
+        measured_median_ns=measured_median_ns,
+        measured_ratio=round(measured_median_ns / median_ns, 3) if median_ns else 0.0,
+    )
 
 
-def _sum_byte_counts(senders: tuple[WorkerSnapshot, ...]) -> dict[str, int]:
-    counters = {
-        "inline": ProcessCounter.INLINE_BYTES,
-        "copied": ProcessCounter.COPIED_BYTES,
-        "zero_copy": ProcessCounter.ZERO_COPY_BYTES,
-    }
-    return {name: sum(sender.counters[counter] for sender in senders) for name, counter in counters.items()}
+def _sum_messages(senders: Sequence[WorkerSnapshot]) -> MessageCounts:
+    return MessageCounts(
+        pipe=sum_counter(senders, ProcessCounter.PIPE_MESSAGES),
+        shared_memory=sum_counter(senders, ProcessCounter.SHARED_MEMORY_MESSAGES),
+        mixed=sum_counter(senders, ProcessCounter.MIXED_MESSAGES),
+    )
 
 
-def _predict_alternative_ns(estimate: HopCostEstimate, message_counts: dict[str, int]) -> int:
+def _sum_bytes(senders: Sequence[WorkerSnapshot]) -> ByteCounts:
+    return ByteCounts(
+        inline=sum_counter(senders, ProcessCounter.INLINE_BYTES),
+        copied=sum_counter(senders, ProcessCounter.COPIED_BYTES),
+        zero_copy=sum_counter(senders, ProcessCounter.ZERO_COPY_BYTES),
+    )
+
+
+def sum_counter(workers: Sequence[WorkerSnapshot], counter: ProcessCounter) -> int:
+    """Return the sum of a counter over the workers."""
+    return sum(worker.counters[counter] for worker in workers)
+
+
+def _predict_alternative_ns(estimate: HopCostEstimate, messages: MessageCounts) -> int:
     """Return the predicted mean cost of the transport that most messages did not use."""
-    mostly_pipe = message_counts["pipe"] > message_counts["shared_memory"] + message_counts["mixed"]
+    mostly_pipe = messages.pipe > messages.shared_memory + messages.mixed
     return estimate.shared_memory_ns if mostly_pipe else estimate.pipe_ns
 
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from stagepipe.calibration import TIMING_OVERHEAD_METHOD
-from stagepipe.engine.hop_records import make_hop_records
+from stagepipe.engine.hop_records import make_hop_records, sum_counter
 from stagepipe.engine.monitor import WorkerMemory
 from stagepipe.machine import describe_host
 from stagepipe.plan import Plan, ProcessRole
-from stagepipe.report import RunRecord, SlowItem, StageRecord
+from stagepipe.report import (
+    ConsumerReport,
+    DeadLetter,
+    HostReport,
+    RunRecord,
+    SharedMemoryReport,
+    SlowItem,
+    StageRecord,
+    TimingOverhead,
+    WorkerRestartReport,
+)
 from stagepipe.runtime import RunSnapshot, RunTimings, StageTimings, WorkerSnapshot
 from stagepipe.timing import ProcessCounter, StageCounter
 
@@ -27,7 +36,7 @@ def make_run_record(
     status: str,
     error_message: str | None,
     memory_by_process: Mapping[int, WorkerMemory],
-    dead_letters: tuple[Mapping[str, Any], ...],
+    dead_letters: tuple[DeadLetter, ...],
 ) -> RunRecord:
     """Make the record of a run that is under way or has ended. `memory_by_process`: see `RunMonitor`."""
     deliveries = snapshot.deliveries
@@ -47,30 +56,33 @@ def make_run_record(
         first_item_ns=deliveries.first_item_ns,
         source_end_ns=source_end_ns - deliveries.started_ns if source_end_ns else deliveries.wall_ns,
         delivery_points=deliveries.points,
-        consumer_wait_ns=deliveries.wait_ns,
-        consumer_busy_ns=deliveries.busy_ns,
-        consumer_first_wait_ns=deliveries.first_wait_ns,
-        consumer_outside_loop_ns=deliveries.outside_ns,
+        consumer=ConsumerReport(
+            wait_ns=deliveries.wait_ns,
+            busy_ns=deliveries.busy_ns,
+            first_wait_ns=deliveries.first_wait_ns,
+            outside_loop_ns=deliveries.outside_ns,
+        ),
         stages=stages,
         hops=make_hop_records(plan, snapshot, timings),
-        timing_ns_per_hop=plan.curves.timing_ns_per_hop,
-        timing_method=TIMING_OVERHEAD_METHOD,
-        host_info=describe_host(),
+        timing_overhead=TimingOverhead(plan.curves.timing_ns_per_hop, TIMING_OVERHEAD_METHOD),
+        host=HostReport(**describe_host()),
         calibration=plan.curves.to_dict(),
-        arena_peak_bytes=_sum_counter(snapshot.workers, ProcessCounter.PEAK_BYTES),
-        arena_limit_bytes=plan.memory_bytes,
-        copied_out_items=snapshot.copied_out_items,
+        memory=SharedMemoryReport(
+            arena_peak_bytes=sum_counter(snapshot.workers, ProcessCounter.PEAK_BYTES),
+            arena_limit_bytes=plan.memory_bytes,
+            copied_out_items=snapshot.copied_out_items,
+        ),
         cpus=plan.cpu_count,
         window_items=plan.segments[0].window,
-        slowest_items=_find_slowest_items(timings.stages),
+        slowest=_find_slowest_items(timings.stages),
         restarts=tuple(
-            {
-                "stage": restart.death.stage.name,
-                "worker": restart.death.worker,
-                "cause": restart.death.cause,
-                "item": restart.death.item,
-                "lost_ns": restart.lost_ns,
-            }
+            WorkerRestartReport(
+                stage=restart.death.stage.name,
+                worker=restart.death.worker,
+                cause=restart.death.cause,
+                item=restart.death.item,
+                lost_ns=restart.lost_ns,
+            )
             for restart in snapshot.restarts
         ),
         dead_letters=dead_letters,
@@ -117,13 +129,13 @@ def _make_process_fields(
             max((counters[ProcessCounter.STOPPED_NS] or now_ns) - counters[ProcessCounter.STARTED_NS], 0)
             for counters in started
         ),
-        "starting_ns": _sum_counter(workers, ProcessCounter.DOWNTIME_NS)
+        "starting_ns": sum_counter(workers, ProcessCounter.DOWNTIME_NS)
         + sum(
             (counters[ProcessCounter.READY_NS] or now_ns) - counters[ProcessCounter.STARTED_NS] for counters in started
         ),
-        "starved_ns": _sum_counter(workers, ProcessCounter.STARVED_NS),
-        "blocked_ns": _sum_counter(workers, ProcessCounter.BLOCKED_NS),
-        "cpu_ns": _sum_counter(workers, ProcessCounter.CPU_NS),
+        "starved_ns": sum_counter(workers, ProcessCounter.STARVED_NS),
+        "blocked_ns": sum_counter(workers, ProcessCounter.BLOCKED_NS),
+        "cpu_ns": sum_counter(workers, ProcessCounter.CPU_NS),
         "rss_bytes": sum(each.rss_bytes for each in memory),
         "pss_bytes": sum(each.pss_bytes for each in memory),
     }
@@ -131,10 +143,6 @@ def _make_process_fields(
 
 def _make_fused_fields(counts: Sequence[int]) -> dict[str, int]:
     return {"wall_ns": counts[StageCounter.BUSY_NS], "starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
-
-
-def _sum_counter(workers: Sequence[WorkerSnapshot], counter: ProcessCounter) -> int:
-    return sum(worker.counters[counter] for worker in workers)
 
 
 def _sum_stage_counters(workers: Sequence[WorkerSnapshot], stage_index: int) -> list[int]:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from stagepipe.core import format_ns
 from stagepipe.forecast.costs import PipelineCosts
+from stagepipe.forecast.model import FusionForecast, PlanAdvice
 from stagepipe.forecast.throughput import (
     MACHINE_LIMIT,
     FusedGroup,
@@ -45,16 +46,6 @@ _MAX_WORKERS_PER_CPU = 4
 
 
 @dataclass(frozen=True)
-class AdviceStep:
-    """A suggested change: overrides for the command line, a sentence, and the predicted rates before and after it."""
-
-    overrides: tuple[str, ...]
-    text: str
-    items_per_s_before: float
-    items_per_s_after: float
-
-
-@dataclass(frozen=True)
 class ResourceBudget:
     """What workers may use: the machine, and `arena_bytes` of its memory as shared memory."""
 
@@ -62,13 +53,13 @@ class ResourceBudget:
     arena_bytes: int
 
 
-def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> tuple[AdviceStep, ...]:
+def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> tuple[PlanAdvice, ...]:
     """Suggest changes, each on top of those before it; none if no change is predicted to gain a tenth.
 
     `workers` holds the number of workers of each process of the plan.
     """
     layout = make_layout(workers)
-    steps: list[AdviceStep] = []
+    steps: list[PlanAdvice] = []
     while True:
         current = predict_throughput(layout, costs, budget.machine)
         best = _find_best_layout(layout, costs, budget)
@@ -76,7 +67,7 @@ def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudge
         if improved.items_per_s < MIN_GAIN_RATIO * current.items_per_s:
             return tuple(steps)
         overrides, text = _list_overrides(layout, best, costs), _describe_changes(layout, best, costs)
-        steps.append(AdviceStep(overrides, text, current.items_per_s, improved.items_per_s))
+        steps.append(PlanAdvice(overrides, text, current.items_per_s, improved.items_per_s))
         layout = best
 
 
@@ -93,31 +84,17 @@ def choose_workers(
     return tuple(group.workers for group in (best if rates[1] >= MIN_GAIN_RATIO * rates[0] else start))
 
 
-@dataclass(frozen=True)
-class FusionEstimate:
-    """The effect of fusing one process into the process before it: CPU time saved per source item, and the rate.
-
-    `unfusable_reason` says why the process cannot be fused; it is empty if it can.
-    """
-
-    stage: str
-    into: str
-    saved_ns: float
-    items_per_s: float = 0.0
-    unfusable_reason: str = ""
-
-
 def estimate_fusions(
     costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget
-) -> tuple[FusionEstimate, ...]:
+) -> tuple[FusionForecast, ...]:
     """Estimate each pair of neighbours as if only that pair were fused. It keeps the workers of its first process."""
     layout = make_layout(workers)
     fused = dict(iter_fusions(layout, costs))
     return tuple(
-        FusionEstimate(
+        FusionForecast(
             stage=after.name,
             into=before.last_stage,
-            saved_ns=costs.hops[index - 1].total_ns + after.loop_ns,
+            saved_ns=int(costs.hops[index - 1].total_ns + after.loop_ns),
             items_per_s=_predict_rate(fused[index], costs, budget) if index in fused else 0.0,
             unfusable_reason=after.unfusable_reason,
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from stagepipe.forecast import model
 from stagepipe.forecast.advice import ResourceBudget, advise, choose_workers, describe_bottleneck, estimate_fusions
 from stagepipe.forecast.costs import PipelineCosts, compute_costs, compute_run_ns, get_pickling_cost
-from stagepipe.forecast.payload import HopPayload, estimate_payload
+from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
 from stagepipe.plan import HopPlan, Plan, ProbeResult
@@ -48,16 +48,8 @@ def build_forecast(
         items_per_s=current.items_per_s if is_probed else 0.0,
         limited_by=current.limited_by if is_probed else "",
         bottleneck=describe_bottleneck(costs, workers, budget) if is_probed else TOO_FEW_ITEMS_REASON,
-        fusions=tuple(
-            model.FusionForecast(
-                fusion.stage, fusion.into, int(fusion.saved_ns), fusion.items_per_s, fusion.unfusable_reason
-            )
-            for fusion in (estimate_fusions(costs, workers, budget) if is_probed else ())
-        ),
-        advice=tuple(
-            model.PlanAdvice(step.overrides, step.text, step.items_per_s_before, step.items_per_s_after)
-            for step in (advise(costs, workers, budget) if is_probed else ())
-        ),
+        fusions=estimate_fusions(costs, workers, budget) if is_probed else (),
+        advice=advise(costs, workers, budget) if is_probed else (),
         auto_workers=auto_workers,
     )
 
@@ -117,10 +109,10 @@ def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeR
         mode=hop.mode,
         threshold_bytes=threshold,
         reason=decision.reason,
-        messages_per_source_item=round(sum(record.message_counts.values()) / items, 4),
+        messages_per_source_item=round(record.messages.total / items, 4),
         pickle_bytes=payload.pickle_bytes,
         pickle_mode=payload.pickle_mode,
-        pieces=_build_pieces(payload),
+        pieces=payload.pieces,
         cost=model.MessageCost(
             as_sent_ns=pickling_ns + decision.cost_ns,
             pipe_ns=pickling_ns + decision.pipe_ns,
@@ -128,23 +120,3 @@ def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeR
             pickling_ns=pickling_ns,
         ),
     )
-
-
-def _build_pieces(payload: HopPayload) -> tuple[model.PieceForecast, ...]:
-    """Build the pieces of a hop's item, the largest first."""
-    pieces = [
-        model.PieceForecast(
-            name=piece.name,
-            mean_bytes=piece.mean_bytes,
-            min_bytes=piece.min_bytes,
-            max_bytes=piece.max_bytes,
-            dtype=piece.dtype,
-            shape=piece.shape,
-            is_in_arena=piece.is_in_arena,
-            mode=piece.mode,
-            pipe_ns=piece.standalone_decision.pipe_ns if piece.standalone_decision else 0,
-            shared_memory_ns=piece.standalone_decision.shared_memory_ns if piece.standalone_decision else 0,
-        )
-        for piece in payload.pieces
-    ]
-    return tuple(sorted(pieces, key=lambda piece: -piece.mean_bytes))

@@ -96,7 +96,7 @@ def compute_costs(plan: Plan, record: RunRecord, probe_results: Mapping[str, Pro
     processes = []
     for index, process in enumerate(plan.processes):
         stage_records = [records_by_stage[stage.name] for stage in process.stages]
-        items_sent = sum(outbound_hops[index].message_counts.values())
+        items_sent = outbound_hops[index].messages.total
         times = _estimate_scheduler_times(probe_results.get(process.name, ProbeResult()), items_sent, items)
         sides_ns = hops[index].send_ns + (hops[index - 1].receive_ns if index else 0.0)
         processes.append(_compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns))
@@ -225,7 +225,7 @@ def _compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
     Carrying is not measured, because each message of a probe wakes its reader up, which few messages of a run do. The
     sender pays for the copy. The rest is split evenly between the two sides.
     """
-    messages_per_item = sum(hop.message_counts.values()) / items
+    messages_per_item = hop.messages.total / items
     copy_ns = min(float(hop.phase_histograms["copy_ns"].percentile_ns(50)), float(carrying_ns))
     half_ns = (carrying_ns - copy_ns) / 2
     pickling = get_pickling_cost(hop)

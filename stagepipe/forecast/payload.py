@@ -18,6 +18,7 @@ from stagepipe.costs import (
     TransportRule,
     decide_transfer,
 )
+from stagepipe.forecast.model import PieceForecast
 from stagepipe.plan import HopPlan, ItemSample, PieceSample, ProbeResult
 from stagepipe.transport import MAX_INLINE_BYTES
 
@@ -26,29 +27,10 @@ _MIN_LISTED_PICKLED_BYTES = 256
 
 
 @dataclass(frozen=True)
-class PayloadPiece:
-    """A piece of the probed items. `name` is its path in the item.
-
-    `mode` is `pickle` for a piece inside the pickle. A piece with a buffer has a `standalone_decision`, which is made
-    for an item that holds nothing else.
-    """
-
-    name: str
-    mean_bytes: int
-    min_bytes: int
-    max_bytes: int
-    dtype: str
-    shape: tuple[int, ...]  # () if it varies
-    is_in_arena: bool
-    mode: str
-    standalone_decision: TransferDecision | None = None
-
-
-@dataclass(frozen=True)
 class HopPayload:
-    """The typical item of a hop: its pieces, and the decision for the whole item."""
+    """The typical item of a hop: its pieces, the largest first, and the decision for the whole item."""
 
-    pieces: tuple[PayloadPiece, ...]
+    pieces: tuple[PieceForecast, ...]
     pickle_bytes: int
     pickle_mode: str
     decision: TransferDecision
@@ -76,6 +58,7 @@ def estimate_payload(hop: HopPlan, probe_result: ProbeResult, curves: CostCurves
         standalone = decide_transfer([buffers[name]], rule, curves, pickle_bytes=0) if name in buffers else None
         pieces.append(_make_piece(name, samples, modes.get(name, "pickle"), standalone))
     pickle_mode = _choose_pickle_mode(list(buffers.values()), decision.modes, rule, pickle_bytes)
+    pieces.sort(key=lambda piece: -piece.mean_bytes)
     return HopPayload(tuple(pieces), pickle_bytes, pickle_mode, decision)
 
 
@@ -104,10 +87,11 @@ def _make_typical_buffer(name: str, pieces: Sequence[PieceSample]) -> PayloadBuf
 
 def _make_piece(
     name: str, pieces: Sequence[PieceSample], mode: str, standalone_decision: TransferDecision | None
-) -> PayloadPiece:
+) -> PieceForecast:
+    """A piece. `standalone_decision`: for an item that holds nothing else; None for a piece inside the pickle."""
     typical = _make_typical_buffer(name, pieces)
     sizes = [piece.nbytes for piece in pieces]
-    return PayloadPiece(
+    return PieceForecast(
         name=name,
         mean_bytes=typical.nbytes,
         min_bytes=min(sizes),
@@ -116,7 +100,8 @@ def _make_piece(
         shape=pieces[0].shape if len({piece.shape for piece in pieces}) == 1 else (),
         is_in_arena=typical.is_in_arena,
         mode=mode,
-        standalone_decision=standalone_decision,
+        pipe_ns=standalone_decision.pipe_ns if standalone_decision else 0,
+        shared_memory_ns=standalone_decision.shared_memory_ns if standalone_decision else 0,
     )
 
 

@@ -3,13 +3,14 @@
     RunRecord -> build_report -> Report -> to_json, render_report
               -> judge -> Verdict          from_json
 
-record       what an engine counted: the input of this layer
-build        RunRecord -> Report
-model        the report and its JSON: the schema `stagepipe.report/2`
-utilization  how busy each process was: the evidence for the verdict
-verdict      what limits the run, and how sure that is
-advice       the config change to try
-render/      the report as tables for the terminal; imports rich, so it is loaded only when something is printed
+record         what an engine counted: the input of this layer
+build          RunRecord -> Report
+model          the report: the schema `stagepipe.report/2`
+serialization  the report as JSON
+utilization    how busy each process was: the evidence for the verdict
+verdict        what limits the run, and how sure that is
+advice         the config change to try
+render/        the report as tables for the terminal; imports rich, so it is loaded only when something is printed
 """
 
 from typing import TYPE_CHECKING
@@ -17,18 +18,25 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.report.build import build_dead_letter, build_report
-    from stagepipe.report.model import DeadLetter, Report, from_json, to_json
-    from stagepipe.report.record import (
-        PHASES,
-        HopRecord,
+    from stagepipe.report.build import build_report
+    from stagepipe.report.model import (
+        ByteCounts,
+        ConsumerReport,
+        CostPrediction,
+        DeadLetter,
         HopThresholdChange,
-        Progress,
-        RunRecord,
+        HopTransport,
+        HostReport,
+        MessageCounts,
+        Report,
+        SharedMemoryReport,
         SlowItem,
-        StageRecord,
+        TimingOverhead,
+        WorkerRestartReport,
     )
+    from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
     from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
+    from stagepipe.report.serialization import from_json, to_json
     from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
 
 __all__ = [
@@ -36,18 +44,26 @@ __all__ = [
     "FULL_MACHINE_CPU_SHARE",
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
+    "ByteCounts",
+    "ConsumerReport",
+    "CostPrediction",
     "DeadLetter",
     "FoldingTable",
     "HopRecord",
     "HopThresholdChange",
+    "HopTransport",
+    "HostReport",
+    "MessageCounts",
     "Progress",
     "Report",
     "RunRecord",
+    "SharedMemoryReport",
     "SlowItem",
     "StageRecord",
     "TableColumn",
     "TerminalView",
-    "build_dead_letter",
+    "TimingOverhead",
+    "WorkerRestartReport",
     "build_report",
     "from_json",
     "render_report",
@@ -58,26 +74,34 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "ByteCounts": "model",
         "CONSUMER": "utilization",
+        "ConsumerReport": "model",
+        "CostPrediction": "model",
         "DeadLetter": "model",
         "FULL_MACHINE_CPU_SHARE": "utilization",
         "FoldingTable": "render",
         "HopRecord": "record",
-        "HopThresholdChange": "record",
+        "HopThresholdChange": "model",
+        "HopTransport": "model",
+        "HostReport": "model",
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
+        "MessageCounts": "model",
         "PHASES": "record",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
-        "SlowItem": "record",
+        "SharedMemoryReport": "model",
+        "SlowItem": "model",
         "StageRecord": "record",
         "TableColumn": "render",
         "TerminalView": "render",
-        "build_dead_letter": "build",
+        "TimingOverhead": "model",
+        "WorkerRestartReport": "model",
         "build_report": "build",
-        "from_json": "model",
+        "from_json": "serialization",
         "render_report": "render",
         "render_summary": "render",
-        "to_json": "model",
+        "to_json": "serialization",
     },
 )

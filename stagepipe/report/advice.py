@@ -116,16 +116,17 @@ def advise_on_hop(
 
 def _advise_other_mode(hop: HopRecord) -> ConfigAdvice | None:
     """Advise the other mode if it is predicted to be cheaper than the one in use."""
-    predicted_ns = {"pipe": hop.predicted_pipe_ns, "shared_memory": hop.predicted_shared_memory_ns}
-    if hop.mode not in predicted_ns or not all(predicted_ns.values()):
+    predicted_ns = {"pipe": hop.predicted.pipe_ns, "shared_memory": hop.predicted.shared_memory_ns}
+    mode = hop.transport.mode
+    if mode not in predicted_ns or not all(predicted_ns.values()):
         return None
-    other_mode = "pipe" if hop.mode == "shared_memory" else "shared_memory"
-    cost_ratio = predicted_ns[hop.mode] / predicted_ns[other_mode]
+    other_mode = "pipe" if mode == "shared_memory" else "shared_memory"
+    cost_ratio = predicted_ns[mode] / predicted_ns[other_mode]
     if cost_ratio < _MIN_MODE_COST_RATIO:
         return None
     decimals = 1 if cost_ratio < _MIN_RATIO_WITHOUT_DECIMALS else 0
     ratio_text = f"{cost_ratio:.{decimals}f} times as much"
-    text = f"Switch to {other_mode}: by this machine's calibration, {hop.mode} costs {ratio_text}."
+    text = f"Switch to {other_mode}: by this machine's calibration, {mode} costs {ratio_text}."
     return ConfigAdvice(f"stages.{hop.target}.transport={other_mode}", text.replace("_", " "))
 
 

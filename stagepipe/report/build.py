@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from stagepipe.report import model
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
 from stagepipe.report.utilization import compute_process_busy_ns
@@ -27,25 +24,17 @@ def build_report(record: RunRecord) -> model.Report:
     return model.Report(
         name=record.name,
         config_sha256=record.config_sha256,
-        host=_build_host(record.host_info, record.cpus),
+        host=record.host,
         calibration=dict(record.calibration),
         run=_build_run(record),
         stages=tuple(_build_stage(stage, record) for stage in record.stages),
         hops=tuple(_build_hop(hop) for hop in record.hops),
-        memory=model.SharedMemoryReport(record.arena_peak_bytes, record.arena_limit_bytes, record.copied_out_items),
-        slowest=tuple(
-            model.SlowItemReport(slow.item, slow.stage, slow.run_ns, slow.queue_ns) for slow in record.slowest_items
-        ),
-        dead_letters=tuple(build_dead_letter(fields) for fields in record.dead_letters),
-        restarts=tuple(_build_restart(fields) for fields in record.restarts),
+        memory=record.memory,
+        slowest=record.slowest,
+        dead_letters=record.dead_letters,
+        restarts=record.restarts,
         verdict=judge(record),
-        consumer=model.ConsumerReport(
-            record.consumer_wait_ns,
-            record.consumer_busy_ns,
-            record.consumer_name,
-            record.consumer_first_wait_ns,
-            record.consumer_outside_loop_ns,
-        ),
+        consumer=record.consumer,
     )
 
 
@@ -107,7 +96,7 @@ def _build_run(record: RunRecord) -> model.RunReport:
         wall_ns=record.wall_ns,
         items_per_s=compute_steady_samples_per_s(record),
         first_item_ns=record.first_item_ns,
-        timing_overhead=model.TimingOverhead(record.timing_ns_per_hop, record.timing_method),
+        timing_overhead=record.timing_overhead,
         error=record.error,
     )
 
@@ -150,63 +139,13 @@ def _build_hop(hop: HopRecord) -> model.HopReport:
     return model.HopReport(
         source=hop.source,
         target=hop.target,
-        transport=model.HopTransportReport(
-            hop.mode,
-            hop.threshold_bytes,
-            hop.reason,
-            tuple(
-                model.HopThresholdChangeReport(change.messages, change.from_bytes, change.to_bytes, change.reason)
-                for change in hop.threshold_changes
-            ),
-        ),
-        messages=model.MessageCounts(**_select_known_counts(hop.message_counts, model.MessageCounts)),
-        bytes=model.ByteCounts(**_select_known_counts(hop.byte_counts, model.ByteCounts)),
+        transport=hop.transport,
+        messages=hop.messages,
+        bytes=hop.bytes,
         cost_ns=compute_percentiles(hop.cost_histogram),
         phases=model.PhasePercentiles(
             **{phase: compute_percentiles(hop.phase_histograms.get(phase, empty)) for phase in PHASES}
         ),
-        predicted=model.CostPrediction(
-            hop.predicted_pipe_ns,
-            hop.predicted_shared_memory_ns,
-            hop.predicted_median_ns,
-            hop.measured_median_ns,
-            round(hop.measured_median_ns / hop.predicted_median_ns, 3) if hop.predicted_median_ns else 0.0,
-        ),
+        predicted=hop.predicted,
         saved_ns=hop.saved_ns,
-    )
-
-
-def _select_known_counts(
-    counts: Mapping[str, int], counts_type: type[model.MessageCounts | model.ByteCounts]
-) -> dict[str, int]:
-    return {name: int(counts.get(name, 0)) for name in counts_type.__struct_fields__}
-
-
-def _build_host(host_info: Mapping[str, Any], cpus: int) -> model.HostReport:
-    return model.HostReport(
-        cpus=int(host_info.get("cpus", cpus)),
-        memory_bytes=int(host_info.get("memory_bytes", 0)),
-        kernel=str(host_info.get("kernel", "")),
-        python=str(host_info.get("python", "")),
-        versions={str(package): str(version) for package, version in dict(host_info.get("versions") or {}).items()},
-    )
-
-
-def build_dead_letter(fields: Mapping[str, Any]) -> model.DeadLetter:
-    """Build a dead letter from the engine's fields; a missing one gets its default."""
-    texts = {name: str(fields.get(name, "")) for name in ("item", "stage", "error")}
-    return model.DeadLetter(
-        **texts,
-        attempts=int(fields.get("attempts", 1)),
-        epoch=int(fields.get("epoch", 0)),
-        source_items=tuple(fields.get("source_items", ())),
-        source_sha256=str(fields.get("source_sha256", "")),
-        trace=str(fields.get("trace", "")),
-    )
-
-
-def _build_restart(fields: Mapping[str, Any]) -> model.WorkerRestartReport:
-    texts = {name: str(fields.get(name, "")) for name in ("stage", "cause", "item")}
-    return model.WorkerRestartReport(
-        **texts, worker=int(fields.get("worker", -1)), lost_ns=int(fields.get("lost_ns", 0))
     )

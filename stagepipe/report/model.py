@@ -1,7 +1,7 @@
-"""The report and its JSON: the schema `stagepipe.report/2`. Pure. Durations are integer ns, sizes are bytes.
+"""The report: the schema `stagepipe.report/2`. Pure. Durations are integer ns, sizes are bytes.
 
 Field names are a public contract. Within a schema version, fields may be added (with a default) but are never renamed
-or removed.
+or removed. What an engine counts in this form already (`record`) is of these types too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from stagepipe.core import UsageError, format_ns, make_html_table
+from stagepipe.core import format_ns, make_html_table
 
 SCHEMA = "stagepipe.report/2"
 
@@ -88,7 +87,7 @@ class StageReport(msgspec.Struct, frozen=True):
     fused_into: str | None = None
 
 
-class HopThresholdChangeReport(msgspec.Struct, frozen=True):
+class HopThresholdChange(msgspec.Struct, frozen=True):
     """A change of a hop's threshold during the run, after `messages` messages, based on their measured cost."""
 
     messages: int
@@ -97,7 +96,7 @@ class HopThresholdChangeReport(msgspec.Struct, frozen=True):
     reason: str
 
 
-class HopTransportReport(msgspec.Struct, frozen=True):
+class HopTransport(msgspec.Struct, frozen=True):
     """How the messages of a hop travel, and why. `mode` is `local`, `pipe`, `shared_memory` or `auto`.
 
     Buffers of `threshold_bytes` and more go to shared memory. This is the value at the end of the run; `changes` lists
@@ -107,7 +106,7 @@ class HopTransportReport(msgspec.Struct, frozen=True):
     mode: str
     threshold_bytes: int
     reason: str
-    changes: tuple[HopThresholdChangeReport, ...] = ()
+    changes: tuple[HopThresholdChange, ...] = ()
 
 
 class MessageCounts(msgspec.Struct, frozen=True):
@@ -118,6 +117,11 @@ class MessageCounts(msgspec.Struct, frozen=True):
     shared_memory: int = 0
     mixed: int = 0
 
+    @property
+    def total(self) -> int:
+        """The messages of all transports."""
+        return self.local + self.pipe + self.shared_memory + self.mixed
+
 
 class ByteCounts(msgspec.Struct, frozen=True):
     """Bytes of a hop: sent in the pipe, copied into shared memory, or already there and passed by reference."""
@@ -125,6 +129,11 @@ class ByteCounts(msgspec.Struct, frozen=True):
     inline: int = 0
     copied: int = 0
     zero_copy: int = 0
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return self.inline + self.copied + self.zero_copy
 
 
 class PhasePercentiles(msgspec.Struct, frozen=True):
@@ -165,7 +174,7 @@ class HopReport(msgspec.Struct, frozen=True, rename={"source": "from", "target":
 
     source: str
     target: str
-    transport: HopTransportReport
+    transport: HopTransport
     messages: MessageCounts
     bytes: ByteCounts
     cost_ns: Percentiles
@@ -185,7 +194,7 @@ class SharedMemoryReport(msgspec.Struct, frozen=True):
     copied_out_items: int = 0
 
 
-class SlowItemReport(msgspec.Struct, frozen=True):
+class SlowItem(msgspec.Struct, frozen=True):
     """One of the slowest items: the time in the stage's function, and in the queue before it."""
 
     item: str
@@ -269,7 +278,7 @@ class Report(msgspec.Struct, frozen=True):
     stages: tuple[StageReport, ...]
     hops: tuple[HopReport, ...]
     memory: SharedMemoryReport
-    slowest: tuple[SlowItemReport, ...]
+    slowest: tuple[SlowItem, ...]
     dead_letters: tuple[DeadLetter, ...]
     restarts: tuple[WorkerRestartReport, ...]
     verdict: Verdict
@@ -306,43 +315,3 @@ class Report(msgspec.Struct, frozen=True):
         run = self.run
         counts = f"{run.status}, {run.items_in:,} items in, {run.items_out:,} out, {format_ns(run.wall_ns)}"
         return [counts, self.verdict.sentence]
-
-
-class _SchemaHeader(msgspec.Struct):
-    """The field that all versions of a report share."""
-
-    schema: str = "none"
-
-
-def to_json(report: Report) -> bytes:
-    """Return the report as JSON: UTF-8, indented by two spaces, `schema` first.
-
-    >>> from_json(to_json(report)) == report  # doctest: +SKIP
-    True
-    """
-    plain = {"schema": report.schema, **msgspec.to_builtins(report, enc_hook=_to_builtin)}
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
-
-
-def from_json(text: bytes | str) -> Report:
-    """Read a report that `to_json` wrote. Unknown fields are ignored.
-
-    Raises UsageError if the text is not JSON or has another schema, or if a field is missing or has the wrong type.
-    """
-    try:
-        schema = msgspec.json.decode(text, type=_SchemaHeader).schema
-        if schema != SCHEMA:
-            message = (
-                f"cannot read this report: its schema is {schema!r}, expected {SCHEMA!r}; "
-                "use the stagepipe that wrote it"
-            )
-            raise UsageError(message)
-        return msgspec.json.decode(text, type=Report)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"not a {SCHEMA} file: {error}; pass a file that `stagepipe run --report FILE.json` wrote"
-        raise UsageError(message) from error
-
-
-def _to_builtin(value: object) -> object:
-    """Convert what msgspec cannot: NumPy scalars and arrays to Python values, anything else to text."""
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)

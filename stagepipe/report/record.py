@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from stagepipe.report.model import (
+    ByteCounts,
+    ConsumerReport,
+    CostPrediction,
+    DeadLetter,
+    HopTransport,
+    HostReport,
+    MessageCounts,
+    SharedMemoryReport,
+    SlowItem,
+    TimingOverhead,
+    WorkerRestartReport,
+)
 from stagepipe.timing import Histogram
 
 PHASES = ("encode_ns", "copy_ns", "send_ns", "send_wait_ns", "queue_ns", "receive_ns", "decode_ns")
 """The phases of a hop, in the order in which an item passes through them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StageRecord:
     """One stage, summed over its workers. The first stage of a run is the source.
 
@@ -40,48 +53,22 @@ class StageRecord:
     fused_into: str | None = None
 
 
-@dataclass(frozen=True)
-class HopThresholdChange:
-    """A change of a hop's threshold after `messages` messages, based on their measured cost."""
-
-    messages: int
-    from_bytes: int
-    to_bytes: int
-    reason: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HopRecord:
     """One hop, summed over the workers on both sides. A fused hop has mode `local` and counts only messages."""
 
     source: str
     target: str
-    mode: str
-    threshold_bytes: int
-    reason: str
-    message_counts: Mapping[str, int]
-    byte_counts: Mapping[str, int]
+    transport: HopTransport
+    messages: MessageCounts
+    bytes: ByteCounts
     cost_histogram: Histogram
     phase_histograms: Mapping[str, Histogram]
-    predicted_pipe_ns: int = 0
-    predicted_shared_memory_ns: int = 0
-    predicted_median_ns: int = 0  # median cost, with the transport that each message used
-    measured_median_ns: int = 0  # the same, measured
+    predicted: CostPrediction
     saved_ns: int = 0
-    threshold_changes: tuple[HopThresholdChange, ...] = ()
 
 
-@dataclass(frozen=True)
-class SlowItem:
-    """One of the slowest items of the run."""
-
-    item: str
-    stage: str
-    run_ns: int
-    queue_ns: int
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """One run. `delivery_points` is a thinned list of (ns since the start, samples delivered so far), oldest first."""
 
@@ -97,29 +84,22 @@ class RunRecord:
     first_item_ns: int
     source_end_ns: int
     delivery_points: tuple[tuple[int, int], ...]
-    consumer_wait_ns: int  # time in which the consumer (training loop, sink, `run`) waited for items
-    consumer_busy_ns: int  # time in which it worked on them
+    consumer: ConsumerReport
     stages: tuple[StageRecord, ...]
     hops: tuple[HopRecord, ...]
-    timing_ns_per_hop: int
-    timing_method: str
-    host_info: Mapping[str, Any]
+    timing_overhead: TimingOverhead
+    host: HostReport
     calibration: Mapping[str, Any]
-    arena_peak_bytes: int = 0
-    arena_limit_bytes: int = 0
-    copied_out_items: int = 0
+    memory: SharedMemoryReport
     cpus: int = 1
-    slowest_items: tuple[SlowItem, ...] = ()
-    dead_letters: tuple[Mapping[str, Any], ...] = ()
-    restarts: tuple[Mapping[str, Any], ...] = ()
-    order_point_names: tuple[str, ...] = field(default_factory=tuple)  # stages that run in one worker
+    slowest: tuple[SlowItem, ...] = ()
+    dead_letters: tuple[DeadLetter, ...] = ()
+    restarts: tuple[WorkerRestartReport, ...] = ()
+    order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
-    consumer_name: str = "consumer"  # its name in the report: "training step" for a training loop
-    consumer_first_wait_ns: int = 0  # the part of the wait before the first item
-    consumer_outside_loop_ns: int = 0  # time without iteration: between two epochs and after the last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """The progress of a run, for a progress bar or a log line."""
 

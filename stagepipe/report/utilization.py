@@ -94,7 +94,7 @@ def compute_process_busy_ns(stage: StageRecord, record: RunRecord) -> int:
 def compute_cpus_used(record: RunRecord) -> float:
     """Return the mean number of CPUs that the stages used, without the time outside of iterations."""
     total_ns = sum(stage.cpu_ns for stage in record.stages if stage.fused_into is None)
-    wall_ns = record.wall_ns - record.consumer_outside_loop_ns
+    wall_ns = record.wall_ns - record.consumer.outside_loop_ns
     return total_ns / wall_ns if wall_ns > 0 else 0.0
 
 
@@ -120,7 +120,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
     blocked_ns = max(first_stage.blocked_ns, 0)
     active_ns = max(first_stage.wall_ns - max(first_stage.starting_ns, 0), busy_ns + starved_ns + blocked_ns)
     # Waits outside of iterations (validation, a checkpoint) say nothing about the pipeline: no setting changes them.
-    outside_loop_ns = min(record.consumer_outside_loop_ns * max(first_stage.workers, 1), starved_ns + blocked_ns)
+    outside_loop_ns = min(record.consumer.outside_loop_ns * max(first_stage.workers, 1), starved_ns + blocked_ns)
     active_ns -= outside_loop_ns
     blocked_ns -= max(outside_loop_ns - starved_ns, 0)
     starved_ns -= min(outside_loop_ns, starved_ns)
@@ -153,11 +153,11 @@ def _compute_consumer_load(record: RunRecord) -> ProcessLoad:
     stage_names = {stage.name for stage in record.stages}
     inbound_hops = [hop for hop in record.hops if hop.target not in stage_names]
     hop_sides = tuple(HopSide(hop, _compute_hop_side_ns(hop, _RECEIVING_PHASES)) for hop in inbound_hops)
-    first_wait_ns = record.consumer_first_wait_ns or record.first_item_ns
-    wait_ns = max(record.consumer_wait_ns - max(first_wait_ns, 0), 0)
-    busy_ns = max(record.consumer_busy_ns, 0)
+    first_wait_ns = record.consumer.first_wait_ns or record.first_item_ns
+    wait_ns = max(record.consumer.wait_ns - max(first_wait_ns, 0), 0)
+    busy_ns = max(record.consumer.busy_ns, 0)
     receiving_ns = min(sum(side.spent_ns for side in hop_sides), wait_ns)  # receiving an item is work, not waiting
-    active_ns = max(busy_ns + wait_ns, record.wall_ns - record.first_item_ns - record.consumer_outside_loop_ns)
+    active_ns = max(busy_ns + wait_ns, record.wall_ns - record.first_item_ns - record.consumer.outside_loop_ns)
     return ProcessLoad(
         name=CONSUMER,
         member_stages=(),

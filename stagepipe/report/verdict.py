@@ -127,7 +127,7 @@ def _judge_most_used(evidence: _Evidence) -> Verdict:
     busy_text = f"busy {_format_utilization(evidence)}{_describe_waiting_neighbours(evidence)}"
     confidence = _compute_confidence(evidence)
     if name == CONSUMER:
-        consumer_name = evidence.record.consumer_name
+        consumer_name = evidence.record.consumer.name
         sentence = f"The {consumer_name} is the bottleneck: it was {busy_text}."
         text = (
             f"No config change will help: the pipeline keeps up. Stop tuning here, or make the {consumer_name} faster."

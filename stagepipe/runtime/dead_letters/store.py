@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from stagepipe.core import Cursor, ImposedSkip, Key, RunError
 from stagepipe.plan import Plan
+from stagepipe.report import DeadLetter
 from stagepipe.runtime.protocol import DeadLetterEvent
 from stagepipe.timing import Board, ProcessCounter, StageCounter
 
@@ -71,20 +72,20 @@ class DeadLetterStore:
             return False
         return cursor.last_key is None or key > cursor.last_key
 
-    def to_records(self) -> tuple[dict[str, Any], ...]:
-        """All letters as records of the report, in the order of the source."""
+    def to_records(self) -> tuple[DeadLetter, ...]:
+        """All letters as they stand in the report, in the order of the source."""
         with self._lock:
             return tuple(
-                {
-                    "item": letter.item,
-                    "stage": letter.stage,
-                    "error": letter.error,
-                    "attempts": letter.attempts,
-                    "epoch": letter.epoch,
-                    "source_items": letter.source_items,
-                    "source_sha256": self._source_sha256,
-                    "trace": letter.trace,
-                }
+                DeadLetter(
+                    item=letter.item,
+                    stage=letter.stage,
+                    error=letter.error,
+                    attempts=letter.attempts,
+                    epoch=letter.epoch,
+                    source_items=tuple(letter.source_items),
+                    source_sha256=self._source_sha256,
+                    trace=letter.trace,
+                )
                 for letter in sorted(self._letters.values(), key=lambda letter: (letter.epoch, letter.source_items))
             )
 

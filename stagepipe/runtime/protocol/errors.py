@@ -12,7 +12,7 @@ from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError
 from stagepipe.runtime.protocol.messages import FailureEvent
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
-_USER_CALL_SITES: Final = ("runtime/execution/stage.py", "core/imports.py", "runtime/execution/fields/adapter.py")
+_USER_CALL_SITES: Final = ("runtime/execution/stage.py", "core/targets.py", "runtime/execution/fields/adapter.py")
 """Files that call the user's code: an error raised in one of them is a call with the wrong arguments."""
 
 _READ_ONLY_MESSAGES: Final = ("assignment destination is read-only", "output array is read-only")

@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 def progress_at(seconds, items=1234, **more):
     values = {"items_total": None, "samples_per_s": 345.2, "starting": (), "busiest": "decode", **more}
-    return Progress(int(seconds * SECOND), items, items_out=items, samples_out=items, **values)
+    return Progress(elapsed_ns=int(seconds * SECOND), items_in=items, items_out=items, samples_out=items, **values)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,19 @@ from stagepipe.forecast import compute_costs
 from stagepipe.forecast.costs import find_unfusable_reason
 from stagepipe.machine import Machine
 from stagepipe.plan import ItemSample, ProbeResult, make_plan
-from stagepipe.report import HopRecord, RunRecord, StageRecord
+from stagepipe.report import (
+    ByteCounts,
+    ConsumerReport,
+    CostPrediction,
+    HopRecord,
+    HopTransport,
+    HostReport,
+    MessageCounts,
+    RunRecord,
+    SharedMemoryReport,
+    StageRecord,
+    TimingOverhead,
+)
 from stagepipe.timing import Histogram
 from tests.support.pipelines import batch, pipeline, stage
 
@@ -29,13 +41,22 @@ def stage_record(name, run_us, *, items=ITEMS, first_us=None, cpu_us=0, **more):
     busy_ns = run_histogram.sum_ns + more.pop("other_us", 0) * US
     times = {"wall_ns": 10**9, "starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
     values = {"busy_ns": busy_ns, "run_histogram": run_histogram, "cpu_ns": cpu_us * US * items}
-    return StageRecord(name, 1, items, **values, **times, **more)
+    return StageRecord(name=name, workers=1, items=items, **values, **times, **more)
 
 
 def hop_record(source, target, messages=ITEMS):
     phases = {"encode_ns": 4000, "decode_ns": 2000, "copy_ns": 0, "send_ns": 900_000, "receive_ns": 900_000}
     histograms = {name: Histogram.from_values_ns([ns] * messages) for name, ns in phases.items()}
-    return HopRecord(source, target, "auto", 3500, "why", {"pipe": messages}, {}, Histogram(), histograms)
+    return HopRecord(
+        source=source,
+        target=target,
+        transport=HopTransport("auto", 3500, "why"),
+        messages=MessageCounts(pipe=messages),
+        bytes=ByteCounts(),
+        cost_histogram=Histogram(),
+        phase_histograms=histograms,
+        predicted=CostPrediction(),
+    )
 
 
 def record(*stages, hops):
@@ -44,11 +65,16 @@ def record(*stages, hops):
         "first_item_ns": 0,
         "source_end_ns": 0,
         "delivery_points": (),
-        "consumer_wait_ns": 0,
-        "consumer_busy_ns": 0,
+        "consumer": ConsumerReport(),
     }
-    rest = {"timing_ns_per_hop": 0, "timing_method": "", "host_info": {}, "calibration": {}}
-    return RunRecord("p", "", "finished", None, **counts, **times, stages=stages, hops=hops, **rest)
+    rest = {
+        "timing_overhead": TimingOverhead(),
+        "host": HostReport(),
+        "calibration": {},
+        "memory": SharedMemoryReport(),
+    }
+    run = {"name": "p", "config_sha256": "", "status": "finished", "error": None}
+    return RunRecord(**run, **counts, **times, stages=stages, hops=hops, **rest)
 
 
 def probe_result(cpu_us=0, delay_us=0):

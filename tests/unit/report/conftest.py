@@ -6,7 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from stagepipe.report import HopRecord, RunRecord, StageRecord
+from stagepipe.report import (
+    ByteCounts,
+    ConsumerReport,
+    CostPrediction,
+    DeadLetter,
+    HopRecord,
+    HopTransport,
+    HostReport,
+    MessageCounts,
+    RunRecord,
+    SharedMemoryReport,
+    StageRecord,
+    TimingOverhead,
+    WorkerRestartReport,
+)
 from stagepipe.timing import Histogram
 
 SECOND = 1_000_000_000
@@ -23,26 +37,29 @@ def stage(name="decode", *, busy=0.1, starved=0.0, blocked=0.0, starting=0.0, wo
         **{key: int(share * wall_ns) for key, share in shares.items()},
         **more,
     }
-    return StageRecord(name, workers, items, **values)
+    return StageRecord(name=name, workers=workers, items=items, **values)
 
 
-def hop(source, target, *, cost_ns=20_000, messages=1000, mode="shared_memory", **more):
+REASON = "1.2 MB per message: predicted 46 µs by shared memory, 2.1 ms by pipe"
+
+
+def hop(source, target, *, cost_ns=20_000, messages=1000, mode="shared_memory", reason=REASON, **more):
     """A hop. Half of its cost is the sender's copy, half the receiver's decode."""
     half = Histogram.from_values_ns([cost_ns // 2] * messages)
     values = {
-        "threshold_bytes": 65_536,
-        "reason": "1.2 MB per message: predicted 46 µs by shared memory, 2.1 ms by pipe",
-        "message_counts": {mode: messages},
-        "byte_counts": {"copied": messages * 1_200_000},
+        "transport": HopTransport(mode, 65_536, reason, more.pop("changes", ())),
+        "messages": MessageCounts(**({} if mode == "auto" else {mode: messages})),
+        "bytes": ByteCounts(copied=messages * 1_200_000),
         "cost_histogram": Histogram.from_values_ns([cost_ns] * messages),
         "phase_histograms": {"copy_ns": half, "decode_ns": half},
+        "predicted": CostPrediction(**more.pop("predicted", {})),
         **more,
     }
-    return HopRecord(source, target, mode, **values)
+    return HopRecord(source=source, target=target, **values)
 
 
-def record(*stages, **more):
-    """A run of these stages. The hops between neighbours are cheap unless given."""
+def record(*stages, consumer=None, **more):
+    """A run of these stages. The hops between neighbours are cheap unless given; so is the `consumer`'s work."""
     names = [s.name for s in stages if s.fused_into is None]
     values = {
         "name": "thumbnails",
@@ -57,18 +74,11 @@ def record(*stages, **more):
         "first_item_ns": SECOND // 10,
         "source_end_ns": 9 * SECOND,
         "delivery_points": tuple((i * SECOND, 100 * i) for i in range(1, 11)),
-        "consumer_wait_ns": 9 * SECOND,
-        "consumer_busy_ns": SECOND // 2,
+        "consumer": ConsumerReport(**{"wait_ns": 9 * SECOND, "busy_ns": SECOND // 2, **(consumer or {})}),
         "hops": tuple(hop(a, b) for a, b in zip(names, [*names[1:], "consumer"], strict=False)),
-        "timing_ns_per_hop": 900,
-        "timing_method": "measured",
-        "host_info": {
-            "cpus": 8,
-            "memory_bytes": 2**34,
-            "kernel": "6.1",
-            "python": "3.11",
-            "versions": {"numpy": "2.0"},
-        },
+        "timing_overhead": TimingOverhead(900, "measured"),
+        "host": HostReport(8, 2**34, "6.1", "3.11", {"numpy": "2.0"}),
+        "memory": SharedMemoryReport(),
         "calibration": {"pipe": [[4096, 5000]]},
         "cpus": 8,
         **more,
@@ -96,7 +106,7 @@ def rich_record():
     return record(
         *stages,
         hops=(
-            hop("source", "decode", mode="pipe", messages=2000, byte_counts={"inline": 90_000}, saved_ns=3_000_000),
+            hop("source", "decode", mode="pipe", messages=2000, bytes=ByteCounts(inline=90_000), saved_ns=3_000_000),
             hop(
                 "decode",
                 "augment_with_a_long_name",
@@ -107,9 +117,13 @@ def rich_record():
                 reason="fused",
             ),
             hop(
-                "augment_with_a_long_name", "detect", messages=2000, saved_ns=4_100_000_000, predicted_pipe_ns=2_100_000
+                "augment_with_a_long_name",
+                "detect",
+                messages=2000,
+                saved_ns=4_100_000_000,
+                predicted={"pipe_ns": 2_100_000},
             ),
-            replace(hop("detect", "batch", mode="auto", messages=1990), message_counts={"pipe": 1500, "mixed": 490}),
+            replace(hop("detect", "batch", mode="auto", messages=1990), messages=MessageCounts(pipe=1500, mixed=490)),
             hop(
                 "batch", "consumer", reason="154 MB per message: predicted 21 ms by shared memory, 310 ms by pipe. " * 3
             ),
@@ -117,13 +131,7 @@ def rich_record():
         order_point_names=("batch",),
         items_skipped=10,
         samples_out=509_440,
-        arena_peak_bytes=640_000_000,
-        arena_limit_bytes=4 * 2**30,
-        copied_out_items=3,
-        slowest_items=(),
-        dead_letters=tuple(
-            {"item": f"{i}", "stage": "detect", "error": "ValueError: bad [bold]box[/bold]", "attempts": 3}
-            for i in range(10)
-        ),
-        restarts=({"stage": "detect", "worker": 0, "cause": "killed by SIGKILL", "item": "17", "lost_ns": 10**9},),
+        memory=SharedMemoryReport(640_000_000, 4 * 2**30, 3),
+        dead_letters=tuple(DeadLetter(f"{i}", "detect", "ValueError: bad [bold]box[/bold]", 3) for i in range(10)),
+        restarts=(WorkerRestartReport("detect", 0, "killed by SIGKILL", "17", 10**9),),
     )

@@ -68,14 +68,14 @@ def source(make):
     return make.record(make.stage("source", busy=0.95), make.stage("decode", busy=0.2, starved=0.7))
 
 
-def busy_consumer(make, **more):
+def busy_consumer(make, name="consumer"):
     stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.3, blocked=0.6))
-    times = {"consumer_busy_ns": int(9.5 * make.second), "consumer_wait_ns": make.second // 2}
-    return make.record(*stages, **times, **more)
+    times = {"busy_ns": int(9.5 * make.second), "wait_ns": make.second // 2}
+    return make.record(*stages, consumer={"name": name, **times})
 
 
 def training_step(make):
-    return busy_consumer(make, consumer_name="training step")
+    return busy_consumer(make, "training step")
 
 
 def full_machine(make):
@@ -110,11 +110,11 @@ def hop_to_fuse(make, **more):
 
 
 def hop_by_the_expensive_pipe(make):
-    return hop_to_fuse(make, mode="pipe", predicted_pipe_ns=2_100_000, predicted_shared_memory_ns=46_000)
+    return hop_to_fuse(make, mode="pipe", predicted={"pipe_ns": 2_100_000, "shared_memory_ns": 46_000})
 
 
 def hop_by_the_expensive_shared_memory(make):
-    return hop_to_fuse(make, mode="shared_memory", predicted_pipe_ns=46_000, predicted_shared_memory_ns=60_000)
+    return hop_to_fuse(make, mode="shared_memory", predicted={"pipe_ns": 46_000, "shared_memory_ns": 60_000})
 
 
 def hop_that_needs_workers(make):
@@ -150,7 +150,7 @@ def no_bottleneck(make):
 
 def no_bottleneck_but_the_consumer_is_busiest(make):
     stages = (make.stage("source", busy=0.1, starved=0.85), make.stage("decode", starved=0.85))
-    return make.record(*stages, consumer_busy_ns=5 * make.second, consumer_wait_ns=5 * make.second)
+    return make.record(*stages, consumer={"busy_ns": 5 * make.second, "wait_ns": 5 * make.second})
 
 
 RECORDS = (

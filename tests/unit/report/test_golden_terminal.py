@@ -5,10 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
-from stagepipe.report import HopThresholdChange, SlowItem, build_report, render_report, render_summary
+from stagepipe.report import (
+    ConsumerReport,
+    CostPrediction,
+    HopThresholdChange,
+    SlowItem,
+    build_report,
+    render_report,
+    render_summary,
+)
 
 pytestmark = pytest.mark.skipif(
     int(importlib.metadata.version("rich").partition(".")[0]) < 15,
@@ -28,17 +37,21 @@ def full_report(make, rich_record):
     change = HopThresholdChange(1000, 65_536, 16_384, "66 kB messages took 110 µs by pipe (predicted 4.5 µs)")
     first, *hops = rich_record.hops
     first = make.replace(
-        first, predicted_median_ns=16_000, measured_median_ns=20_000, mode="auto", threshold_changes=(change,)
+        first,
+        transport=msgspec.structs.replace(first.transport, mode="auto", changes=(change,)),
+        predicted=CostPrediction(median_ns=16_000, measured_median_ns=20_000, measured_ratio=1.25),
     )
     record = make.replace(
         rich_record,
         hops=(first, *hops),
-        slowest_items=(SlowItem("1234", "decode", 310_000_000, 2_000_000),),
-        consumer_name="training step",
-        consumer_wait_ns=3 * make.second,
-        consumer_first_wait_ns=make.second,
-        consumer_busy_ns=6 * make.second,
-        consumer_outside_loop_ns=make.second,
+        slowest=(SlowItem("1234", "decode", 310_000_000, 2_000_000),),
+        consumer=ConsumerReport(
+            name="training step",
+            wait_ns=3 * make.second,
+            first_wait_ns=make.second,
+            busy_ns=6 * make.second,
+            outside_loop_ns=make.second,
+        ),
     )
     return build_report(record)
 

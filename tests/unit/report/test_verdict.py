@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stagepipe.report.verdict import judge
@@ -141,14 +142,14 @@ def test_a_hop_that_costs_more_than_its_ends_is_fused(make):
 
 @pytest.mark.parametrize("mode, other", [("pipe", "shared_memory"), ("shared_memory", "pipe")])
 def test_the_more_expensive_mode_is_changed(make, mode, other):
-    predicted = {f"predicted_{mode}_ns": 2_100_000, f"predicted_{other}_ns": 46_000}
-    verdict = judge(heavy_hop(make, mode=mode, **predicted))
+    predicted = {f"{mode}_ns": 2_100_000, f"{other}_ns": 46_000}
+    verdict = judge(heavy_hop(make, mode=mode, predicted=predicted))
     assert verdict.fix == f"stages.augment.transport={other}"
     assert "46 times" in verdict.advice
 
 
 def test_the_cheaper_mode_is_kept(make):
-    verdict = judge(heavy_hop(make, predicted_pipe_ns=2_100_000, predicted_shared_memory_ns=46_000))
+    verdict = judge(heavy_hop(make, predicted={"pipe_ns": 2_100_000, "shared_memory_ns": 46_000}))
     assert verdict.fix == "stages.augment.fuse=true"
 
 
@@ -203,15 +204,16 @@ def test_a_source_that_ended_long_ago_is_not_the_limit(make):
 
 def test_a_busy_consumer_ends_the_tuning(make):
     stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.3, blocked=0.6))
-    verdict = judge(make.record(*stages, consumer_busy_ns=int(9.5 * make.second), consumer_wait_ns=make.second // 2))
+    times = {"busy_ns": int(9.5 * make.second), "wait_ns": make.second // 2}
+    verdict = judge(make.record(*stages, consumer=times))
     assert (verdict.kind, verdict.limited_by, verdict.fix) == ("consumer", "consumer", "")
     assert "Stop tuning" in verdict.advice
 
 
 def test_a_busy_training_step_is_named(make):
     stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("decode", busy=0.3, blocked=0.6))
-    times = {"consumer_busy_ns": int(9.5 * make.second), "consumer_wait_ns": make.second // 2}
-    record = make.record(*stages, **times, consumer_name="training step")
+    times = {"busy_ns": int(9.5 * make.second), "wait_ns": make.second // 2}
+    record = make.record(*stages, consumer={**times, "name": "training step"})
     verdict = judge(record)
     assert verdict.sentence.startswith("The training step is the bottleneck: it was busy 9")
     assert verdict.advice.endswith("Stop tuning here, or make the training step faster.")
@@ -230,13 +232,13 @@ def test_time_between_epochs_does_not_change_the_verdict(make, outside):
         record,
         stages=tuple(waited),
         wall_ns=record.wall_ns + outside * make.second,
-        consumer_outside_loop_ns=outside * make.second,
+        consumer=msgspec.structs.replace(record.consumer, outside_loop_ns=outside * make.second),
     )
     assert judge(longer) == judge(record)
 
 
 def test_a_fast_consumer_is_not_the_limit(make, slow_decode):
-    assert judge(slow_decode(consumer_wait_ns=0, consumer_busy_ns=1_000_000)).limited_by == "decode"
+    assert judge(slow_decode(consumer={"wait_ns": 0, "busy_ns": 1_000_000})).limited_by == "decode"
 
 
 def test_a_narrow_window_is_the_limit_if_no_stage_is_busy(make):

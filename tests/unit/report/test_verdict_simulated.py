@@ -84,8 +84,7 @@ def test_the_limit_of_a_simulated_pipeline_is_named(make, pipeline):
     record = make.record(
         *stages,
         wall_ns=int(end),
-        consumer_busy_ns=int(totals[-1][0]),
-        consumer_wait_ns=int(totals[-1][1]),
+        consumer={"busy_ns": int(totals[-1][0]), "wait_ns": int(totals[-1][1])},
         first_item_ns=int(sum(service[0] for service in services[:-1])),
         source_end_ns=int(end),
         hops=tuple(make.hop(a, b, cost_ns=1000) for a, b in itertools.pairwise(names)),

@@ -49,10 +49,8 @@ def test_the_verdict_and_its_fix_are_shown(make):
 
 
 def test_a_training_loop_sees_how_long_it_waited_for_input(make):
-    times = {"consumer_wait_ns": 3 * make.second, "consumer_first_wait_ns": make.second, "consumer_busy_ns": 6 * 10**9}
-    record = make.record(
-        make.stage("source"), **times, consumer_name="training step", consumer_outside_loop_ns=2 * 10**9
-    )
+    times = {"wait_ns": 3 * 10**9, "first_wait_ns": 10**9, "busy_ns": 6 * 10**9, "outside_loop_ns": 2 * 10**9}
+    record = make.record(make.stage("source"), consumer={"name": "training step", **times})
     text = " ".join(drawn(build_report(record), 100).split())
     assert "training step: waited 2.0 s for input (25 % of its time), 1.0 s for the first item" in text
     assert "1.0 s for the first item, 2.0 s outside the loop" in text

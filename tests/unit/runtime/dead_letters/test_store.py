@@ -28,7 +28,7 @@ def letter(name: str, *key: int, generation: int = 1, epoch: int = 0) -> DeadLet
 
 
 def stored(letters: DeadLetterStore) -> list[tuple[int, str, str]]:
-    return [(record["epoch"], record["stage"], record["item"]) for record in letters.to_records()]
+    return [(record.epoch, record.stage, record.item) for record in letters.to_records()]
 
 
 def test_a_seek_drops_the_letters_of_items_that_run_again():

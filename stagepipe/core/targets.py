@@ -1,0 +1,154 @@
+"""Builds the target of a stage and its arguments. Runs in workers, and in the main process inline; calls user code.
+
+`build_deferred` builds an argument when its class knows what it lacks, such as a sampler's dataset.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from stagepipe.core.imports import TargetError, import_target
+
+
+def build_target(uses: object, arguments: Mapping[str, Any] | None = None, config_dir: Path | None = None) -> Any:
+    """The object that a stage runs. `uses` is a target path or an object, `arguments` are its keyword arguments.
+
+    A function gets the arguments bound. A class is instantiated. A classmethod, such as
+    `transformers.AutoTokenizer.from_pretrained`, is called once, and its result is used. Any other object (a dtype, an
+    enum member) is used as it is. A mapping `{"uses": ..., "with": ...}` inside the arguments, at any depth, is built
+    first by the same rules.
+
+    >>> build_target("shutil.copy", {"follow_symlinks": False}).keywords
+    {'follow_symlinks': False}
+
+    Raises TargetError. Exceptions of a class pass through, with a note that names it.
+    """
+    target = import_target(uses, config_dir) if isinstance(uses, str) else uses
+    deferred_names = getattr(target, "deferred_arguments", ()) if inspect.isclass(target) else ()
+    built_arguments = {
+        name: DeferredArgument(value, config_dir) if name in deferred_names else build_argument(value, config_dir)
+        for name, value in (arguments or {}).items()
+    }
+    if is_class_or_classmethod(target):
+        return call_target(uses, target, built_arguments)
+    if isinstance(target, ModuleType):
+        message = f"`{uses}` is a module; name a function or a class in it"
+        raise TargetError(message)
+    if not built_arguments:
+        return target
+    if not callable(target):
+        message = f"`{uses}` is {type(target).__name__}, which takes no arguments; remove `with`"
+        raise TargetError(message)
+    return functools.partial(target, **built_arguments)
+
+
+class DeferredArgument(NamedTuple):
+    """An argument as written in the config, for a class that lists it in `deferred_arguments` and builds it itself."""
+
+    value: Any
+    config_dir: Path | None
+
+
+def build_argument(value: Any, config_dir: Path | None) -> Any:
+    """An argument in which every mapping `{"uses": ..., "with": ...}` is replaced by the object it builds."""
+    if isinstance(value, Mapping) and "uses" in value:
+        extra_keys = set(value) - {"uses", "with"}
+        if extra_keys:
+            message = f"a mapping with `uses` takes only `with` besides it, found {sorted(map(str, extra_keys))}"
+            raise TargetError(message)
+        return build_target(value["uses"], value.get("with"), config_dir)
+    if isinstance(value, Mapping):
+        return {key: build_argument(inner, config_dir) for key, inner in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(build_argument(inner, config_dir) for inner in value)
+    return value
+
+
+def is_class_or_classmethod(target: object) -> bool:
+    """Whether `target` is a class or a classmethod: those are called once, with their arguments."""
+    is_classmethod = inspect.isroutine(target) and inspect.isclass(getattr(target, "__self__", None))
+    return inspect.isclass(target) or is_classmethod
+
+
+def call_target(uses: object, target: Any, arguments: dict[str, Any]) -> Any:
+    """Call a target. Its exceptions pass through, with a note that names it."""
+    try:
+        return target(**arguments)
+    except Exception as error:
+        error.add_note(f"while building `{uses if isinstance(uses, str) else getattr(uses, '__qualname__', uses)}`")
+        raise
+
+
+def build_deferred(value: Any, **available: Any) -> Any:
+    """Build an argument that a class names in `deferred_arguments`. Any other value is returned unchanged.
+
+    A class is built and a function is called. It gets each of the `available` arguments that its signature has and
+    `with` leaves out; so does every class nested directly in its `with`.
+
+    >>> argument = DeferredArgument({"uses": "fractions.Fraction", "with": {"denominator": 4}}, None)
+    >>> build_deferred(argument, numerator=3)
+    Fraction(3, 4)
+
+    Raises TargetError. Exceptions of the class or function pass through, with a note that names it.
+    """
+    return _build_value(value.value, value.config_dir, available) if isinstance(value, DeferredArgument) else value
+
+
+def _build_value(value: Any, config_dir: Path | None, available: Mapping[str, Any]) -> Any:
+    if not (isinstance(value, Mapping) and "uses" in value):
+        return build_argument(value, config_dir)
+    uses = value["uses"]
+    target: Any = import_target(uses, config_dir) if isinstance(uses, str) else uses
+    arguments = {name: _build_nested(inner, config_dir, available) for name, inner in (value.get("with") or {}).items()}
+    if not (is_class_or_classmethod(target) or inspect.isroutine(target) or isinstance(target, functools.partial)):
+        if arguments:
+            raise TargetError(f"`{uses}` is {type(target).__name__}, which takes no arguments; remove `with`")
+        return target
+    missing_names = (_parameter_names(target) - arguments.keys()) & available.keys()
+    return call_target(uses, target, {**arguments, **{name: available[name] for name in missing_names}})
+
+
+def _build_nested(value: Any, config_dir: Path | None, available: Mapping[str, Any]) -> Any:
+    """Build a value inside `with`. A class (the sampler of a batch sampler) gets `available`; a function does not."""
+    if isinstance(value, Mapping) and "uses" in value:
+        uses = value["uses"]
+        if is_class_or_classmethod(import_target(uses, config_dir) if isinstance(uses, str) else uses):
+            return _build_value(value, config_dir, available)
+    return build_argument(value, config_dir)
+
+
+def _parameter_names(target: Any) -> set[str]:
+    try:
+        return set(inspect.signature(target).parameters)
+    except (ValueError, TypeError):  # a class or function in C without a signature
+        return set()
+
+
+def require_callable(stage: object, uses: object) -> Callable[..., Any]:
+    """Return `stage` if it is callable. Raises TargetError otherwise."""
+    if callable(stage):
+        return stage
+    message = (
+        f"`{uses}` gives an object of type {type(stage).__name__}, which cannot be called with an item; define "
+        "`__call__` on it"
+    )
+    raise TargetError(message)
+
+
+def is_generator(stage: object) -> bool:
+    """Whether a stage is a generator: a generator function, a partial of one, or an object whose `__call__` is one.
+
+    >>> def halves(item):
+    ...     yield item / 2
+    >>> is_generator(functools.partial(halves)), is_generator(len)
+    (True, False)
+    """
+    while isinstance(stage, functools.partial):
+        stage = stage.func
+    call = inspect.getattr_static(type(stage), "__call__", None)
+    return inspect.isgeneratorfunction(stage) or inspect.isgeneratorfunction(call)
