@@ -88,7 +88,10 @@ def _make_field(key: KeyField) -> Any:
     }
     if dataclasses.is_dataclass(default.get("default")):
         default["default"] = _model_by_spec[type(default["default"])]()
-    return Field(**default, alias=key.key, description=key.info.description)
+    # A config gives a duration in seconds or with its unit; the model's own default is in ns.
+    is_duration = key.info.value_type == "Duration" and default.get("default") is not None
+    schema = {"default": f"{default['default'] / 1e9:g}s"} if is_duration else None
+    return Field(**default, alias=key.key, description=key.info.description, json_schema_extra=schema)
 
 
 def _get_value_type(key: KeyField) -> Any:
