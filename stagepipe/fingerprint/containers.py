@@ -94,15 +94,16 @@ def fingerprint_tensor(tensor: Any) -> Fingerprint:
 
 
 def _get_flat_text(value: Collection[Any]) -> str | None:
-    """Return the `repr` of a collection of numbers and strings, or of tuples or dicts of them, sorted by key: fast.
+    """Return the `repr` of a collection of numbers and strings, or of tuples or dicts of them, sorted by key.
 
-    Return None for others, and where a number is so long that Python refuses to write it.
+    Return None for others, and where a number is so long that Python refuses to write it. A million entries take
+    about two seconds.
     """
-    rows: Any = value
     types = set(map(type, value))
+    rows: Any = value
     if types == {dict} and set(map(type, itertools.chain.from_iterable(value))) == {str}:
-        rows = [{key: entry[key] for key in sorted(entry)} for entry in value]
-        types = set(map(type, itertools.chain.from_iterable(entry.values() for entry in rows)))
+        rows = [dict(sorted(entry.items())) for entry in value]
+        types = set(map(type, itertools.chain.from_iterable(map(dict.values, rows))))
     elif types == {tuple}:
         types = set(map(type, itertools.chain.from_iterable(value)))
     if types <= SCALAR_TYPES:

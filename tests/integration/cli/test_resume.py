@@ -1,5 +1,7 @@
 """`stagepipe run --resume`: a run whose main process is killed continues after the last item of its sink."""
 
+import itertools
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import stagepipe
 
 pytestmark = pytest.mark.timeout(90)
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
@@ -74,3 +78,18 @@ def test_a_file_without_a_state_and_one_of_a_different_config_are_rejected(folde
     code, error = finished(folder, "source.with.count=4")
     assert code == 2
     assert "source.with.count: saved 3, now 4" in error
+
+
+def test_a_state_of_a_different_config_is_accepted_on_request(folder):
+    with stagepipe.Pipeline(folder / "resumed.yaml", inline=True) as pipeline:
+        for _ in itertools.islice(pipeline, COUNT - 3):
+            pass
+        (folder / "state.json").write_text(json.dumps(pipeline.state_dict()))
+    code, error = finished(folder, "seed=7")
+    assert code == 2
+    assert "seed: saved 0, now 7" in error
+    assert "--allow-changed" in error
+    assert finished(folder, "seed=7", "--allow-changed") == (0, "")
+    assert sorted(file.name for file in (folder / "out").iterdir()) == [
+        f"{number:06d}.npz" for number in range(COUNT - 3, COUNT)
+    ]
