@@ -100,9 +100,7 @@ class Pipeline(Generic[T_co]):
         self._limit = limit
         self._run: LocalRun | InlineRun | None = None
         self._consumer_name = "consumer"
-        """Name of the consumer in the report. A `Loader` sets it to "training step"."""
         self._keep_idle_pages = False
-        """Whether to keep the pages of idle blocks. A `Loader` that pins them for a GPU sets it before the start."""
         self.on_output: OutputCallback = forward_output
         """Receives the lines that workers print and log. `stagepipe run --log-json` sets it before the start."""
         self._auto_workers_result: AutoWorkersResult | None = None
@@ -206,6 +204,11 @@ class Pipeline(Generic[T_co]):
     def config_description(self) -> str:
         """The part of the config that decides which items come out, as JSON. Objects from Python have their names."""
         return json.dumps(describe_config(self.spec, self._limit, self.shard, with_contents=False))
+
+    def _attach_loader(self, *, keep_idle_pages: bool) -> None:
+        """Deliver to a `Loader`. `keep_idle_pages`: it pins blocks for a GPU, so they keep their pages when idle."""
+        self._consumer_name = "training step"
+        self._keep_idle_pages = keep_idle_pages
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""

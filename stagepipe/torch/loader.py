@@ -90,10 +90,9 @@ class Loader:
             self.pipeline = Pipeline(
                 config, overrides, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even
             )
-        self.pipeline._consumer_name = "training step"  # noqa: SLF001 - set by loaders alone
         find_lease = self.pipeline._find_lease  # noqa: SLF001 - used by loaders alone
         self._transfer = DeviceTransfer(pin_memory=pin_memory, device=device, find_lease=find_lease)
-        self.pipeline._keep_idle_pages = self._transfer.is_pinning  # noqa: SLF001 - set by loaders alone
+        self.pipeline._attach_loader(keep_idle_pages=self._transfer.is_pinning)  # noqa: SLF001 - for loaders alone
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch, or over the rest of a loaded one. The workers start on it now."""

@@ -148,23 +148,9 @@ class SharedPipeline:
 
     # ------------------------------------------------------------------ for the loader
 
-    @property
-    def _consumer_name(self) -> str:
-        """The name of the training loop in the report, as in `Pipeline`."""
-        return self._pipeline._consumer_name  # noqa: SLF001 - forwarded
-
-    @_consumer_name.setter
-    def _consumer_name(self, name: str) -> None:
-        self._pipeline._consumer_name = name  # noqa: SLF001 - forwarded
-
-    @property
-    def _keep_idle_pages(self) -> bool:
-        """Whether workers keep the pages of idle blocks. The leader's value counts: it pins if any rank does."""
-        return self._pipeline._keep_idle_pages  # noqa: SLF001 - forwarded
-
-    @_keep_idle_pages.setter
-    def _keep_idle_pages(self, keep: bool) -> None:
-        self._pipeline._keep_idle_pages = keep  # noqa: SLF001 - forwarded
+    def _attach_loader(self, *, keep_idle_pages: bool) -> None:
+        """See `Pipeline._attach_loader`. The leader's value counts: if any rank pins, it does."""
+        self._pipeline._attach_loader(keep_idle_pages=keep_idle_pages)  # noqa: SLF001 - forwarded
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease that holds these bytes of a yielded item; None if no lease does."""
