@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import singledispatchmethod
+from typing import assert_never
 
 from stagepipe.core import ReadOnceError
 from stagepipe.runtime.dead_letters import DeadLetterStore
@@ -43,13 +43,27 @@ class WorkerEventHandler:
         self.probe_samples: dict[int, list[ProbeSample]] = {}
         """What a probe run has measured, by process index."""
 
-    @singledispatchmethod
     def handle(self, event: WorkerEvent) -> None:
         """Handle an event."""
-        raise NotImplementedError(event)
+        match event:
+            case ReadyEvent():
+                self._handle_ready(event)
+            case FailureEvent():
+                self._recovery.handle_failure(event)
+            case ArenaFullEvent():
+                self._recovery.handle_arena_full(event)
+            case StaleLeasesEvent():
+                self._recovery.record_era_entry(event.process, event.era, event.leases)
+            case DeadLetterEvent():
+                self._handle_dead_letter(event)
+            case ProbeSample():
+                self.probe_samples.setdefault(event.process, []).append(event)
+            case ReadOnceEvent():
+                self._recovery.fail(ReadOnceError())
+            case _:
+                assert_never(event)
 
-    @handle.register
-    def _(self, event: ReadyEvent) -> None:
+    def _handle_ready(self, event: ReadyEvent) -> None:
         worker = self._worker_pool.workers[event.process]
         if event.incarnation != worker.incarnation:
             return
@@ -58,29 +72,8 @@ class WorkerEventHandler:
         if self._worker_pool.is_stopping:
             self._control_server.queue_command(event.process, encode_message(Stop()))
 
-    @handle.register
-    def _(self, event: FailureEvent) -> None:
-        self._recovery.handle_failure(event)
-
-    @handle.register
-    def _(self, event: DeadLetterEvent) -> None:
+    def _handle_dead_letter(self, event: DeadLetterEvent) -> None:
         self._dead_letters.add(event)
         limit_error = self._dead_letters.make_limit_error()
         if limit_error is not None:
             self._recovery.fail(limit_error)
-
-    @handle.register
-    def _(self, event: ArenaFullEvent) -> None:
-        self._recovery.handle_arena_full(event)
-
-    @handle.register
-    def _(self, event: ProbeSample) -> None:
-        self.probe_samples.setdefault(event.process, []).append(event)
-
-    @handle.register
-    def _(self, event: StaleLeasesEvent) -> None:
-        self._recovery.record_era_entry(event.process, event.era, event.leases)
-
-    @handle.register
-    def _(self, _: ReadOnceEvent) -> None:
-        self._recovery.fail(ReadOnceError())
