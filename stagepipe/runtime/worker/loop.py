@@ -51,7 +51,7 @@ from stagepipe.timing import Board, ProcessCounter, ProcessState
 from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
 _FLUSH_INTERVAL_NS = 100_000_000
-"""How often counters go to the board; the consumer's `_ARENA_FULL_SETTLE_S` depends on it."""
+"""How often counters go to the board; the recovery coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
 _COMMAND_WAIT_S = 0.25
 _MIN_NEW_LEASES_BEFORE_CHECK = 4
 """New leases before the bytes that they hold are summed up again."""
