@@ -30,8 +30,10 @@ class Loader:
         world_size: the number of such parts.
         even: how all ranks get the same number of source items. `"pad"` repeats the first items, `"drop"` leaves out
             the last ones. With None, some ranks get one item more than others.
-        pin_memory: as in DataLoader; without an accelerator it warns and has no effect.
-        device: the device that yielded tensors are moved to.
+        pin_memory: lock the memory of yielded tensors, so that your copies to a GPU are asynchronous. Copy on the
+            stream that is current when you ask for the next item, let that stream wait for the copy, or keep the
+            tensor until the copy is done. Without a GPU it warns and has no effect.
+        device: the device that yielded tensors are moved to. It locks their memory too.
         limit: the number of source items per epoch.
         inline: run all stages in this process.
         share: `"node"`: the ranks of a machine share one pipeline, which the machine's first rank owns. Item k of an

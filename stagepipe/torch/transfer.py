@@ -89,9 +89,15 @@ class DeviceTransfer:
 
     def _track_dropped_blocks(self) -> None:
         """Keep the blocks whose tensors are gone until the copies that the caller has started are over."""
-        dropped = [lease for storage, lease in self._yielded_blocks if storage.expired()]
+        held: list[tuple[StorageWeakRef, Lease]] = []
+        dropped: list[Lease] = []
+        for storage, lease in self._yielded_blocks:
+            if storage.expired():  # type: ignore[no-untyped-call]
+                dropped.append(lease)
+            else:
+                held.append((storage, lease))
         if dropped and self._pinned_blocks is not None:
-            self._yielded_blocks = [pair for pair in self._yielded_blocks if not pair[0].expired()]
+            self._yielded_blocks = held
             self._pending_copies.append((self._pinned_blocks.record_events(), dropped))
 
     def _pin_tensor(self, value: Any) -> Any:
@@ -101,7 +107,7 @@ class DeviceTransfer:
             storage = value.untyped_storage()
             lease = self._pinned_blocks.pin(storage.data_ptr(), storage.nbytes())
             if lease is not None and self._copy_stream is None:
-                self._yielded_blocks.append((StorageWeakRef(storage), lease))
+                self._yielded_blocks.append((StorageWeakRef(storage), lease))  # type: ignore[no-untyped-call]
         return value
 
     def _move_tensor(self, value: Any) -> Any:

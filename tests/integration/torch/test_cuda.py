@@ -162,7 +162,7 @@ def test_random_numbers_of_the_gpu_are_reproducible():
 
 def test_a_kernel_that_fails_costs_one_item():
     """An assertion in a kernel breaks CUDA for the rest of the worker's process."""
-    config = pipeline(stage("breaks_the_device", device="cuda", on_error="skip"), source=12)
+    config = pipeline(stage("breaks_the_device", device="cuda", on_error="skip", retries=0), source=12)
     with Pipeline(config) as running:
         assert list(running) == [item for item in range(12) if item != 5]
         assert len(running.dead_letters) == 1
