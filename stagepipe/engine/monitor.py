@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+
+import psutil
 
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.report import Progress
@@ -34,12 +35,9 @@ class RunMonitor:
     def sample_memory(self, workers: Iterable[WorkerSnapshot]) -> None:
         """Measure the memory of each worker that runs."""
         for worker in workers:
-            with contextlib.suppress(OSError, ValueError, IndexError, KeyError):
-                lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()
-                fields = dict(line.split(":", 1) for line in lines[1:])
-                self.memory_by_process[worker.slot.process_index] = WorkerMemory(
-                    *(int(fields[name].split()[0]) * 1024 for name in ("Rss", "Pss"))
-                )
+            with contextlib.suppress(psutil.Error):
+                memory = psutil.Process(worker.pid).memory_full_info()
+                self.memory_by_process[worker.slot.process_index] = WorkerMemory(memory.rss, memory.pss)
 
     def progress(self, snapshot: RunSnapshot, *, is_finished: bool) -> Progress:
         """Return the progress of the run."""
