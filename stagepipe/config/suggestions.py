@@ -90,6 +90,18 @@ DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
 """Arguments of torch's DataLoader that `stagepipe.sources.dataset` does not accept, and what to write instead."""
 
 
+def find_intended_key(key: str, known_keys: Iterable[str]) -> str | None:
+    """Return the known key that an unknown key probably stands for: another tool's name of it, or a misspelling.
+
+    >>> find_intended_key("num_workers", ["workers", "uses"])
+    'workers'
+    """
+    known_keys = sorted(known_keys)
+    folded = key.casefold().replace("-", "_")
+    synonyms = (known for known, synonyms in KEY_SYNONYMS.items() if known in known_keys and folded in synonyms)
+    return next(synonyms, None) or closest_match(key, known_keys)
+
+
 def make_key_hint(
     key: str, known_keys: Iterable[str], mapping_path: str, other_mappings: Iterable[tuple[str, frozenset[str]]] = ()
 ) -> str:
@@ -100,21 +112,16 @@ def make_key_hint(
     >>> make_key_hint("num_workers", ["workers", "uses"], "stages[]")
     'did you mean `workers`?'
     """
-    known_keys = sorted(known_keys)
     if (mapping_path, key) in UNKNOWN_KEY_HINTS:
         return UNKNOWN_KEY_HINTS[mapping_path, key]
+    if intended_key := find_intended_key(key, known_keys):
+        return f"did you mean `{intended_key}`?"
     folded = key.casefold().replace("-", "_")
-    for known_key, synonyms in KEY_SYNONYMS.items():
-        if known_key in known_keys and folded in synonyms:
-            return f"did you mean `{known_key}`?"
-    closest = closest_match(key, known_keys)
-    if closest:
-        return f"did you mean `{closest}`?"
     intended_keys = {known_key for known_key, synonyms in KEY_SYNONYMS.items() if folded in synonyms} | {key}
     for label, keys in other_mappings:
         for intended_key in sorted(intended_keys & keys):
             return f"`{intended_key}` belongs {label}"
-    return f"known keys: {', '.join(known_keys)}"
+    return f"known keys: {', '.join(sorted(known_keys))}"
 
 
 VALUE_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {

@@ -30,7 +30,7 @@ from stagepipe.config.static_analysis import (
     inspect_definition,
     inspect_object,
 )
-from stagepipe.config.suggestions import make_key_hint
+from stagepipe.config.suggestions import find_intended_key
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation, iter_children, to_plain
 from stagepipe.core import (
     Problem,
@@ -141,9 +141,9 @@ class TargetChecker:
         for key, entry in node.entries.items():
             if key not in {"uses", "with"}:
                 message = f"a mapping with `uses` takes only `with` besides it, found `{key}`"
-                hint = make_key_hint(str(key), ["uses", "with"], "with")
-                if hint.startswith("known"):
-                    hint = f"if it is an argument: with: {{{key}: ...}}"
+                intended_key = find_intended_key(str(key), ["uses", "with"])
+                as_argument = f"if it is an argument: with: {{{key}: ...}}"
+                hint = f"did you mean `{intended_key}`?" if intended_key else as_argument
                 self.problems.append(entry.key_location.make_problem(message, hint))
         uses = node.get("uses")
         if not isinstance(uses, ScalarNode) or isinstance(uses.value, int | float):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigModel, InvalidValueError, PipelineModel, format_value
-from stagepipe.config.suggestions import make_key_hint, make_value_hint
+from stagepipe.config.suggestions import find_intended_key, make_key_hint, make_value_hint
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, find_location, find_node, is_null, to_plain
 from stagepipe.core import Problem
 
@@ -58,18 +58,15 @@ def validate(root: MapNode, problems: list[Problem]) -> ConfigModel | None:
         return PipelineModel.model_validate(to_plain(drop_null_keys(root)))
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        misspelt = {(e["loc"][:-1], _guess_intended_key(e["loc"])) for e in errors if e["type"] == "extra_forbidden"}
+        misspelt = {(e["loc"][:-1], _find_intended_key(e["loc"])) for e in errors if e["type"] == "extra_forbidden"}
         # Do not report a misspelt key as missing too.
         reported_errors = [e for e in errors if e["type"] != "missing" or (e["loc"][:-1], e["loc"][-1]) not in misspelt]
         problems += [_to_problem(root, details) for details in reported_errors]
         return None
 
 
-def _guess_intended_key(path: tuple[Any, ...]) -> str:
-    """Return the key that an unknown key probably stands for; any other text if there is no such key."""
-    mapping_path = _to_mapping_path(path[:-1])
-    hint = make_key_hint(str(path[-1]), get_known_keys(mapping_path), mapping_path)
-    return hint.removeprefix("did you mean `").removesuffix("`?")
+def _find_intended_key(path: tuple[Any, ...]) -> str | None:
+    return find_intended_key(str(path[-1]), get_known_keys(_to_mapping_path(path[:-1])))
 
 
 def drop_null_keys(node: Node, mapping_path: str = "") -> Node:

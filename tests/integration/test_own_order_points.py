@@ -72,7 +72,7 @@ def test_in_any_order_every_item_comes_once_also_after_a_resume(name):
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_its_outputs_are_counted(inline):
-    config = pipeline(own("Pairs", drop_last=True), batch(4), own("SortedBlocks", size=3), source=31)
+    config = pipeline(own("Pairs", drop_last=True), own("SortedBlocks", size=3), batch(4), source=31)
     with Pipeline(config, inline=inline) as running:
         assert len(running) == len(list(running)) == 4
     with (

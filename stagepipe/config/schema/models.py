@@ -90,7 +90,7 @@ def _make_field(key: KeyField) -> Any:
         default["default"] = _model_by_spec[type(default["default"])]()
     # A config gives a duration in seconds or with its unit; the model's own default is in ns.
     is_duration = key.info.value_type == "Duration" and default.get("default") is not None
-    schema = {"default": f"{default['default'] / 1e9:g}s"} if is_duration else None
+    schema: Any = {"default": f"{default['default'] / 1e9:g}s"} if is_duration else None
     return Field(**default, alias=key.key, description=key.info.description, json_schema_extra=schema)
 
 

@@ -98,6 +98,8 @@ class StageRunner:
             batched = plan.batch is not None
             target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
         self.target = target
+        if plan.index:  # not the source, which may be anything that can be read
+            _ = self.order_point if plan.is_order_point else self.function  # raises where the target is neither
         # All that a stage raises is its error, SystemExit included. Ctrl-C, which workers ignore, is the caller's.
         handles_sigint = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
         self._propagated_errors = (ArenaFullError, KeyboardInterrupt) if handles_sigint else (ArenaFullError,)

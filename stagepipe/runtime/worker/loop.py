@@ -201,10 +201,6 @@ class Worker:
         spec = self._spec
         shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
         stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, self._region.stage_region(index), shard)
-        if index or spec.plan.role is ProcessRole.STAGE:
-            _ = stage.function  # raises where the target is not callable
-        elif spec.plan.role is ProcessRole.ORDER_POINT:
-            _ = stage.order_point
         stage.on_survivable_failure = exit_if_cuda_is_broken
         return stage
 
