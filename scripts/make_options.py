@@ -9,11 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from stagepipe.spec import KeyField, PipelineSpec, SourceSpec, StageSpec, iter_keys
+from stagepipe.spec import KeyField, PipelineSpec, SourceSpec, StageSpec, iter_options
 
 OPTIONS_PATH: Final = Path(__file__).parents[1] / "stagepipe/api/options.py"
 _HEADER: Final = '''\
@@ -35,14 +34,8 @@ def make_options() -> str:
 
 
 def _make_class(name: str, description: str, spec_type: type[Any]) -> str:
-    options = (_make_option(key) for key in iter_keys(spec_type) if _is_option(key, spec_type))
+    options = (_make_option(key) for key in iter_options(spec_type))
     return f'class {name}(TypedDict, total=False):\n    """{description}"""\n\n' + "".join(options)
-
-
-def _is_option(key: KeyField, spec_type: type[Any]) -> bool:
-    """Tell whether a key is an option: the builder has methods for targets and for keys whose value is a spec."""
-    value_types = {inner for member in key.types for inner in (member, *get_args(member))}
-    return key.info.is_option and key.field in fields(spec_type) and not any(map(is_dataclass, value_types))
 
 
 def _make_option(key: KeyField) -> str:

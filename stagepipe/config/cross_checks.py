@@ -79,12 +79,14 @@ def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
         message = (
             f"a fused stage takes no `mutable`: only items that enter the process, at `{process_name}`, are read-only"
         )
+        location = stage.entries["mutable"].key_location
+        setting = location.syntax.format_setting("mutable", value=True)
         hint = (
             "remove `mutable`"
             if process_name == "source"
-            else f"set `mutable: true` on `{process_name}`, which it is fused into"
+            else f"set `{setting}` on `{process_name}`, which it is fused into"
         )
-        yield stage.entries["mutable"].key_location.make_problem(message, hint)
+        yield location.make_problem(message, hint)
 
 
 def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from stagepipe.config.cross_checks import PROCESS_KEYS, get_stages
-from stagepipe.config.schema import format_value
+from stagepipe.config.schema import format_kind, format_value
 from stagepipe.config.static_analysis import is_known_stream
 from stagepipe.config.suggestions import DATALOADER_ARGUMENT_HINTS
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, to_plain
-from stagepipe.core import Problem, closest_match
+from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, closest_match
 
 DATASET_STAGE_NAME: Final = "dataset"
 """The name of the stage that turns indices into samples."""
@@ -33,7 +33,6 @@ _DATASET_SOURCE_PATHS: Final = (_DATASET_SOURCE_PATH, "stagepipe.sources.Dataset
 """The alias and the class."""
 _FETCH_STAGE_PATH: Final = "stagepipe.stages.Fetch"
 _SOURCE_ARGUMENTS: Final = ("dataset", "shuffle", "sampler", "batch_sampler")
-_SHUFFLE_STAGE_EXAMPLE: Final = "{name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: 1000}}"
 _KNOWN_ARGUMENTS: Final = ("dataset", "with", "shuffle", "sampler", "batch_sampler", "collate_fn")
 _FORBIDDEN_STAGE_KEYS: Final = ("uses", "with", "field", "as")
 
@@ -130,8 +129,11 @@ def _check_stream_keys(stage: MapNode, source_arguments: MapNode) -> Iterator[Pr
         node = source_arguments.get(key)
         if node is not None and not (isinstance(node, ScalarNode) and node.value is False):
             message = f"`{key}` does not apply to an iterable dataset: it has no indices"
-            hint = f"remove `{key}`; to shuffle, add a stage {_SHUFFLE_STAGE_EXAMPLE}"
-            yield source_arguments.entries[key].key_location.make_problem(message, hint)
+            location = source_arguments.entries[key].key_location
+            shuffle = location.syntax.format_built_in_stage("Shuffle", 1000)
+            is_builder = location.syntax is ConfigSyntax.BUILDER
+            hint = f"remove `{key}`; to shuffle, {f'call `{shuffle}`' if is_builder else f'add a stage {shuffle}'}"
+            yield location.make_problem(message, hint)
     for key in PROCESS_KEYS:
         if stage.get(key) is not None:
             message = f"the stage `{DATASET_STAGE_NAME}` takes no `{key}`: the source itself reads an iterable dataset"
@@ -160,8 +162,11 @@ def _check_source_keys(source: MapNode) -> Iterator[Problem]:
                 f"`{_DATASET_SOURCE_PATH}` takes no `{key}`: it only sends indices; "
                 f"the stage `{DATASET_STAGE_NAME}` reads the samples"
             )
-            hint = f"set it on that stage: {{name: {DATASET_STAGE_NAME}, {key}: ...}}"
-            yield source.entries[key].key_location.make_problem(message, hint)
+            location = source.entries[key].key_location
+            stage = location.syntax.format_value({"name": DATASET_STAGE_NAME, key: Placeholder("...")})
+            is_builder = location.syntax is ConfigSyntax.BUILDER
+            hint = f"write from_dataset(..., {key}=...)" if is_builder else f"set it on that stage: {stage}"
+            yield location.make_problem(message, hint)
 
 
 def _check_arguments(source_arguments: MapNode) -> Iterator[Problem]:
@@ -169,13 +174,17 @@ def _check_arguments(source_arguments: MapNode) -> Iterator[Problem]:
         if key not in _KNOWN_ARGUMENTS:
             closest = closest_match(str(key), _KNOWN_ARGUMENTS)
             known = f"it takes {', '.join(f'`{name}`' for name in _KNOWN_ARGUMENTS)}"
-            hint = DATALOADER_ARGUMENT_HINTS.get(key) or (f"did you mean `{closest}`?" if closest else known)
+            hint: AdviceText = DATALOADER_ARGUMENT_HINTS.get(key) or (
+                f"did you mean `{closest}`?" if closest else known
+            )
             yield entry.key_location.make_problem(f"`{_DATASET_SOURCE_PATH}` has no argument `{key}`", hint)
     yield from _check_order_arguments(source_arguments)
     arguments, dataset = source_arguments.get("with"), source_arguments.get("dataset")
     if arguments is not None and not isinstance(arguments, MapNode):
-        message = f"`with`: expected a mapping of the dataset's arguments, found {format_value(to_plain(arguments))}"
-        yield arguments.location.make_problem(message, "write {root: data}")
+        syntax = arguments.location.syntax
+        kind, found = format_kind("a mapping", syntax), format_value(to_plain(arguments), syntax)
+        message = f"`with`: expected {kind} of the dataset's arguments, found {found}"
+        yield arguments.location.make_problem(message, f"write {syntax.format_value({'root': 'data'})}")
     elif arguments is not None and dataset is not None and not _accepts_with(dataset):
         message = (
             "`with` beside `dataset` needs a dataset given as a path; this one has its own `with`, or is an object"
@@ -191,8 +200,9 @@ def _accepts_with(dataset: Node) -> bool:
 def _check_order_arguments(source_arguments: MapNode) -> Iterator[Problem]:
     shuffle = source_arguments.get("shuffle")
     if shuffle is not None and not (isinstance(shuffle, ScalarNode) and isinstance(shuffle.value, bool)):
-        message = f"`shuffle`: expected true or false, found {format_value(to_plain(shuffle))}"
-        yield shuffle.location.make_problem(message, "write true or false")
+        syntax = shuffle.location.syntax
+        expected, found = format_kind("true or false", syntax), format_value(to_plain(shuffle), syntax)
+        yield shuffle.location.make_problem(f"`shuffle`: expected {expected}, found {found}", f"write {expected}")
     is_shuffled = isinstance(shuffle, ScalarNode) and shuffle.value is True
     order_keys = [key for key in ("shuffle", "sampler", "batch_sampler") if source_arguments.get(key) is not None]
     order_keys = [key for key in order_keys if key != "shuffle" or is_shuffled]
@@ -201,11 +211,11 @@ def _check_order_arguments(source_arguments: MapNode) -> Iterator[Problem]:
         yield source_arguments.entries[key].key_location.make_problem(message, f"remove `{order_keys[0]}` or `{key}`")
     if source_arguments.get("collate_fn") is not None and source_arguments.get("batch_sampler") is None:
         message = "`collate_fn` needs a `batch_sampler`: it is called with the samples of a batch"
-        hint = (
-            "add a `batch_sampler`, or remove `collate_fn` and add a stage {name: batch, uses: "
-            "stagepipe.stages.Batch, with: {size: N}}"
-        )
-        yield source_arguments.entries["collate_fn"].key_location.make_problem(message, hint)
+        location = source_arguments.entries["collate_fn"].key_location
+        batch = location.syntax.format_built_in_stage("Batch", Placeholder("N"))
+        is_builder = location.syntax is ConfigSyntax.BUILDER
+        fix = f"call `{batch}`" if is_builder else f"add a stage {batch}"
+        yield location.make_problem(message, f"add a `batch_sampler`, or remove `collate_fn` and {fix}")
 
 
 def _check_stage_keys(stage: MapNode, source_arguments: MapNode) -> Iterator[Problem]:

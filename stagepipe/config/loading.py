@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,19 @@ from stagepipe.config.stage_traits import StageTraits, read_stage_traits
 from stagepipe.config.target_checks import TargetChecker
 from stagepipe.config.validation import validate
 from stagepipe.config.yaml import (
+    ListNode,
     MapNode,
     OmegaConfResolver,
     ReferenceResolver,
     ScalarNode,
+    SourceLocation,
     apply_overrides,
     check_size,
     from_plain,
     is_omegaconf,
+    to_plain,
 )
-from stagepipe.core import ConfigError, Problem, UsageError
+from stagepipe.core import ConfigError, ConfigSyntax, Problem, UsageError
 from stagepipe.spec import PipelineSpec
 
 
@@ -52,7 +56,10 @@ def load(
         UsageError: `source` is none of these.
     """
     interpolations = OmegaConfResolver(source) if is_omegaconf(source) else None
-    root, path = _read_source(source if interpolations is None else interpolations.unresolved_values)
+    if interpolations is None:
+        root, path = _read_source(source, ConfigSyntax.MAPPING)
+    else:
+        root, path = _read_source(interpolations.unresolved_values, ConfigSyntax.YAML)
     problems: list[Problem] = []
     root = _apply_overrides(root, overrides, problems)
     if interpolations is not None:
@@ -104,7 +111,7 @@ def _sort_problems(problems: list[Problem], main_file: str) -> list[Problem]:
     return sorted(unique_problems, key=lambda p: (p.file != main_file, not p.line, p.file, p.line, p.column))
 
 
-def _read_source(source: object) -> tuple[MapNode, Path | None]:
+def _read_source(source: object, syntax: ConfigSyntax) -> tuple[MapNode, Path | None]:
     if isinstance(source, str | os.PathLike):
         path = Path(os.fspath(source))
         return read_with_bases(path), path
@@ -114,8 +121,24 @@ def _read_source(source: object) -> tuple[MapNode, Path | None]:
         raise UsageError(
             f"a config must be a path, a mapping, an OmegaConf object or a builder, found {type(source).__name__}"
         )
-    root = from_plain(source)
-    return apply_extends(root, Path.cwd()) if isinstance(root, MapNode) else MapNode(), None
+    root = from_plain(source, SourceLocation(syntax=syntax))
+    if not isinstance(root, MapNode):  # pragma: no cover - a mapping stays one
+        return MapNode(), None
+    return apply_extends(_locate_stages(root), Path.cwd()), None
+
+
+def _locate_stages(root: MapNode) -> MapNode:
+    """Return the config of a mapping with the name of its stage in each location: there is no line."""
+    stages = root.get("stages")
+    if not isinstance(stages, ListNode):
+        return root
+    named = tuple(
+        from_plain(to_plain(stage), replace(stage.location, stage=stage.get_text("name") or ""))
+        if isinstance(stage, MapNode)
+        else stage
+        for stage in stages.items
+    )
+    return root.with_entry("stages", ListNode(named, stages.location))
 
 
 def _fill_in_name(root: MapNode, path: Path | None) -> MapNode:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation, from_plain
-from stagepipe.core import Deferred
+from stagepipe.core import ConfigSyntax, Deferred
 
 _ARGUMENTS_KEY: Final = "with"
 
@@ -48,7 +48,8 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
     entries: dict[str, MapEntry] = {}
     stages: list[Node] = []
     for call in calls:
-        location = SourceLocation(call=call.text, stage=str(call.settings.get("name", "")) if call.section else "")
+        stage = str(call.settings.get("name", "")) if call.section else ""
+        location = SourceLocation(call=call.text, stage=stage, syntax=ConfigSyntax.BUILDER)
         node = MapNode(
             {key: MapEntry(location, _to_setting_node(key, value, location)) for key, value in call.settings.items()},
             location,
@@ -61,7 +62,7 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
             entries |= node.entries
     if stages:
         entries["stages"] = MapEntry(SourceLocation(), ListNode(tuple(stages)))
-    return MapNode(entries)
+    return MapNode(entries, SourceLocation(syntax=ConfigSyntax.BUILDER))
 
 
 def _to_setting_node(key: str, value: Any, location: SourceLocation) -> Node:

@@ -7,9 +7,9 @@ Runs in the process that loads the config.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
-from stagepipe.core import closest_match
+from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, closest_match, write_advice
 
 KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
     key: frozenset(synonyms.split())
@@ -58,31 +58,76 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
 }
 """Each key and the names that other tools use for it. A name under several keys means the one that is valid there."""
 
-_DATASET_WORKERS_HINT: Final = (
-    "a source runs in one process; `stagepipe.sources.dataset` reads its samples in a stage: "
-    "write `stages: [{name: dataset, workers: N}]`"
-)
-UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], str]] = {
-    ("stages[]", "batch_size"): "write `batch: {size: N}`, or add a stage that uses `stagepipe.stages.Batch`",
-    ("stages[]", "batchsize"): "write `batch: {size: N}`, or add a stage that uses `stagepipe.stages.Batch`",
-    ("", "batch_size"): "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}",
-    ("", "shuffle"): "add a stage: {name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: N}}",
-    ("", "engine"): "remove it: stages run in processes of this machine, or in this process with `--inline`",
+_N: Final = Placeholder("N")
+
+
+def _make_stage_hint(name: str, **arguments: Any) -> AdviceText:
+    """Advise to add a built-in stage."""
+
+    def write(syntax: ConfigSyntax) -> str:
+        stage = syntax.format_built_in_stage(name, _N, **arguments)
+        return f"call `{stage}`" if syntax is ConfigSyntax.BUILDER else f"add a stage: {stage}"
+
+    return write
+
+
+def _make_dataset_hint(key: str, value: Any) -> AdviceText:
+    """Advise to set a key of the stage `dataset`."""
+
+    def write(syntax: ConfigSyntax) -> str:
+        if syntax is ConfigSyntax.BUILDER:
+            return f"write `from_dataset(..., {syntax.format_setting(key, value)})`"
+        return f"write `{syntax.format_setting('stages', [{'name': 'dataset', key: value}])}`"
+
+    return write
+
+
+def _write_dataset_workers_hint(syntax: ConfigSyntax) -> str:
+    hint = write_advice(_make_dataset_hint("workers", _N), syntax)
+    reader = "" if syntax is ConfigSyntax.BUILDER else " `stagepipe.sources.dataset` reads its samples in a stage:"
+    return f"a source runs in one process;{reader} {hint}"
+
+
+def _write_list_hint(syntax: ConfigSyntax) -> str:
+    if syntax is ConfigSyntax.BUILDER:
+        return "call `.map_batches(function, batch_size=N)`, or add `.batch(N)`"
+    batch = syntax.format_setting("batch", {"size": _N})
+    return f"write `{batch}`, or add a stage that uses `stagepipe.stages.Batch`"
+
+
+def _write_workers_hint(syntax: ConfigSyntax) -> str:
+    if syntax is ConfigSyntax.BUILDER:
+        return "`workers` belongs in the call of a stage: `.map(decode, workers=N)`"
+    return "`workers` belongs in an entry of `stages`"
+
+
+def _write_engine_hint(syntax: ConfigSyntax) -> str:
+    inline = "--inline" if syntax is ConfigSyntax.YAML else "inline=True"
+    return f"remove it: stages run in processes of this machine, or in this process with `{inline}`"
+
+
+UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], AdviceText]] = {
+    ("stages[]", "batch_size"): _write_list_hint,
+    ("stages[]", "batchsize"): _write_list_hint,
+    ("", "batch_size"): _make_stage_hint("Batch"),
+    ("", "shuffle"): _make_stage_hint("Shuffle"),
+    ("", "engine"): _write_engine_hint,
     ("", "epochs"): "remove it: the training loop counts the epochs",
-    ("", "workers"): "`workers` belongs in an entry of `stages`",
-    ("source", "workers"): _DATASET_WORKERS_HINT,
-    ("source", "num_workers"): _DATASET_WORKERS_HINT,
+    ("", "workers"): _write_workers_hint,
+    ("source", "workers"): _write_dataset_workers_hint,
+    ("source", "num_workers"): _write_dataset_workers_hint,
 }
 """Hints for keys that need more than another word, by mapping and key; "" is the top level."""
 
-DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
-    "batch_size": "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N}}",
-    "drop_last": "add a stage: {name: batch, uses: stagepipe.stages.Batch, with: {size: N, drop_last: true}}",
-    "num_workers": "write `stages: [{name: dataset, workers: N}]`",
-    "workers": "write `stages: [{name: dataset, workers: N}]`",
+DATALOADER_ARGUMENT_HINTS: Final[dict[object, AdviceText]] = {
+    "batch_size": _make_stage_hint("Batch"),
+    "drop_last": _make_stage_hint("Batch", drop_last=True),
+    "num_workers": _make_dataset_hint("workers", _N),
+    "workers": _make_dataset_hint("workers", _N),
     "prefetch_factor": "set the pipeline's `window`, or leave it at `auto`",
     "generator": "set the pipeline's `seed`, or pass a `sampler`",
-    "timeout": "write `stages: [{name: dataset, timeout: 30s}]`",
+    "timeout": _make_dataset_hint("timeout", "30s"),
+    "pin_memory": "pass it to `stagepipe.torch.Loader`",
     "persistent_workers": "remove it: workers always keep their loaded state",
     "multiprocessing_context": "remove it: workers always start as new processes",
     "worker_init_fn": "remove it: each worker builds the dataset, and random generators are seeded for each item",
@@ -91,20 +136,20 @@ DATALOADER_ARGUMENT_HINTS: Final[dict[object, str]] = {
 
 
 def find_intended_key(key: str, known_keys: Iterable[str]) -> str | None:
-    """Return the known key that an unknown key probably stands for: another tool's name of it, or a misspelling.
+    """Return the key that an unknown one stands for: a name of another tool, or a similar spelling.
 
-    >>> find_intended_key("num_workers", ["workers", "uses"])
-    'workers'
+    >>> find_intended_key("num_workers", ["workers", "uses"]), find_intended_key("colour", ["workers"])
+    ('workers', None)
     """
     known_keys = sorted(known_keys)
-    folded = key.casefold().replace("-", "_")
-    synonyms = (known for known, synonyms in KEY_SYNONYMS.items() if known in known_keys and folded in synonyms)
+    folded = _fold(key)
+    synonyms = (known for known, words in KEY_SYNONYMS.items() if known in known_keys and folded in words)
     return next(synonyms, None) or closest_match(key, known_keys)
 
 
 def make_key_hint(
     key: str, known_keys: Iterable[str], mapping_path: str, other_mappings: Iterable[tuple[str, frozenset[str]]] = ()
-) -> str:
+) -> AdviceText:
     """Say what to write instead of an unknown key.
 
     `other_mappings` are the keys of the config's other mappings, each with a label such as "in `transport`".
@@ -114,14 +159,21 @@ def make_key_hint(
     """
     if (mapping_path, key) in UNKNOWN_KEY_HINTS:
         return UNKNOWN_KEY_HINTS[mapping_path, key]
-    if intended_key := find_intended_key(key, known_keys):
-        return f"did you mean `{intended_key}`?"
-    folded = key.casefold().replace("-", "_")
-    intended_keys = {known_key for known_key, synonyms in KEY_SYNONYMS.items() if folded in synonyms} | {key}
+    intended = find_intended_key(key, known_keys)
+    if intended is not None:
+        return f"did you mean `{intended}`?"
+    if mapping_path == "stages[]" and key in DATALOADER_ARGUMENT_HINTS:
+        return DATALOADER_ARGUMENT_HINTS[key]
+    intended_keys = {known for known, words in KEY_SYNONYMS.items() if _fold(key) in words} | {key}
     for label, keys in other_mappings:
         for intended_key in sorted(intended_keys & keys):
             return f"`{intended_key}` belongs {label}"
-    return f"known keys: {', '.join(sorted(known_keys))}"
+    listed = ", ".join(sorted(known_keys))
+    return lambda syntax: f"known {'options' if syntax is ConfigSyntax.BUILDER else 'keys'}: {listed}"
+
+
+def _fold(key: str) -> str:
+    return key.casefold().replace("-", "_")
 
 
 VALUE_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {

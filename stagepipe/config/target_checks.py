@@ -33,6 +33,9 @@ from stagepipe.config.static_analysis import (
 from stagepipe.config.suggestions import find_intended_key
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation, iter_children, to_plain
 from stagepipe.core import (
+    AdviceText,
+    ConfigSyntax,
+    Placeholder,
     Problem,
     closest_match,
     file_exists,
@@ -49,7 +52,9 @@ _MAX_SHOWN_NAMES: Final = 8
 _SAMPLER_DATASET_PARAMETERS: Final = frozenset({"dataset", "data_source"})  # the parameter names of torch's samplers
 
 
-_MAIN_SCRIPT_HINT: Final = "move the function to its own module"
+def _write_main_script_hint(syntax: ConfigSyntax) -> str:
+    own_module = "move the function to its own module"
+    return own_module if syntax is ConfigSyntax.YAML else f"pass the function itself, or {own_module}"
 
 
 class TargetRole(Enum):
@@ -141,14 +146,15 @@ class TargetChecker:
         for key, entry in node.entries.items():
             if key not in {"uses", "with"}:
                 message = f"a mapping with `uses` takes only `with` besides it, found `{key}`"
-                intended_key = find_intended_key(str(key), ["uses", "with"])
-                as_argument = f"if it is an argument: with: {{{key}: ...}}"
-                hint = f"did you mean `{intended_key}`?" if intended_key else as_argument
+                intended = find_intended_key(str(key), ["uses", "with"])
+                argument = node.location.syntax.format_setting("with", {key: Placeholder("...")})
+                hint = f"did you mean `{intended}`?" if intended else f"if it is an argument: {argument}"
                 self.problems.append(entry.key_location.make_problem(message, hint))
         uses = node.get("uses")
         if not isinstance(uses, ScalarNode) or isinstance(uses.value, int | float):
             uses_node = node.entries["uses"].node
-            message = f"`uses`: expected an import path, found {format_value(to_plain(uses_node))}"
+            found = format_value(to_plain(uses_node), uses_node.location.syntax)
+            message = f"`uses`: expected an import path, found {found}"
             self.problems.append(uses_node.location.make_problem(message, "write pkg.module.name"))
         self._check_target(node, role)
 
@@ -159,7 +165,8 @@ class TargetChecker:
             return self._resolve_path(uses.value, uses.location)
         except BrokenSourceError as error:
             location = SourceLocation(_display_path(error.path), error.line, error.column, error.source_line)
-            hint = f"fix this file: `{uses.value}` (line {uses.location.line}) imports it"
+            importer = f" (line {uses.location.line})" if uses.location.line else ""
+            hint = f"fix this file: `{uses.value}`{importer} imports it"
             self.problems.append(location.make_problem(f"SyntaxError: {error.message}", hint))
             return None
 
@@ -178,7 +185,7 @@ class TargetChecker:
         first = start or self._lookup.module_finder.find(names[0])
         if any(m is not None and m.path is not None and is_main_script(m.path) for m in (first, last)):
             message = f"`{path}` is in the running script: every worker would run it again"
-            self.problems.append(location.make_problem(message, _MAIN_SCRIPT_HINT))
+            self.problems.append(location.make_problem(message, _write_main_script_hint))
             return None
         return self._to_callee(path, location, result)
 
@@ -190,11 +197,9 @@ class TargetChecker:
         file = resolve_file(module, self.config_dir)
         if not file_exists(file):
             closest = closest_match(file.name, (p.name for p in file.parent.glob("*.py")))
-            hint = (
-                f"did you mean `{module[: -len(file.name)]}{closest}`?"
-                if closest
-                else "the path is relative to the config's folder"
-            )
+            base = "config's folder" if location.syntax is ConfigSyntax.YAML else "current folder"
+            similar_path = f"{module[: -len(file.name)]}{closest}"
+            hint = f"did you mean `{similar_path}`?" if closest else f"the path is relative to the {base}"
             self.problems.append(location.make_problem(f"no such file: `{_display_path(file)}`", hint))
             return None, []
         return self._lookup.module_finder.parse_file(file), names
@@ -225,17 +230,22 @@ class TargetChecker:
         return object_callee if object_callee.signature is not None or callee is None else callee
 
 
-def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, str] | None:
+def _write_path_hint(syntax: ConfigSyntax) -> str:
+    place = "next to the config" if syntax is ConfigSyntax.YAML else "in the current folder"
+    return f"write pkg.module.name, or ./file.py:name for a file {place}"
+
+
+def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, AdviceText] | None:
     """Return the message and hint for a path that is wrong in itself, without looking anything up."""
     if module.partition(".")[0] == "__main__":
-        return f"`{path}` is in the running script", _MAIN_SCRIPT_HINT
+        return f"`{path}` is in the running script", _write_main_script_hint
     if names_file(module):
         if not names:
             return f"`{path}` names a file, not a function or class", f"write `{path}:function`"
     elif not names and "." not in module:
         return (
             f"`{path}` is not an import path",
-            "write pkg.module.name, or ./file.py:name for a file next to the config",
+            _write_path_hint,
         )
     parts = [*([] if names_file(module) else module.split(".")), *names]
     if not all(part.isidentifier() for part in parts):
@@ -247,7 +257,8 @@ def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, s
 def _missing_name_problem(path: str, location: SourceLocation, missing: MissingName) -> Problem:
     closest = closest_match(missing.name, (name for name in missing.choices if not name.startswith("__")))
     if not missing.owner:
-        hint = f"did you mean `{closest}`?" if closest else "install it, or put it next to the config"
+        place = "put it next to the config" if location.syntax is ConfigSyntax.YAML else "add its folder to sys.path"
+        hint = f"did you mean `{closest}`?" if closest else f"install it, or {place}"
         return location.make_problem(f"`{path}`: no module named `{missing.name}`", hint)
     hint = f"did you mean `{closest}`?" if closest else ""
     return location.make_problem(f"`{path}`: `{missing.owner}` has no `{missing.name}`", hint)
@@ -303,10 +314,18 @@ class _CallCheck:
             message = f"`{self.label}` cannot receive an item: it has no positional parameter"
             yield self.location.make_problem(message, "add a parameter for the item")
         if item is not None and item in arguments:
-            message = f"`{self.label}` receives the item as `{item}`, so `with` cannot set it"
-            yield arguments[item].key_location.make_problem(
-                message, f"remove `{item}`, or map it with `field: {{{item}: NAME}}`"
-            )
+            location = arguments[item].key_location
+            message = f"`{self.label}` receives the item as `{item}`, so {self._name_setter('with')} cannot set it"
+            field_setting = location.syntax.format_setting("field", {item: Placeholder("NAME")})
+            if location.syntax is ConfigSyntax.BUILDER:
+                field_setting = f".map_field({location.syntax.format_value({item: 'NAME'})}, ...)"
+            yield location.make_problem(message, f"remove `{item}`, or map it with `{field_setting}`")
+
+    def _name_setter(self, config_key: str) -> str:
+        """Name what sets an argument: a key, or with the builder what binds it."""
+        if self.location.syntax is not ConfigSyntax.BUILDER:
+            return f"`{config_key}`"
+        return "an argument bound by name" if config_key == "with" else "`.map_field`"
 
     def _check_unknown_arguments(
         self, arguments: object, parameters: dict[str, Parameter], config_key: str
@@ -318,7 +337,9 @@ class _CallCheck:
         for key, entry in arguments:  # type: ignore[attr-defined]
             parameter = parameters.get(key)
             if parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY:
-                message = f"`{key}` of `{self.label}` is positional-only, so `{config_key}` cannot set it"
+                message = (
+                    f"`{key}` of `{self.label}` is positional-only, so {self._name_setter(config_key)} cannot set it"
+                )
                 yield entry.key_location.make_problem(message, f"wrap `{self.label}` in your own function")
             elif key not in known and not takes_any_name:
                 closest = closest_match(str(key), known)
@@ -340,7 +361,18 @@ class _CallCheck:
             if parameter.kind is Parameter.POSITIONAL_ONLY:
                 hint = f"wrap `{self.label}` in your own function: `{parameter.name}` is positional-only"
             elif self.implicit_arguments:
-                hint = f"write {{uses: {self.label}, with: {{{parameter.name}: ...}}}}"
+                hint = f"write {self._write_call(parameter.name, is_nested=True)}"
             else:
-                hint = f"add `with: {{{parameter.name}: ...}}`"
+                hint = self._write_call(parameter.name, is_nested=False)
             yield self.location.make_problem(f"`{self.label}` needs the argument `{parameter.name}`", hint)
+
+    def _write_call(self, name: str, *, is_nested: bool) -> str:
+        """Write how to give the target an argument."""
+        syntax, arguments = self.location.syntax, {name: Placeholder("...")}
+        if syntax is ConfigSyntax.BUILDER:
+            maker = "functools.partial" if self.callee.kind is CalleeKind.FUNCTION else "defer"
+            call = f"{maker}({self.label}, {name}=...)"
+            return call if is_nested else f"write {call}"
+        if is_nested:
+            return syntax.format_value({"uses": self.label, "with": arguments})
+        return f"add `{syntax.format_setting('with', arguments)}`"

@@ -5,15 +5,34 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigModel, InvalidValueError, PipelineModel, format_value
+from stagepipe.config.schema import (
+    MODEL_BY_MAPPING_PATH,
+    ConfigModel,
+    InvalidValueError,
+    PipelineModel,
+    format_kind,
+    format_value,
+)
 from stagepipe.config.suggestions import find_intended_key, make_key_hint, make_value_hint
-from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, find_location, find_node, is_null, to_plain
-from stagepipe.core import Problem
+from stagepipe.config.yaml import (
+    ListNode,
+    MapEntry,
+    MapNode,
+    Node,
+    SourceLocation,
+    find_location,
+    find_node,
+    is_null,
+    to_plain,
+)
+from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, write_advice
+from stagepipe.spec import iter_options
 
 _MAPPING_LABELS: Final = {
     "": "at the top level",
@@ -22,6 +41,7 @@ _MAPPING_LABELS: Final = {
     "report": "in `report`",
     "source": "in `source`",
 }
+_BUILDER_LABELS: Final = {"": "in `.with_options(...)`", "stages[]": "in the call of a stage"}
 _EXPECTED_TYPE_LABELS: Final = {
     "string_type": "a string",
     "bool_type": "true or false",
@@ -30,26 +50,32 @@ _EXPECTED_TYPE_LABELS: Final = {
     "list_type": "a list",
     "tuple_type": "a list",
 }
-_SHAPE_HINTS: Final = {
-    "source": "write {uses: pkg.module.name, with: {...}}",
-    "sink": "write {uses: pkg.module.name, with: {...}}",
-    "stages": "write `- {name: decode, uses: pkg.module.name}` lines under it",
-    "stages[]": "write {name: decode, uses: pkg.module.name}",
-    "stages[].batch": "write {size: 32}",
-    "transport": "write {mode: auto}",
-    "report": "write {json: FILE}",
+_PATH: Final = "pkg.module.name"
+_EXAMPLE_BY_MAPPING_PATH: Final[dict[str, Any]] = {
+    "source": {"uses": _PATH, "with": Placeholder("{...}")},
+    "sink": {"uses": _PATH, "with": Placeholder("{...}")},
+    "stages[]": {"name": "decode", "uses": _PATH},
+    "stages[].batch": {"size": 32},
+    "transport": {"mode": "auto"},
+    "report": {"json": "FILE"},
 }
-_MISSING_KEY_HINTS: Final = {
-    "name": "add `name: NAME`",
-    "source": "add `source: {uses: stagepipe.sources.files, with: {glob: ...}}`",
-    "uses": "add `uses: pkg.module.name`",
-    "size": "add `size: 32`",
+_EXAMPLE_BY_MISSING_KEY: Final[dict[str, Any]] = {
+    "name": "NAME",
+    "source": {"uses": "stagepipe.sources.files", "with": {"glob": Placeholder("...")}},
+    "uses": _PATH,
+    "size": 32,
 }
 
 
-def get_known_keys(mapping_path: str) -> frozenset[str]:
-    """Return the keys of a mapping. `mapping_path` is "" for the top level, "stages[]" for a stage."""
-    return frozenset(field.alias or name for name, field in MODEL_BY_MAPPING_PATH[mapping_path].model_fields.items())
+def get_known_keys(mapping_path: str, syntax: ConfigSyntax = ConfigSyntax.YAML) -> frozenset[str]:
+    """Return the keys of a mapping. `mapping_path` is "" for the top level, "stages[]" for a stage.
+
+    For the builder, they are the options that its methods take.
+    """
+    model = MODEL_BY_MAPPING_PATH[mapping_path]
+    if syntax is ConfigSyntax.BUILDER:
+        return frozenset(key.key for key in iter_options(model.spec_type))
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 def validate(root: MapNode, problems: list[Problem]) -> ConfigModel | None:
@@ -91,47 +117,74 @@ def _to_problem(root: MapNode, details: ErrorDetails) -> Problem:
     if kind == "extra_forbidden":
         return _unknown_key_problem(root, path, mapping_path=_to_mapping_path(path[:-1]))
     if kind == "missing":
-        parent_path = _to_mapping_path(path[:-1])
-        label = f" {_MAPPING_LABELS.get(parent_path, f'in `{parent_path}`')}" if parent_path else ""
-        return find_location(root, path[:-1]).make_problem(
-            f"`{path[-1]}` is missing{label}", _MISSING_KEY_HINTS.get(str(path[-1]), "")
-        )
+        return _missing_key_problem(root, path)
     path = _trim_to_existing(root, path)
     message, hint = _describe_error(details, mapping_path)
-    return find_location(root, path).make_problem(f"`{_format_path(root, path)}`: {message}", hint)
+    location = find_location(root, path)
+    label = _format_path(root, path, location)
+    return location.make_problem(lambda syntax: f"`{label}`: {write_advice(message, syntax)}", hint)
+
+
+def _missing_key_problem(root: MapNode, path: tuple[Any, ...]) -> Problem:
+    key, parent_path = str(path[-1]), _to_mapping_path(path[:-1])
+
+    def write_message(syntax: ConfigSyntax) -> str:
+        label = _MAPPING_LABELS.get(parent_path, f"in `{parent_path}`") if parent_path else ""
+        is_shown = label and syntax is not ConfigSyntax.BUILDER
+        return f"`{syntax.format_key(key)}` is missing{f' {label}' if is_shown else ''}"
+
+    def write_hint(syntax: ConfigSyntax) -> str:
+        example = _EXAMPLE_BY_MISSING_KEY.get(key)
+        return f"add `{syntax.format_setting(key, example)}`" if example else ""
+
+    return find_location(root, path[:-1]).make_problem(write_message, write_hint)
 
 
 def _unknown_key_problem(root: MapNode, path: tuple[Any, ...], mapping_path: str) -> Problem:
     """Make the problem of a key that its mapping does not have."""
+    location = find_location(root, path, prefer_key=True)
+    syntax = location.syntax
+    labels = _BUILDER_LABELS if syntax is ConfigSyntax.BUILDER else _MAPPING_LABELS
     other_mappings = [
-        (label, get_known_keys(other)) for other, label in _MAPPING_LABELS.items() if other != mapping_path
+        (label, get_known_keys(other, syntax)) for other, label in labels.items() if other != mapping_path
     ]
-    hint = make_key_hint(str(path[-1]), get_known_keys(mapping_path), mapping_path, other_mappings)
-    label = _MAPPING_LABELS.get(mapping_path, f"in `{mapping_path.replace('[]', '')}`")
-    return find_location(root, path, prefer_key=True).make_problem(f"unknown key `{path[-1]}` {label}", hint)
+    hint = make_key_hint(str(path[-1]), get_known_keys(mapping_path, syntax), mapping_path, other_mappings)
+    if syntax is ConfigSyntax.BUILDER:
+        return location.make_problem(f"unknown option `{path[-1]}`", hint)
+    label = labels.get(mapping_path, f"in `{mapping_path.replace('[]', '')}`")
+    return location.make_problem(f"unknown key `{path[-1]}` {label}", hint)
 
 
-def _describe_error(details: ErrorDetails, mapping_path: str) -> tuple[str, str]:
+def _describe_error(details: ErrorDetails, mapping_path: str) -> tuple[AdviceText, AdviceText]:
     kind = details["type"]
     value = details["input"]
     context = details.get("ctx", {})
     cause = context.get("error")
-    if isinstance(cause, InvalidValueError):
-        return cause.message, cause.hint
     if isinstance(cause, ValueError):
-        return str(cause), ""
+        return (cause.message, cause.hint) if isinstance(cause, InvalidValueError) else (str(cause), "")
     if kind == "literal_error":
         choices = [choice.strip("'") for choice in str(context["expected"]).replace(" or ", ", ").split(", ")]
         listed = ", ".join(f"`{choice}`" for choice in choices)
-        return f"expected one of {listed}, found {format_value(value)}", make_value_hint(value, choices)
+        return partial(_write_expected, f"one of {listed}", value), make_value_hint(value, choices)
+    expected = partial(_write_expected, _EXPECTED_TYPE_LABELS.get(kind, details["msg"]), value)
     if kind == "bool_type" and str(value).casefold() in {"yes", "no", "on", "off", "y", "n"}:
-        hint = f"write {'true' if str(value).casefold() in {'yes', 'on', 'y'} else 'false'}"
-        return f"expected true or false, found {format_value(value)}", hint
-    expected = _EXPECTED_TYPE_LABELS.get(kind, details["msg"])
-    hint = (
-        "quote it" if kind == "string_type" and isinstance(value, int | float) else _SHAPE_HINTS.get(mapping_path, "")
-    )
-    return f"expected {expected}, found {format_value(value)}", hint
+        is_true = str(value).casefold() in {"yes", "on", "y"}
+        return expected, lambda syntax: f"write {syntax.format_value(is_true)}"
+    if kind == "string_type" and isinstance(value, int | float):
+        return expected, "quote it"
+    return expected, partial(_write_example, mapping_path)
+
+
+def _write_expected(expected: str, value: Any, syntax: ConfigSyntax) -> str:
+    return f"expected {format_kind(expected, syntax)}, found {format_value(value, syntax)}"
+
+
+def _write_example(mapping_path: str, syntax: ConfigSyntax) -> str:
+    if mapping_path == "stages":
+        stage = syntax.format_value(_EXAMPLE_BY_MAPPING_PATH["stages[]"])
+        return f"write `- {stage}` lines under it" if syntax is ConfigSyntax.YAML else f"write [{stage}]"
+    example = _EXAMPLE_BY_MAPPING_PATH.get(mapping_path)
+    return f"write {syntax.format_value(example)}" if example else ""
 
 
 def _to_mapping_path(path: tuple[Any, ...]) -> str:
@@ -146,8 +199,15 @@ def _trim_to_existing(root: MapNode, path: tuple[Any, ...]) -> tuple[Any, ...]:
     return path[: missing_end - 1]
 
 
-def _format_path(root: MapNode, path: tuple[Any, ...]) -> str:
-    """Return a path such as `stages.decode.workers`: stages by name, or by index if they have none."""
+def _format_path(root: MapNode, path: tuple[Any, ...], location: SourceLocation) -> str:
+    """Return a path such as `stages.decode.workers`: stages by name, or by index if they have none.
+
+    For the builder it is the option alone, because the call is known, and in a dict the path inside its stage.
+    """
+    if location.syntax is ConfigSyntax.BUILDER and len(path) > 1:
+        return location.syntax.format_key(str(path[0 if path[-1] == "uses" else -1]))
+    if location.stage:
+        return ".".join(map(str, path[2:]))
     parts = []
     for index, step in enumerate(path):
         stage = find_node(root, path[: index + 1]) if isinstance(step, int) else None

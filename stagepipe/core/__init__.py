@@ -5,6 +5,7 @@ units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths of a config, resolved and imported
 targets        the objects of a config, built with their arguments and called
+config_syntax  how a pipeline was written: messages advise in the same terms
 deferred       `defer`: classes that each worker builds
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
@@ -17,6 +18,7 @@ version        the version
 
 from typing import TYPE_CHECKING
 
+from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
 from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
 from stagepipe.core.deferred import Deferred, defer
 from stagepipe.core.errors import (
@@ -72,13 +74,16 @@ __all__ = [
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
+    "AdviceText",
     "ArenaFullError",
     "ConfigError",
+    "ConfigSyntax",
     "Context",
     "Cursor",
     "Deferred",
     "ImposedSkip",
     "Key",
+    "Placeholder",
     "Problem",
     "ReadOnceError",
     "RunError",
@@ -124,6 +129,7 @@ __all__ = [
     "split_by_segment",
     "split_target_path",
     "stage_locals",
+    "write_advice",
 ]
 
 __getattr__ = lazy_names(

@@ -23,7 +23,7 @@ class Problem:
     """One mistake in a config: where it is, what is wrong, and a hint how to fix it.
 
     `line` and `column` count from 1; both are 0 if the value came from an override or from Python. `call` is the call
-    of the Python builder with the mistake, `stage` the name of the stage that it added.
+    of the Python builder with the mistake, `stage` the stage with the mistake, if there is no line.
 
     >>> print(Problem("unknown key `worker`", "did you mean `workers`?", "run.yaml", 3, 5, "    worker: 2"))
     run.yaml:3:5: unknown key `worker`
@@ -49,8 +49,9 @@ class Problem:
         return f"{text}\n    {self.hint}" if self.hint else text
 
     def _format_place(self) -> str:
-        if self.call:
-            return f"{self.call}{f', stage `{self.stage}`' if self.stage else ''}: "
+        stage = [f"stage `{self.stage}`"] if self.stage else []
+        if self.call or stage:
+            return f"{', '.join([self.call, *stage] if self.call else stage)}: "
         return f"{self.file}:{self.line}:{self.column}: " if self.line else f"{self.file}: " if self.file else ""
 
 

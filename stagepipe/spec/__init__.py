@@ -4,7 +4,7 @@ model  the frozen dataclasses; their fields are the one list of a config's keys
 keys   what a field says about its key, for the schema and the builder's options
 """
 
-from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys
+from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys, iter_options
 from stagepipe.spec.model import (
     BatchSpec,
     PipelineSpec,
@@ -28,4 +28,5 @@ __all__ = [
     "TransportMode",
     "TransportSpec",
     "iter_keys",
+    "iter_options",
 ]

@@ -75,6 +75,20 @@ def iter_keys(spec_type: type[Any]) -> Iterator[KeyField]:
             yield from iter_keys(hint)  # type: ignore[arg-type]  # a class: the types of fields are no instances
 
 
+def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
+    """Yield the keys that are options of the builder: it has methods for targets and for keys whose value is a spec.
+
+    >>> from stagepipe.spec import SourceSpec
+    >>> [key.key for key in iter_options(SourceSpec)]
+    ['retries', 'on_error']
+    """
+    for key in iter_keys(spec_type):
+        value_types = {inner for member in key.types for inner in (member, *get_args(member))}
+        is_own = key.field in dataclasses.fields(spec_type)
+        if key.info.is_option and is_own and not any(map(dataclasses.is_dataclass, value_types)):
+            yield key
+
+
 def _make_key_field(field: dataclasses.Field[Any], hint: Any, info: ConfigKey) -> KeyField:
     name, underscore, unit = field.name.rpartition("_")
     value_type, python_type = _VALUE_TYPE_BY_UNIT.get(underscore + unit, (None, None))

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import GeneratorType
 from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from stagepipe.core import parse_bytes, parse_duration_ns
+from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, parse_bytes, parse_duration_ns, write_advice
 
 
 class InvalidValueError(ValueError):
     """A key does not accept a value. pydantic collects it as any ValueError; `hint` says what to write instead."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: AdviceText, hint: AdviceText = "") -> None:
+        super().__init__(write_advice(message, ConfigSyntax.YAML))
         self.message = message
         self.hint = hint
 
@@ -28,21 +29,32 @@ def _make_field_type(validator: Callable[[Any], Any], json_schema: Mapping[str, 
     return Annotated[Any, PlainValidator(validator), WithJsonSchema(dict(json_schema))]
 
 
-def format_value(value: Any) -> str:
+def format_value(value: Any, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:
     """Describe a value in an error message.
 
     >>> format_value("four"), format_value(4), format_value(True), format_value([1])
     ('the string `four`', '4', 'true', 'a list')
     """
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, str):
         return f"the string `{value if len(value) <= _MAX_SHOWN_CHARS else f'{value[:_MAX_SHOWN_CHARS]}...'}`"
-    if value is None:
-        return "null"
+    if value is None or isinstance(value, bool):
+        return syntax.format_value(value)
     if isinstance(value, Mapping):
-        return "a mapping"
+        return format_kind("a mapping", syntax)
     return "a list" if isinstance(value, list | tuple) else str(value)[:_MAX_SHOWN_CHARS]
+
+
+def format_kind(kind: str, syntax: ConfigSyntax) -> str:
+    """Return the name of a kind of value in the words of a form: a mapping is a dict in Python."""
+    python_kinds = {"a mapping": "a dict", "true or false": "True or False"}
+    return kind if syntax is ConfigSyntax.YAML else python_kinds.get(kind, kind)
+
+
+def _unexpected(expected: AdviceText, value: Any, hint: AdviceText = "") -> InvalidValueError:
+    def write_message(syntax: ConfigSyntax) -> str:
+        return f"expected {write_advice(expected, syntax)}, found {format_value(value, syntax)}"
+
+    return InvalidValueError(write_message, hint)
 
 
 _MAX_SHOWN_CHARS: Final = 60
@@ -51,6 +63,7 @@ _PERCENT_PATTERN: Final = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _RESERVED_STAGE_NAMES: Final = {"source": "the source", "sink": "the sink"}
 _DEVICE_PATTERN: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+_ENVIRONMENT_EXAMPLE: Final = {"MY_FLAG": Placeholder('"1"')}
 _MAX_CPU_COUNT: Final = 65536
 
 
@@ -64,9 +77,9 @@ def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None =
             return value
         expected = f"a whole number of at least {minimum}" + (f" or `{keyword}`" if keyword else "")
         if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
-            raise InvalidValueError(f"expected {expected}, found {format_value(value)}", "remove the quotes")
+            raise _unexpected(expected, value, "remove the quotes")
         upper = f" and at most {maximum}" if isinstance(value, int) and value > maximum else ""
-        raise InvalidValueError(f"expected {expected}{upper}, found {format_value(value)}")
+        raise _unexpected(f"{expected}{upper}", value)
 
     number = {"type": "integer", "minimum": minimum}
     return _make_field_type(check, {"anyOf": [number, {"const": keyword}]} if keyword else number)
@@ -85,7 +98,7 @@ def _parse_duration_ns(value: Any) -> int:
 def _check_name(value: Any) -> str:
     if not isinstance(value, str):
         hint = "quote it" if isinstance(value, int | float) else ""
-        raise InvalidValueError(f"expected a name, found {format_value(value)}", hint)
+        raise _unexpected("a name", value, hint)
     if not _NAME_PATTERN.fullmatch(value):
         raise InvalidValueError(
             f"the name `{value}` has characters other than letters, digits, `_` and `-`", _name_hint(value)
@@ -112,7 +125,7 @@ def _parse_cpus(value: Any) -> tuple[int, ...]:
     cpus: set[int] = set()
     for part in parts:
         if isinstance(part, bool) or not (match := _CPU_RANGE_PATTERN.fullmatch(str(part))):
-            raise InvalidValueError(f"expected {expected}, found {format_value(value)}")
+            raise _unexpected(expected, value)
         first = int(match[1])
         last = int(match[2] or first)
         if last < first or last >= _MAX_CPU_COUNT:
@@ -126,24 +139,32 @@ def _parse_cpus(value: Any) -> tuple[int, ...]:
 def _check_device(value: Any) -> str:
     if isinstance(value, str) and _DEVICE_PATTERN.fullmatch(value):
         return value
-    raise InvalidValueError(
-        f"expected `cuda`, `cuda:1` or `cpu`, found {format_value(value)}", "`cuda` spreads the workers over all GPUs"
-    )
+    raise _unexpected("`cuda`, `cuda:1` or `cpu`", value, "`cuda` spreads the workers over all GPUs")
 
 
 def _check_environment(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise InvalidValueError(
-            f"expected a mapping of names to strings, found {format_value(value)}", 'write {MY_FLAG: "1"}'
+        raise _unexpected(
+            lambda syntax: f"{format_kind('a mapping', syntax)} of names to strings",
+            value,
+            lambda syntax: f"write {syntax.format_value(_ENVIRONMENT_EXAMPLE)}",
         )
     for name, setting in value.items():
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InvalidValueError(f"{format_value(name)} is not a valid environment variable name")
         if (not isinstance(setting, str | int) or isinstance(setting, bool)) or "\0" in str(setting):
-            raise InvalidValueError(
-                f"`{name}`: expected a string, found {format_value(setting)}", f'quote it: {name}: "..."'
-            )
+            raise _unexpected_setting(name, setting)
     return {name: str(setting) for name, setting in value.items()}
+
+
+def _unexpected_setting(name: str, setting: Any) -> InvalidValueError:
+    def write_hint(syntax: ConfigSyntax) -> str:
+        entry = syntax.format_value({name: Placeholder('"..."')})
+        return f"quote it: {entry[1:-1]}"
+
+    return InvalidValueError(
+        lambda syntax: f"`{name}`: expected a string, found {format_value(setting, syntax)}", write_hint
+    )
 
 
 def _parse_max_skipped(value: Any) -> int | float:
@@ -151,7 +172,7 @@ def _parse_max_skipped(value: Any) -> int | float:
         return value
     percent = _PERCENT_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if percent is None or float(percent[1]) > 100:  # noqa: PLR2004 - percent
-        raise InvalidValueError(f"expected a count or a percentage such as 1%, found {format_value(value)}")
+        raise _unexpected(lambda syntax: f"a count or a percentage such as {syntax.format_value('1%')}", value)
     return float(percent[1]) / 100
 
 
@@ -161,19 +182,23 @@ def _check_field_selection(value: Any) -> str | dict[str, str]:
     is_mapping = isinstance(value, dict) and bool(value)
     if is_mapping and all(isinstance(k, str) and k.isidentifier() and isinstance(v, str) for k, v in value.items()):
         return dict(value)
-    raise InvalidValueError(
-        f"expected a field name, or arguments and their fields such as {{img: image}}, found {format_value(value)}"
+    example = {"img": "image"}
+    raise _unexpected(
+        lambda syntax: f"a field name, or arguments and their fields such as {syntax.format_value(example)}", value
     )
 
 
-def _check_uses(value: Any) -> Any:
+def _check_uses(value: Any, python_hint: str = "pass a function or a class") -> Any:
     if isinstance(value, str) and value.strip():
         return value
     if value is None or isinstance(value, str | bool | int | float | list | tuple | dict):
-        raise InvalidValueError(
-            f"expected an import path, found {format_value(value)}", "write pkg.module.name or ./file.py:name"
-        )
+        raise _unexpected("an import path", value, partial(_write_uses_hint, python_hint))
     return value
+
+
+def _write_uses_hint(python_hint: str, syntax: ConfigSyntax) -> str:
+    path = "write pkg.module.name or ./file.py:name"
+    return path if syntax is ConfigSyntax.YAML else f"{python_hint}, or {path}"
 
 
 def _check_source_uses(value: Any) -> Any:
@@ -181,12 +206,12 @@ def _check_source_uses(value: Any) -> Any:
         return value
     if isinstance(value, Iterator):
         kind = "a generator object" if isinstance(value, GeneratorType) else f"an iterator ({_type_name(value)})"
-        message = f"`uses` is {kind}, which cannot be sent to the source's process"
+        message = f"{kind} cannot be sent to the source's process"
         raise InvalidValueError(message, "pass the function that creates it, without calling it")
-    value = _check_uses(value)
+    hint = "pass a function that returns an iterable, or an object with __len__ and __getitem__"
+    value = _check_uses(value, hint)
     if not (callable(value) or hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")):
-        hint = "pass a function that returns an iterable, or an object with __len__ and __getitem__"
-        raise InvalidValueError(f"expected a source of items, found {format_value(value)}", hint)
+        raise _unexpected("a source of items", value, hint)
     return value
 
 
@@ -197,7 +222,9 @@ def _type_name(value: Any) -> str:
 def _check_version(value: Any) -> int:
     if value == 1 and not isinstance(value, bool):
         return 1
-    raise InvalidValueError(f"unknown format version {value}", "write `version: 1`")
+    raise InvalidValueError(
+        f"unknown format version {value}", lambda syntax: f"write `{syntax.format_setting('version', 1)}`"
+    )
 
 
 _SIZE_SCHEMA: Final = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from stagepipe.core import ConfigError, Problem
+from stagepipe.core import AdviceText, ConfigError, ConfigSyntax, Problem, write_advice
 
 MAX_VALUES: Final = 50_000
 """Maximum number of values after expanding aliases and variables: 100 times what a large pipeline has."""
@@ -23,7 +23,8 @@ MAX_DEPTH: Final = 60
 class SourceLocation:
     """Where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file.
 
-    `call` is the text of the builder's call that made the node, `stage` the name of the stage that it added.
+    `call` is the text of the builder's call that made the node, `stage` the name of its stage. Problems are worded for
+    `syntax`.
     """
 
     file: str = ""
@@ -32,10 +33,12 @@ class SourceLocation:
     source_line: str = ""
     call: str = ""
     stage: str = ""
+    syntax: ConfigSyntax = ConfigSyntax.YAML
 
-    def make_problem(self, message: str, hint: str = "") -> Problem:
+    def make_problem(self, message: AdviceText, hint: AdviceText = "") -> Problem:
         """Make a problem at this location."""
-        return Problem(message, hint, self.file, self.line, self.column, self.source_line, self.call, self.stage)
+        text, fix = write_advice(message, self.syntax), write_advice(hint, self.syntax)
+        return Problem(text, fix, self.file, self.line, self.column, self.source_line, self.call, self.stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,124 @@
+"""A mistake in Python is told in Python's terms: the call that made it, and keyword arguments instead of YAML.
+
+`golden/` holds all messages; `pytest tests/unit/builder --update-goldens` writes them again.
+"""
+
+import re
+from functools import partial
+
+import pytest
+
+from stagepipe import ConfigError, Pipeline, defer, from_dataset, from_source, sources
+
+
+def decode(item): ...
+
+
+def crop(item, size): ...
+
+
+class Resize:
+    def __init__(self, size): ...
+
+    def __call__(self, item): ...
+
+
+START = from_source(range(3))
+BROKEN_CHAINS = [
+    START.map(decode, workers=0).with_options(order="none"),
+    START.map(decode, workers="4"),
+    START.map(decode, num_workers=2),
+    START.map(decode, wrkers=2),
+    START.map(decode, batch_size=3),
+    START.map(decode, drop_last=True),
+    START.map(decode, surprise=1),
+    START.map(decode, fuse="yes"),
+    START.map(decode, on_error="ignore"),
+    START.map(decode, env=["A"]),
+    START.map(decode, env={"A": 1.5}),
+    START.map(decode, timeout="soon"),
+    START.map(decode, name="a b"),
+    START.map(decode, name="x").map(decode, name="x"),
+    START.map(decode, fuse=True, workers=3),
+    START.map(decode).map(decode, fuse=True, mutable=True),
+    START.map(crop),
+    START.map(partial(crop, item=3, size=2)),
+    START.map(defer(Resize)),
+    START.map(defer("fractions.Fraction", numerato=3)),
+    START.map("os.path.jion"),
+    START.map("no_such_module.decode"),
+    START.map("decode"),
+    START.map("__main__.decode"),
+    START.map("./no_such_file.py:decode"),
+    START.map_field(3, decode),
+    START.map_field("a", decode, as_="torch"),
+    START.map_field("a", decode, max_wait=1),
+    START.map_batches(decode, batch_size=0),
+    START.filter(decode, mutable=1),
+    START.shuffle(4, on_error="skip"),
+    START.batch(4, workers=2),
+    START.with_options(workers=2),
+    START.with_options(seeds=2),
+    START.with_options(timeout=3),
+    START.with_options(max_skipped="a lot"),
+    START.with_options(batch_size=3),
+    START.with_options(version=2),
+    START.with_options(engine="ray"),
+    from_dataset([1], num_workers=2),
+    from_dataset([1], batch_size=2),
+    from_dataset([1], persistent_workers=True),
+    from_dataset([1], surprise=True),
+    from_dataset([1], shuffle=True, sampler=[1]),
+    from_dataset([1], collate_fn=decode),
+    from_dataset(map(abs, [1]), shuffle=True, workers=2),
+    from_source(iter([1])),
+    from_source(3),
+    from_source(defer(sources.files)),
+    from_source([1], workers=3),
+    from_source(defer(sources.dataset, [1]), retries=3),
+    START.sink("os.nothing"),
+]
+RANGE = {"uses": range(3)}
+BROKEN_DICTS = [
+    {"source": RANGE, "stages": [{"name": "a", "uses": crop, "worker": 2}]},
+    {"source": RANGE, "stages": [{"name": "a", "uses": decode, "fuse": "yes", "batch": {"max_wait": 3}}]},
+    {"source": RANGE, "stages": [{"name": "a", "uses": decode, "fuse": True, "mutable": True}]},
+    {"source": RANGE, "stages": [{"uses": decode}]},
+    {"source": RANGE, "stages": {"name": "a"}},
+    {"source": 3, "batch_size": 3},
+    {"source": RANGE, "stages": [{"name": "a", "uses": decode, "batch_size": 3}]},
+    {"source": {"uses": "stagepipe.sources.dataset", "with": {"dataset": [1], "num_workers": 2}}},
+]
+YAML_FORM = re.compile(r"`\w+: |[{ ](uses|with|name|size): |\btrue\b|\bfalse\b|\bnull\b|a mapping")
+
+
+def message_of(config):
+    with pytest.raises(ConfigError) as caught:
+        Pipeline(config)
+    return str(caught.value)
+
+
+def test_messages_of_chains_equal_their_golden_file(golden):
+    golden("chains.txt", "\n\n".join(map(message_of, BROKEN_CHAINS)) + "\n")
+
+
+def test_messages_of_dicts_equal_their_golden_file(golden):
+    golden("dicts.txt", "\n\n".join(map(message_of, BROKEN_DICTS)) + "\n")
+
+
+@pytest.mark.parametrize("config", [*BROKEN_CHAINS, *BROKEN_DICTS], ids=str)
+def test_no_message_for_python_is_in_the_form_of_yaml(config):
+    assert not YAML_FORM.search(message_of(config))
+
+
+@pytest.mark.parametrize("builder", BROKEN_CHAINS, ids=str)
+def test_every_problem_of_a_chain_names_its_call(builder):
+    with pytest.raises(ConfigError) as caught:
+        builder.open()
+    texts = {call.text for call in builder.python_calls}
+    assert {problem.call for problem in caught.value.problems} <= texts
+
+
+def test_the_form_of_yaml_is_recognized():
+    assert all(map(YAML_FORM.search, ["`workers: 2`", "{name: a}", "write true", "with: {size: 3}", "{uses: a.b, x}"]))
+    assert not any(map(YAML_FORM.search, ["`workers=2`", '{"name": "a"}', "write True", "`workers`: expected"]))
