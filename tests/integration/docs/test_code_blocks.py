@@ -39,10 +39,17 @@ import numpy as np
 
 import stagepipe
 
+
+def as_arrays(value):
+    if isinstance(value, dict):
+        return {key: as_arrays(field) for key, field in value.items()}
+    return value.numpy() if hasattr(value, "numpy") else value
+
+
 with pipeline.open(inline=True) as from_python, stagepipe.Pipeline(sys.argv[1], inline=True) as from_yaml:
-    items = list(from_python)
+    items = [as_arrays(item) for item in from_python]
     assert items
-    np.testing.assert_equal(items, list(from_yaml))
+    np.testing.assert_equal(items, [as_arrays(item) for item in from_yaml])
 """
 
 
