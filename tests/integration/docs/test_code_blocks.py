@@ -109,7 +109,7 @@ def photographs(tmp_path_factory):
     rng = np.random.default_rng(0)
     for label in ("cat", "dog"):
         (folder / label).mkdir()
-        for number in range(4):
+        for number in range(20):
             pixels = rng.integers(0, 256, (40 + number, 60, 3), np.uint8)
             Image.fromarray(pixels).save(folder / label / f"{number:05}.jpg")
     return folder
