@@ -58,7 +58,7 @@ def _type_names(schema: dict[str, Any]) -> Iterator[str]:
         yield f"`{value}`"
     if "enum" not in schema:
         types = schema.get("type", ())
-        names = types if isinstance(types, list | tuple) else [types]
+        names: list[str] = [types] if isinstance(types, str) else list(types)
         yield from (_TYPE_NAMES.get(name, name) for name in names if name != "null")
     if "$ref" in schema:
         yield "mapping"
