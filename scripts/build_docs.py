@@ -10,7 +10,7 @@ them to the site, and runs Zensical (zensical.toml) on the copies:
 - README.md becomes the home page; CONTRIBUTING.md and CHANGELOG.md become pages.
 - A link to a file that is no page (code, a config, an example) leads to the repository on the web.
 - Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
-- Generated parts are made anew from the schema and the command line (scripts/docs_reference.py).
+- Generated parts are made again from the schema and the command line (scripts/docs_reference.py).
 """
 
 import argparse

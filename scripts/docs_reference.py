@@ -19,7 +19,7 @@ _TYPE_NAMES = {"object": "mapping", "array": "list", "boolean": "true, false", "
 
 
 def fill_generated_parts(text: str, *, at_build_time: bool = False) -> str:
-    """Return the page `text` with its generated parts made anew; the command line only `at_build_time`."""
+    """Return the page `text` with its generated parts made again; the command line only `at_build_time`."""
 
     def fill(part: re.Match[str]) -> str:
         name = part[1]
