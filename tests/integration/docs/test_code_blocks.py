@@ -138,6 +138,11 @@ def run_script(script: Path, *arguments: str | Path) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+def test_the_file_names_of_a_page_are_unique():
+    named = [(block.page, block.file_name) for block in BLOCKS if block.file_name]
+    assert len(named) == len(set(named))
+
+
 @pytest.mark.parametrize("block", WHOLE_CONFIGS, ids=str)
 def test_a_config_in_the_docs_loads(block, written):
     stagepipe.config.load(written(block), [])
