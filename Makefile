@@ -62,10 +62,10 @@ check: .venv/.test
 	$(BIN)/lint-imports
 	$(BIN)/deptry stagepipe --optional-dependencies-dev-groups demo,examples,test,docs,check,bench
 	$(BIN)/deptry . $(wildcard benchmarks examples configs)
-	$(BIN)/python scripts/build_docs.py
+	$(BIN)/python -m scripts.build_docs
 
 docs: .venv/.test
-	$(BIN)/python scripts/build_docs.py --update
+	$(BIN)/python -m scripts.build_docs --update
 
 bench: .venv/.bench
 	$(BIN)/python benchmarks/published.py

@@ -22,8 +22,9 @@ interval of its median. The receiver has its own processor and all senders share
 puts one pair of processes on one processor and the next on two, which alone makes a factor of two (`--unpinned` shows
 it).
 
-Result of `python benchmarks/crossover.py --plot docs/pictures/crossover.svg`, two cores of an AMD EPYC, Linux 6.18, Python 3.11;
-the machine was shared (load average 3). Microseconds per transfer, medians of 10 repetitions; 97.9 % intervals.
+Result of `python benchmarks/crossover.py --plot docs/pictures/crossover.svg`, two cores of an AMD EPYC, Linux 6.18,
+Python 3.11; the machine was shared (load average 3). Microseconds per transfer, medians of 10 repetitions; 97.9 %
+intervals.
 
 From the request:
     d     bytes     Pipe RawArray     pipe   shared     auto  auto / better mode        auto / better peer

@@ -1,8 +1,8 @@
 """Build the documentation site in site/, offline: `make docs`.
 
-    python scripts/build_docs.py             # build; a broken link or heading is an error
-    python scripts/build_docs.py --update    # first write the key tables into docs/reference/config.md
-    python scripts/build_docs.py --serve     # show the site on http://localhost:8000
+    python -m scripts.build_docs             # build; a broken link or heading is an error
+    python -m scripts.build_docs --update    # first write the key tables into docs/reference/config.md
+    python -m scripts.build_docs --serve     # show the site on http://localhost:8000
 
 The pages in docs/ read well on the repository's web page as they are. This script collects them in build/docs, adapts
 them to the site, and runs Zensical (zensical.toml) on the copies:
@@ -10,7 +10,7 @@ them to the site, and runs Zensical (zensical.toml) on the copies:
 - README.md becomes the home page; CONTRIBUTING.md and CHANGELOG.md become pages.
 - A link to a file that is no page (code, a config, an example) leads to the repository on the web.
 - Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
-- Generated parts are made anew from the schema and the command line (scripts/docs_reference.py).
+- Generated parts are made again from the schema and the command line (scripts/docs_reference.py).
 """
 
 import argparse
@@ -23,9 +23,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))  # `scripts` is no installed package
-
 from scripts.docs_reference import fill_generated_parts
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +32,7 @@ _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- end tabs -->\n", re.DOTALL)
 _TAB = re.compile(r"^```(\w+)\n.*?^```$", re.MULTILINE | re.DOTALL)
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _TAB_LABELS = {"yaml": "YAML", "python": "Python", "sh": "Shell"}
 
 
@@ -51,12 +49,13 @@ def main() -> int:
 
 
 def run_zensical(*action: str) -> int:
-    """Run Zensical on the collected pages; its output appears only if it fails, or serves."""
+    """Run Zensical on the collected pages; its output appears only if it fails, or serves. It colors each character."""
     command = [sys.executable, "-m", "zensical", *action, "--config-file", str(ROOT / "zensical.toml")]
-    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, check=False, text=True, capture_output="serve" not in action)
     if done.returncode:
-        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        output = f"{done.stdout}\n{done.stderr}"
+        print(_COLOR.sub("", output), file=sys.stderr)
     return done.returncode
 
 
@@ -73,7 +72,7 @@ def collect_pages(target: Path) -> None:
     for source, place in files.items():
         (target / place).parent.mkdir(parents=True, exist_ok=True)
         if source.endswith(".md"):
-            (target / place).write_text(_adapt((ROOT / source).read_text(), source, files))
+            (target / place).write_text(adapt_page((ROOT / source).read_text(), source, files))
         else:
             shutil.copyfile(ROOT / source, target / place)
 
@@ -84,7 +83,8 @@ def site_files() -> dict[str, str]:
     return _TOP_LEVEL_PAGES | {str(path.relative_to(ROOT)): str(path.relative_to(ROOT / "docs")) for path in in_docs}
 
 
-def _adapt(text: str, page: str, files: dict[str, str]) -> str:
+def adapt_page(text: str, page: str, files: dict[str, str]) -> str:
+    """Return the text of a page of the repository as the site has it. `files` says where each file is in the site."""
     text = fill_generated_parts(text, at_build_time=True)
     parts = _FENCED.split(text)
     parts[::2] = (_LINK.sub(lambda link: _adapt_link(link, page, files), part) for part in parts[::2])

@@ -19,7 +19,7 @@ _TYPE_NAMES = {"object": "mapping", "array": "list", "boolean": "true, false", "
 
 
 def fill_generated_parts(text: str, *, at_build_time: bool = False) -> str:
-    """Return the page `text` with its generated parts made anew; the command line only `at_build_time`."""
+    """Return the page `text` with its generated parts made again; the command line only `at_build_time`."""
 
     def fill(part: re.Match[str]) -> str:
         name = part[1]
@@ -58,7 +58,7 @@ def _type_names(schema: dict[str, Any]) -> Iterator[str]:
         yield f"`{value}`"
     if "enum" not in schema:
         types = schema.get("type", ())
-        names = types if isinstance(types, list | tuple) else [types]
+        names: list[str] = [types] if isinstance(types, str) else list(types)
         yield from (_TYPE_NAMES.get(name, name) for name in names if name != "null")
     if "$ref" in schema:
         yield "mapping"

@@ -39,10 +39,17 @@ import numpy as np
 
 import stagepipe
 
+
+def as_arrays(value):
+    if isinstance(value, dict):
+        return {key: as_arrays(field) for key, field in value.items()}
+    return value.numpy() if hasattr(value, "numpy") else value
+
+
 with pipeline.open(inline=True) as from_python, stagepipe.Pipeline(sys.argv[1], inline=True) as from_yaml:
-    items = list(from_python)
+    items = [as_arrays(item) for item in from_python]
     assert items
-    np.testing.assert_equal(items, list(from_yaml))
+    np.testing.assert_equal(items, [as_arrays(item) for item in from_yaml])
 """
 
 
@@ -102,7 +109,7 @@ def photographs(tmp_path_factory):
     rng = np.random.default_rng(0)
     for label in ("cat", "dog"):
         (folder / label).mkdir()
-        for number in range(4):
+        for number in range(20):
             pixels = rng.integers(0, 256, (40 + number, 60, 3), np.uint8)
             Image.fromarray(pixels).save(folder / label / f"{number:05}.jpg")
     return folder
@@ -129,6 +136,11 @@ def run_script(script: Path, *arguments: str | Path) -> None:
     command = [sys.executable, script, *arguments]
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_the_file_names_of_a_page_are_unique():
+    named = [(block.page, block.file_name) for block in BLOCKS if block.file_name]
+    assert len(named) == len(set(named))
 
 
 @pytest.mark.parametrize("block", WHOLE_CONFIGS, ids=str)

@@ -1,0 +1,96 @@
+"""The documentation site: complete, without broken links, and true to the schema, the command line and the package."""
+
+import importlib
+import re
+import tomllib
+
+import pytest
+
+from scripts import build_docs
+from scripts.build_docs import adapt_page, collect_pages, run_zensical, site_files
+from scripts.docs_reference import fill_generated_parts
+from stagepipe.config import build_json_schema
+from tests.support.paths import ROOT
+
+API_PAGES = "".join(path.read_text() for path in ROOT.glob("docs/reference/api/*.md"))
+INTERNAL = {
+    "stagepipe": {"SKIP", "Skip", "__version__"},  # described in words
+    "stagepipe.torch": set(),
+    "stagepipe.sources": {"files", "numbers", "dataset"},  # aliases of the classes
+    "stagepipe.sinks": {"npz"},
+    "stagepipe.stages": {
+        "Fetch",  # the dataset source adds it
+        "OrderPointStage",  # reference/stages.md describes it
+        "count_items_per_output",
+        "declares_order_point",
+        "require_order_point",
+    },
+}
+
+
+def adapted(text, page="docs/how-to/tune.md"):
+    return adapt_page(text, page, site_files())
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=lambda path: path.name)
+def test_the_key_tables_are_those_of_the_schema(page):
+    assert fill_generated_parts(page.read_text()) == page.read_text(), "run `make docs`"
+
+
+def test_every_key_of_a_config_is_described():
+    schema = build_json_schema()
+    keys = {key for model in (schema, *schema["$defs"].values()) for key in model["properties"]}
+    described = set(re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "docs/reference/config.md").read_text(), re.MULTILINE))
+    assert described == keys
+
+
+def test_every_command_and_option_is_described():
+    page = fill_generated_parts((ROOT / "docs/reference/command-line.md").read_text(), at_build_time=True)
+    assert re.findall(r"^## `stagepipe (\w+)`", page, re.MULTILINE) == ["run", "validate", "plan", "bench", "schema"]
+    assert "--only-dead-letters" in page
+
+
+@pytest.mark.parametrize("module", INTERNAL)
+def test_every_public_name_is_in_the_api_reference(module):
+    described = set(re.findall(rf"^::: {re.escape(module)}\.(\w+)$", API_PAGES, re.MULTILINE))
+    assert set(importlib.import_module(module).__all__) - INTERNAL[module] == described
+
+
+def test_the_navigation_has_every_page():
+    nav = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text().partition("[project.theme]")[0])
+    assert sorted(nav) == sorted(place for place in site_files().values() if place.endswith(".md"))
+
+
+def test_a_link_leads_to_the_page_in_the_site_or_to_the_repository():
+    repository = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["repo_url"]
+    assert adapted("[a](../reference/plan.md#x)") == "[a](../reference/plan.md#x)"
+    assert adapted("[a](../../README.md)") == "[a](../index.md)"
+    assert adapted("[a](docs/how-to/tune.md)", "README.md") == "[a](how-to/tune.md)"
+    assert adapted("![a](docs/pictures/report.svg)", "README.md") == "![a](pictures/report.svg)"
+    assert adapted("[a](../../configs)") == f"[a]({repository}/tree/main/configs)"
+    assert adapted("[a](../../Makefile)") == f"[a]({repository}/blob/main/Makefile)"
+    assert adapted("[a](https://example.org/x.md)") == "[a](https://example.org/x.md)"
+    assert adapted("```\n[a](../../Makefile)\n```") == "```\n[a](../../Makefile)\n```"
+
+
+def test_code_blocks_become_tabs():
+    tabs = "<!-- tabs -->\n\n```yaml\na: 1\n```\n\n```python\na = 1\n```\n\n<!-- end tabs -->\n"
+    expected = '=== "YAML"\n\n    ```yaml\n    a: 1\n    ```\n\n=== "Python"\n\n    ```python\n    a = 1\n    ```\n'
+    assert adapted(tabs) == expected
+
+
+def test_a_broken_link_fails_the_build(tmp_path, monkeypatch, capfd):
+    (tmp_path / "zensical.toml").write_text((ROOT / "zensical.toml").read_text())
+    monkeypatch.setattr(build_docs, "ROOT", tmp_path)
+    pages = tmp_path / "build" / "docs"
+    pages.mkdir(parents=True)
+    (pages / "index.md").write_text("# Home\n\n[gone](gone.md)\n")
+    assert run_zensical("build", "--strict") != 0
+    assert "gone.md" in capfd.readouterr().err
+
+
+def test_pages_of_a_removed_source_do_not_stay(tmp_path):
+    (tmp_path / "old.md").write_text("# Old\n")
+    collect_pages(tmp_path)
+    assert not (tmp_path / "old.md").exists()
+    assert (tmp_path / "index.md").read_text().startswith("# stagepipe")
