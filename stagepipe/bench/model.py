@@ -43,7 +43,7 @@ PEER_MECHANISMS = ("Pipe", "Queue", "SharedMemory")
 """The mechanisms of multiprocessing that the bench compares with."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CostPoint:
     """The cost of a message by one mechanism, at one size: `ns` is the median, `low_ns` and `high_ns` the quartiles."""
 
@@ -54,7 +54,7 @@ class CostPoint:
     high_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BenchResult:
     """The result of a bench: points by mechanism, the smallest size first, the fitted curves and how it was run.
 

@@ -29,7 +29,7 @@ _MAX_COMMON_ERROR_RATIO = 4.0
 """Up to this factor an error is taken to be the machine's load, which affects both transfer kinds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CostMeasurement:
     """Messages of one transfer kind and about one size.
 
@@ -60,7 +60,16 @@ def summarize_ledgers(
             sides = entry.cost_histogram, receive_entry.cost_histogram
             low_ns, cost_ns, high_ns = (sum(side.percentile_ns(percent) for side in sides) for percent in (25, 50, 75))
             count = min(side.count for side in sides)
-            measurements.append(CostMeasurement(transfer_kind, entry.mean_bytes, count, cost_ns, low_ns, high_ns))
+            measurements.append(
+                CostMeasurement(
+                    transfer_kind=transfer_kind,
+                    mean_bytes=entry.mean_bytes,
+                    count=count,
+                    cost_ns=cost_ns,
+                    low_ns=low_ns,
+                    high_ns=high_ns,
+                )
+            )
     return measurements
 
 
@@ -178,7 +187,7 @@ def _format_reason(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HopCostEstimate:
     """The predicted cost of carrying a hop's messages, in ns per message.
 
