@@ -115,7 +115,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     `source_items` are the numbers of the source items that it was made from. They are valid for the source with the
     fingerprint `source_sha256` (of its config and seed). `trace` is the original traceback.
 
-    >>> DeadLetter("3", "decode", "ValueError: bad header", attempts=3, source_items=(3,)).source_items
+    >>> letter = DeadLetter(item="3", stage="decode", error="ValueError: bad header", attempts=3, source_items=(3,))
+    >>> letter.source_items
     (3,)
     """
 
