@@ -43,7 +43,7 @@ PEER_MECHANISMS = ("Pipe", "Queue", "SharedMemory")
 """The mechanisms of multiprocessing that the bench compares with."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CostPoint:
     """The cost of a message by one mechanism, at one size: `ns` is the median, `low_ns` and `high_ns` the quartiles."""
 
@@ -54,7 +54,7 @@ class CostPoint:
     high_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BenchResult:
     """The result of a bench: points by mechanism, the smallest size first, the fitted curves and how it was run.
 
@@ -62,8 +62,11 @@ class BenchResult:
     `serialization_ns`, the same for all. The curves leave it out.
 
     >>> curves = CostCurves.from_points((64, 4096, 65536), (9_000, 90_000, 300_000), (24_000, 30_000, 45_000))
-    >>> pipe, copied = CostPoint(4096, 9, 95_000, 96_000, 99_000), CostPoint(4096, 9, 35_000, 36_000, 39_000)
-    >>> BenchResult({"pipe": (pipe,), "copied": (copied,)}, curves, 6_000, 20.0, 15).crossover_summary
+    >>> pipe = CostPoint(nbytes=4096, count=9, low_ns=95_000, ns=96_000, high_ns=99_000)
+    >>> copied = CostPoint(nbytes=4096, count=9, low_ns=35_000, ns=36_000, high_ns=39_000)
+    >>> points = {"pipe": (pipe,), "copied": (copied,)}
+    >>> result = BenchResult(points=points, curves=curves, serialization_ns=6_000, duration_s=20.0, rounds=15)
+    >>> result.crossover_summary
     'shared memory is cheaper from 881 B up: at 4.1 kB it takes 36 µs, the pipe 96 µs'
     """
 

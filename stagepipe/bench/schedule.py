@@ -209,11 +209,11 @@ def make_peer_points(costs_ns_by_size: Mapping[int, Sequence[int]]) -> tuple[Cos
     >>> make_peer_points({64: [1, 2, 3, 4, 5]})
     (CostPoint(nbytes=64, count=5, low_ns=2, ns=3, high_ns=4),)
     """
-    quartiles = {
-        size: [int(np.quantile(costs_ns, quantile)) for quantile in (0.25, 0.5, 0.75)]
-        for size, costs_ns in costs_ns_by_size.items()
-    }
-    return tuple(CostPoint(size, len(costs_ns_by_size[size]), *quartiles[size]) for size in sorted(quartiles))
+    points = []
+    for size, costs_ns in sorted(costs_ns_by_size.items()):
+        low_ns, ns, high_ns = (int(np.quantile(costs_ns, quantile)) for quantile in (0.25, 0.5, 0.75))
+        points.append(CostPoint(nbytes=size, count=len(costs_ns), low_ns=low_ns, ns=ns, high_ns=high_ns))
+    return tuple(points)
 
 
 def _describe_bench_host() -> dict[str, Any]:

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from stagepipe.core import format_rate
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
@@ -91,12 +93,8 @@ def _format_activity(progress: Progress) -> str:
 def _format_rate(progress: Progress) -> str:
     """Samples per second, or items of the source until the first sample is out: a large batch takes a while."""
     if progress.samples_out:
-        return f"{_format_number(progress.samples_per_s)} samples/s"
-    return f"{_format_number(progress.items_per_s)} items/s"
-
-
-def _format_number(rate: float) -> str:
-    return f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}"  # noqa: PLR2004 - two digits are enough
+        return f"{format_rate(progress.samples_per_s)} samples/s"
+    return f"{format_rate(progress.items_per_s)} items/s"
 
 
 def _make_bar() -> Bar:

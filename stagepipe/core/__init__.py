@@ -56,7 +56,7 @@ from stagepipe.core.targets import (
     is_generator,
     require_callable,
 )
-from stagepipe.core.units import format_bytes, format_ns, parse_bytes, parse_duration_ns
+from stagepipe.core.units import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
 from stagepipe.core.version import VERSION
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ __all__ = [
     "file_exists",
     "format_bytes",
     "format_ns",
+    "format_percent",
+    "format_rate",
     "get_field_names",
     "import_paths",
     "import_target",

@@ -31,6 +31,8 @@ _NS_PER_UNIT: Final = {
 _QUANTITY_PATTERN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([^\W\d_]*)\s*")
 _MAX_QUANTITY_CHARS: Final = 40  # longer texts are no quantity, and int() of a long one is slow
 
+_MIN_RATE_WITHOUT_DECIMALS: Final = 100
+
 
 def parse_bytes(value: object) -> int:
     """A size in bytes, from a whole number or a text with a unit (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; any case).
@@ -99,6 +101,24 @@ def format_ns(duration_ns: float) -> str:
     """
     units = (("ns", 1), ("µs", 10**3), ("ms", 10**6), ("s", 10**9), ("min", 60 * 10**9), ("h", 3600 * 10**9))
     return _format_scaled(duration_ns, units)
+
+
+def format_rate(per_s: float) -> str:
+    """A rate per second, without decimals from 100 on.
+
+    >>> format_rate(1234.5), format_rate(45.67)
+    ('1,234', '45.7')
+    """
+    return f"{per_s:,.{0 if per_s >= _MIN_RATE_WITHOUT_DECIMALS else 1}f}"
+
+
+def format_percent(share: float) -> str:
+    """A share of 1 in percent.
+
+    >>> format_percent(0.256)
+    '26 %'
+    """
+    return f"{share * 100:.0f} %"
 
 
 def _format_scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:

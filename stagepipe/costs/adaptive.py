@@ -29,7 +29,7 @@ _MAX_COMMON_ERROR_RATIO = 4.0
 """Up to this factor an error is taken to be the machine's load, which affects both transfer kinds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CostMeasurement:
     """Messages of one transfer kind and about one size.
 
@@ -60,7 +60,16 @@ def summarize_ledgers(
             sides = entry.cost_histogram, receive_entry.cost_histogram
             low_ns, cost_ns, high_ns = (sum(side.percentile_ns(percent) for side in sides) for percent in (25, 50, 75))
             count = min(side.count for side in sides)
-            measurements.append(CostMeasurement(transfer_kind, entry.mean_bytes, count, cost_ns, low_ns, high_ns))
+            measurements.append(
+                CostMeasurement(
+                    transfer_kind=transfer_kind,
+                    mean_bytes=entry.mean_bytes,
+                    count=count,
+                    cost_ns=cost_ns,
+                    low_ns=low_ns,
+                    high_ns=high_ns,
+                )
+            )
     return measurements
 
 
@@ -91,7 +100,7 @@ def revise_rule(
 
     >>> curves = CostCurves.from_points((1 << 12, 1 << 20), (1_000, 60_000), (15_000, 60_001))
     >>> initial_rule = make_auto_rule(curves, is_one_to_one=True)
-    >>> measured = CostMeasurement(TransferKind.PIPE, mean_bytes=65_536, count=40, cost_ns=110_000)
+    >>> measured = CostMeasurement(transfer_kind=TransferKind.PIPE, mean_bytes=65_536, count=40, cost_ns=110_000)
     >>> change = revise_rule(initial_rule, [measured], curves, is_one_to_one=True)
     >>> change.reason
     '66 kB messages took 110 µs by pipe (predicted 4.5 µs); shared memory is predicted at 18 µs'
@@ -178,7 +187,7 @@ def _format_reason(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HopCostEstimate:
     """The predicted cost of carrying a hop's messages, in ns per message.
 
@@ -197,7 +206,8 @@ def predict_hop_cost(measurements: Sequence[CostMeasurement], curves: CostCurves
     """Predict, from the curves, the cost of the messages that a hop carried.
 
     >>> curves = CostCurves.from_points((0, 1000), (0, 1000), (500, 600), 300)
-    >>> estimate = predict_hop_cost([CostMeasurement(TransferKind.ZERO_COPY, 1000, 10, 400)], curves)
+    >>> passed_on = CostMeasurement(transfer_kind=TransferKind.ZERO_COPY, mean_bytes=1000, count=10, cost_ns=400)
+    >>> estimate = predict_hop_cost([passed_on], curves)
     >>> estimate.pipe_ns, estimate.shared_memory_ns, estimate.as_sent_ns
     (1000, 300, 300)
     >>> estimate.predicted_median_ns, estimate.measured_median_ns

@@ -65,7 +65,7 @@ class CostCurve:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CostCurves:
     """The cost of carrying a message by each transfer kind: copy, send and receive. Pickling costs the same in all.
 
@@ -99,7 +99,8 @@ class CostCurves:
         """
         flat = CostCurve.from_points(sizes, [uncopied_ns] * len(sizes))
         copied = CostCurve.from_points(sizes, copied_ns)
-        return cls(CostCurve.from_points(sizes, pipe_ns), copied, copied, flat, flat)
+        pipe = CostCurve.from_points(sizes, pipe_ns)
+        return cls(pipe=pipe, copied=copied, cold=copied, loaned=flat, passed_on=flat)
 
     def find_crossover_bytes(self) -> int:
         """The size from which shared memory is cheaper than the pipe at every larger size."""

@@ -42,7 +42,7 @@ class PayloadBuffer:
     name: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransferDecision:
     """The mode of each buffer of an item, in order, and the cost of carrying the item.
 
@@ -115,7 +115,7 @@ def decide_transfer(
     reason = f"{payload}: shared memory {format_ns(shared_ns)}, pipe {format_ns(pipe_ns)}"
     if rule.mode != "auto":
         reason += f"; {rule.mode.replace('_', ' ')} is {rule.reason}"
-    return TransferDecision(modes, cost_ns, pipe_ns, shared_ns, reason)
+    return TransferDecision(modes=modes, cost_ns=cost_ns, pipe_ns=pipe_ns, shared_memory_ns=shared_ns, reason=reason)
 
 
 def _select_shared_buffers(buffers: Sequence[PayloadBuffer], rule: TransportRule, pickle_bytes: int) -> set[int]:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
-from stagepipe.core import format_ns
+from stagepipe.core import format_ns, format_percent
 from stagepipe.forecast.costs import PipelineCosts
 from stagepipe.forecast.model import FusionForecast, PlanAdvice
 from stagepipe.forecast.throughput import (
@@ -138,7 +138,7 @@ def describe_bottleneck(costs: PipelineCosts, workers: tuple[int, ...], budget: 
         share = compute_cpu_ns(costliest, costs) / throughput.cpu_ns
         return (
             f"the machine is full: an item takes {format_ns(throughput.cpu_ns)} of CPU time, "
-            f"{share * 100:.0f} % of it in {get_group_name(costliest, costs)}"
+            f"{format_percent(share)} of it in {get_group_name(costliest, costs)}"
         )
     index = _find_bottleneck(layout, costs, budget)
     if index is None:

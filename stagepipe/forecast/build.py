@@ -90,7 +90,11 @@ def _build_hops(
     hops = []
     for process, hop in zip(plan.processes, plan.hops, strict=True):
         for before, after in zip(process.stages, process.stages[1:], strict=False):
-            hops.append(model.HopForecast(before.name, after.name, "local", 0, "fused: a call"))
+            hops.append(
+                model.HopForecast(
+                    source=before.name, target=after.name, mode="local", threshold_bytes=0, reason="fused: a call"
+                )
+            )
         last = process.stages[-1].name
         hops.append(_build_hop(plan, hop, records[last], probe_results.get(process.name, ProbeResult()), items))
     return tuple(hops)
@@ -100,7 +104,13 @@ def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeR
     threshold = hop.threshold_bytes if hop.mode == "auto" else 0
     payload = estimate_payload(hop, probe_result, plan.curves)
     if payload is None:
-        return model.HopForecast(record.source, hop.target, hop.mode, threshold, f"{hop.reason}; {_NO_ITEM_REASON}")
+        return model.HopForecast(
+            source=record.source,
+            target=hop.target,
+            mode=hop.mode,
+            threshold_bytes=threshold,
+            reason=f"{hop.reason}; {_NO_ITEM_REASON}",
+        )
     pickling_ns = int(get_pickling_cost(record).total_ns)
     decision = payload.decision
     return model.HopForecast(

@@ -36,7 +36,7 @@ _MIN_CPU_BOUND_FRACTION = 0.7
 """Ratio of CPU time to working time from which a stage counts as CPU-bound. A smaller gap is noise, not waiting."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProcessCost:
     """The cost of a process with all its stages, per source item.
 

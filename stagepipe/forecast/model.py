@@ -20,7 +20,7 @@ class MachineSummary(msgspec.Struct, frozen=True):
     memory_bytes: int
 
 
-class StageForecast(msgspec.Struct, frozen=True):
+class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
     """One stage; the source is the first. `process` is the name of the first stage in its process.
 
     `suggested_workers` is the number that `workers: auto` would choose if all stages had it. `run_ns` is the time in
@@ -40,7 +40,7 @@ class StageForecast(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
 
 
-class PieceForecast(msgspec.Struct, frozen=True):
+class PieceForecast(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of an item: a buffer, or a value inside the pickle. `name` is its path in the item.
 
     `mode` is `pipe`, `shared_memory` or `pickle`. The sizes are those of the probed items. `shape` is empty if it
@@ -72,7 +72,7 @@ class MessageCost(msgspec.Struct, frozen=True):
     pickling_ns: int
 
 
-class HopForecast(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}):
+class HopForecast(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
     """One hop. In JSON its ends are `from` and `to`.
 
     `mode` is `auto`, `pipe`, `shared_memory` or, between fused stages, `local`. `cost` is None for a local hop and if
@@ -98,7 +98,7 @@ class MemoryForecast(msgspec.Struct, frozen=True):
     shared_limit_bytes: int
 
 
-class FusionForecast(msgspec.Struct, frozen=True):
+class FusionForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of fusing `stage` into the process of the stage before it, `into`.
 
     `saved_ns` is the CPU time saved per source item, `items_per_s` the predicted rate. If the stage cannot be fused,
@@ -124,7 +124,7 @@ class PlanAdvice(msgspec.Struct, frozen=True):
     items_per_s_after: float
 
 
-class Forecast(msgspec.Struct, frozen=True):
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline will run, what it will cost, and what would make it faster.
 
     `items_probed` source items were measured. `items_per_s` is the predicted rate; it is 0 if the probe had too few

@@ -38,7 +38,7 @@ class FusedGroup:
 ProcessLayout = tuple[FusedGroup, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Throughput:
     """The predicted rate of a layout.
 

@@ -24,7 +24,7 @@ _CAP_SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN, linux/capability.h
 _CAP_SYS_RESOURCE = 1 << 24  # CAP_SYS_RESOURCE, linux/capability.h
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SystemLimits:
     """The limits of this process; None means unlimited. `free_*` is what remains beyond the current use.
 
@@ -47,13 +47,15 @@ def read_system_limits(required_tasks: int = 0) -> SystemLimits:
     max_fds = _get_soft_rlimit(resource.RLIMIT_NOFILE)
     max_address_space_bytes = _get_soft_rlimit(resource.RLIMIT_AS)
     return SystemLimits(
-        detect_machine().memory_bytes,
-        max_fds,
-        None if max_fds is None else max_fds - process.num_fds(),
-        max_address_space_bytes,
-        None if max_address_space_bytes is None else max_address_space_bytes - process.memory_info().vms,
-        _get_soft_rlimit(resource.RLIMIT_FSIZE),
-        tuple(_find_free_tasks(required_tasks)),
+        max_memory_bytes=detect_machine().memory_bytes,
+        max_fds=max_fds,
+        free_fds=None if max_fds is None else max_fds - process.num_fds(),
+        max_address_space_bytes=max_address_space_bytes,
+        free_address_space_bytes=None
+        if max_address_space_bytes is None
+        else max_address_space_bytes - process.memory_info().vms,
+        max_file_bytes=_get_soft_rlimit(resource.RLIMIT_FSIZE),
+        free_tasks_by_limit=tuple(_find_free_tasks(required_tasks)),
     )
 
 

@@ -6,6 +6,7 @@
 record         what an engine counted: the input of this layer
 build          RunRecord -> Report
 model          the report: the schema `stagepipe.report/2`
+shared_types   the parts of records and reports that are the same
 serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
@@ -19,7 +20,11 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report
-    from stagepipe.report.model import (
+    from stagepipe.report.model import Report
+    from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
+    from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
+    from stagepipe.report.serialization import from_json, to_json
+    from stagepipe.report.shared_types import (
         ByteCounts,
         ConsumerReport,
         CostPrediction,
@@ -28,15 +33,11 @@ if TYPE_CHECKING:
         HopTransport,
         HostReport,
         MessageCounts,
-        Report,
         SharedMemoryReport,
         SlowItem,
         TimingOverhead,
         WorkerRestartReport,
     )
-    from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
-    from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
-    from stagepipe.report.serialization import from_json, to_json
     from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
 
 __all__ = [
@@ -74,30 +75,30 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ByteCounts": "model",
+        "ByteCounts": "shared_types",
         "CONSUMER": "utilization",
-        "ConsumerReport": "model",
-        "CostPrediction": "model",
-        "DeadLetter": "model",
+        "ConsumerReport": "shared_types",
+        "CostPrediction": "shared_types",
+        "DeadLetter": "shared_types",
         "FULL_MACHINE_CPU_SHARE": "utilization",
         "FoldingTable": "render",
         "HopRecord": "record",
-        "HopThresholdChange": "model",
-        "HopTransport": "model",
-        "HostReport": "model",
+        "HopThresholdChange": "shared_types",
+        "HopTransport": "shared_types",
+        "HostReport": "shared_types",
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
-        "MessageCounts": "model",
+        "MessageCounts": "shared_types",
         "PHASES": "record",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
-        "SharedMemoryReport": "model",
-        "SlowItem": "model",
+        "SharedMemoryReport": "shared_types",
+        "SlowItem": "shared_types",
         "StageRecord": "record",
         "TableColumn": "render",
         "TerminalView": "render",
-        "TimingOverhead": "model",
-        "WorkerRestartReport": "model",
+        "TimingOverhead": "shared_types",
+        "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "from_json": "serialization",
         "render_report": "render",

@@ -45,7 +45,7 @@ def compute_percentiles(histogram: Histogram) -> model.Percentiles:
     20
     """
     p50, p90, p99 = (histogram.percentile_ns(p) for p in (50, 90, 99))
-    return model.Percentiles(p50, p90, p99, histogram.max_ns, histogram.mean_ns)
+    return model.Percentiles(p50=p50, p90=p90, p99=p99, max=histogram.max_ns, mean=histogram.mean_ns)
 
 
 def compute_shares(wall_ns: int, parts_ns: tuple[int, ...]) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stagepipe.report.model import (
+from stagepipe.report.shared_types import (
     ByteCounts,
     ConsumerReport,
     CostPrediction,

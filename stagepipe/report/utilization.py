@@ -36,7 +36,7 @@ class HopSide:
     spent_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProcessLoad:
     """One process, summed over its workers, or the consumer, which has no stages. Durations are ns of worker time."""
 

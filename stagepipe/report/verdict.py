@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagepipe.core import format_ns
+from stagepipe.core import format_ns, format_percent
 from stagepipe.report.advice import (
     ConfigAdvice,
     advise_on_full_machine,
@@ -56,7 +56,7 @@ _MAX_CONFIDENCE = 0.95
 _NEED_MORE_ITEMS_ADVICE = "No config change to suggest yet: run it on more items."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Evidence:
     """The process with the highest utilization, and the waits of its neighbours."""
 
@@ -75,7 +75,13 @@ def judge(record: RunRecord) -> Verdict:
     'stages.decode.workers=3'
     """
     if not record.stages:
-        return Verdict("", "none", 0.0, "Nothing to judge: no stage ran.", advice=_NEED_MORE_ITEMS_ADVICE)
+        return Verdict(
+            limited_by="",
+            kind="none",
+            confidence=0.0,
+            sentence="Nothing to judge: no stage ran.",
+            advice=_NEED_MORE_ITEMS_ADVICE,
+        )
     evidence = _gather_evidence(record)
     too_short_verdict = _judge_too_short(evidence)
     if too_short_verdict is not None:
@@ -115,7 +121,7 @@ def _judge_too_short(evidence: _Evidence) -> Verdict | None:
         return None
     startup_text = f"start-up took {format_ns(startup_ns)} of {format_ns(wall_ns)} (slowest: {slowest_stage.name})"
     sentence = f"Too short to judge: {_format_count(items, 'item')}; {startup_text}."
-    return Verdict("", "none", 0.1, sentence, advice=_NEED_MORE_ITEMS_ADVICE)
+    return Verdict(limited_by="", kind="none", confidence=0.1, sentence=sentence, advice=_NEED_MORE_ITEMS_ADVICE)
 
 
 def _judge_most_used(evidence: _Evidence) -> Verdict:
@@ -132,7 +138,7 @@ def _judge_most_used(evidence: _Evidence) -> Verdict:
         text = (
             f"No config change will help: the pipeline keeps up. Stop tuning here, or make the {consumer_name} faster."
         )
-        return Verdict(CONSUMER, "consumer", confidence, sentence, advice=text)
+        return Verdict(limited_by=CONSUMER, kind="consumer", confidence=confidence, sentence=sentence, advice=text)
     if name == evidence.record.stages[0].name:
         sentence = f"The source is the bottleneck: it was {busy_text}."
         return _make_verdict(name, "source", confidence, sentence, advise_on_source(evidence.most_used))
@@ -181,7 +187,7 @@ def _judge_full_machine(evidence: _Evidence) -> Verdict:
         )
     costliest_process = max(evidence.loads, key=lambda load: load.cpu_ns)
     name = costliest_process.costliest_stage
-    cpu_share = _format_percent(costliest_process.cpu_ns / sum(load.cpu_ns for load in evidence.loads))
+    cpu_share = format_percent(costliest_process.cpu_ns / sum(load.cpu_ns for load in evidence.loads))
     sentence = f"{full_text}, so more workers will not help; {name} takes {cpu_share} of the CPU time."
     kind = "source" if name == record.stages[0].name else "stage"
     return _make_verdict(name, kind, confidence, sentence, advise_on_full_machine(costliest_process, record))
@@ -197,7 +203,7 @@ def _judge_no_bottleneck(evidence: _Evidence) -> Verdict:
         return _make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
     confidence = round(0.3 + 0.4 * _scale_to_unit(source.blocked_share, _MIN_WINDOW_BLOCKED_SHARE, 0.8), 2)
     sentence = (
-        f"Too few items in flight: {busiest_text}, but the source was blocked {_format_percent(source.blocked_share)}."
+        f"Too few items in flight: {busiest_text}, but the source was blocked {format_percent(source.blocked_share)}."
     )
     return _make_verdict("window", "none", confidence, sentence, advise_on_window(evidence.record))
 
@@ -221,7 +227,9 @@ def _scale_to_unit(value: float, low: float, high: float) -> float:
 
 
 def _make_verdict(limited_by: str, kind: str, confidence: float, sentence: str, advice: ConfigAdvice) -> Verdict:
-    return Verdict(limited_by, kind, confidence, sentence, fix=advice.fix, advice=advice.text)
+    return Verdict(
+        limited_by=limited_by, kind=kind, confidence=confidence, sentence=sentence, fix=advice.fix, advice=advice.text
+    )
 
 
 def _describe_waiting_neighbours(evidence: _Evidence) -> str:
@@ -230,12 +238,10 @@ def _describe_waiting_neighbours(evidence: _Evidence) -> str:
     downstream = evidence.most_starved_downstream
     waits = []
     if upstream is not None and upstream.blocked_share >= _MIN_REPORTED_WAIT_SHARE:
-        waits.append(
-            f"{_with_article(upstream.name)} was blocked {_format_percent(upstream.blocked_share)} of the time"
-        )
+        waits.append(f"{_with_article(upstream.name)} was blocked {format_percent(upstream.blocked_share)} of the time")
     if downstream is not None and downstream.starved_share >= _MIN_REPORTED_WAIT_SHARE:
         waits.append(
-            f"{_with_article(downstream.name)} waited for input {_format_percent(downstream.starved_share)} of the time"
+            f"{_with_article(downstream.name)} waited for input {format_percent(downstream.starved_share)} of the time"
         )
     return f", while {' and '.join(waits)}" if waits else ""
 
@@ -245,7 +251,7 @@ def _with_article(name: str) -> str:
 
 
 def _format_utilization(evidence: _Evidence) -> str:
-    return f"{_format_percent(evidence.most_used.utilization)} of the time after start-up"
+    return f"{format_percent(evidence.most_used.utilization)} of the time after start-up"
 
 
 def _format_hop(hop: HopRecord) -> str:
@@ -254,10 +260,6 @@ def _format_hop(hop: HopRecord) -> str:
 
 def _format_hop_cost(hop: HopRecord) -> str:
     return f"{format_ns(hop.cost_histogram.mean_ns)} per message, {format_ns(hop.cost_histogram.sum_ns)} in total"
-
-
-def _format_percent(share: float) -> str:
-    return f"{share * 100:.0f} %"
 
 
 def _format_count(number: int, noun: str) -> str:

@@ -10,15 +10,12 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from stagepipe.core import format_bytes, format_ns
+from stagepipe.core import format_bytes, format_ns, format_rate
 from stagepipe.forecast.model import Forecast, FusionForecast, HopForecast, PieceForecast, PlanAdvice, StageForecast
 from stagepipe.report import FoldingTable, TableColumn, TerminalView
 
 _MAX_LISTED_PIECES = 6
 """The most pieces listed per item. The JSON has all of them."""
-
-_MIN_RATE_WITHOUT_DECIMAL_PER_S = 100
-"""Rates from here on are printed without a decimal."""
 
 
 def render_forecast(forecast: Forecast) -> RenderableType:
@@ -143,8 +140,8 @@ def _make_fusion_columns(forecast: Forecast) -> list[TableColumn]:
 def _format_fusion(fusion: FusionForecast, current_items_per_s: float) -> str:
     if fusion.unfusable_reason:
         return f"not possible: {fusion.unfusable_reason}"
-    gain = _format_percent(fusion.items_per_s / current_items_per_s - 1)
-    return f"{_format_rate(fusion.items_per_s)} ({gain})"
+    gain = _format_gain(fusion.items_per_s / current_items_per_s - 1)
+    return f"{format_rate(fusion.items_per_s)} items/s ({gain})"
 
 
 def _format_memory(forecast: Forecast) -> str:
@@ -157,7 +154,7 @@ def _format_memory(forecast: Forecast) -> str:
 
 
 def _render_advice(forecast: Forecast, arrow: str) -> Panel:
-    rate = f"Forecast: {_format_rate(forecast.items_per_s)}. " if forecast.items_per_s else ""
+    rate = f"Forecast: {format_rate(forecast.items_per_s)} items/s. " if forecast.items_per_s else ""
     lines: list[RenderableType] = [Text(f"{rate}{_make_sentence(forecast.bottleneck)}", style="bold")]
     if rate and not forecast.advice:
         lines.append(Text("No config change is expected to gain more than 10 %."))
@@ -169,22 +166,14 @@ def _render_advice(forecast: Forecast, arrow: str) -> Panel:
 
 def _format_step(advice: PlanAdvice, index: int, arrow: str) -> str:
     before, after = advice.items_per_s_before, advice.items_per_s_after
-    rates = f"{_format_number(before)} {arrow} {_format_rate(after)} ({_format_percent(after / before - 1)})"
+    rates = f"{format_rate(before)} {arrow} {format_rate(after)} items/s ({_format_gain(after / before - 1)})"
     return f"{'Then: ' if index else ''}{advice.text} Forecast: {rates}."
 
 
-def _format_percent(gain: float) -> str:
+def _format_gain(gain: float) -> str:
     return f"{gain * 100:+.0f} %"
 
 
 def _make_sentence(text: str) -> str:
     """Add a capital and a full stop. The name of a stage at the beginning stays as it is."""
     return f"{text[0].upper()}{text[1:]}." if text.startswith("the ") else f"{text}."
-
-
-def _format_rate(per_s: float) -> str:
-    return f"{_format_number(per_s)} items/s"
-
-
-def _format_number(per_s: float) -> str:
-    return f"{per_s:,.{0 if per_s >= _MIN_RATE_WITHOUT_DECIMAL_PER_S else 1}f}"

@@ -10,11 +10,12 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from stagepipe.core import format_bytes, format_ns
-from stagepipe.report.model import ConsumerReport, HopReport, Percentiles, Report, RunReport, StageReport
+from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
+from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
 from stagepipe.report.record import PHASES
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
 from stagepipe.report.render.terminal_view import TerminalView, WrappedText
+from stagepipe.report.shared_types import ConsumerReport
 from stagepipe.report.utilization import CONSUMER
 
 _SHARE_BAR_CHARS = 12
@@ -34,9 +35,6 @@ _MESSAGE_COUNT_COLUMNS = (("call", "local"), ("pipe", "pipe"), ("memory", "share
 
 _MAX_EVENT_ROWS = 5
 """Maximum number of restarts, dead letters and slow items that are shown. The JSON has all of them."""
-
-_MIN_RATE_WITHOUT_DECIMALS = 100
-"""Samples per second from which decimals are not printed."""
 
 _STATUS_STYLES = {"finished": "green", "failed": "red", "interrupted": "yellow"}
 
@@ -109,7 +107,7 @@ def _format_run_facts(run: RunReport) -> Iterator[str]:
         yield f"{run.samples_out:,} samples"
     if run.items_skipped:
         yield f"{run.items_skipped:,} skipped"
-    yield f"{run.items_per_s:,.{0 if run.items_per_s >= _MIN_RATE_WITHOUT_DECIMALS else 1}f} samples/s"
+    yield f"{format_rate(run.items_per_s)} samples/s"
     yield f"{format_ns(run.wall_ns)} in total"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"
@@ -119,7 +117,7 @@ def _format_consumer_facts(consumer: ConsumerReport) -> Iterator[str]:
     """Yield how long a training loop waited for input; the wait for the first item, which is start-up, apart."""
     wait_ns = max(consumer.wait_ns - consumer.first_wait_ns, 0)
     share = wait_ns / max(wait_ns + consumer.busy_ns, 1)
-    yield f"{consumer.name}: waited {format_ns(wait_ns)} for input ({share * 100:.0f} % of its time)"
+    yield f"{consumer.name}: waited {format_ns(wait_ns)} for input ({format_percent(share)} of its time)"
     yield f"{format_ns(consumer.first_wait_ns)} for the first item"
     if consumer.outside_loop_ns:
         yield f"{format_ns(consumer.outside_loop_ns)} outside the loop"
@@ -196,7 +194,7 @@ def _format_percentile(percentiles: Percentiles, name: str) -> str:
 
 def _format_share(stage: StageReport, name: str) -> str:
     """Format a share in percent; empty for a fused stage, which has no shares of its own."""
-    return "" if stage.fused_into else f"{getattr(stage, name) * 100:.0f} %"
+    return "" if stage.fused_into else format_percent(getattr(stage, name))
 
 
 def _draw_share_bar(stage: StageReport, *, ascii_only: bool) -> Text:

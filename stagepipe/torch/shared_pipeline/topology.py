@@ -17,7 +17,7 @@ _UNSET_VARIABLE_MESSAGE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankTopology:
     """This process among all ranks. `run_identity` is equal on all ranks of a run and different in every other run.
 
@@ -75,7 +75,13 @@ class RankTopology:
         if not any(run_identity):
             # Without a launcher the ranks share at least their parent process, as with multiprocessing's spawn.
             run_identity = (f"child of {os.getppid()}",)
-        return cls(rank, world_size, local_rank, local_world_size, run_identity)
+        return cls(
+            rank=rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            local_world_size=local_world_size,
+            run_identity=run_identity,
+        )
 
     @property
     def node_rank(self) -> int:

@@ -19,11 +19,18 @@ def bench(pipe_ns, copied_ns):
     costs = {"pipe": pipe_ns, "copied": copied_ns}
     points = {
         name: tuple(
-            CostPoint(size, 5, ns, ns + 5_000, ns + 9_000) for size, ns in zip(SIZES_BYTES, costs_ns, strict=True)
+            CostPoint(nbytes=size, count=5, low_ns=ns, ns=ns + 5_000, high_ns=ns + 9_000)
+            for size, ns in zip(SIZES_BYTES, costs_ns, strict=True)
         )
         for name, costs_ns in costs.items()
     }
-    return BenchResult(points, CostCurves.from_points(SIZES_BYTES, pipe_ns, copied_ns), 5_000, 1.0, 2)
+    return BenchResult(
+        points=points,
+        curves=CostCurves.from_points(SIZES_BYTES, pipe_ns, copied_ns),
+        serialization_ns=5_000,
+        duration_s=1.0,
+        rounds=2,
+    )
 
 
 def test_the_crossover_names_the_costs_of_a_measured_size():
@@ -66,7 +73,10 @@ def test_a_small_machine_measures_only_messages_that_fit_its_memory():
 
 def test_points_are_medians_and_quartiles_by_size():
     points = make_peer_points({4096: [40, 20, 30, 10, 50], 64: [7]})
-    assert points == (CostPoint(64, 1, 7, 7, 7), CostPoint(4096, 5, 20, 30, 40))
+    assert points == (
+        CostPoint(nbytes=64, count=1, low_ns=7, ns=7, high_ns=7),
+        CostPoint(nbytes=4096, count=5, low_ns=20, ns=30, high_ns=40),
+    )
 
 
 def test_a_path_that_cannot_be_written_is_refused_before_measuring(tmp_path):

@@ -32,7 +32,7 @@ def progress_at(seconds, items=1234, **more):
         (
             replace(progress_at(3, 50, samples_per_s=0, busiest="", items_per_s=16.7), samples_out=0, items_out=0),
             99,
-            "stagepipe: 3.0 s  50 of 99 items  17 items/s",
+            "stagepipe: 3.0 s  50 of 99 items  16.7 items/s",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagepipe.core import format_bytes, format_ns, parse_bytes, parse_duration_ns
+from stagepipe.core import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,8 @@ def test_formatted_values_have_two_digits():
     shown = ["0 ns", "999 ns", "1.0 µs", "46 µs", "1.0 ms", "2.1 ms", "1.0 s", "1.0 min", "1.5 min", "2.0 h", "-46 µs"]
     assert [format_ns(duration) for duration in durations] == shown
     assert [format_bytes(size) for size in (1_234_567, 640, 48_000, 999_999)] == ["1.2 MB", "640 B", "48 kB", "1.0 MB"]
+
+
+def test_rates_and_shares():
+    assert [format_rate(per_s) for per_s in (0, 9.96, 99.94, 100, 12_345.6)] == ["0.0", "10.0", "99.9", "100", "12,346"]
+    assert [format_percent(share) for share in (0, 0.004, 0.256, 1.5)] == ["0 %", "0 %", "26 %", "150 %"]

@@ -39,7 +39,12 @@ def scaled(curves: CostCurves, **times: float) -> CostCurves:
 
 
 def measured(kind: TransferKind, nbytes: int, count: int = 100, curves: CostCurves = TRUE) -> CostMeasurement:
-    return CostMeasurement(kind, nbytes, count, (curves.pipe if kind is TransferKind.PIPE else curves.copied)(nbytes))
+    return CostMeasurement(
+        transfer_kind=kind,
+        mean_bytes=nbytes,
+        count=count,
+        cost_ns=(curves.pipe if kind is TransferKind.PIPE else curves.copied)(nbytes),
+    )
 
 
 def test_a_pipe_predicted_ten_times_too_cheap_is_abandoned():
@@ -83,7 +88,12 @@ def test_a_few_messages_change_nothing():
 def test_cold_blocks_change_nothing():
     rule = negotiate("auto", None, (1, 1), TRUE)
     assert (
-        revise_rule(rule, [CostMeasurement(TransferKind.COLD_COPY, 65_536, 500, 900_000)], TRUE, is_one_to_one=True)
+        revise_rule(
+            rule,
+            [CostMeasurement(transfer_kind=TransferKind.COLD_COPY, mean_bytes=65_536, count=500, cost_ns=900_000)],
+            TRUE,
+            is_one_to_one=True,
+        )
         is None
     )
 
@@ -91,7 +101,15 @@ def test_cold_blocks_change_nothing():
 @pytest.mark.parametrize("mode", ["pipe", "shared_memory"])
 def test_a_forced_mode_is_kept(mode):
     rule = negotiate(mode, None, (1, 1), TRUE)
-    assert revise_rule(rule, [CostMeasurement(TransferKind.PIPE, 65_536, 500, 10**9)], TRUE, is_one_to_one=True) is None
+    assert (
+        revise_rule(
+            rule,
+            [CostMeasurement(transfer_kind=TransferKind.PIPE, mean_bytes=65_536, count=500, cost_ns=10**9)],
+            TRUE,
+            is_one_to_one=True,
+        )
+        is None
+    )
 
 
 @given(st.data())

@@ -17,9 +17,8 @@ def a_curve(draw):
 
 @st.composite
 def curves(draw):
-    return CostCurves(
-        *(draw(a_curve()) for _ in range(5)), extra_buffer_ns=(1, 2), timing_ns_per_hop=100, measured_at="2026-01-01"
-    )
+    by_kind = {kind: draw(a_curve()) for kind in ("pipe", "copied", "cold", "loaned", "passed_on")}
+    return CostCurves(**by_kind, extra_buffer_ns=(1, 2), timing_ns_per_hop=100, measured_at="2026-01-01")
 
 
 @given(curves())

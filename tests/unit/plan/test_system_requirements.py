@@ -34,25 +34,25 @@ def plan_of(stages: int, **keys: object):
 
 
 def test_sixty_four_stages_fit_1024_descriptors():
-    assert list(find_shortages(plan_of(64), SystemLimits(64 * GIB, max_fds=1024, free_fds=1000))) == []
+    assert list(find_shortages(plan_of(64), SystemLimits(max_memory_bytes=64 * GIB, max_fds=1024, free_fds=1000))) == []
 
 
 @pytest.mark.parametrize(
     "limits, words",
     [
         (
-            SystemLimits(GIB, max_fds=1024, free_fds=700),
+            SystemLimits(max_memory_bytes=GIB, max_fds=1024, free_fds=700),
             ("65 workers need", "only 700 of 1024 are free", "`ulimit -n`", "2048"),
         ),
         (
-            SystemLimits(GIB, free_tasks_by_limit=(("`ulimit -u` is 300", 200),)),
+            SystemLimits(max_memory_bytes=GIB, free_tasks_by_limit=(("`ulimit -u` is 300", 200),)),
             ("266 processes and threads", "`ulimit -u` is 300"),
         ),
         (
-            SystemLimits(GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
+            SystemLimits(max_memory_bytes=GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
             ("`ulimit -v`", "2 workers", "`memory: 78MiB`"),
         ),
-        (SystemLimits(GIB, max_file_bytes=1 << 20), ("47 GB", "may have only 1.0 MB", "`ulimit -f`")),
+        (SystemLimits(max_memory_bytes=GIB, max_file_bytes=1 << 20), ("47 GB", "may have only 1.0 MB", "`ulimit -f`")),
     ],
 )
 def test_a_shortage_names_the_limit_the_need_and_the_hint(limits, words):
@@ -63,8 +63,8 @@ def test_a_shortage_names_the_limit_the_need_and_the_hint(limits, words):
 def test_the_suggested_memory_fits():
     plan = plan_of(3, memory=GIB)
     for limits in (
-        SystemLimits(GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
-        SystemLimits(GIB, max_file_bytes=2 * GIB),
+        SystemLimits(max_memory_bytes=GIB, max_address_space_bytes=GIB, free_address_space_bytes=GIB),
+        SystemLimits(max_memory_bytes=GIB, max_file_bytes=2 * GIB),
     ):
         (message,) = find_shortages(plan, limits)
         suggested_bytes = int(message.rpartition("`memory: ")[2].partition("MiB")[0]) << 20
@@ -78,8 +78,8 @@ def test_a_run_opens_no_more_descriptors_than_it_asks_for():
         plan = running.make_plan()
         next(iter(running))
         opened = len(list(fds.iterdir())) - before
-    assert list(find_shortages(plan, SystemLimits(64 * GIB, max_fds=1024, free_fds=opened - 1))) != []
-    (message,) = find_shortages(plan, SystemLimits(64 * GIB, max_fds=1024, free_fds=0))
+    assert list(find_shortages(plan, SystemLimits(max_memory_bytes=64 * GIB, max_fds=1024, free_fds=opened - 1))) != []
+    (message,) = find_shortages(plan, SystemLimits(max_memory_bytes=64 * GIB, max_fds=1024, free_fds=0))
     assert opened <= int(message.partition(" file descriptors")[0].rpartition(" ")[2])
 
 

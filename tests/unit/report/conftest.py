@@ -77,7 +77,7 @@ def record(*stages, consumer=None, **more):
         "consumer": ConsumerReport(**{"wait_ns": 9 * SECOND, "busy_ns": SECOND // 2, **(consumer or {})}),
         "hops": tuple(hop(a, b) for a, b in zip(names, [*names[1:], "consumer"], strict=False)),
         "timing_overhead": TimingOverhead(900, "measured"),
-        "host": HostReport(8, 2**34, "6.1", "3.11", {"numpy": "2.0"}),
+        "host": HostReport(cpus=8, memory_bytes=2**34, kernel="6.1", python="3.11", versions={"numpy": "2.0"}),
         "memory": SharedMemoryReport(),
         "calibration": {"pipe": [[4096, 5000]]},
         "cpus": 8,
@@ -132,6 +132,9 @@ def rich_record():
         items_skipped=10,
         samples_out=509_440,
         memory=SharedMemoryReport(640_000_000, 4 * 2**30, 3),
-        dead_letters=tuple(DeadLetter(f"{i}", "detect", "ValueError: bad [bold]box[/bold]", 3) for i in range(10)),
-        restarts=(WorkerRestartReport("detect", 0, "killed by SIGKILL", "17", 10**9),),
+        dead_letters=tuple(
+            DeadLetter(item=f"{i}", stage="detect", error="ValueError: bad [bold]box[/bold]", attempts=3)
+            for i in range(10)
+        ),
+        restarts=(WorkerRestartReport(stage="detect", worker=0, cause="killed by SIGKILL", item="17", lost_ns=10**9),),
     )

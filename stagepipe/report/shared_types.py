@@ -1,0 +1,154 @@
+"""What an engine counts in the very form that the report prints: in records (`record`) and reports (`model`). Pure.
+
+The types are a part of the schema `stagepipe.report/2`. Durations are integer ns, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine of the run. `versions` maps package names to versions."""
+
+    cpus: int = 0
+    memory_bytes: int = 0
+    kernel: str = ""
+    python: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class TimingOverhead(msgspec.Struct, frozen=True):
+    """The cost of the timing itself, in ns per hop, and how it was determined."""
+
+    ns_per_hop: int = 0
+    how: str = ""
+
+
+class HopThresholdChange(msgspec.Struct, frozen=True):
+    """A change of a hop's threshold during the run, after `messages` messages, based on their measured cost."""
+
+    messages: int
+    from_bytes: int
+    to_bytes: int
+    reason: str
+
+
+class HopTransport(msgspec.Struct, frozen=True):
+    """How the messages of a hop travel, and why. `mode` is `local`, `pipe`, `shared_memory` or `auto`.
+
+    Buffers of `threshold_bytes` and more go to shared memory. This is the value at the end of the run; `changes` lists
+    how it got there.
+    """
+
+    mode: str
+    threshold_bytes: int
+    reason: str
+    changes: tuple[HopThresholdChange, ...] = ()
+
+
+class MessageCounts(msgspec.Struct, frozen=True):
+    """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory."""
+
+    local: int = 0
+    pipe: int = 0
+    shared_memory: int = 0
+    mixed: int = 0
+
+    @property
+    def total(self) -> int:
+        """The messages of all transports."""
+        return self.local + self.pipe + self.shared_memory + self.mixed
+
+
+class ByteCounts(msgspec.Struct, frozen=True):
+    """Bytes of a hop: sent in the pipe, copied into shared memory, or already there and passed by reference."""
+
+    inline: int = 0
+    copied: int = 0
+    zero_copy: int = 0
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return self.inline + self.copied + self.zero_copy
+
+
+class CostPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message costs by this machine's calibration, in ns (0: unknown), next to what it did cost.
+
+    `pipe_ns` and `shared_memory_ns` are means, as if all messages had used that transport. `median_ns` is the median
+    for the transport that each message used, and `measured_median_ns` is its measured counterpart. Pickling costs the
+    same in both modes; all four include it as measured. `measured_ratio` is `measured_median_ns / median_ns`.
+    """
+
+    pipe_ns: int = 0
+    shared_memory_ns: int = 0
+    median_ns: int = 0
+    measured_median_ns: int = 0
+    measured_ratio: float = 0.0
+
+
+class SharedMemoryReport(msgspec.Struct, frozen=True):
+    """The shared memory of the run.
+
+    `copied_out_items` reached the consumer as copies, because other processes still held them.
+    """
+
+    arena_peak_bytes: int = 0
+    arena_limit_bytes: int = 0
+    copied_out_items: int = 0
+
+
+class SlowItem(msgspec.Struct, frozen=True):
+    """One of the slowest items: the time in the stage's function, and in the queue before it."""
+
+    item: str
+    stage: str
+    run_ns: int
+    queue_ns: int
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that failed and was skipped (`on_error: skip`).
+
+    `source_items` are the numbers of the source items that it was made from. They are valid for the source with the
+    fingerprint `source_sha256` (of its config and seed). `trace` is the original traceback.
+
+    >>> letter = DeadLetter(item="3", stage="decode", error="ValueError: bad header", attempts=3, source_items=(3,))
+    >>> letter.source_items
+    (3,)
+    """
+
+    item: str
+    stage: str
+    error: str
+    attempts: int
+    epoch: int = 0
+    source_items: tuple[int, ...] = ()
+    source_sha256: str = ""
+    trace: str = ""
+
+
+class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that died and was restarted. `lost_ns` is the time until the pipeline was back where it had been."""
+
+    stage: str
+    worker: int
+    cause: str
+    item: str
+    lost_ns: int
+
+
+class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The training loop, the sink or `run`: how long it waited for items and how long it worked on them.
+
+    `first_wait_ns` is the part of the wait before the first item. `outside_loop_ns` is the time without iteration,
+    between two epochs and after the last; it counts as neither waiting nor work.
+    """
+
+    wait_ns: int = 0
+    busy_ns: int = 0
+    name: str = "consumer"
+    first_wait_ns: int = 0
+    outside_loop_ns: int = 0
