@@ -9,7 +9,7 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from itertools import compress
 from types import GeneratorType
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from stagepipe.core import SKIP, Key
 from stagepipe.runtime.execution.retry import call_batch_with_retries, call_with_retries
 from stagepipe.runtime.execution.stage import StageError, StageRunner
-from stagepipe.runtime.protocol import UnpicklableResultError, WorkerDiedError
+from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
 from stagepipe.timing import ProcessCounter, ProcessRegion
 
 Box = list[Any]
@@ -31,13 +31,13 @@ ForcedSkips = dict[tuple[str, Key], StageError | None]
 """By (stage, key), what is skipped without a call: an earlier skip (None), or an item that killed too many workers."""
 
 
-def select_forced_skips(stages: Container[str], skips: Iterable[Sequence[Any]]) -> ForcedSkips:
-    """Return the skips of a seek that concern `stages`. Each is (stage, key) or (stage, key, error, attempts)."""
+def select_forced_skips(stages: Container[str], skips: Iterable[ForcedSkip]) -> ForcedSkips:
+    """Return the skips of a seek that concern `stages`."""
     forced_skips: ForcedSkips = {}
-    for stage, key, *reason in skips:
-        if stage in stages:
-            error = StageError(stage, tuple(key), WorkerDiedError(reason[0]), reason[1]) if reason else None
-            forced_skips[stage, tuple(key)] = error
+    for skip in skips:
+        if skip.stage in stages:
+            error = StageError(skip.stage, skip.key, WorkerDiedError(skip.error), skip.kill_count)
+            forced_skips[skip.stage, skip.key] = error if skip.error else None
     return forced_skips
 
 
@@ -72,7 +72,7 @@ class StageChain:
             ]
         self._forced_skips: ForcedSkips = {}
 
-    def set_forced_skips(self, skips: Iterable[Sequence[Any]]) -> None:
+    def set_forced_skips(self, skips: Iterable[ForcedSkip]) -> None:
         """Skip these items from now on, without calling their stage; see `select_forced_skips`."""
         self._forced_skips = select_forced_skips({stage.name for stage in self._stages}, skips)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from stagepipe.core import SKIP, Key
 from stagepipe.runtime.execution.chain import Box, ChainOutput, ForcedSkips, StageChain, select_forced_skips
 from stagepipe.runtime.execution.source_reader import SourceReader
 from stagepipe.runtime.execution.stage import StageError, StageRunner
+from stagepipe.runtime.protocol import ForcedSkip
 from stagepipe.timing import ProcessRegion
 
 
@@ -32,7 +32,7 @@ class SourceRunner:
         self._chain = StageChain(stages[1:], output, region)
         self._forced_skips: ForcedSkips = {}
 
-    def seek(self, epoch: int, item: int, forced_skips: Sequence[Sequence[Any]] = ()) -> None:
+    def seek(self, epoch: int, item: int, forced_skips: Sequence[ForcedSkip] = ()) -> None:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`."""
         self._forced_skips = select_forced_skips({self._stage.name}, forced_skips)
         self._chain.set_forced_skips(forced_skips)

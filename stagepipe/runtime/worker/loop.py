@@ -48,7 +48,7 @@ from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.runtime.worker.scheduling import SchedulingPolicy
 from stagepipe.runtime.worker.unordered_order_point import select_order_point_role
 from stagepipe.timing import Board, ProcessCounter, ProcessState
-from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
+from stagepipe.transport import Arena, LeaseExtent, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
 _FLUSH_INTERVAL_NS = 100_000_000
 """How often counters go to the board; the consumer's `_ARENA_FULL_SETTLE_S` depends on it."""
@@ -280,7 +280,12 @@ class Worker:
         region[ProcessCounter.PROCESS_STATE] = ProcessState.RUNNING
         epoch_items = role.epoch_items if isinstance(role, SourceRole) else None
         self._control.send(
-            ReadyEvent(spec.process, spec.incarnation, [stage.cardinality for stage in self._stages], epoch_items)
+            ReadyEvent(
+                process=spec.process,
+                incarnation=spec.incarnation,
+                cardinalities=[stage.cardinality for stage in self._stages],
+                epoch_items=epoch_items,
+            )
         )
 
     def _try_enter_generation(self, role: WorkerRole) -> bool:
@@ -303,8 +308,8 @@ class Worker:
                 self._stale_leases.report()
         return self._failed_generation < self._generation == self._board.generation
 
-    def _send_stale_leases(self, era: int, leases: list[tuple[int, int, int]]) -> None:
-        self._control.send(StaleLeasesEvent(self._spec.process, era, leases))
+    def _send_stale_leases(self, era: int, leases: list[LeaseExtent]) -> None:
+        self._control.send(StaleLeasesEvent(process=self._spec.process, era=era, leases=leases))
 
     def _read_published_seek(self, generation: int) -> None:
         data = self._board.read_seek(generation)

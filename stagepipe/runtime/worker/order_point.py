@@ -9,7 +9,9 @@ from collections import deque
 from functools import partial
 from typing import Any, NamedTuple
 
-from stagepipe.core import Cursor, ImposedSkip, Key, cursor_from_builtins
+from msgspec.structs import replace
+
+from stagepipe.core import Cursor, ImposedSkip, Key
 from stagepipe.runtime.execution import Box, StageChain, StageRunner
 from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol import OutputLineage, Seek, pack_lineage, unpack_lineage
@@ -66,8 +68,8 @@ class OrderPointRole:
     def apply_seek(self, seek: Seek) -> None:
         """Start at this order point's part of the cursor."""
         output_segment = self._input_segment + 1
-        cursor = cursor_from_builtins(seek.cursors[self._input_segment]) or Cursor()
-        output_cursor = cursor_from_builtins(seek.cursors[output_segment]) or Cursor()
+        cursor = seek.segment_cursor(self._input_segment)
+        output_cursor = seek.segment_cursor(output_segment)
         self._generation = seek.generation
         self._output.apply_seek(seek)
         self._chain.set_forced_skips(seek.forced_skips)
@@ -81,7 +83,7 @@ class OrderPointRole:
         self._grouping.clear()
         self._pending_outputs.clear()
         self._reorder = ReorderBuffer(cursor.item, cursor.last_key)
-        self._cursor = self._group_start = cursor._replace(emitted_count=0)
+        self._cursor = self._group_start = replace(cursor, emitted_count=0)
         self._group_skips = set(cursor.skips)
         self._source_begin: int | None = None  # first source item of the group; `_source_end` is after its last
         self._source_end = 0
@@ -210,7 +212,7 @@ class OrderPointRole:
     def _pack_output_lineage(self, index: int, group_outputs: int, skips: frozenset[ImposedSkip]) -> bytes:
         """Return the packed lineage of output `index` of a group of `group_outputs`."""
         is_last = index == group_outputs - 1
-        resume_cursor = self._cursor if is_last else self._group_start._replace(emitted_count=index + 1, skips=skips)
+        resume_cursor = self._cursor if is_last else replace(self._group_start, emitted_count=index + 1, skips=skips)
         return pack_lineage(OutputLineage(resume_cursor, self._source_begin or 0, self._source_end, skips))
 
     def _finish_segment(self) -> None:

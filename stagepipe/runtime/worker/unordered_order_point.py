@@ -11,6 +11,8 @@ from collections import Counter, deque
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from msgspec.structs import replace
+
 from stagepipe.core import Cursor, ImposedSkip, Key
 from stagepipe.runtime.execution import Box, StageError
 from stagepipe.runtime.protocol import (
@@ -18,7 +20,7 @@ from stagepipe.runtime.protocol import (
     UnorderedLineage,
     detach_root,
     extract_root,
-    pack_unordered_lineage,
+    pack_lineage,
     unpack_unordered_lineage,
 )
 from stagepipe.runtime.worker.order_point import OrderPointRole
@@ -146,7 +148,7 @@ class UnorderedOrderPointRole(OrderPointRole):
         return self._stage.record_failure((self._next_number,), ValueError(f"with `order: any`, this stage {problem}"))
 
     def _pack_group_lineage(self, consumed_groups: tuple[LeafGroup, ...], low_watermark: int) -> bytes:
-        return pack_unordered_lineage(UnorderedLineage(None, low_watermark, consumed_groups, ()))
+        return pack_lineage(UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups))
 
     def _compute_low_watermark(self) -> int:
         """Return the lowest item that is not known to be complete, or of which a leaf is not sent yet."""
@@ -200,7 +202,7 @@ class DownstreamOrderPointRole(OrderPointRole):
             self._current_lineage = unpack_unordered_lineage(packet.meta)
             self._group_skips |= self._current_lineage.skips
             skips |= self._current_lineage.skips
-        self._cursor = self._cursor._replace(item=packet.key[0], last_key=packet.key, skips=skips)
+        self._cursor = replace(self._cursor, item=packet.key[0], last_key=packet.key, skips=skips)
 
     def _pack_output_lineage(self, index: int, group_outputs: int, skips: frozenset[ImposedSkip]) -> bytes:
         open_groups, lineage = self._open_groups, self._current_lineage
@@ -208,21 +210,25 @@ class DownstreamOrderPointRole(OrderPointRole):
             still_open = open_groups if lineage.open_groups is None else lineage.open_groups
             open_groups = (*lineage.consumed_groups, *still_open)
         if index == group_outputs - 1:
-            return pack_unordered_lineage(
+            return pack_lineage(
                 UnorderedLineage(
-                    self._cursor,
-                    self._low_watermark,
-                    tuple(self._consumed_groups),
-                    open_groups,
-                    self._has_exact_order,
-                    skips,
+                    resume_cursor=self._cursor,
+                    low_watermark=self._low_watermark,
+                    consumed_groups=tuple(self._consumed_groups),
+                    open_groups=open_groups,
+                    has_exact_order=self._has_exact_order,
+                    skips=skips,
                 )
             )
         newly_open_groups = (*self._consumed_groups, *open_groups) if index == self._emitted_outputs else None
-        resume_cursor = self._group_start._replace(emitted_count=index + 1, skips=skips)
-        return pack_unordered_lineage(
+        resume_cursor = replace(self._group_start, emitted_count=index + 1, skips=skips)
+        return pack_lineage(
             UnorderedLineage(
-                resume_cursor, self._group_start_watermark, (), newly_open_groups, self._has_exact_order, skips
+                resume_cursor=resume_cursor,
+                low_watermark=self._group_start_watermark,
+                open_groups=newly_open_groups,
+                has_exact_order=self._has_exact_order,
+                skips=skips,
             )
         )
 

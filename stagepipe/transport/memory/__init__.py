@@ -13,13 +13,14 @@ from stagepipe.transport.memory.arena import (
     punch_hole,
     size_class_bytes,
 )
-from stagepipe.transport.memory.lease import BlockId, Lease, SharedMemoryPool
+from stagepipe.transport.memory.lease import BlockId, Lease, LeaseExtent, SharedMemoryPool
 
 __all__ = [
     "MIN_PUNCH_BYTES",
     "Arena",
     "BlockId",
     "Lease",
+    "LeaseExtent",
     "SharedMemoryPool",
     "era_span_bytes",
     "extend_arena_fd",

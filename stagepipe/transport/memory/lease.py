@@ -13,7 +13,7 @@ import struct
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,14 @@ _MIN_RELEASES_TO_FLUSH = 4
 
 BlockId = tuple[int, int]
 """(arena, block): the block of a lease, by arena number and offset."""
+
+
+class LeaseExtent(NamedTuple):
+    """Which bytes a lease keeps in use: those from offset `block` on of an arena."""
+
+    arena: int
+    block: int
+    nbytes: int
 
 
 class Lease(np.ndarray[Any, Any]):
@@ -214,14 +222,14 @@ class SharedMemoryPool:
         """Whether the first descriptor of a packet points into an older era."""
         return bool(descriptors) and descriptors[0][3] < self._era_start
 
-    def stale_leases(self) -> list[tuple[int, int, int]]:
-        """(arena, block, bytes) of the live leases on blocks of older eras, which must not be discarded yet."""
+    def stale_leases(self) -> list[LeaseExtent]:
+        """The live leases on blocks of older eras, which must not be discarded yet."""
         era_start = self._era_start
         stale_leases = []
         for (arena, block), reference in [*self._live_leases.items(), *self._duplicate_leases]:
             lease = reference() if block < era_start else None
             if lease is not None:
-                stale_leases.append((arena, block, lease.size))
+                stale_leases.append(LeaseExtent(arena, block, lease.size))
         return stale_leases
 
     def held_bytes(self) -> int:
