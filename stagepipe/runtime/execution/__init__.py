@@ -3,7 +3,7 @@
 stage             StageRunner: builds one stage, calls it, times it and seeds it
 chain             StageChain: the fused stages of a process, called one after the other
 retry             repeats a failed call with the same seeds and the same input
-source            SourceRunner: reads items, retries or skips them, and pushes them into the chain
+source            SourceRunner: the source as the first stage of a chain
 source_reader     SourceReader: reads an indexed source or a stream from any item on
 seeding           seeds the global generators of Python, NumPy and torch
 own_generators    seeds the generators that a transform keeps for itself
