@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, Final, NamedTuple
 
 from stagepipe.runtime.execution.chain import StageChain
+from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.stage import StageRunner
 from stagepipe.runtime.flow.admission import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol.messages import ReadyEvent
@@ -27,7 +28,6 @@ from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.runtime.worker.order_point import OrderPointRole
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
-from stagepipe.runtime.worker.unordered_order_point import DownstreamOrderPointRole, UnorderedOrderPointRole
 from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport.hop import sender
 from stagepipe.transport.hop.packer import Packer
@@ -72,10 +72,10 @@ CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     **_before_and_after("retain", (SharedMemoryPool,), "forward_lease"),
     "collect.after": CrashPoint((SharedMemoryPool,), "collect_releases", is_after=True),
     "add.after": CrashPoint((ReorderBuffer,), "add", is_after=True),
-    **_before_and_after("group", (OrderPointRole,), "_flush_group"),
+    **_before_and_after("group", (OrderedGrouping,), "_flush_group"),
     **_before_and_after("consumed", (ProgressPublisher,), "flush"),
     "admit.after": CrashPoint((AdmissionController,), "wait_until_admitted", is_after=True),
-    **_before_and_after("seek", (*_ROLE_TYPES, UnorderedOrderPointRole, DownstreamOrderPointRole), "apply_seek"),
+    **_before_and_after("seek", _ROLE_TYPES, "apply_seek"),
     "ready.before": CrashPoint((ControlClient,), "send", is_after=False, condition=_is_ready_event),
     "ready.after": CrashPoint((ControlClient,), "send", is_after=True, condition=_is_ready_event),
     **_before_and_after("close", (HopOutput,), "send_close"),

@@ -46,7 +46,6 @@ from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
 from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_read_once_source
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.runtime.worker.scheduling import SchedulingPolicy
-from stagepipe.runtime.worker.unordered_order_point import select_order_point_role
 from stagepipe.timing import Board, ProcessCounter, ProcessState
 from stagepipe.transport import Arena, LeaseExtent, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
@@ -163,9 +162,8 @@ class Worker:
             self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
         )
         admission = self._make_admission(plan.output_segment)
-        boundary = SegmentBoundary(receiver, self._progress, admission, plan.input_segment)
-        role_type = select_order_point_role(spec.any_order, plan.input_segment)
-        return role_type(self._stages, output, boundary, worker_context)
+        boundary = SegmentBoundary(receiver, self._progress, admission, plan.input_segment, spec.any_order)
+        return OrderPointRole(self._stages, output, boundary, worker_context)
 
     def _make_output(self) -> HopOutput:
         spec = self._spec

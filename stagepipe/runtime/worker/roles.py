@@ -1,6 +1,6 @@
 """The roles of a worker: SourceRole feeds a segment, StageRole works on items. In the worker's process.
 
-The third role, an order point, is in `order_point` and `unordered_order_point`. Each role has `apply_seek`, and `step`
+The third role, an order point, is in `order_point`. Each role has `apply_seek`, and `step`
 for one item or one wait. A step raises SeekInterruptError when a seek or a stop has made its work obsolete.
 """
 

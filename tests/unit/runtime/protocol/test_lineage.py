@@ -3,7 +3,7 @@
 import msgspec
 
 from stagepipe.core import Cursor, ImposedSkip
-from stagepipe.runtime import OutputLineage, pack_lineage, unpack_lineage
+from stagepipe.runtime.protocol import OutputLineage, pack_lineage, unpack_lineage
 
 
 def test_a_lineage_survives_packing():
