@@ -7,7 +7,7 @@ hop     the sending and the receiving end of a hop, and the order of items
 """
 
 from stagepipe.transport.codec import Encoder
-from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, Sender
+from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
     Arena,
@@ -47,6 +47,7 @@ __all__ = [
     "ReceivedPacket",
     "Receiver",
     "ReorderBuffer",
+    "SendCounts",
     "Sender",
     "SharedMemoryPool",
     "TransferPolicy",

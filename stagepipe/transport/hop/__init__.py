@@ -7,8 +7,9 @@ unpacker  the buffers of a packet, as views that hold leases
 reorder   the order of items, restored at an order point
 """
 
+from stagepipe.transport.hop.packer import SendCounts
 from stagepipe.transport.hop.receiver import ReceivedPacket, Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
 
-__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "Sender"]
+__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "SendCounts", "Sender"]
