@@ -35,6 +35,7 @@ from stagepipe.transport.hop.receiver import Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
 from stagepipe.transport.memory.lease import SharedMemoryPool
+from stagepipe.transport.memory.release_pipes import ReleasePipes
 
 
 class CrashPoint(NamedTuple):
@@ -68,7 +69,7 @@ CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),
     **_before_and_after("send", (Sender,), "_write_packet"),
     "fragment.before": CrashPoint((sender,), "split_into_fragments", is_after=False),
-    **_before_and_after("release", (SharedMemoryPool,), "_send_releases"),
+    **_before_and_after("release", (ReleasePipes,), "_send_to"),
     **_before_and_after("retain", (SharedMemoryPool,), "forward_lease"),
     "collect.after": CrashPoint((SharedMemoryPool,), "collect_releases", is_after=True),
     "add.after": CrashPoint((ReorderBuffer,), "add", is_after=True),
