@@ -32,7 +32,7 @@ from stagepipe.core.errors import (
     UsageError,
 )
 from stagepipe.core.html_table import make_html_table
-from stagepipe.core.ids import Cursor, ImposedSkip, Key, cursor_from_builtins, cursor_to_builtins, split_by_segment
+from stagepipe.core.ids import Cursor, ImposedSkip, Key, split_by_segment
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
     TargetError,
@@ -99,8 +99,6 @@ __all__ = [
     "classify_value",
     "closest_match",
     "context",
-    "cursor_from_builtins",
-    "cursor_to_builtins",
     "defer",
     "derive_seed",
     "empty",

@@ -5,7 +5,9 @@ The protocol that uses them is executable in `tests/protocol_model`, under the s
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 Key = tuple[int, ...]
 """(item number, part, part of the part ...): identifies an item within its segment. Keys sort in output order."""
@@ -18,7 +20,7 @@ class ImposedSkip(NamedTuple):
     key: Key
 
 
-class Cursor(NamedTuple):
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """The position of an order point in its output, and in `upstream` the position of the order point before it.
 
     Everything after a cursor can be produced from it. With `order: any`, the cursor of the source's segment has more:
@@ -29,7 +31,7 @@ class Cursor(NamedTuple):
     0
     """
 
-    upstream: Any = None  # a Cursor or None: type checkers reject a NamedTuple that refers to itself
+    upstream: Cursor | None = None
     item: int = 0
     last_key: Key | None = None
     emitted_count: int = 0
@@ -48,41 +50,3 @@ def split_by_segment(cursor: Cursor | None, segment_count: int) -> list[Cursor]:
     while len(cursors) < segment_count:
         cursors.insert(0, cursors[0].upstream or Cursor())
     return cursors
-
-
-def cursor_to_builtins(cursor: Cursor | None) -> list[object] | None:
-    """A cursor as lists, numbers and strings, for a control message or a state dict.
-
-    >>> cursor_from_builtins(cursor_to_builtins(Cursor(None, 3, (3, 1)))) == Cursor(None, 3, (3, 1))
-    True
-    """
-    if cursor is None:
-        return None
-    upstream, item, last_key, emitted_count, skips, emitted_keys, replay_groups = cursor
-    data: list[object] = [
-        cursor_to_builtins(upstream),
-        item,
-        None if last_key is None else list(last_key),
-        emitted_count,
-        sorted([stage, list(key)] for stage, key in skips),
-    ]
-    if emitted_keys or replay_groups:
-        data += [sorted(map(list, emitted_keys)), [list(map(list, group)) for group in replay_groups]]
-    return data
-
-
-def cursor_from_builtins(data: Any) -> Cursor | None:
-    """The cursor from the lists of `cursor_to_builtins`."""
-    if data is None:
-        return None
-    upstream, item, last_key, emitted_count, skips, *unordered = data
-    emitted_keys, replay_groups = unordered or ((), ())
-    return Cursor(
-        cursor_from_builtins(upstream),
-        int(item),
-        None if last_key is None else tuple(last_key),
-        int(emitted_count),
-        frozenset(ImposedSkip(stage, tuple(key)) for stage, key in skips),
-        frozenset(map(tuple, emitted_keys)),
-        tuple(tuple(map(tuple, group)) for group in replay_groups),
-    )

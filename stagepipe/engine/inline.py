@@ -21,7 +21,7 @@ from stagepipe.runtime import (
     DeadLetterStore,
     DeadLetterWriter,
     ItemHeader,
-    OutputLineage,
+    OrderedGrouping,
     SourceReader,
     SourceRunner,
     StageChain,
@@ -32,8 +32,6 @@ from stagepipe.runtime import (
     format_key,
     format_user_traceback,
     make_private_stage_region,
-    pack_lineage,
-    unpack_lineage,
 )
 
 DeadLetterCallback = Callable[[StageRunner, Key, StageError, bytes], None]
@@ -109,55 +107,33 @@ class _InlineStageProcess(_InlineOutput):
 
 
 class _InlineOrderPoint(_InlineOutput):
-    """An order point as a function call. Its items arrive in order already; it only numbers its outputs from 0."""
+    """An order point as a function call. Leaves arrive in order, and nothing is resumed from its cursors."""
 
-    def __init__(self, stages: list[StageRunner], downstream: _InlineOutput) -> None:
+    def __init__(self, stages: list[StageRunner], downstream: _InlineOutput, input_segment: int) -> None:
         super().__init__(downstream.on_dead_letter)
         self._stages = stages
-        self._stage = stages[0]
-        self._grouping = stages[0].order_point
+        self._grouping = OrderedGrouping(stages[0], input_segment)
         self._chain = StageChain(stages[1:], downstream)
         self._downstream = downstream
-        self._next_item = 0
-        self._previous_group_last_key: Key | None = None
-        self._last_key: Key | None = None
-        self._source_ranges: list[tuple[int, int]] = []
 
     def start_epoch(self, epoch: int) -> None:
-        self._next_item = 0
-        self._previous_group_last_key = None
-        self._last_key = None
-        self._source_ranges.clear()
-        self._grouping.clear()
+        self._grouping.seek(Cursor(), 0)
         for stage in self._stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        lineage = unpack_lineage(meta)
-        self._source_ranges.append((lineage.source_begin, lineage.source_end) if meta else (key[0], key[0] + 1))
-        is_full = self._stage.run_timed(key, lambda: self._grouping.add(box.pop(), samples))
-        self._stage.count_item(key)
-        self._last_key = key
-        if is_full:
-            self._emit_group(self._grouping.flush)
+        self._grouping.add_item(key, box, samples, meta)
+        self._push_outputs()
 
-    def _emit_group(self, make_outputs: Any) -> None:
-        previous_key = self._previous_group_last_key
-        self._previous_group_last_key = self._last_key
-        key = (previous_key or (0,))[:1]
-        rng = self._stage.make_random(key[0], previous_key)
-        source_ranges = self._source_ranges
-        self._source_ranges = []
-        meta = (
-            pack_lineage(OutputLineage(Cursor(), source_ranges[0][0], source_ranges[-1][1])) if source_ranges else b""
-        )
-        for value, samples in self._stage.run_timed(key, lambda: make_outputs(rng)):
-            self._chain.push((self._next_item,), [value], samples, meta)
-            self._next_item += 1
+    def _push_outputs(self) -> None:
+        while self._grouping.pending_outputs:
+            number, box, samples, meta = self._grouping.pending_outputs.popleft()
+            self._chain.push((number,), box, samples, meta)
 
     def finish_epoch(self) -> None:
-        self._emit_group(self._grouping.finish)
+        self._grouping.finish_segment()
+        self._push_outputs()
         self._downstream.finish_epoch()
 
 
@@ -185,8 +161,10 @@ class InlineRun:
         for process in reversed(plan.processes[1:]):
             stages = self._build_stages(process)
             self._cardinalities = [*(stage.cardinality for stage in stages), *self._cardinalities]
-            process_type = _InlineOrderPoint if process.role is ProcessRole.ORDER_POINT else _InlineStageProcess
-            downstream = process_type(stages, downstream)
+            if process.role is ProcessRole.ORDER_POINT:
+                downstream = _InlineOrderPoint(stages, downstream, process.input_segment)
+            else:
+                downstream = _InlineStageProcess(stages, downstream)
         source, *fused_stages = self._build_stages(plan.processes[0])
         self._cardinalities = [*(stage.cardinality for stage in fused_stages), *self._cardinalities]
         self._source_stages = [source, *fused_stages]

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stagepipe.core import Cursor, UsageError, cursor_from_builtins, cursor_to_builtins
+import msgspec
+
+from stagepipe.core import Cursor, UsageError
 from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
 from stagepipe.fingerprint import find_differences, get_unknown_reason
 from stagepipe.plan import Shard
@@ -37,7 +39,7 @@ def make_state_dict(position: EpochPosition, config_description: Mapping[str, st
     position_fields = {
         "epoch": position.epoch,
         "items": position.items_yielded,
-        "cursor": cursor_to_builtins(position.cursor),
+        "cursor": msgspec.to_builtins(position.cursor, order="deterministic"),
     }
     return {
         "version": _STATE_VERSION,
@@ -77,9 +79,8 @@ def parse_state_dict(
         )
         raise UsageError(message)
     position_fields = json.loads(rank_position)
-    return EpochPosition(
-        int(position_fields["epoch"]), int(position_fields["items"]), cursor_from_builtins(position_fields["cursor"])
-    )
+    cursor = msgspec.convert(position_fields["cursor"], Cursor | None)
+    return EpochPosition(int(position_fields["epoch"]), int(position_fields["items"]), cursor)
 
 
 def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stagepipe.runtime.execution import (
         Box,
         ItemHeader,
+        OrderedGrouping,
         SourceReader,
         SourceRunner,
         StageChain,
@@ -35,13 +36,10 @@ if TYPE_CHECKING:
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
-        OutputLineage,
         count_outputs,
         format_error,
         format_key,
         format_user_traceback,
-        pack_lineage,
-        unpack_lineage,
     )
     from stagepipe.runtime.snapshot import (
         HopTimings,
@@ -66,9 +64,9 @@ __all__ = [
     "HopTimings",
     "ItemHeader",
     "MemoryHandle",
+    "OrderedGrouping",
     "OutputCallback",
     "OutputLine",
-    "OutputLineage",
     "RunSnapshot",
     "RunTimings",
     "SourceReader",
@@ -85,10 +83,8 @@ __all__ = [
     "format_user_traceback",
     "forward_output",
     "make_private_stage_region",
-    "pack_lineage",
     "take_run_snapshot",
     "take_run_timings",
-    "unpack_lineage",
     "worker_main",
 ]
 
@@ -105,9 +101,9 @@ __getattr__ = lazy_names(
         "HopTimings": "snapshot",
         "ItemHeader": "execution",
         "MemoryHandle": "consumer",
+        "OrderedGrouping": "execution",
         "OutputCallback": "logs",
         "OutputLine": "logs",
-        "OutputLineage": "protocol",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
         "SourceReader": "execution",
@@ -124,10 +120,8 @@ __getattr__ = lazy_names(
         "format_user_traceback": "protocol",
         "forward_output": "logs",
         "make_private_stage_region": "execution",
-        "pack_lineage": "protocol",
         "take_run_snapshot": "snapshot",
         "take_run_timings": "snapshot",
-        "unpack_lineage": "protocol",
         "worker_main": "worker",
     },
 )

@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, Final, NamedTuple
 
 from stagepipe.runtime.execution.chain import StageChain
+from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.stage import StageRunner
 from stagepipe.runtime.flow.admission import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol.messages import ReadyEvent
@@ -27,7 +28,6 @@ from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.runtime.worker.order_point import OrderPointRole
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
-from stagepipe.runtime.worker.unordered_order_point import DownstreamOrderPointRole, UnorderedOrderPointRole
 from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport.hop import sender
 from stagepipe.transport.hop.packer import Packer
@@ -35,6 +35,7 @@ from stagepipe.transport.hop.receiver import Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
 from stagepipe.transport.memory.lease import SharedMemoryPool
+from stagepipe.transport.memory.release_pipes import ReleasePipes
 
 
 class CrashPoint(NamedTuple):
@@ -68,14 +69,14 @@ CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),
     **_before_and_after("send", (Sender,), "_write_packet"),
     "fragment.before": CrashPoint((sender,), "split_into_fragments", is_after=False),
-    **_before_and_after("release", (SharedMemoryPool,), "_send_releases"),
+    **_before_and_after("release", (ReleasePipes,), "_send_to"),
     **_before_and_after("retain", (SharedMemoryPool,), "forward_lease"),
     "collect.after": CrashPoint((SharedMemoryPool,), "collect_releases", is_after=True),
     "add.after": CrashPoint((ReorderBuffer,), "add", is_after=True),
-    **_before_and_after("group", (OrderPointRole,), "_flush_group"),
+    **_before_and_after("group", (OrderedGrouping,), "_flush_group"),
     **_before_and_after("consumed", (ProgressPublisher,), "flush"),
     "admit.after": CrashPoint((AdmissionController,), "wait_until_admitted", is_after=True),
-    **_before_and_after("seek", (*_ROLE_TYPES, UnorderedOrderPointRole, DownstreamOrderPointRole), "apply_seek"),
+    **_before_and_after("seek", _ROLE_TYPES, "apply_seek"),
     "ready.before": CrashPoint((ControlClient,), "send", is_after=False, condition=_is_ready_event),
     "ready.after": CrashPoint((ControlClient,), "send", is_after=True, condition=_is_ready_event),
     **_before_and_after("close", (HopOutput,), "send_close"),

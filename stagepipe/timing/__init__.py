@@ -1,24 +1,18 @@
 """Counters and durations of a run, in memory that all its processes share. All use the clock `perf_counter_ns`.
 
-counters   the names of the counters on the board, and of the timed phases
-board      the shared memory of counters, histograms and ledgers
-histogram  log-linear histograms of durations
-ledger     the cost of messages, by transfer kind and size
-recorder   collects rows of durations and adds them to the board in batches
+counters        the names of the counters on the board, and of the timed phases
+board           the shared memory of counters, histograms and ledgers
+process_region  the part of a process on the board, and of its stages
+histogram       log-linear histograms of durations
+ledger          the cost of messages, by transfer kind and size
+recorder        collects rows of durations and adds them to the board in batches
 """
 
-from stagepipe.timing.board import (
-    STAGE_WORDS,
-    Board,
-    BoardLayout,
-    ProcessRegion,
-    SlowItemRow,
-    StageRegion,
-    make_board_fd,
-)
+from stagepipe.timing.board import Board, BoardLayout, make_board_fd
 from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
 from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
+from stagepipe.timing.process_region import STAGE_WORDS, ProcessRegion, SlowItemRow, StageRegion
 from stagepipe.timing.recorder import DurationRecorder
 
 __all__ = [

@@ -6,9 +6,7 @@ Its layout, in 8-byte words:
     seek         the current seek message, with its generation and checksum
     segments     the progress and the admission state of each segment
     policies     the transfer policy of each hop, which the supervisor may change during the run
-    processes    a region for each: its counters (`ProcessCounter`); for each of its stages the counters
-                 (`StageCounter`), a histogram of run times and the slowest items; then the histograms and the
-                 ledgers of its sending and of its receiving side
+    processes    a region for each, see `process_region`
 
 Progress words carry the generation in which they were written; a word of another generation is ignored. Words are
 written through a cast memoryview, which makes a single aligned store (`struct.pack_into` writes zeros first).
@@ -21,14 +19,12 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.timing.counters import MAX_KEY_PARTS, RECEIVE_PHASES, SEND_PHASES, ProcessCounter, StageCounter
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
-from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger
+from stagepipe.timing.counters import ProcessCounter
+from stagepipe.timing.process_region import ProcessRegion, region_word_count
 
 # The words of the run, written by the supervisor.
 GENERATION_WORD = 0
@@ -48,11 +44,6 @@ _FITTING_ITEMS_WORD = 6
 _BLOCKED_AT_NS_WORD = 7
 _COUNT_BITS = 40
 """The bits of a progress word that hold the count. The bits above hold the generation."""
-MAX_SLOW_ITEMS = 5
-"""The number of slowest items that a stage keeps."""
-
-STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + 3 * MAX_SLOW_ITEMS
-_PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class BoardLayout:
 
     def process_offset(self, process: int) -> int:
         """The offset of a process's region, in words."""
-        return self.policy_offset(self.hop_count) + sum(map(_region_word_count, self.stages_per_process[:process]))
+        return self.policy_offset(self.hop_count) + sum(map(region_word_count, self.stages_per_process[:process]))
 
     def policy_offset(self, hop: int) -> int:
         """The offset of a hop's policy word, in words."""
@@ -75,15 +66,6 @@ class BoardLayout:
     def word_count(self) -> int:
         """The number of words of the whole board."""
         return self.process_offset(len(self.stages_per_process))
-
-
-def _region_word_count(stage_count: int) -> int:
-    return (
-        _PROCESS_WORDS
-        + stage_count * STAGE_WORDS
-        + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
-        + 2 * LEDGER_WORDS
-    )
 
 
 class Board:
@@ -221,146 +203,9 @@ class Board:
 
     def region(self, process: int) -> ProcessRegion:
         """The region of a process."""
-        return ProcessRegion(self, process)
-
-
-class ProcessRegion:
-    """The region of a process on the board. Its process writes; every process may read."""
-
-    def __init__(self, board: Board, process: int) -> None:
-        """See `Board.region`."""
-        self._base = board.layout.process_offset(process)
-        self._words = board.words
-        self._array = board.array
-        self.stage_count = board.layout.stages_per_process[process]
-
-    def __getitem__(self, counter: ProcessCounter) -> int:
-        """Read a counter of the process."""
-        return self._words[self._base + counter]
-
-    def __setitem__(self, counter: ProcessCounter, value: int) -> None:
-        """Write a counter; only the owning process does."""
-        self._words[self._base + counter] = value
-
-    def read_counters(self) -> tuple[int, ...]:
-        """All counters of the process as they are now, indexed by `ProcessCounter`."""
-        return tuple(self._words[self._base : self._base + _PROCESS_WORDS])
-
-    def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
-        """Set the keys of the items that are being processed together."""
-        self.set_current_key(keys[0])
-        items = [key[0] for key in keys]
-        self._words[self._base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = min(items) + 1
-        if len(keys) > 1:
-            self._words[self._base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = max(items) + 1
-
-    def set_current_key(self, key: tuple[int, ...]) -> None:
-        """Set the key of the item, or part of an item, that is being processed; `()` for none."""
-        words = self._words
-        base = self._base
-        words[base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = words[base + ProcessCounter.CURRENT_STAGE] = 0
-        words[base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = key[0] + 1 if key else 0
-        if len(key) > 1 or words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE]:
-            parts = (*key[1 : MAX_KEY_PARTS + 1], *(-1,) * MAX_KEY_PARTS)[:MAX_KEY_PARTS]
-            for depth, part in enumerate(parts):
-                words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] = part + 1
-
-    @property
-    def current_key(self) -> tuple[int, ...]:
-        """The key that `set_current_key` set, without parts deeper than `MAX_KEY_PARTS`."""
-        words = self._words
-        base = self._base
-        parts = [words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] for depth in range(MAX_KEY_PARTS)]
-        item = words[base + ProcessCounter.CURRENT_ITEM_PLUS_ONE]
-        return (item - 1, *(part - 1 for part in parts if part)) if item else ()
-
-    def stage_region(self, index: int) -> StageRegion:
-        """The region of the process's stage `index`."""
-        return StageRegion(self._array, self._words, self._base + _PROCESS_WORDS + index * STAGE_WORDS)
-
-    @property
-    def send_histogram_words(self) -> NDArray[np.uint64]:
-        """The words of the histograms of SEND_PHASES, one after another."""
-        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS
-        return self._array[start : start + len(SEND_PHASES) * HISTOGRAM_WORDS]
-
-    @property
-    def receive_histogram_words(self) -> NDArray[np.uint64]:
-        """The words of the histograms of RECEIVE_PHASES, one after another."""
-        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS + len(SEND_PHASES) * HISTOGRAM_WORDS
-        return self._array[start : start + len(RECEIVE_PHASES) * HISTOGRAM_WORDS]
-
-    @property
-    def send_ledger(self) -> CostLedger:
-        """The cost of messages on the sending side, by transfer kind and size."""
-        return self._ledger(0)
-
-    @property
-    def receive_ledger(self) -> CostLedger:
-        """The cost of messages on the receiving side, by transfer kind and size."""
-        return self._ledger(1)
-
-    def _ledger(self, side: int) -> CostLedger:
-        phase_words = (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
-        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS + phase_words + side * LEDGER_WORDS
-        return CostLedger(self._array[start : start + LEDGER_WORDS])
-
-    def phase_histograms(self) -> dict[str, Histogram]:
-        """The histograms of both sides, by phase."""
-        names = SEND_PHASES + RECEIVE_PHASES
-        rows = np.concatenate((self.send_histogram_words, self.receive_histogram_words)).reshape(
-            len(names), HISTOGRAM_WORDS
+        return ProcessRegion(
+            self.words, self.array, self.layout.process_offset(process), self.layout.stages_per_process[process]
         )
-        return {name: Histogram.from_words(row) for name, row in zip(names, rows, strict=True)}
-
-
-class SlowItemRow(NamedTuple):
-    """One of a stage's slowest items: its number, and its times in ns."""
-
-    item: int
-    run_ns: int
-    queue_ns: int
-
-
-class StageRegion:
-    """The region of a stage within that of its process."""
-
-    def __init__(self, array: NDArray[np.uint64], words: memoryview, base: int) -> None:
-        """See `ProcessRegion.stage_region`."""
-        self._words = words
-        self._base = base
-        start = base + StageCounter.LAST_RESERVED + 1
-        end = start + HISTOGRAM_WORDS
-        self.run_histogram_words = array[start:end]
-        self.slow_items = array[end : end + 3 * MAX_SLOW_ITEMS].reshape(MAX_SLOW_ITEMS, 3)
-        """uint64 of shape (MAX_SLOW_ITEMS, 3): run time in ns, time in the queue in ns, 1 + item number."""
-
-    def __getitem__(self, counter: StageCounter) -> int:
-        """Read a counter of the stage."""
-        return self._words[self._base + counter]
-
-    def __setitem__(self, counter: StageCounter, value: int) -> None:
-        """Write a counter; only the owning process does."""
-        self._words[self._base + counter] = value
-
-    def read_counters(self) -> tuple[int, ...]:
-        """All counters of the stage as they are now, indexed by `StageCounter`."""
-        return tuple(self._words[self._base : self._base + StageCounter.LAST_RESERVED + 1])
-
-    def read_slow_items(self) -> tuple[SlowItemRow, ...]:
-        """The slowest items as they are now."""
-        rows = self.slow_items.tolist()
-        return tuple(
-            SlowItemRow(item_plus_one - 1, run_ns, queue_ns)
-            for run_ns, queue_ns, item_plus_one in rows
-            if item_plus_one
-        )
-
-    def record_slow_item(self, item: int, run_ns: int, queue_ns: int) -> None:
-        """Keep an item in `slow_items` if it is among the slowest."""
-        fastest_row = int(self.slow_items[:, 0].argmin())
-        if run_ns > int(self.slow_items[fastest_row, 0]):
-            self.slow_items[fastest_row] = (run_ns, queue_ns, item + 1)
 
 
 def make_board_fd(layout: BoardLayout) -> int:

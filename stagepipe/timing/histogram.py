@@ -30,6 +30,16 @@ def bucket_index(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     return buckets
 
 
+def add_to_histogram(words: NDArray[np.uint64], buckets: NDArray[np.int64], values_ns: NDArray[np.int64]) -> None:
+    """Add durations of at least 0 to the histogram in `words`, uint64 of shape (HISTOGRAM_WORDS,).
+
+    `buckets` is what `bucket_index` returns for them.
+    """
+    words[:BUCKET_COUNT] += np.bincount(buckets, minlength=BUCKET_COUNT).astype(np.uint64)
+    words[BUCKET_COUNT] += np.uint64(values_ns.sum())
+    words[BUCKET_COUNT + 1] = max(int(words[BUCKET_COUNT + 1]), int(values_ns.max(initial=0)))
+
+
 def _bucket_midpoints_ns() -> NDArray[np.float64]:
     buckets = np.arange(BUCKET_COUNT)
     shift = np.maximum(buckets // 32 - 1, 0)
@@ -58,8 +68,9 @@ class Histogram:
         20
         """
         durations_ns = np.maximum(np.asarray(values_ns, np.int64), 0)
-        counts = np.bincount(bucket_index(durations_ns), minlength=BUCKET_COUNT).astype(np.uint64)
-        return cls(counts, int(durations_ns.sum()), int(durations_ns.max(initial=0)))
+        words = np.zeros(HISTOGRAM_WORDS, np.uint64)
+        add_to_histogram(words, bucket_index(durations_ns), durations_ns)
+        return cls.from_words(words)
 
     @classmethod
     def from_words(cls, words: NDArray[np.uint64]) -> Histogram:

@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.timing.histogram import BUCKET_COUNT, HISTOGRAM_WORDS, Histogram, bucket_index
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, add_to_histogram, bucket_index
 
 
 class TransferKind(IntEnum):
@@ -91,10 +91,7 @@ class CostLedger:
     ) -> None:
         if not len(buckets):
             return
-        words = self._cost_words[cell]
-        words[:BUCKET_COUNT] += np.bincount(buckets, minlength=BUCKET_COUNT).astype(np.uint64)
-        words[BUCKET_COUNT] += np.uint64(cost_ns.sum())
-        words[BUCKET_COUNT + 1] = max(int(words[BUCKET_COUNT + 1]), int(cost_ns.max()))
+        add_to_histogram(self._cost_words[cell], buckets, cost_ns)
         self._total_bytes[cell] += np.uint64(nbytes.sum())
         self._message_counts[cell] += np.uint64(len(buckets))  # last, so that a reader of the count finds the rest
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.timing.histogram import BUCKET_COUNT, HISTOGRAM_WORDS, bucket_index
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, add_to_histogram, bucket_index
 from stagepipe.timing.ledger import CostLedger
 
 _ROWS_PER_FLUSH = 256
@@ -63,7 +63,4 @@ class DurationRecorder:
             table = table[:, : self._column_count]
         buckets = bucket_index(table)
         for column in range(self._column_count):
-            words = self._words[column]
-            words[:BUCKET_COUNT] += np.bincount(buckets[:, column], minlength=BUCKET_COUNT).astype(np.uint64)
-            words[BUCKET_COUNT] += np.uint64(table[:, column].sum())
-            words[BUCKET_COUNT + 1] = max(int(words[BUCKET_COUNT + 1]), int(table[:, column].max()))
+            add_to_histogram(self._words[column], buckets[:, column], table[:, column])

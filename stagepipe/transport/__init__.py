@@ -7,11 +7,12 @@ hop     the sending and the receiving end of a hop, and the order of items
 """
 
 from stagepipe.transport.codec import Encoder
-from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, Sender
+from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
     Arena,
     Lease,
+    LeaseExtent,
     SharedMemoryPool,
     era_span_bytes,
     extend_arena_fd,
@@ -39,12 +40,14 @@ __all__ = [
     "Arena",
     "Encoder",
     "Lease",
+    "LeaseExtent",
     "PacketKind",
     "PipeEnds",
     "PipeWaiter",
     "ReceivedPacket",
     "Receiver",
     "ReorderBuffer",
+    "SendCounts",
     "Sender",
     "SharedMemoryPool",
     "TransferPolicy",

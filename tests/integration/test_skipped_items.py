@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stagepipe import Pipeline, RunError
-from tests.support.pipelines import batch, outputs, pipeline, plain, shuffle, stage
+from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, shuffle, stage
 
 pytestmark = pytest.mark.timeout(90)
 FAILING = "tests.support.failing_stages"
@@ -123,6 +123,22 @@ def test_a_stream_cannot_continue_after_its_own_error(inline):
     source = {"uses": "tests.support.bad_stages.bad_stream", "on_error": "skip", "retries": 3}
     with pytest.raises(RunError, match="item 5: FileNotFoundError: the stream broke"):
         run(pipeline(stage("same"), source=source), inline=inline)
+
+
+@pytest.mark.parametrize("source, attempts", [("KillsItsWorker", 2), ("SomeUnpicklable", 1)])
+def test_an_indexed_source_skips_an_item_like_any_stage(source, attempts):
+    """Whether the item kills its worker or cannot be sent."""
+    keys = {"on_error": "skip", "retries": attempts - 1}
+    found, letters = run(pipeline(stage("same"), source={"uses": f"{BAD}.{source}", **keys}))
+    assert found == [0, 1, 2, 3, 4, 6, 7]
+    assert letters == [("source", "5", attempts, (5,))]
+
+
+def test_a_stream_that_kills_its_worker_ends_the_run():
+    """Its item cannot be skipped: to read the next one is to read this one first."""
+    source = {"uses": f"{BAD}.stream_that_kills_its_worker", "on_error": "skip", "retries": 1}
+    with pytest.raises(RunError, match="item 5: WorkerDiedError: it killed 2 workers; the last one was killed by"):
+        run(pipeline(stage("same"), source=source))
 
 
 @pytest.mark.parametrize("inline", [True, False])

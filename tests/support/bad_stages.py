@@ -215,6 +215,32 @@ class BadLength:
         return index
 
 
+class KillsItsWorker:
+    """An indexed source whose item 5 kills the process that reads it."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def stream_that_kills_its_worker() -> Iterator[int]:
+    return map(KillsItsWorker().__getitem__, range(8))
+
+
+class SomeUnpicklable:
+    """An indexed source whose item 5 cannot be sent to the next process."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return (lambda: index) if index == 5 else index
+
+
 def bad_stream() -> Iterator[int]:
     yield from range(BAD_ITEM)
     raise FileNotFoundError("the stream broke")

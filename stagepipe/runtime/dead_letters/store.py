@@ -10,7 +10,7 @@ from typing import Any, Final
 from stagepipe.core import Cursor, ImposedSkip, Key, RunError
 from stagepipe.plan import Plan
 from stagepipe.report import DeadLetter
-from stagepipe.runtime.protocol import DeadLetterEvent
+from stagepipe.runtime.protocol import DeadLetterEvent, ForcedSkip
 from stagepipe.timing import Board, ProcessCounter, StageCounter
 
 _MIN_ITEMS_FOR_SHARE: Final = 100
@@ -48,17 +48,17 @@ class DeadLetterStore:
             self._received_count += 1
             is_outdated = letter.generation < self._generation and letter.epoch == self._epoch
             if not (is_outdated and self._is_reprocessed(letter)):
-                self._letters[letter.epoch, letter.stage, tuple(letter.key)] = letter
+                self._letters[letter.epoch, letter.stage, letter.key] = letter
 
     def apply_seek(
-        self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[Iterable[Any]]
+        self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[ForcedSkip]
     ) -> None:
         """Drop the letters of items that are processed again. `cursors`: one a segment; `forced_skips`: see `Seek`."""
         with self._lock:
             self._generation = generation
             self._epoch = epoch
             self._cursors = cursors
-            self._forced_skips = {ImposedSkip(stage, tuple(key)) for stage, key, *_ in forced_skips}
+            self._forced_skips = {ImposedSkip(skip.stage, skip.key) for skip in forced_skips}
             self._letters = {
                 letter_id: letter
                 for letter_id, letter in self._letters.items()
@@ -66,7 +66,7 @@ class DeadLetterStore:
             }
 
     def _is_reprocessed(self, letter: DeadLetterEvent) -> bool:
-        key = tuple(letter.key)
+        key = letter.key
         cursor = self._cursors[self._segment_by_stage[letter.stage]]
         if key[0] < cursor.item or key in cursor.emitted_keys or ImposedSkip(letter.stage, key) in self._forced_skips:
             return False

@@ -28,17 +28,17 @@ class DeadLetterWriter:
     ) -> DeadLetterEvent:
         """The letter of an item that failed at `stage`. `lineage` is b"" before the first order point."""
         return DeadLetterEvent(
-            self._process_index,
-            stage.name,
-            self._worker,
-            list(key),
-            format_key(stage.global_key(key)),
-            f"{error}{read_only_hint(error.cause, self._first_stage_name)}",
-            error.trace,
-            error.attempts,
-            generation,
-            stage.epoch,
-            [self._shard.to_item_number(item) for item in self._get_source_items(key, lineage)],
+            process=self._process_index,
+            stage=stage.name,
+            worker=self._worker,
+            key=key,
+            item=format_key(stage.global_key(key)),
+            error=f"{error}{read_only_hint(error.cause, self._first_stage_name)}",
+            trace=error.trace,
+            attempts=error.attempts,
+            generation=generation,
+            epoch=stage.epoch,
+            source_items=[self._shard.to_item_number(item) for item in self._get_source_items(key, lineage)],
         )
 
     def write(  # noqa: PLR0917 - a letter needs all of them

@@ -1,28 +1,34 @@
 """What runs on an item: the source, the stages, and what happens when they fail. In workers and inline.
 
-stage             StageRunner: builds one stage, calls it, times it and seeds it
-chain             StageChain: the fused stages of a process, called one after the other
-retry             repeats a failed call with the same seeds and the same input
-source            SourceRunner: reads items, retries or skips them, and pushes them into the chain
-source_reader     SourceReader: reads an indexed source or a stream from any item on
-seeding           seeds the global generators of Python, NumPy and torch
-own_generators    seeds the generators that a transform keeps for itself
-fields/           `field` and `as`: a function applied to fields of a dict item
+stage               StageRunner: builds one stage, calls it, times it and seeds it
+chain               StageChain: the fused stages of a process, called one after the other
+grouping            what an order point does with `order: source`: groups of leaves, and their lineage
+unordered_grouping  the same with `order: any`
+retry               repeats a failed call with the same seeds and the same input
+source              SourceRunner: the source as the first stage of a chain
+source_reader       SourceReader: reads an indexed source or a stream from any item on
+seeding             seeds the global generators of Python, NumPy and torch
+own_generators      seeds the generators that a transform keeps for itself
+fields/             `field` and `as`: a function applied to fields of a dict item
 """
 
 from stagepipe.runtime.execution.chain import Box, ItemHeader, StageChain
+from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.source import SourceRunner
 from stagepipe.runtime.execution.source_reader import READ_ONCE_MESSAGE, SourceReader
 from stagepipe.runtime.execution.stage import StageError, StageRunner, make_private_stage_region
+from stagepipe.runtime.execution.unordered_grouping import make_grouping
 
 __all__ = [
     "READ_ONCE_MESSAGE",
     "Box",
     "ItemHeader",
+    "OrderedGrouping",
     "SourceReader",
     "SourceRunner",
     "StageChain",
     "StageError",
     "StageRunner",
+    "make_grouping",
     "make_private_stage_region",
 ]

@@ -9,16 +9,16 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import compress
 from types import GeneratorType
 from typing import Any, Protocol
 
 from stagepipe.core import SKIP, Key
-from stagepipe.runtime.execution.retry import call_batch_with_retries, call_with_retries
+from stagepipe.runtime.execution.retry import call_batch_with_retries, call_stage_with_retries
 from stagepipe.runtime.execution.stage import StageError, StageRunner
-from stagepipe.runtime.protocol import UnpicklableResultError, WorkerDiedError
+from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
 from stagepipe.timing import ProcessCounter, ProcessRegion
 
 Box = list[Any]
@@ -27,18 +27,8 @@ Box = list[Any]
 ItemHeader = tuple[int, bytes]
 """What travels with an item: its samples and its meta."""
 
-ForcedSkips = dict[tuple[str, Key], StageError | None]
-"""By (stage, key), what is skipped without a call: an earlier skip (None), or an item that killed too many workers."""
-
-
-def select_forced_skips(stages: Container[str], skips: Iterable[Sequence[Any]]) -> ForcedSkips:
-    """Return the skips of a seek that concern `stages`. Each is (stage, key) or (stage, key, error, attempts)."""
-    forced_skips: ForcedSkips = {}
-    for stage, key, *reason in skips:
-        if stage in stages:
-            error = StageError(stage, tuple(key), WorkerDiedError(reason[0]), reason[1]) if reason else None
-            forced_skips[stage, tuple(key)] = error
-    return forced_skips
+StageCall = Callable[[Any, Any], Any]
+"""Runs a stage: called with a key and a box, or with lists of keys and values where the stage has a `batch`."""
 
 
 class ChainOutput(Protocol):
@@ -60,82 +50,114 @@ class ChainOutput(Protocol):
 class StageChain:
     """The stages of a process from one point on, and where their results go."""
 
-    def __init__(self, stages: list[StageRunner], output: ChainOutput, region: ProcessRegion | None = None) -> None:
-        """Chain `stages` (none: items go straight to `output`). `region` shows which stage is running."""
+    def __init__(
+        self,
+        stages: list[StageRunner],
+        output: ChainOutput,
+        region: ProcessRegion | None = None,
+        first_call: StageCall | None = None,
+    ) -> None:
+        """Chain `stages` (none: items go straight to `output`). `region` shows which stage is running.
+
+        `first_call` runs the first stage where it is a source, which is not called with an item.
+        """
         self._stages = stages
         self._output = output
         self._calls = [_select_call(stage) for stage in stages]
-        if region is not None and region.stage_count > 1:
+        if first_call is not None:
+            self._calls[0] = first_call
+        if region is not None:
             first_index = region.stage_count - len(stages)
             self._calls = [
-                _with_stage_marker(region, first_index + offset, call) for offset, call in enumerate(self._calls)
+                _with_stage_marker(region, index, call) if index else call
+                for index, call in enumerate(self._calls, first_index)
             ]
-        self._forced_skips: ForcedSkips = {}
+        self._forced_skips: dict[tuple[str, Key], StageError | None] = {}
 
-    def set_forced_skips(self, skips: Iterable[Sequence[Any]]) -> None:
-        """Skip these items from now on, without calling their stage; see `select_forced_skips`."""
-        self._forced_skips = select_forced_skips({stage.name for stage in self._stages}, skips)
+    def set_forced_skips(self, skips: Iterable[ForcedSkip]) -> None:
+        """Skip these items from now on, without calling their stage. Those of other processes are ignored."""
+        names = {stage.name for stage in self._stages}
+        self._forced_skips = {(skip.stage, skip.key): _make_skip_error(skip) for skip in skips if skip.stage in names}
 
     def push(self, key: Key, box: Box, samples: int, meta: bytes, first_stage: int = 0) -> None:
         """Run an item through the stages from index `first_stage` on."""
-        stages, calls, forced_skips = self._stages, self._calls, self._forced_skips
+        stages = self._stages
         while first_stage < len(stages):
-            stage = stages[first_stage]
-            if forced_skips and (stage.name, key) in forced_skips:
-                self._skip(stage, key, forced_skips[stage.name, key], (samples, meta))
-                return
-            try:
-                result = calls[first_stage](key, box)
-            except StageError as error:
-                self._skip(stage, key, error, (samples, meta))
+            result = self.run_stage(first_stage, key, box, (samples, meta))
+            if result is SKIP:
                 return
             first_stage += 1
             if type(result) is GeneratorType:
                 self._push_parts(first_stage, key, result, meta)
-                return
-            if result is SKIP:
-                stage.count_skipped()
-                self._output.send_tombstone(key, samples, meta)
                 return
             box.append(result)
             del result
         try:
             self._output.send_item(key, box, samples, meta)
         except UnpicklableResultError as error:
-            if not stages or stages[-1].plan.on_error == "fail":
+            if not stages or not stages[-1].skips_failures:
                 raise
             self._skip(stages[-1], key, stages[-1].record_failure(key, error), (samples, meta))
 
+    def run_stage(self, index: int, key: Key, box: Box, header: ItemHeader) -> Any:
+        """Run a stage on the item in `box` and return its result; SKIP where the item ends here, which is sent on."""
+        stage = self._stages[index]
+        if self._forced_skips and self._skip_if_forced(stage, key, header):
+            return SKIP
+        try:
+            result = self._calls[index](key, box)
+        except StageError as error:
+            self._skip(stage, key, error, header)
+            return SKIP
+        if result is SKIP:
+            self._drop(stage, key, header)
+        return result
+
+    # ------------------------------------------------------------------ items that go no further
+
+    def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
+        """Send a tombstone in the item's place: the stage returned SKIP for it."""
+        stage.count_skipped()
+        self._output.send_tombstone(key, *header)
+
+    def _skip_if_forced(self, stage: StageRunner, key: Key, header: ItemHeader) -> bool:
+        """Skip an item that the seek names; return whether it does."""
+        skip_id = (stage.name, key)
+        if skip_id not in self._forced_skips:
+            return False
+        self._skip(stage, key, self._forced_skips[skip_id], header)
+        return True
+
     def _skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        """Send a skip in the item's place; raise the error where the stage has `on_error: fail`."""
-        if error is not None and stage.plan.on_error == "fail":
+        """Send a skip in the item's place; raise the error where the stage does not skip what fails."""
+        if error is not None and not stage.skips_failures:
             raise error
         stage.count_skipped()
         self._output.send_skip(stage, key, error, header)
 
+    # ------------------------------------------------------------------ parts and batches
+
     def _push_parts(self, next_stage: int, key: Key, generator: GeneratorType[Any, Any, Any], meta: bytes) -> None:
         """Push the parts that stage `next_stage - 1` yields. A part that fails is the last one."""
-        stage, part_count, forced_skips = self._stages[next_stage - 1], 0, self._forced_skips
+        stage, part_count, header = self._stages[next_stage - 1], 0, (1, meta)
         parts = stage.iter_parts(key, generator)
         try:
             while True:
                 part_key = (*key, part_count)
-                if forced_skips and (stage.name, part_key) in forced_skips:
-                    self._skip(stage, part_key, forced_skips[stage.name, part_key], (1, meta))
+                if self._forced_skips and self._skip_if_forced(stage, part_key, header):
                     part_count += 1
                     break
                 try:
                     box = next(parts, None)
                 except StageError as error:
-                    self._skip(stage, part_key, error, (1, meta))
+                    self._skip(stage, part_key, error, header)
                     part_count += 1
                     break
                 if box is None:
                     break
                 part_count += 1
                 if box[0] is SKIP:
-                    stage.count_skipped()
-                    self._output.send_tombstone(part_key, 1, meta)
+                    self._drop(stage, part_key, header)
                 else:
                     self.push(part_key, box, 1, meta, next_stage)
         finally:
@@ -146,43 +168,35 @@ class StageChain:
         """Run a list of items through the first stage, which has a `batch`, and each result through the others."""
         stage = self._stages[0]
         if self._forced_skips:
-            keys, headers = self._remove_forced_skips(keys, values, headers)
+            kept = [not self._skip_if_forced(stage, *item) for item in zip(keys, headers, strict=True)]
+            keys, values[:], headers = (list(compress(part, kept)) for part in (keys, values, headers))
         results = self._call_batch(stage, keys, values) if keys else []
         values.clear()
         results.reverse()
-        for key, (samples, meta) in zip(keys, headers, strict=True):
+        for key, header in zip(keys, headers, strict=True):
             box = [results.pop()]
             if box[0] is SKIP:
-                stage.count_skipped()
-                self._output.send_tombstone(key, samples, meta)
+                self._drop(stage, key, header)
             elif isinstance(box[0], StageError):
-                self._skip(stage, key, box.pop(), (samples, meta))
+                self._skip(stage, key, box.pop(), header)
             else:
-                self.push(key, box, samples, meta, 1)
+                self.push(key, box, *header, 1)
 
     def _call_batch(self, stage: StageRunner, keys: list[Key], values: list[Any]) -> list[Any]:
         try:
             return self._calls[0](keys, values)  # type: ignore[no-any-return]
         except StageError as error:
-            if stage.plan.on_error == "fail":
+            if not stage.skips_failures:
                 raise
             return [error] * len(keys)
 
-    def _remove_forced_skips(
-        self, keys: list[Key], values: list[Any], headers: list[ItemHeader]
-    ) -> tuple[list[Key], list[ItemHeader]]:
-        stage, forced_skips = self._stages[0], self._forced_skips
-        kept = [(stage.name, key) not in forced_skips for key in keys]
-        for key, header, is_kept in zip(keys, headers, kept, strict=True):
-            if not is_kept:
-                self._skip(stage, key, forced_skips[stage.name, key], header)
-        values[:] = compress(values, kept)
-        return list(compress(keys, kept)), list(compress(headers, kept))
+
+def _make_skip_error(skip: ForcedSkip) -> StageError | None:
+    """Return the failure of an item that has killed too many workers; None for a skip that a cursor asks for."""
+    return StageError(skip.stage, skip.key, WorkerDiedError(skip.error), skip.kill_count) if skip.error else None
 
 
-def _with_stage_marker(
-    region: ProcessRegion, stage_index: int, call: Callable[[Any, Any], Any]
-) -> Callable[[Any, Any], Any]:
+def _with_stage_marker(region: ProcessRegion, stage_index: int, call: StageCall) -> StageCall:
     """Wrap a call so that the board names the running stage, should the process die or hang in it."""
 
     def call_marked(key: Any, value: Any) -> Any:
@@ -195,10 +209,10 @@ def _with_stage_marker(
     return call_marked
 
 
-def _select_call(stage: StageRunner) -> Callable[[Any, Any], Any]:
+def _select_call(stage: StageRunner) -> StageCall:
     """Return how to call a stage: directly, unless its plan asks for retries."""
     plan = stage.plan
     if plan.batch is not None:
-        needs_retry = plan.retries or plan.on_error == "skip"
+        needs_retry = plan.retries or stage.skips_failures
         return partial(call_batch_with_retries, stage) if needs_retry else stage.call_batch
-    return partial(call_with_retries, stage) if plan.retries else stage.call
+    return partial(call_stage_with_retries, stage) if plan.retries else stage.call

@@ -48,21 +48,36 @@ def _snapshot_by_copy(value: Any) -> RestoreInput | None:
     return partial(copy.deepcopy, snapshot)
 
 
-def call_with_retries(stage: StageRunner, key: Key, box: list[Any]) -> Any:
-    """Call `stage.call` and repeat it as often as its plan allows. A generator is returned after its first part."""
-    restore_input = snapshot_input(box[0])
+def call_with_retries(
+    stage: StageRunner, attempt: Callable[[], Any], inputs: list[Any], restore_inputs: RestoreInput | None
+) -> Any:
+    """Call `attempt`, and repeat it as often as the plan of `stage` allows.
+
+    `attempt` takes its input from the list `inputs`, which is filled again before it is repeated; where
+    `restore_inputs` is None, that cannot be done and there is one attempt. Raises the last StageError, with the number
+    of attempts.
+    """
     attempts = 1
     while True:
         try:
-            result = stage.call(key, box)
-            return _start_generator(stage, key, result) if type(result) is GeneratorType else result
+            return attempt()
         except StageError as error:
             error.attempts = attempts
-            if restore_input is None or attempts > (stage.plan.retries or 0):
+            if restore_inputs is None or attempts > (stage.plan.retries or 0):
                 raise
         attempts += 1
         stage.count_retry()
-        box[:] = [restore_input()]
+        inputs[:] = restore_inputs()
+
+
+def call_stage_with_retries(stage: StageRunner, key: Key, box: list[Any]) -> Any:
+    """`stage.call` with retries. A generator is returned after its first part."""
+
+    def attempt() -> Any:
+        result = stage.call(key, box)
+        return _start_generator(stage, key, result) if type(result) is GeneratorType else result
+
+    return call_with_retries(stage, attempt, box, snapshot_input(box))
 
 
 def _start_generator(stage: StageRunner, key: Key, generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -84,32 +99,22 @@ def _resume_generator(first_part: list[Any], generator: GeneratorType[Any, Any, 
 
 
 def call_batch_with_retries(stage: StageRunner, keys: list[Key], values: list[Any]) -> list[Any]:
-    """Call `stage.call_batch` and repeat it as often as its plan allows.
+    """`stage.call_batch` with retries.
 
     Where failed items are skipped, a batch that still fails is tried item by item, so that only the items that fail are
     skipped. A StageError stands in the place of each.
     """
-    plan = stage.plan
-    one_by_one = plan.on_error == "skip" and len(keys) > 1
-    restore_input = snapshot_input(values) if one_by_one or plan.retries else None
-    attempts = 1
-    while True:
-        try:
-            return stage.call_batch(keys, values)
-        except StageError as error:
-            error.attempts = attempts
-            if restore_input is None:
-                raise
-            if attempts > (plan.retries or 0):
-                if not one_by_one:
-                    raise
-                break
-        attempts += 1
-        stage.count_retry()
-        values[:] = restore_input()
-    return [
-        _call_single_item(stage, key, value, attempts + 1) for key, value in zip(keys, restore_input(), strict=True)
-    ]
+    one_by_one = stage.skips_failures and len(keys) > 1
+    restore_values = snapshot_input(values) if one_by_one or stage.plan.retries else None
+    try:
+        results: list[Any] = call_with_retries(stage, partial(stage.call_batch, keys, values), values, restore_values)
+    except StageError as error:
+        if restore_values is None or not one_by_one:
+            raise
+        attempts = error.attempts + 1
+    else:
+        return results
+    return [_call_single_item(stage, key, value, attempts) for key, value in zip(keys, restore_values(), strict=True)]
 
 
 def _call_single_item(stage: StageRunner, key: Key, value: Any, attempts: int) -> Any:

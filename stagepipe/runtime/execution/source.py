@@ -1,25 +1,27 @@
-"""The source as a stage: it reads item by item, and retries or skips an item that cannot be read.
+"""The source as the first stage of its process: it reads item by item and pushes them into the stages fused to it.
 
 In the source's process and inline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from stagepipe.core import SKIP, Key
-from stagepipe.runtime.execution.chain import Box, ChainOutput, ForcedSkips, StageChain, select_forced_skips
-from stagepipe.runtime.execution.source_reader import SourceReader
-from stagepipe.runtime.execution.stage import StageError, StageRunner
+from stagepipe.runtime.execution.chain import Box, ChainOutput, StageChain
+from stagepipe.runtime.execution.retry import call_with_retries
+from stagepipe.runtime.execution.source_reader import END_OF_SOURCE, SourceReader
+from stagepipe.runtime.execution.stage import StageRunner
+from stagepipe.runtime.protocol import ForcedSkip
 from stagepipe.timing import ProcessRegion
 
 
 class SourceRunner:
     """Reads items and pushes them into the stages fused to the source.
 
-    Only an indexed source can continue after an item that fails.
+    Only an indexed source can read an item again, or continue after one that fails.
     """
 
     def __init__(
@@ -27,60 +29,36 @@ class SourceRunner:
     ) -> None:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
         self._reader = reader
-        self._output = output
         self._stage = stages[0]
-        self._chain = StageChain(stages[1:], output, region)
-        self._forced_skips: ForcedSkips = {}
+        self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
+        is_retried = reader.is_indexed and self._stage.plan.retries
+        self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
 
-    def seek(self, epoch: int, item: int, forced_skips: Sequence[Sequence[Any]] = ()) -> None:
+    def seek(self, epoch: int, item: int, forced_skips: Iterable[ForcedSkip] = ()) -> None:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`."""
-        self._forced_skips = select_forced_skips({self._stage.name}, forced_skips)
         self._chain.set_forced_skips(forced_skips)
         self._stage.seed_epoch()
         self._reader.seek(epoch, item)
 
     def step(self, item: int) -> bool:
         """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""
-        stage, key = self._stage, (item,)
-        box: Box = []
-        if self._forced_skips and (stage.name, key) in self._forced_skips:
-            self._skip(key, self._forced_skips[stage.name, key])
-            return True
-        try:
-            (stage.seed_item if self._reader.is_indexed else stage.set_context)(key)
-            if not stage.run_timed(key, partial(self._reader.read, box)):
-                return False
-        except StageError as error:
-            last_error = self._retry_read(key, box, error)
-            if last_error is not None:
-                self._skip(key, last_error)
-                return True
-        stage.count_item(key)
-        if box[0] is SKIP:
-            stage.count_skipped()
-            self._output.send_tombstone(key, 1, b"")
-        else:
-            self._chain.push(key, box, self._reader.item_samples, b"")
+        key = (item,)
+        result = self._chain.run_stage(0, key, [], (1, b""))
+        if result is END_OF_SOURCE:
+            return False
+        if result is not SKIP:
+            box = [result]
+            del result
+            self._chain.push(key, box, self._reader.item_samples, b"", 1)
         return True
 
-    def _retry_read(self, key: Key, box: Box, error: StageError) -> StageError | None:
-        """Repeat the read as often as the plan allows. Return None on success, the last error for a skip."""
-        stage = self._stage
-        while self._reader.is_indexed and error.attempts <= (stage.plan.retries or 0):
-            stage.count_retry()
-            stage.seed_item(key)
-            try:
-                stage.run_timed(key, partial(self._reader.read, box))
-            except StageError as retry_error:
-                retry_error.attempts = error.attempts + 1
-                error = retry_error
-            else:
-                return None
-        if not self._reader.is_indexed or stage.plan.on_error == "fail":
-            raise error
-        return error
+    def _read(self, key: Key, _: Box) -> Any:
+        stage, reader = self._stage, self._reader
+        (stage.seed_item if reader.is_indexed else stage.set_context)(key)
+        result = stage.run_timed(key, partial(reader.read, key[0]))
+        if result is not END_OF_SOURCE:
+            stage.count_item(key)
+        return result
 
-    def _skip(self, key: Key, error: StageError | None) -> None:
-        self._reader.skip_item()
-        self._stage.count_skipped()
-        self._output.send_skip(self._stage, key, error, (1, b""))
+    def _read_with_retries(self, key: Key, box: Box) -> Any:
+        return call_with_retries(self._stage, partial(self._read, key, box), box, list)

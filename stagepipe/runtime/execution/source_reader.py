@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from stagepipe.core import UsageError
 from stagepipe.plan import UNSHARDED, Shard
@@ -16,6 +16,9 @@ READ_ONCE_MESSAGE = (
     "the source is an iterator, which can be read only once; pass a function that returns a new one, or an object with "
     "__len__ and __getitem__"
 )
+
+END_OF_SOURCE: Final = object()
+"""What a read after the last item returns."""
 
 
 class SourceReader:
@@ -37,8 +40,8 @@ class SourceReader:
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
-        self._remaining_items = range(0)
         self._source_items = 0
+        self._item_count = 0
         self._count_samples: Callable[[Any], int] = getattr(source, "count_samples", _count_one_sample)
         self.item_samples = 1
 
@@ -59,7 +62,7 @@ class SourceReader:
             begin(epoch, self._seed)
         if self.is_indexed:
             self._source_items = self._count_source_items()
-            self._remaining_items = range(item, self._shard.count_items(self._source_items))
+            self._item_count = self._shard.count_items(self._source_items)
             return
         if self.is_single_pass and self._was_read:
             raise UsageError(READ_ONCE_MESSAGE)
@@ -80,32 +83,25 @@ class SourceReader:
             return _iter_full_rounds(stream, shard, first_item)
         return shard.slice_stream(stream, first_item)
 
-    def read(self, box: list[Any]) -> bool:
-        """Put the next item into `box`; False at the epoch's end. An indexed source stays at an item that fails."""
+    def read(self, item: int) -> Any:
+        """Return item `item`, or END_OF_SOURCE after the last one. A stream ignores the number: it has a next item."""
         if self.is_indexed:
-            return self._read_indexed(box)
-        for item in self._iterator:
-            self.item_samples = self._count_samples(item)
-            box.append(item)
-            return True
-        return False
+            return self._read_indexed(item)
+        for value in self._iterator:
+            self.item_samples = self._count_samples(value)
+            return value
+        return END_OF_SOURCE
 
-    def _read_indexed(self, box: list[Any]) -> bool:
-        if not self._remaining_items:
-            return False
+    def _read_indexed(self, item: int) -> Any:
+        if item >= self._item_count:
+            return END_OF_SOURCE
         try:
-            item = self._source[self._shard.to_source_index(self._remaining_items[0], self._source_items)]
-            self.item_samples = self._count_samples(item)
+            value = self._source[self._shard.to_source_index(item, self._source_items)]
+            self.item_samples = self._count_samples(value)
         except StopIteration as stop_error:  # an error of the source, not the end of the epoch
             message = "the source raised StopIteration"
             raise RuntimeError(message) from stop_error
-        self._remaining_items = self._remaining_items[1:]
-        box.append(item)
-        return True
-
-    def skip_item(self) -> None:
-        """Leave out the next item of an indexed source."""
-        self._remaining_items = self._remaining_items[1:]
+        return value
 
 
 def _count_one_sample(_: Any) -> int:

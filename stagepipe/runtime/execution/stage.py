@@ -71,6 +71,8 @@ class StageRunner:
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self.epoch = 0
+        self.skips_failures = plan.on_error == "skip"
+        """Whether an item that fails is skipped. Otherwise it ends the run."""
         self._run_recorder = DurationRecorder(region.run_histogram_words, 1)
         # A successor continues the counts of the worker before it.
         self._item_count = region[StageCounter.ITEMS]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stagepipe.transport import SharedMemoryPool
+from stagepipe.transport import LeaseExtent, SharedMemoryPool
 
-StaleLeaseCallback = Callable[[int, list[tuple[int, int, int]]], None]
-"""Receives the era that was entered, and the leases (arena, block, bytes) on blocks of older eras."""
+StaleLeaseCallback = Callable[[int, list[LeaseExtent]], None]
+"""Receives the era that was entered, and the leases on blocks of older eras."""
 
 
 class StaleLeaseReporter:

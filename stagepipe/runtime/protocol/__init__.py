@@ -6,7 +6,7 @@ messages            commands to workers, events to the supervisor
 keys                how messages write the key of an item
 errors              the text of a failure: message, hint, the user's part of the traceback
 cardinality         how many items a stage yields for those it takes
-lineage             what an order point's output was made of, with `order: source`
+lineage             what an order point's output was made of, with `order: source`; how it is packed
 unordered_lineage   the same with `order: any`
 """
 
@@ -28,12 +28,14 @@ from stagepipe.runtime.protocol.messages import (
     ArenaFullEvent,
     DeadLetterEvent,
     FailureEvent,
+    ForcedSkip,
     ProbeSample,
     ReadOnceEvent,
     ReadyEvent,
     Seek,
     StaleLeasesEvent,
     Stop,
+    UnbatchedRange,
     WorkerEvent,
     decode_command,
     decode_event,
@@ -46,7 +48,6 @@ from stagepipe.runtime.protocol.unordered_lineage import (
     attach_root,
     detach_root,
     extract_root,
-    pack_unordered_lineage,
     raise_inexact_cursor,
     unpack_source_items,
     unpack_unordered_lineage,
@@ -68,6 +69,7 @@ __all__ = [
     "DeadLetterEvent",
     "DeliveredLeaves",
     "FailureEvent",
+    "ForcedSkip",
     "LeafGroup",
     "OutputLineage",
     "ProbeSample",
@@ -76,6 +78,7 @@ __all__ = [
     "Seek",
     "StaleLeasesEvent",
     "Stop",
+    "UnbatchedRange",
     "UnorderedLineage",
     "UnpicklableResultError",
     "WorkerDiedError",
@@ -98,7 +101,6 @@ __all__ = [
     "infer_cardinality",
     "make_run_error",
     "pack_lineage",
-    "pack_unordered_lineage",
     "raise_inexact_cursor",
     "read_only_hint",
     "read_worker_spec",

@@ -5,38 +5,61 @@ Both sides run the same version of the package, so tags and fields may change be
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from stagepipe.core import Cursor, Key, split_by_segment
 from stagepipe.plan import ItemSample
 from stagepipe.runtime.protocol.cardinality import Cardinality
+from stagepipe.transport import LeaseExtent
 
 
-class Seek(msgspec.Struct, tag="seek", frozen=True, omit_defaults=True):
-    """Start a new generation at a cursor. `cursors` (as `cursor_to_builtins` writes them) and windows are by segment.
+class ForcedSkip(msgspec.Struct, frozen=True, array_like=True):
+    """An item that a stage skips without a call, because a cursor says so.
 
-    `forced_skips` are (stage, key) of items to skip without a call; an item that killed too many workers adds
-    (error, attempts). `unbatched_ranges` are (stage, first item, last item) that a stage with a `batch` must process
-    one by one. `rebuild_stateful` is False only where the seek follows the natural end of an epoch.
+    With an `error`, because it has killed `kill_count` workers: then the skip is a failure of the item.
+    """
+
+    stage: str
+    key: Key
+    error: str = ""
+    kill_count: int = 0
+
+
+class UnbatchedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Items that a stage with a `batch` processes one by one, to find the one that kills its worker."""
+
+    stage: str
+    first_item: int
+    last_item: int
+
+
+class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=True):
+    """Start a new generation at `cursor`, a cursor of the last segment. Windows are by segment.
+
+    `rebuild_stateful` is False only where the seek follows the natural end of an epoch. The board has room for about a
+    thousand bytes, so all of it is written without field names.
     """
 
     generation: int
     epoch: int
-    cursors: list[list[Any]]
+    cursor: Cursor
     windows: list[int]
     small_item_windows: list[int]
     era: int = 0
-    forced_skips: list[list[Any]] = []
-    unbatched_ranges: list[tuple[str, int, int]] = []
+    forced_skips: list[ForcedSkip] = []
+    unbatched_ranges: list[UnbatchedRange] = []
     rebuild_stateful: bool = False
 
+    def segment_cursor(self, segment: int) -> Cursor:
+        """Return the cursor of a segment; that of the source's is 0."""
+        return split_by_segment(self.cursor, len(self.windows))[segment]
 
-class Stop(msgspec.Struct, tag="stop", frozen=True):
+
+class Stop(msgspec.Struct, tag="stop", frozen=True, array_like=True):
     """Stop after the item in hand."""
 
 
-class ReadyEvent(msgspec.Struct, tag="ready", frozen=True):
+class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     """The worker has built its stages. `epoch_items` is the length of an epoch, from an indexed source only."""
 
     process: int
@@ -45,7 +68,7 @@ class ReadyEvent(msgspec.Struct, tag="ready", frozen=True):
     epoch_items: int | None = None
 
 
-class FailureEvent(msgspec.Struct, tag="failure", frozen=True):
+class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
     """A stage raised, an item could not be sent, or a stage could not be built (then `generation` is 0)."""
 
     process: int
@@ -57,13 +80,13 @@ class FailureEvent(msgspec.Struct, tag="failure", frozen=True):
     generation: int
 
 
-class DeadLetterEvent(msgspec.Struct, tag="dead_letter", frozen=True):
+class DeadLetterEvent(msgspec.Struct, tag="dead_letter", frozen=True, kw_only=True):
     """An item failed at a stage and is skipped. `source_items` are the source items that it was made of."""
 
     process: int
     stage: str
     worker: int
-    key: list[int]
+    key: Key
     item: str
     error: str
     trace: str
@@ -73,7 +96,7 @@ class DeadLetterEvent(msgspec.Struct, tag="dead_letter", frozen=True):
     source_items: list[int]
 
 
-class ArenaFullEvent(msgspec.Struct, tag="arena_full", frozen=True):
+class ArenaFullEvent(msgspec.Struct, tag="arena_full", frozen=True, kw_only=True):
     """An item did not fit into the worker's arena. `held_bytes` is what the worker itself had leased or on loan."""
 
     process: int
@@ -85,7 +108,7 @@ class ArenaFullEvent(msgspec.Struct, tag="arena_full", frozen=True):
     held_bytes: int = 0
 
 
-class ProbeSample(msgspec.Struct, tag="probe_sample", frozen=True):
+class ProbeSample(msgspec.Struct, tag="probe_sample", frozen=True, kw_only=True):
     """Probe run: an item that the process is about to send, and its CPU time and CPU wait so far."""
 
     process: int
@@ -94,15 +117,15 @@ class ProbeSample(msgspec.Struct, tag="probe_sample", frozen=True):
     item: ItemSample
 
 
-class StaleLeasesEvent(msgspec.Struct, tag="stale_leases", frozen=True):
-    """The process has entered `era` and still has these leases (arena, block, bytes) on blocks of older eras."""
+class StaleLeasesEvent(msgspec.Struct, tag="stale_leases", frozen=True, kw_only=True):
+    """The process has entered `era` and still has these leases on blocks of older eras."""
 
     process: int
     era: int
-    leases: list[tuple[int, int, int]]
+    leases: list[LeaseExtent]
 
 
-class ReadOnceEvent(msgspec.Struct, tag="read_once", frozen=True):
+class ReadOnceEvent(msgspec.Struct, tag="read_once", frozen=True, kw_only=True):
     """Probe run: the source can be read only once, so the run would miss the items that the probe reads."""
 
     process: int

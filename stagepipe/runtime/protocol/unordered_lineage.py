@@ -8,24 +8,25 @@ delivered. A group that was delivered in part is rebuilt from the same leaves.
 
 from __future__ import annotations
 
-import pickle
-import zlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Self
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from stagepipe.core import Cursor, ImposedSkip, Key, UsageError
-from stagepipe.runtime.protocol.lineage import MAX_LINEAGE_BYTES, load_compressed_pickle
+from stagepipe.runtime.protocol.lineage import decompress_lineage
 
 LeafGroup = tuple[Key, ...]
 """The leaves of the first segment that one output of its order point was made of, in order."""
 
-_MIN_COMPRESS_BYTES: Final = 200
-"""Below this size, compression saves too little to be worth its time."""
+_PackedGroups = tuple[bytes | LeafGroup, ...]
+_WireLineage = tuple[Cursor | None, int, _PackedGroups, _PackedGroups | None, bool, frozenset[ImposedSkip]]
+"""The fields of an UnorderedLineage as they are written."""
 
 
-class UnorderedLineage(NamedTuple):
+class UnorderedLineage(msgspec.Struct, frozen=True, kw_only=True):
     """What an output of an order point was made of, and where to resume after it.
 
     `resume_cursor` is the cursor after the output, without its root; None where it is nothing but the root.
@@ -35,41 +36,43 @@ class UnorderedLineage(NamedTuple):
     their order. `skips` are those after the first order point that shaped the output.
     """
 
-    resume_cursor: Cursor | None
+    resume_cursor: Cursor | None = None
     low_watermark: int
-    consumed_groups: tuple[LeafGroup, ...]
-    open_groups: tuple[LeafGroup, ...] | None
+    consumed_groups: tuple[LeafGroup, ...] = ()
+    open_groups: tuple[LeafGroup, ...] | None = ()
     has_exact_order: bool = True
     skips: frozenset[ImposedSkip] = frozenset()
 
+    def to_wire(self) -> _WireLineage:
+        """Return the fields with the groups packed."""
+        opened = None if self.open_groups is None else self._pack_groups(self.open_groups)
+        consumed = self._pack_groups(self.consumed_groups)
+        return self.resume_cursor, self.low_watermark, consumed, opened, self.has_exact_order, self.skips
 
-def pack_unordered_lineage(lineage: UnorderedLineage) -> bytes:
-    """Serialize a lineage. Where it is too large for a packet, the order of leaves is dropped, and then the skips."""
-    data = _serialize_lineage(lineage)
-    if len(data) > MAX_LINEAGE_BYTES:
-        groups = tuple(tuple(sorted(group)) for group in lineage.consumed_groups)
-        lineage = lineage._replace(consumed_groups=groups, has_exact_order=False)
-        data = _serialize_lineage(lineage)
-    return data if len(data) <= MAX_LINEAGE_BYTES else _serialize_lineage(lineage._replace(skips=frozenset()))
+    def _pack_groups(self, groups: tuple[LeafGroup, ...]) -> _PackedGroups:
+        return tuple(_pack_keys(group, self.low_watermark) for group in groups)
+
+    def shrink(self) -> Self | None:
+        """Drop the order of the leaves, which compress better when sorted, and then the skips."""
+        if self.has_exact_order:
+            groups = tuple(tuple(sorted(group)) for group in self.consumed_groups)
+            return replace(self, consumed_groups=groups, has_exact_order=False)
+        return replace(self, skips=frozenset()) if self.skips else None
 
 
-def _serialize_lineage(lineage: UnorderedLineage) -> bytes:
-    consumed = tuple(_pack_keys(group, lineage.low_watermark) for group in lineage.consumed_groups)
-    opened = (
-        None
-        if lineage.open_groups is None
-        else tuple(_pack_keys(group, lineage.low_watermark) for group in lineage.open_groups)
-    )
-    data = pickle.dumps((*lineage[:2], consumed, opened, *lineage[4:]), protocol=5)
-    return data if len(data) < _MIN_COMPRESS_BYTES else zlib.compress(data, 1)
+_decode = msgspec.msgpack.Decoder(_WireLineage).decode
 
 
 def unpack_unordered_lineage(data: bytes) -> UnorderedLineage:
-    """Deserialize a lineage."""
-    resume_cursor, low_watermark, consumed, opened, *rest = load_compressed_pickle(data)
-    opened = None if opened is None else tuple(_unpack_keys(group, low_watermark) for group in opened)
+    """Deserialize a lineage; `pack_lineage` is the inverse."""
+    resume_cursor, low_watermark, consumed, opened, has_exact_order, skips = _decode(decompress_lineage(data))
     return UnorderedLineage(
-        resume_cursor, low_watermark, tuple(_unpack_keys(group, low_watermark) for group in consumed), opened, *rest
+        resume_cursor=resume_cursor,
+        low_watermark=low_watermark,
+        consumed_groups=_unpack_groups(consumed, low_watermark),
+        open_groups=None if opened is None else _unpack_groups(opened, low_watermark),
+        has_exact_order=has_exact_order,
+        skips=skips,
     )
 
 
@@ -77,6 +80,10 @@ def unpack_source_items(data: bytes) -> list[int]:
     """Return the source items that an output was made of, sorted, as far as its lineage names them itself."""
     lineage = unpack_unordered_lineage(data)
     return sorted({key[0] for group in (*lineage.consumed_groups, *(lineage.open_groups or ())) for key in group})
+
+
+def _unpack_groups(groups: _PackedGroups, base_item: int) -> tuple[LeafGroup, ...]:
+    return tuple(_unpack_keys(group, base_item) for group in groups)
 
 
 def _pack_keys(group: LeafGroup, base_item: int) -> bytes | LeafGroup:
@@ -134,7 +141,7 @@ class DeliveredLeaves:
 
 def attach_root(cursor: Cursor | None, root: Cursor) -> Cursor:
     """Return `cursor` with `root` as its source's part."""
-    return root if cursor is None else cursor._replace(upstream=attach_root(cursor.upstream, root))
+    return root if cursor is None else replace(cursor, upstream=attach_root(cursor.upstream, root))
 
 
 def detach_root(cursor: Cursor | None, segment: int) -> Cursor | None:
@@ -142,7 +149,7 @@ def detach_root(cursor: Cursor | None, segment: int) -> Cursor | None:
     if not segment:
         return None
     cursor = cursor or Cursor()
-    return cursor._replace(upstream=detach_root(cursor.upstream, segment - 1))
+    return replace(cursor, upstream=detach_root(cursor.upstream, segment - 1))
 
 
 def extract_root(cursor: Cursor | None, segment: int) -> Cursor:

@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stagepipe.timing import Board
-from stagepipe.transport import era_span_bytes, extend_arena_fd, punch_hole
-
-LeaseExtent = tuple[int, int, int]
-"""(arena, block, bytes) of a lease."""
+from stagepipe.transport import LeaseExtent, era_span_bytes, extend_arena_fd, punch_hole
 
 
 class ArenaEras:

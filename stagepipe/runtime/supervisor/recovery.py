@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns, sleep
 
-from stagepipe.core import Cursor, RunError, cursor_to_builtins, split_by_segment
+from stagepipe.core import Cursor, RunError, split_by_segment
 from stagepipe.plan import Plan
 from stagepipe.runtime.dead_letters import DeadLetterStore
 from stagepipe.runtime.flow import SegmentWindows
 from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, make_run_error
-from stagepipe.runtime.supervisor.arena_eras import ArenaEras, LeaseExtent
+from stagepipe.runtime.supervisor.arena_eras import ArenaEras
 from stagepipe.runtime.supervisor.arena_full_policy import ArenaFullDecision, ArenaFullPolicy
 from stagepipe.runtime.supervisor.memory_pressure import make_arena_full_error
 from stagepipe.runtime.supervisor.restart_policy import FailDecision
@@ -30,6 +30,7 @@ from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
 from stagepipe.runtime.supervisor.worker_deaths import WorkerDeaths
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
 from stagepipe.timing import ProcessCounter, ProcessState
+from stagepipe.transport import LeaseExtent
 
 _MAX_STALL_RECOVERIES = 2
 """How many times in a row a stalled run is restarted from the last delivered item before it fails."""
@@ -125,7 +126,7 @@ class RecoveryCoordinator:
         return Seek(
             generation=self.generation + 1,
             epoch=epoch,
-            cursors=[cursor_to_builtins(segment_cursor) or [] for segment_cursor in cursors],
+            cursor=cursors[-1],
             windows=windows.windows,
             small_item_windows=windows.small_item_windows,
             era=self.era,

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from stagepipe.core import Cursor, Key
 from stagepipe.machine import oom_kill_count
 from stagepipe.plan import Plan
-from stagepipe.runtime.protocol import format_item
+from stagepipe.runtime.protocol import ForcedSkip, UnbatchedRange, format_item
 from stagepipe.runtime.supervisor.restart_policy import FailDecision, RestartDecision, RestartPolicy, WorkerDeath
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
 from stagepipe.timing import Board, ProcessCounter, ProcessState
@@ -84,20 +84,22 @@ class WorkerDeaths:
 
     # ------------------------------------------------------------------ what the next seek forces
 
-    def collect_forced_skips(self, epoch: int, cursors: Iterable[Cursor]) -> list[list[object]]:
-        """The items that stages skip in this epoch without trying them, as `Seek.forced_skips` has them.
+    def collect_forced_skips(self, epoch: int, cursors: Iterable[Cursor]) -> list[ForcedSkip]:
+        """The items that stages skip in this epoch without trying them.
 
         They are the skips of the cursors, and the items that have killed too many workers.
         """
         cursor_skips = {(stage, key) for cursor in cursors for stage, key in cursor.skips}
-        forced_skips: list[list[object]] = [[stage, list(key)] for stage, key in sorted(cursor_skips)]
-        for (poison_epoch, stage, key), reason_and_count in sorted(self._poison_items.items()):
+        forced_skips = [ForcedSkip(stage, key) for stage, key in sorted(cursor_skips)]
+        for (poison_epoch, stage, key), (error, kill_count) in sorted(self._poison_items.items()):
             if poison_epoch == epoch:
-                forced_skips.append([stage, list(key), *reason_and_count])
+                forced_skips.append(ForcedSkip(stage, key, error, kill_count))
         return forced_skips
 
-    def collect_unbatched_ranges(self, epoch: int) -> list[tuple[str, int, int]]:
-        """The items that are processed one by one instead of in batches: (stage, first item, last item)."""
-        return sorted(
-            (stage, first, last) for range_epoch, stage, first, last in self._unbatched_ranges if range_epoch == epoch
-        )
+    def collect_unbatched_ranges(self, epoch: int) -> list[UnbatchedRange]:
+        """The items that are processed one by one instead of in batches."""
+        return [
+            UnbatchedRange(stage, first, last)
+            for range_epoch, stage, first, last in sorted(self._unbatched_ranges)
+            if range_epoch == epoch
+        ]

@@ -4,10 +4,11 @@ entrypoint              starts the process: inherited descriptors, signals, redi
 loop                    the Worker: builds the stages and their role, enters seeks, steps the role
 control_client          the worker's end of the control channel, on its own thread
 roles                   SourceRole and StageRole: what a worker does with each item
-order_point             Batch and Shuffle with `order: source`
-unordered_order_point   Batch and Shuffle with `order: any`
+order_point             OrderPointRole: orders the leaves of a segment and feeds the next one with their groups
+failures                reports what ends the worker's work
 hop_output              sends a role's results to the next hop
 counters                writes the worker's counters to the board
+shared_allocation       allocates for `stagepipe.empty` in shared memory
 scheduling              switches between the normal and the batch scheduling policy
 broken_cuda             ends the process if it cannot use CUDA any more
 probe                   measures items in a probe run

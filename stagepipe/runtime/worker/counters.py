@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from time import process_time_ns
 
 from stagepipe.runtime.execution import StageRunner
 from stagepipe.runtime.flow import AdmissionController
 from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, DurationRecorder, ProcessCounter, ProcessRegion
-from stagepipe.transport import Receiver, Sender, SharedMemoryPool
+from stagepipe.transport import Receiver, SendCounts, Sender, SharedMemoryPool
 
 _SWEEP_INTERVAL_NS = 1_000_000_000
+_SEND_COUNTERS = {field.name: ProcessCounter[field.name.upper()] for field in fields(SendCounts)}
+"""The counters of the board that a sender counts, by their names in SendCounts."""
 
 
 class WorkerCounters:
@@ -34,15 +37,10 @@ class WorkerCounters:
     def attach_sender(self, sender: Sender) -> None:
         """Continue the sender's counters too."""
         region = self._region
-        counts = sender.counts
         self._sender = sender
         sender.blocked_ns = region[ProcessCounter.BLOCKED_NS]
-        counts.pipe_messages = region[ProcessCounter.PIPE_MESSAGES]
-        counts.shared_memory_messages = region[ProcessCounter.SHARED_MEMORY_MESSAGES]
-        counts.mixed_messages = region[ProcessCounter.MIXED_MESSAGES]
-        counts.inline_bytes = region[ProcessCounter.INLINE_BYTES]
-        counts.copied_bytes = region[ProcessCounter.COPIED_BYTES]
-        counts.zero_copy_bytes = region[ProcessCounter.ZERO_COPY_BYTES]
+        for name, counter in _SEND_COUNTERS.items():
+            setattr(sender.counts, name, region[counter])
 
     def flush(self, now_ns: int) -> None:
         """Write all counters to the board. `now_ns` is the time of `perf_counter_ns`."""
@@ -50,17 +48,13 @@ class WorkerCounters:
         self.receive_recorder.flush()
         for stage in self.stages:
             stage.flush()
-        region, counts, receiver = self._region, self._sender.counts, self.receiver
+        region, receiver = self._region, self.receiver
         region[ProcessCounter.STARVED_NS] = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
         admission_ns = 0 if self.admission is None else self.admission.blocked_ns
         region[ProcessCounter.BLOCKED_NS] = self._sender.blocked_ns + admission_ns
         region[ProcessCounter.CPU_NS] = self._previous_cpu_ns + process_time_ns()
-        region[ProcessCounter.PIPE_MESSAGES] = counts.pipe_messages
-        region[ProcessCounter.SHARED_MEMORY_MESSAGES] = counts.shared_memory_messages
-        region[ProcessCounter.MIXED_MESSAGES] = counts.mixed_messages
-        region[ProcessCounter.INLINE_BYTES] = counts.inline_bytes
-        region[ProcessCounter.COPIED_BYTES] = counts.copied_bytes
-        region[ProcessCounter.ZERO_COPY_BYTES] = counts.zero_copy_bytes
+        for name, counter in _SEND_COUNTERS.items():
+            region[counter] = getattr(self._sender.counts, name)
         self._flush_memory(now_ns)
 
     def _flush_memory(self, now_ns: int) -> None:

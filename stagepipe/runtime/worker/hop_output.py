@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stagepipe.core import ArenaFullError, Key, TransportError, cursor_from_builtins
+from stagepipe.core import ArenaFullError, Key, TransportError
 from stagepipe.runtime.execution import Box, ItemHeader, StageError, StageRunner
 from stagepipe.runtime.protocol import Seek, UnpicklableResultError
 from stagepipe.timing import ProcessRegion
@@ -33,8 +33,7 @@ class HopOutput:
     def apply_seek(self, seek: Seek) -> None:
         """Start a generation. Parts that were delivered before the seek are sent as tombstones."""
         self._generation = seek.generation
-        cursor = cursor_from_builtins(seek.cursors[self._output_segment])
-        self._last_delivered_key = cursor.last_key or () if cursor is not None else ()
+        self._last_delivered_key = seek.segment_cursor(self._output_segment).last_key or ()
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Send an item. Raises UnpicklableResultError where it cannot be pickled, SeekInterruptError after a seek."""

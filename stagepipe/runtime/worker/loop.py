@@ -5,18 +5,14 @@ In the worker's process.
 
 from __future__ import annotations
 
-import math
 import sys
 from functools import partial
 from time import perf_counter_ns
-from typing import Any
 
-import numpy as np
-
-from stagepipe.core import ArenaFullError, UsageError, stage_locals
+from stagepipe.core import UsageError, stage_locals
 from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
-from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageError, StageRunner
+from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner
 from stagepipe.runtime.flow import (
     MAX_HELD_FRACTION,
     AdmissionController,
@@ -25,30 +21,19 @@ from stagepipe.runtime.flow import (
     ProgressPublisher,
     StaleLeaseReporter,
 )
-from stagepipe.runtime.protocol import (
-    ArenaFullEvent,
-    FailureEvent,
-    ReadyEvent,
-    Seek,
-    StaleLeasesEvent,
-    WorkerSpec,
-    decode_command,
-    format_error,
-    format_key,
-    format_user_traceback,
-    read_only_hint,
-)
+from stagepipe.runtime.protocol import ReadyEvent, Seek, StaleLeasesEvent, WorkerSpec, decode_command
 from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.counters import WorkerCounters
+from stagepipe.runtime.worker.failures import FailureReporter
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
 from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_read_once_source
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.runtime.worker.scheduling import SchedulingPolicy
-from stagepipe.runtime.worker.unordered_order_point import select_order_point_role
+from stagepipe.runtime.worker.shared_allocation import allocate_shared
 from stagepipe.timing import Board, ProcessCounter, ProcessState
-from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
+from stagepipe.transport import Arena, LeaseExtent, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
 _FLUSH_INTERVAL_NS = 100_000_000
 """How often counters go to the board; the recovery coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
@@ -97,6 +82,7 @@ class Worker:
         self._stages: list[StageRunner] = []
         self._generation = 0
         self._failed_generation = 0
+        self._failures = FailureReporter(spec, control, self._board, self._memory)
         self._scheduling_policy = SchedulingPolicy(self._board)
         self._stale_leases = StaleLeaseReporter(self._memory, spec.era, self._send_stale_leases)
         self._last_flush_ns = 0
@@ -145,7 +131,7 @@ class Worker:
         _limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
         worker_context = WorkerContext(self._region, self.is_interrupted, self._wait_for_command, spec.stage_names)
-        stage_locals.allocate = self._allocate_shared
+        stage_locals.allocate = partial(allocate_shared, self._memory, spec.outbound)
         if spec.in_fd is None:
             reader = SourceReader(self._stages[0].target, spec.seed, spec.limit, spec.shard)
             if spec.incarnation and reader.is_single_pass:
@@ -163,9 +149,8 @@ class Worker:
             self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
         )
         admission = self._make_admission(plan.output_segment)
-        boundary = SegmentBoundary(receiver, self._progress, admission, plan.input_segment)
-        role_type = select_order_point_role(spec.any_order, plan.input_segment)
-        return role_type(self._stages, output, boundary, worker_context)
+        boundary = SegmentBoundary(receiver, self._progress, admission, plan.input_segment, spec.any_order)
+        return OrderPointRole(self._stages, output, boundary, worker_context)
 
     def _make_output(self) -> HopOutput:
         spec = self._spec
@@ -213,21 +198,6 @@ class Worker:
         )
         return admission
 
-    def _allocate_shared(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Allocate for `stagepipe.empty` in shared memory; None where a private allocation is as good."""
-        is_tensor = type(dtype).__module__ == "torch"
-        element_type = dtype if is_tensor else np.dtype(dtype)
-        nbytes = math.prod(shape, start=element_type.itemsize)
-        outbound = self._spec.outbound
-        if nbytes < outbound.threshold_bytes or outbound.mode == "pipe" or (not is_tensor and element_type.hasobject):
-            return None
-        lease = self._memory.loan(nbytes)
-        if not is_tensor:
-            return np.ndarray(shape, dtype, lease)
-        import torch
-
-        return torch.frombuffer(lease, dtype=dtype).reshape(shape)
-
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> None:
@@ -235,7 +205,7 @@ class Worker:
         try:
             role = self.build_role()
         except BaseException as error:  # noqa: BLE001 - the user must see whatever a stage's module or class raises
-            self._send_build_failure(error)
+            self._failures.report_build_failure(self._building_stage_name, error)
             self._wait_for_stop()
             return
         self._send_ready(role)
@@ -254,16 +224,9 @@ class Worker:
                         self._flush(now_ns)
             except SeekInterruptError:
                 pass
-            except ArenaFullError as error:
-                self._send_arena_full(error)
+            except Exception as error:  # noqa: BLE001 - of a stage, of the memory, of the transport: all are reported
+                self._failures.report(self._generation, error)
                 self._failed_generation = self._generation  # no more work until the seek that the event asks for
-            except StageError as error:
-                hint = read_only_hint(error.cause, self._stages[0].name)
-                self._send_failure(error.stage, format_key(error.key), f"{error}{hint}", error.trace)
-                self._failed_generation = self._generation
-            except Exception as error:  # noqa: BLE001 - an error of the transport, or an unpicklable item
-                self._send_item_failure(error)
-                self._failed_generation = self._generation
             self._region.set_current_key(())
 
     def _send_ready(self, role: WorkerRole) -> None:
@@ -276,7 +239,12 @@ class Worker:
         region[ProcessCounter.PROCESS_STATE] = ProcessState.RUNNING
         epoch_items = role.epoch_items if isinstance(role, SourceRole) else None
         self._control.send(
-            ReadyEvent(spec.process, spec.incarnation, [stage.cardinality for stage in self._stages], epoch_items)
+            ReadyEvent(
+                process=spec.process,
+                incarnation=spec.incarnation,
+                cardinalities=[stage.cardinality for stage in self._stages],
+                epoch_items=epoch_items,
+            )
         )
 
     def _try_enter_generation(self, role: WorkerRole) -> bool:
@@ -299,8 +267,8 @@ class Worker:
                 self._stale_leases.report()
         return self._failed_generation < self._generation == self._board.generation
 
-    def _send_stale_leases(self, era: int, leases: list[tuple[int, int, int]]) -> None:
-        self._control.send(StaleLeasesEvent(self._spec.process, era, leases))
+    def _send_stale_leases(self, era: int, leases: list[LeaseExtent]) -> None:
+        self._control.send(StaleLeasesEvent(process=self._spec.process, era=era, leases=leases))
 
     def _read_published_seek(self, generation: int) -> None:
         data = self._board.read_seek(generation)
@@ -312,49 +280,6 @@ class Worker:
         self._flush(perf_counter_ns())
         while not self._control.is_stopping:
             self._control.wait(_COMMAND_WAIT_S)
-
-    # ------------------------------------------------------------------ events
-
-    def _send_failure(self, stage: str, item: str, error: str, trace: str) -> None:
-        spec = self._spec
-        self._control.send(
-            FailureEvent(
-                process=spec.process,
-                stage=stage,
-                worker=spec.worker,
-                item=item,
-                error=error,
-                trace=trace,
-                generation=self._generation,
-            )
-        )
-
-    def _send_build_failure(self, error: BaseException) -> None:
-        self._send_failure(
-            self._building_stage_name, "", f"cannot be built: {format_error(error)}", format_user_traceback(error)
-        )
-
-    def _format_current_item(self) -> str:
-        item_plus_one = self._region[ProcessCounter.CURRENT_ITEM_PLUS_ONE]
-        return str(self._spec.shard.to_item_number(item_plus_one - 1)) if item_plus_one else ""
-
-    def _send_item_failure(self, error: Exception) -> None:
-        self._send_failure(
-            self._stages[-1].name, self._format_current_item(), format_error(error), format_user_traceback(error)
-        )
-
-    def _send_arena_full(self, error: ArenaFullError) -> None:
-        self._control.send(
-            ArenaFullEvent(
-                process=self._spec.process,
-                stage=self._stages[-1].name,
-                worker=self._spec.worker,
-                item=self._format_current_item(),
-                generation=self._generation,
-                error=str(error),
-                held_bytes=self._memory.held_bytes(),  # the frames of the failed call still hold their arrays
-            )
-        )
 
     # ------------------------------------------------------------------ counters
 

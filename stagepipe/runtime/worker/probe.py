@@ -60,7 +60,11 @@ class ItemProbe:
             sample = measure_item(box[0], self._encoder)
         except Exception:  # noqa: BLE001 - the sender raises the same error, with the item's number
             return
-        self._control.send(ProbeSample(self._process, process_time_ns(), cpu_delay_ns(os.getpid()), sample))
+        self._control.send(
+            ProbeSample(
+                process=self._process, cpu_ns=process_time_ns(), cpu_delay_ns=cpu_delay_ns(os.getpid()), item=sample
+            )
+        )
 
 
 def reject_read_once_source(source: Any, process: int, control: ControlClient) -> None:
@@ -69,7 +73,7 @@ def reject_read_once_source(source: Any, process: int, control: ControlClient) -
     Notifies the supervisor, then raises UsageError.
     """
     if isinstance(source, Iterator):
-        control.send(ReadOnceEvent(process))
+        control.send(ReadOnceEvent(process=process))
         message = "the source can be read only once"
         raise UsageError(message)
 

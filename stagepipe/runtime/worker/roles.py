@@ -1,6 +1,6 @@
 """The roles of a worker: SourceRole feeds a segment, StageRole works on items. In the worker's process.
 
-The third role, an order point, is in `order_point` and `unordered_order_point`. Each role has `apply_seek`, and `step`
+The third role, an order point, is in `order_point`. Each role has `apply_seek`, and `step`
 for one item or one wait. A step raises SeekInterruptError when a seek or a stop has made its work obsolete.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from time import perf_counter_ns
 
-from stagepipe.core import Cursor, cursor_from_builtins
 from stagepipe.runtime.execution import SourceReader, SourceRunner, StageChain, StageRunner
 from stagepipe.runtime.flow import AdmissionController
-from stagepipe.runtime.protocol import Seek
+from stagepipe.runtime.protocol import Seek, UnbatchedRange
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.spec import BatchSpec
 from stagepipe.timing import ProcessCounter
@@ -42,7 +41,7 @@ class SourceRole:
     def apply_seek(self, seek: Seek) -> None:
         """Start at the source's item in the cursor."""
         self._output.apply_seek(seek)
-        cursor = cursor_from_builtins(seek.cursors[0]) or Cursor()
+        cursor = seek.segment_cursor(0)
         self._next_item = cursor.item
         self._is_exhausted = False
         self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
@@ -86,7 +85,7 @@ class StageRole:
         self._worker_context = worker_context
         self._batch = stages[0].plan.batch
         self._stage_name = stages[0].name
-        self._unbatched_ranges: list[tuple[int, int]] = []
+        self._unbatched_ranges: list[UnbatchedRange] = []
         self._generation = 0
 
     def apply_seek(self, seek: Seek) -> None:
@@ -95,7 +94,7 @@ class StageRole:
         self._output.apply_seek(seek)
         self._chain.set_forced_skips(seek.forced_skips)
         self._unbatched_ranges = [
-            (first, last) for stage, first, last in seek.unbatched_ranges if stage == self._stage_name
+            unbatched_range for unbatched_range in seek.unbatched_ranges if unbatched_range.stage == self._stage_name
         ]
 
     def step(self) -> None:
@@ -143,7 +142,7 @@ class StageRole:
         first.value = None
         del packet
         region = self._worker_context.region
-        if any(low <= key[0] <= high for key in keys for low, high in self._unbatched_ranges):
+        if any(run.first_item <= key[0] <= run.last_item for key in keys for run in self._unbatched_ranges):
             values.reverse()
             for key, header in zip(keys, headers, strict=True):
                 region.set_current_key(key)

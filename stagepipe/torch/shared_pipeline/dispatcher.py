@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from stagepipe.core import Cursor, RunError, StagepipeError, UsageError, cursor_from_builtins, cursor_to_builtins
+from stagepipe.core import Cursor, RunError, StagepipeError, UsageError
 from stagepipe.engine import LocalRun
 from stagepipe.plan import EvenMode
 from stagepipe.runtime import MemoryHandle
@@ -213,7 +213,7 @@ class Dispatcher:
             _refuse_mixed_positions(requests)
         round_number = first_round
         wants_items = self._requests.wants_items
-        items = self._run.iter_epoch(lowest_request.epoch, cursor_from_builtins(lowest_request.cursor))
+        items = self._run.iter_epoch(lowest_request.epoch, lowest_request.cursor)
         for round_ in make_rounds(items, self._rank_count, self._even, self._get_cursor):
             self._dispatch_round(round_number, round_, requests)
             round_number += 1
@@ -224,7 +224,7 @@ class Dispatcher:
                 self._outputs[rank].send_end(request.iteration, round_number)
 
     def _dispatch_round(self, round_number: int, round_: Round, requests: dict[int, EpochRequest]) -> None:
-        cursor = None if round_.cursor is None else msgspec.msgpack.encode(cursor_to_builtins(round_.cursor))
+        cursor = None if round_.cursor is None else msgspec.msgpack.encode(round_.cursor)
         for rank in (*range(1, len(round_.boxes)), 0):
             request = requests.get(rank)
             if request is not None and round_number >= request.first_round and self._requests.wants_items(rank):

@@ -10,7 +10,7 @@ from time import monotonic
 
 import numpy as np
 
-from stagepipe.core import RunError, TransportError, cursor_to_builtins
+from stagepipe.core import RunError, TransportError
 from stagepipe.engine import EpochPosition
 from stagepipe.plan import SINK_NAME
 from stagepipe.runtime import HeldMemoryLimit
@@ -149,8 +149,9 @@ class Follower:
     def begin_iteration(self, position: EpochPosition) -> int:
         """See `RankEndpoint`."""
         self._iteration_number += 1
-        cursor = cursor_to_builtins(position.cursor)
-        self._connection.send(EpochRequest(self._iteration_number, position.epoch, position.items_yielded, cursor))
+        self._connection.send(
+            EpochRequest(self._iteration_number, position.epoch, position.items_yielded, position.cursor)
+        )
         return self._iteration_number
 
     def receive(self, iteration: int) -> RankItem | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from stagepipe.api import Pipeline
-from stagepipe.core import RunError, StagepipeError, cursor_to_builtins
+from stagepipe.core import RunError, StagepipeError
 from stagepipe.engine import EpochPosition, LocalRun
 from stagepipe.runtime import MemoryHandle
 from stagepipe.torch.shared_pipeline.connection import ConnectionListener, RankConnection
@@ -174,8 +174,9 @@ class Leader:
     def begin_iteration(self, position: EpochPosition) -> int:
         """See `RankEndpoint`."""
         self._iteration_number += 1
-        cursor = cursor_to_builtins(position.cursor)
-        self._requests.add(0, EpochRequest(self._iteration_number, position.epoch, position.items_yielded, cursor))
+        self._requests.add(
+            0, EpochRequest(self._iteration_number, position.epoch, position.items_yielded, position.cursor)
+        )
         self._dispatcher.wake()
         return self._iteration_number
 

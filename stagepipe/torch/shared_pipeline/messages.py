@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+
+from stagepipe.core import Cursor
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -48,7 +48,7 @@ class EpochRequest(msgspec.Struct, tag="epoch_request", frozen=True):
     iteration: int
     epoch: int
     first_round: int
-    cursor: list[Any] | None
+    cursor: Cursor | None
 
 
 class IterationFailed(msgspec.Struct, tag="failed", frozen=True):

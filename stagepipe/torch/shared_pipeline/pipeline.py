@@ -17,7 +17,7 @@ from typing import Any, Self
 import msgspec
 
 from stagepipe.api import Pipeline
-from stagepipe.core import UsageError, cursor_from_builtins
+from stagepipe.core import Cursor, UsageError
 from stagepipe.engine import EpochPosition, PipelineState, make_state_dict, parse_state_dict
 from stagepipe.plan import Shard
 from stagepipe.report import Report
@@ -201,7 +201,7 @@ class _RankIterationState:
         if not self.cursor:
             return self.reached
         return EpochPosition(
-            self.reached.epoch, self.reached.items_yielded, cursor_from_builtins(msgspec.msgpack.decode(self.cursor))
+            self.reached.epoch, self.reached.items_yielded, msgspec.msgpack.decode(self.cursor, type=Cursor)
         )
 
 

@@ -1,14 +1,16 @@
 """The two ends of a hop: what a worker uses to send and receive items, and to restore their order.
 
-sender    the sending end; times encoding, copying, sending and waiting
-receiver  the receiving end; times the queue, receiving and decoding
-packer    chooses for each buffer of an item: inline, copied to a block, or forwarded without a copy
-unpacker  the buffers of a packet, as views that hold leases
-reorder   the order of items, restored at an order point
+sender          the sending end; times encoding, copying, sending and waiting
+receiver        the receiving end; times the queue, receiving and decoding
+packer          chooses for each buffer of an item: inline, copied to a block, or forwarded without a copy
+carried_blocks  the blocks whose references go with a packet
+unpacker        the buffers of a packet, as views that hold leases
+reorder         the order of items, restored at an order point
 """
 
+from stagepipe.transport.hop.packer import SendCounts
 from stagepipe.transport.hop.receiver import ReceivedPacket, Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
 
-__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "Sender"]
+__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "SendCounts", "Sender"]

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from stagepipe.core import TransportError
 from stagepipe.timing import TransferKind
 from stagepipe.transport.codec import EncodedBuffer, Encoder
-from stagepipe.transport.memory import BlockId, SharedMemoryPool
+from stagepipe.transport.hop.carried_blocks import BlockContents, CarriedBlocks, ForwardedLeases
+from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
@@ -26,11 +25,7 @@ from stagepipe.transport.wire import (
     TransferPolicy,
     overhead_bytes,
     pack,
-    pack_descriptors,
 )
-
-_BLOCK_ALIGN_BYTES = 64
-"""Buffers in a block begin at multiples of a cache line."""
 
 
 @dataclass(slots=True)
@@ -45,33 +40,18 @@ class SendCounts:
     zero_copy_bytes: int = 0
 
 
-@dataclass(slots=True)
-class _BlockContents:
-    """What goes into a new block: buffers, by their indexes, and after them perhaps the pickle."""
-
-    buffer_indexes: list[int]
-    has_pickle: bool
-    has_descriptor_table: bool
-
-
-ForwardedLeases = dict[int, tuple[int, int, bool]]
-"""By lease index: arena, block, and whether another process may hold a lease on the block too."""
-
-
 class Packer:
-    """Packs encoded items. `carried_blocks` are the blocks whose references go with the last packet."""
+    """Packs encoded items. `carried` are the blocks whose references go with the last packet."""
 
     def __init__(self, encoder: Encoder, memory: SharedMemoryPool, policy: TransferPolicy, counts: SendCounts) -> None:
         """`encoder` holds the encoded item; `pack` adds to `counts`."""
         self._encoder = encoder
-        self._memory = memory
         self._policy = policy
         self._counts = counts
         self._policy_word = policy.policy_word
         self._threshold_bytes = 0
         self._large_in_pipe = False
-        self.carried_blocks: list[BlockId] = []
-        self._copy_kind = TransferKind.COPIED
+        self.carried = CarriedBlocks(encoder, memory)
         self.transfer_kind = TransferKind.PIPE
         """How the last packet is transferred."""
         self.bytes_in_blocks = 0
@@ -83,7 +63,7 @@ class Packer:
         policy = self._policy
         pickle_data = encoder.pickle_data
         buffers = encoder.buffers
-        self.carried_blocks = []
+        self.carried.clear()
         self.transfer_kind = TransferKind.PIPE
         self.bytes_in_blocks = 0
         policy_word = self._policy_word[0]
@@ -104,7 +84,9 @@ class Packer:
             self._check_fits_packet(header)
         total_bytes = pickle_bytes + sum([buffer.nbytes for buffer in buffers])
         use_fragments = self._large_in_pipe and total_bytes < self._threshold_bytes
-        forwarded = self._forward_leases() if encoder.lease_boxes and not use_fragments else {}
+        forwarded = (
+            self.carried.forward_leases(self._threshold_bytes) if encoder.lease_boxes and not use_fragments else {}
+        )
         contents = self._choose_block_contents(forwarded, header)
         if use_fragments and (contents.buffer_indexes or contents.has_pickle):
             return None
@@ -136,11 +118,11 @@ class Packer:
             return packet
         if buffer.lease_index >= 0:
             return self._forward_single_buffer(buffer, header, flags)
-        arena, block, target = self._allocate_block(nbytes)
+        arena, block, target = self.carried.allocate(nbytes)
         encoder.copy_into(buffer, target)
         descriptor = (arena, flags, 0, block, 0, nbytes)
         packet = pack(PacketKind.ITEM, header, descriptors=[descriptor], pickle_data=pickle_data)
-        self.transfer_kind = self._copy_kind
+        self.transfer_kind = self.carried.copy_kind
         self.bytes_in_blocks = nbytes
         counts.shared_memory_messages += 1
         counts.copied_bytes += nbytes
@@ -151,13 +133,10 @@ class Packer:
         """The packet of an item with a single array that is in a block already; None if it must be copied."""
         encoder = self._encoder
         counts = self._counts
-        lease_box = encoder.lease_boxes[buffer.lease_index]
-        block_id = lease_box[0].block_id
-        is_shared = None if block_id is None else self._memory.forward_lease(lease_box, block_id)
-        if block_id is None or is_shared is None:
+        forwarded = self.carried.forward(encoder.lease_boxes[buffer.lease_index])
+        if forwarded is None:
             return None
-        self.carried_blocks.append(block_id)
-        arena, block = block_id
+        arena, block, is_shared = forwarded
         descriptor = (arena, flags | SHARED_BLOCK if is_shared else flags, 0, block, buffer.lease_offset, buffer.nbytes)
         packet = pack(PacketKind.ITEM, header, descriptors=[descriptor], pickle_data=encoder.pickle_data)
         self.transfer_kind = TransferKind.ZERO_COPY
@@ -180,40 +159,7 @@ class Packer:
                 "sides of the hop"
             )
 
-    def release_carried_blocks(self) -> None:
-        """Release the blocks of a packet that was not sent."""
-        for arena, block in self.carried_blocks:
-            self._memory.release_block(arena, block)
-        self.carried_blocks = []
-
-    def _forward_leases(self) -> ForwardedLeases:
-        """Take the references that go with the packet, by lease index. The buffers of all other leases are copied.
-
-        A small part of a block is copied too, so that it does not keep the whole block in use.
-        """
-        lease_boxes = self._encoder.lease_boxes
-        carried_blocks = self.carried_blocks
-        threshold_bytes = self._threshold_bytes
-        forwarded: ForwardedLeases = {}
-        for buffer in self._encoder.buffers:
-            index = buffer.lease_index
-            if index < 0 or index in forwarded or buffer.nbytes < threshold_bytes or not lease_boxes[index]:
-                continue
-            lease_box = lease_boxes[index]
-            block_id = lease_box[0].block_id
-            if block_id is None:
-                continue
-            if block_id in carried_blocks:
-                # This process received the block twice: the receiver releases one reference, this process the other.
-                forwarded[index] = (*block_id, True)
-                continue
-            is_shared = self._memory.forward_lease(lease_box, block_id)
-            if is_shared is not None:
-                carried_blocks.append(block_id)
-                forwarded[index] = (*block_id, is_shared)
-        return forwarded
-
-    def _choose_block_contents(self, forwarded: ForwardedLeases, header: PacketHeader) -> _BlockContents:
+    def _choose_block_contents(self, forwarded: ForwardedLeases, header: PacketHeader) -> BlockContents:
         """Choose what goes to a new block: large buffers, then the largest that do not fit the packet, then the pickle.
 
         Last, the descriptors go to a table of their own.
@@ -245,14 +191,14 @@ class Packer:
                 in_block.append(index)
             in_block.sort()
         has_pickle = available_bytes < 0 or self._policy.force_shared_memory
-        return _BlockContents(in_block, has_pickle, has_pickle and available_bytes + pickle_bytes < 0)
+        return BlockContents(in_block, has_pickle, has_pickle and available_bytes + pickle_bytes < 0)
 
-    def _assemble_packet(self, forwarded: ForwardedLeases, contents: _BlockContents, header: PacketHeader) -> bytearray:
+    def _assemble_packet(self, forwarded: ForwardedLeases, contents: BlockContents, header: PacketHeader) -> bytearray:
         encoder = self._encoder
         counts = self._counts
         pickle_data = encoder.pickle_data
         offsets, arena, block, block_bytes = (
-            self._fill_block(contents) if contents.buffer_indexes or contents.has_pickle else ({}, 0, 0, 0)
+            self.carried.fill_block(contents) if contents.buffer_indexes or contents.has_pickle else ({}, 0, 0, 0)
         )
         descriptors: list[BufferDescriptor] = []
         inline_buffers: list[bytes] = []
@@ -281,11 +227,11 @@ class Packer:
             descriptors.append((arena, 0, 0, block, block_bytes - len(pickle_data), len(pickle_data)))
         block_buffer_count = len(descriptors) - len(inline_buffers)
         if block_buffer_count:
-            self.transfer_kind = self._copy_kind if block_bytes else TransferKind.ZERO_COPY
+            self.transfer_kind = self.carried.copy_kind if block_bytes else TransferKind.ZERO_COPY
             self.bytes_in_blocks = sum([descriptor[5] for descriptor in descriptors if descriptor[0] != INLINE_ARENA])
         if contents.has_descriptor_table:
             packet_flags |= PacketFlag.DESCRIPTOR_TABLE
-            descriptors = [self._write_descriptor_table(descriptors)]
+            descriptors = [self.carried.write_descriptor_table(descriptors)]
         packet = pack(
             PacketKind.ITEM,
             header,
@@ -304,40 +250,3 @@ class Packer:
         counts.copied_bytes += block_bytes
         counts.zero_copy_bytes += forwarded_bytes
         return packet
-
-    def _fill_block(self, contents: _BlockContents) -> tuple[dict[int, int], int, int, int]:
-        """Copy `contents` to a new block, the pickle last. Returns (offsets by buffer index, arena, block, bytes)."""
-        encoder = self._encoder
-        buffers = encoder.buffers
-        offsets = {}
-        end = 0
-        for index in contents.buffer_indexes:
-            offsets[index] = end
-            end += -(-buffers[index].nbytes // _BLOCK_ALIGN_BYTES) * _BLOCK_ALIGN_BYTES
-        pickle_offset = end
-        if contents.has_pickle:
-            end += len(encoder.pickle_data)
-        arena, block, target = self._allocate_block(end)
-        for index, offset in offsets.items():
-            encoder.copy_into(buffers[index], target[offset : offset + buffers[index].nbytes])
-        if contents.has_pickle:
-            target[pickle_offset:] = np.frombuffer(encoder.pickle_data, np.uint8)
-        return offsets, arena, block, end
-
-    def _write_descriptor_table(self, descriptors: list[BufferDescriptor]) -> BufferDescriptor:
-        """Write the descriptors to a block of their own. Returns the descriptor of that table."""
-        table = pack_descriptors(descriptors)
-        arena, block, target = self._allocate_block(len(table))
-        target[:] = np.frombuffer(table, np.uint8)
-        return arena, 0, 0, block, 0, len(table)
-
-    def _allocate_block(self, nbytes: int) -> tuple[int, int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-        """Allocate a block that goes with the packet: (arena, block, its bytes as a uint8 array)."""
-        own_arena = self._memory.arena
-        if own_arena is None:
-            raise TransportError(f"this process has no shared memory of its own for {nbytes} bytes")
-        block = self._memory.allocate(nbytes)
-        self._copy_kind = TransferKind.COLD_COPY if own_arena.allocator.is_last_block_cold else TransferKind.COPIED
-        self.carried_blocks.append((own_arena.number, block))
-        start = block - own_arena.era_start
-        return own_arena.number, block, own_arena.data[start : start + nbytes]

@@ -109,11 +109,8 @@ class Receiver:
     def _read_packet(self, timeout_s: float | None) -> Packet | None:
         while True:
             data = bytearray(PACKET_BYTES)
-            try:
-                length = os.readv(self._fd, (data,))
-            except BlockingIOError:
-                length = 0
-            if not length:
+            length = self._read(data)
+            if length <= 0:
                 begin_ns = perf_counter_ns()
                 length = self._wait_and_read(data, timeout_s)
                 self.starved_ns += perf_counter_ns() - begin_ns
@@ -130,6 +127,13 @@ class Receiver:
             self._read_at_ns = now_ns
             return packet
 
+    def _read(self, data: bytearray) -> int:
+        """Read a packet into `data` without a wait. Returns its bytes; 0 if no writer is left, -1 if there is none."""
+        try:
+            return os.readv(self._fd, (data,))
+        except BlockingIOError:
+            return -1
+
     def _wait_and_read(self, data: bytearray, timeout_s: float | None = None) -> int:
         """Wait for a packet and read it into `data`. Returns its bytes; 0 if interrupted, or after `timeout_s`."""
         deadline_ns = None if timeout_s is None else perf_counter_ns() + int(timeout_s * 1e9)
@@ -142,14 +146,11 @@ class Receiver:
                     return 0
                 wait_s = min(wait_s, remaining_s)
             self._waiter.wait(wait_s)
-            try:
-                length = os.readv(self._fd, (data,))
-            except BlockingIOError:
-                continue
-            if length:
+            length = self._read(data)
+            if length > 0:
                 return length
-            # End of file: no writer is left, so the pipe is always ready. Wait on the event instead, not to spin.
-            self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
+            if not length:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
+                self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
         return 0
 
     # ------------------------------------------------------------------ decoding
@@ -201,11 +202,9 @@ class Receiver:
         body = FragmentAssembler(packet)
         while not body.is_complete:
             data = bytearray(PACKET_BYTES)
-            try:
-                length = os.readv(self._fd, (data,))
-            except BlockingIOError:
-                length = 0
-            length = length or self._wait_and_read(data)
+            length = self._read(data)
+            if length <= 0:
+                length = self._wait_and_read(data)
             if not length:
                 return None
             del data[length:]

@@ -90,10 +90,10 @@ class Sender:
                 waited_ns = self._write_fragments(body, generation, waited_ns)
         except BaseException:
             encoder.clear()
-            packer.release_carried_blocks()
+            packer.carried.release()
             raise
         if waited_ns < 0:
-            packer.release_carried_blocks()
+            packer.carried.release()
             return False
         self._last_send_ns = send_ns = perf_counter_ns() - copied_at_ns - waited_ns
         nbytes = len(packet) + (packer.bytes_in_blocks if body is None else len(body))

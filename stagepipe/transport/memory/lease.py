@@ -9,28 +9,31 @@ the owners of the blocks: 16-byte records through a byte pipe, each write small 
 from __future__ import annotations
 
 import os
-import struct
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stagepipe.core import ArenaFullError, TransportError
 from stagepipe.transport.memory.arena import Arena, ArenaMapping, era_span_bytes, size_class_bytes
+from stagepipe.transport.memory.release_pipes import ReleasePipes
 
-_RELEASE_STRUCT = struct.Struct("<QiI")
-_MAX_RELEASES_PER_WRITE = 4096 // _RELEASE_STRUCT.size  # one atomic write: PIPE_BUF, see pipe(7)
-_CHECKSUM_SEED = 0x5EA5E  # arbitrary, so that a record of zeros fails
-_CHECKSUM_PRIME = (1 << 32) - 5  # the largest prime below 2**32
-_READ_BYTES = 64 << 10  # the default capacity of a pipe, pipe(7)
 _MAX_DUPLICATE_LEASES = 256
 _MIN_RELEASES_TO_FLUSH = 4
 """Releases worth a system call. Few, because a block released soon is still in the owner's cache."""
 
 BlockId = tuple[int, int]
 """(arena, block): the block of a lease, by arena number and offset."""
+
+
+class LeaseExtent(NamedTuple):
+    """Which bytes a lease keeps in use: those from offset `block` on of an arena."""
+
+    arena: int
+    block: int
+    nbytes: int
 
 
 class Lease(np.ndarray[Any, Any]):
@@ -68,12 +71,11 @@ class SharedMemoryPool:
         self.arena = arena
         self.release_queue: deque[BlockId] = deque()
         self._arena_fds = arena_fds
-        self._release_fds = release_fds
+        self._release_pipes = ReleasePipes(release_fds)
         self._is_writable = writable
         self._era_span_bytes = None if limit_bytes is None else era_span_bytes(limit_bytes)
         self._era_start = 0 if arena is None else arena.era_start
         self._mappings: dict[int, ArenaMapping] = {} if arena is None else {arena.number: arena.mapping}
-        self._unsent_releases: dict[int, dict[int, int]] = {}
         self._live_leases: dict[BlockId, weakref.ref[Lease]] = {}
         self._duplicate_leases: list[tuple[BlockId, weakref.ref[Lease]]] = []
         """Leases on blocks for which a newer lease was made since."""
@@ -115,24 +117,8 @@ class SharedMemoryPool:
         """Apply the release records that other processes sent to the own arena."""
         if self.arena is None:
             return
-        fd = self._release_fds[self.arena.number]
-        add_references = self.arena.allocator.add_references
-        while True:
-            try:
-                data = os.read(fd, _READ_BYTES)
-            except BlockingIOError:
-                break
-            if len(data) % _RELEASE_STRUCT.size:
-                raise TransportError(f"a release record for arena {self.arena.number} is truncated")
-            for block, delta, checksum in _RELEASE_STRUCT.iter_unpack(data):
-                if checksum != _release_checksum(block, delta):
-                    raise TransportError(
-                        f"a release record for arena {self.arena.number} fails its checksum "
-                        f"(block {block}, change {delta})"
-                    )
-                add_references(block, delta)
-            if len(data) < _READ_BYTES:
-                break
+        for block, delta in self._release_pipes.read_records(self.arena.number):
+            self.arena.allocator.add_references(block, delta)
         self.on_live_bytes(self.arena.allocator.live_bytes)
 
     def _require_arena(self) -> Arena:
@@ -203,8 +189,7 @@ class SharedMemoryPool:
             raise TransportError("this pool was created without `limit_bytes`, so it has one era only")
         self._era_start = era * self._era_span_bytes
         self._mappings.clear()
-        self.lease_count -= sum(sum(blocks.values()) for blocks in self._unsent_releases.values())
-        self._unsent_releases.clear()
+        self.lease_count -= self._release_pipes.discard_releases()
         if self.arena is not None:
             self.arena.begin_era(era)
             self._mappings[self.arena.number] = self.arena.mapping
@@ -214,14 +199,14 @@ class SharedMemoryPool:
         """Whether the first descriptor of a packet points into an older era."""
         return bool(descriptors) and descriptors[0][3] < self._era_start
 
-    def stale_leases(self) -> list[tuple[int, int, int]]:
-        """(arena, block, bytes) of the live leases on blocks of older eras, which must not be discarded yet."""
+    def stale_leases(self) -> list[LeaseExtent]:
+        """The live leases on blocks of older eras, which must not be discarded yet."""
         era_start = self._era_start
         stale_leases = []
         for (arena, block), reference in [*self._live_leases.items(), *self._duplicate_leases]:
             lease = reference() if block < era_start else None
             if lease is not None:
-                stale_leases.append((arena, block, lease.size))
+                stale_leases.append(LeaseExtent(arena, block, lease.size))
         return stale_leases
 
     def held_bytes(self) -> int:
@@ -274,7 +259,7 @@ class SharedMemoryPool:
             return None
         # The owner must add the reference before any other process can release the block, so this record is sent now
         # or not at all. Queued releases may arrive later: until then the owner only counts too many references.
-        if not self._write_releases(block_id[0], _pack_release(block_id[1], 1)):
+        if not self._release_pipes.add_reference(*block_id):
             return None
         held_lease.is_shared = True
         return True
@@ -283,8 +268,7 @@ class SharedMemoryPool:
 
     def release_block(self, arena: int, block: int) -> None:
         """Release a block whose packet is dropped or was not sent. Raises TransportError for an unknown arena."""
-        if arena not in self._release_fds:
-            raise TransportError(f"a descriptor names arena {arena}; this process knows {sorted(self._release_fds)}")
+        self._release_pipes.require(arena)
         if block < self._era_start:
             return
         self.lease_count += 1
@@ -298,7 +282,6 @@ class SharedMemoryPool:
     def flush_releases(self) -> None:
         """Send all queued releases to the owners of the blocks. Never waits: what a full pipe rejects is sent later."""
         release_queue = self.release_queue
-        unsent = self._unsent_releases
         own_arena = self.arena
         own_released = False
         while release_queue:
@@ -310,49 +293,16 @@ class SharedMemoryPool:
                 self.lease_count -= 1
                 own_released = True
             else:
-                counts = unsent.get(arena)
-                if counts is None:
-                    counts = unsent[arena] = {}
-                counts[block] = counts.get(block, 0) + 1
+                self._release_pipes.add_release(arena, block)
         if own_arena is not None and own_released:
             self.on_live_bytes(own_arena.allocator.live_bytes)
-        for arena, counts in unsent.items():
-            if counts:
-                self._send_releases(arena, counts)
+        self.lease_count -= self._release_pipes.send_releases()
 
     def _forget_dead_lease(self, block_id: BlockId) -> None:
         """Forget the lease on a block unless it is alive: a second packet may have brought another lease on it."""
         reference = self._live_leases.get(block_id)
         if reference is not None and reference() is None:
             del self._live_leases[block_id]
-
-    def _send_releases(self, arena: int, unsent_counts: dict[int, int]) -> None:
-        """Send the releases for one arena. What its pipe does not take stays, added up, for the next call."""
-        while unsent_counts:
-            batch = list(unsent_counts.items())[:_MAX_RELEASES_PER_WRITE]
-            if not self._write_releases(arena, b"".join([_pack_release(block, -count) for block, count in batch])):
-                return
-            for block, count in batch:
-                del unsent_counts[block]
-                self.lease_count -= count
-
-    def _write_releases(self, arena: int, data: bytes) -> bool:
-        try:
-            os.write(self._release_fds[arena], data)
-        except BlockingIOError:
-            return False
-        except BrokenPipeError:
-            return True  # the owner has ended, and its arena with it
-        return True
-
-
-def _pack_release(block: int, delta: int) -> bytes:
-    return _RELEASE_STRUCT.pack(block, delta, _release_checksum(block, delta))
-
-
-def _release_checksum(block: int, delta: int) -> int:
-    """A sum modulo a prime, which every single flipped bit changes. `zlib.crc32` takes three times as long here."""
-    return (block * 0x9E3779B1 + delta * 0x85EBCA6B + _CHECKSUM_SEED) % _CHECKSUM_PRIME
 
 
 def _ignore(_: int) -> None:

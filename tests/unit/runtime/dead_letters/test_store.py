@@ -12,7 +12,7 @@ from stagepipe.machine import Machine
 from stagepipe.plan import Plan, make_plan
 from stagepipe.runtime import DeadLetterStore
 from stagepipe.runtime.dead_letters import store
-from stagepipe.runtime.protocol import DeadLetterEvent
+from stagepipe.runtime.protocol import DeadLetterEvent, ForcedSkip
 from tests.support.pipelines import batch, pipeline, stage
 
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
@@ -24,7 +24,19 @@ def sample_plan(**keys: Any) -> Plan:
 
 
 def letter(name: str, *key: int, generation: int = 1, epoch: int = 0) -> DeadLetterEvent:
-    return DeadLetterEvent(1, name, 0, list(key), str(key[0]), "ValueError: no", "", 1, generation, epoch, [key[0]])
+    return DeadLetterEvent(
+        process=1,
+        stage=name,
+        worker=0,
+        key=key,
+        item=str(key[0]),
+        error="ValueError: no",
+        trace="",
+        attempts=1,
+        generation=generation,
+        epoch=epoch,
+        source_items=[key[0]],
+    )
 
 
 def stored(letters: DeadLetterStore) -> list[tuple[int, str, str]]:
@@ -36,7 +48,7 @@ def test_a_seek_drops_the_letters_of_items_that_run_again():
     for added in [letter("a", 3), letter("a", 8), letter("a", 8, 1), letter("a", 9), letter("b", 1), letter("b", 2)]:
         letters.add(added)
     upstream = Cursor(None, 8, (8, 0))
-    letters.apply_seek(2, 0, [upstream, Cursor(upstream, 2)], [["a", [9]]])
+    letters.apply_seek(2, 0, [upstream, Cursor(upstream, 2)], [ForcedSkip("a", (9,))])
     assert stored(letters) == [(0, "b", "1"), (0, "a", "3"), (0, "a", "8"), (0, "a", "9")], (
         "9 is a forced skip, 8 is before the cursor"
     )

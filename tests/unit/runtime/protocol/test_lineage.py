@@ -1,9 +1,9 @@
 """The lineage of an order point's output survives packing, is small without skips, and fits a packet."""
 
-import pickle
+import msgspec
 
 from stagepipe.core import Cursor, ImposedSkip
-from stagepipe.runtime import OutputLineage, pack_lineage, unpack_lineage
+from stagepipe.runtime.protocol import OutputLineage, pack_lineage, unpack_lineage
 
 
 def test_a_lineage_survives_packing():
@@ -16,7 +16,7 @@ def test_a_lineage_survives_packing():
 
 def test_a_lineage_without_skips_is_a_few_bytes_larger_than_its_cursor():
     cursor = Cursor(None, 512, (511,))
-    assert len(pack_lineage(OutputLineage(cursor, 256, 512))) <= len(pickle.dumps(cursor, 5)) + 12
+    assert len(pack_lineage(OutputLineage(cursor, 256, 512))) <= len(msgspec.msgpack.encode(cursor)) + 12
 
 
 def test_hundreds_of_skips_fit_and_more_are_dropped():

@@ -1,6 +1,7 @@
 """With `order: any`, the lineage of an order point's output survives packing and fits a packet."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -9,50 +10,53 @@ from stagepipe.core import Cursor
 from stagepipe.runtime.consumer.position import DownstreamPosition, make_position
 from stagepipe.runtime.protocol import (
     DeliveredLeaves,
+    LeafGroup,
     UnorderedLineage,
     attach_root,
     detach_root,
     extract_root,
-    pack_unordered_lineage,
+    pack_lineage,
     unpack_unordered_lineage,
 )
 
 PACKET_ROOM_BYTES = 3000
 
 
+def lineage(low_watermark: int, *consumed_groups: LeafGroup, **fields: Any) -> UnorderedLineage:
+    return UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups, **fields)
+
+
 @pytest.mark.parametrize(
-    "lineage",
+    "original",
     [
-        UnorderedLineage(None, 7, (((7,), (9,), (8,)),), ()),
-        UnorderedLineage(None, 0, (), None, has_exact_order=False),
-        UnorderedLineage(None, 2, (((2, 0), (2, 1, 3)), ((5,),)), (((1 << 40,), (3,)),)),
-        UnorderedLineage(Cursor(Cursor(None, 3), 4, (4, 1)), 2, (), ((),)),
+        lineage(7, ((7,), (9,), (8,))),
+        lineage(0, open_groups=None, has_exact_order=False),
+        lineage(2, ((2, 0), (2, 1, 3)), ((5,),), open_groups=(((1 << 40,), (3,)),)),
+        lineage(2, resume_cursor=Cursor(Cursor(None, 3), 4, (4, 1)), open_groups=((),)),
     ],
 )
-def test_a_lineage_survives_packing(lineage):
-    assert unpack_unordered_lineage(pack_unordered_lineage(lineage)) == lineage
+def test_a_lineage_survives_packing(original):
+    assert unpack_unordered_lineage(pack_lineage(original)) == original
 
 
 def test_an_unsorted_group_of_a_thousand_items_fits():
     keys = [(number,) for number in range(100_000, 101_024)]
     random.Random(1).shuffle(keys)
-    lineage = UnorderedLineage(None, 99_990, (tuple(keys),), ())
-    assert len(pack_unordered_lineage(lineage)) < PACKET_ROOM_BYTES
-    assert unpack_unordered_lineage(pack_unordered_lineage(lineage)) == lineage
+    shuffled = lineage(99_990, tuple(keys))
+    assert len(pack_lineage(shuffled)) < PACKET_ROOM_BYTES
+    assert unpack_unordered_lineage(pack_lineage(shuffled)) == shuffled
 
 
 def test_a_group_that_is_too_large_keeps_its_items_and_loses_their_order():
     keys = [(number,) for number in range(20_000)]
     random.Random(1).shuffle(keys)
-    packed = pack_unordered_lineage(UnorderedLineage(None, 0, (tuple(keys),), ()))
+    packed = pack_lineage(lineage(0, tuple(keys)))
     assert len(packed) < PACKET_ROOM_BYTES
-    assert unpack_unordered_lineage(packed) == UnorderedLineage(
-        None, 0, (tuple(sorted(keys)),), (), has_exact_order=False
-    )
+    assert unpack_unordered_lineage(packed) == lineage(0, tuple(sorted(keys)), has_exact_order=False)
 
 
 def test_a_group_without_order_has_no_cursor_inside_its_rows_and_one_after_them():
-    packed = pack_unordered_lineage(UnorderedLineage(None, 3, (((2,), (4,)),), (), has_exact_order=False))
+    packed = pack_lineage(lineage(3, ((2,), (4,)), has_exact_order=False))
     position = DownstreamPosition(Cursor(), 1)
     position.mark_delivered((0, 0), packed)
     with pytest.raises(UsageError, match="no state can be taken inside the rows of so large a batch"):
@@ -63,7 +67,7 @@ def test_a_group_without_order_has_no_cursor_inside_its_rows_and_one_after_them(
 
 def test_the_cursor_inside_the_rows_of_a_group_names_its_leaves():
     position = make_position(Cursor(), 1, any_order=True)
-    position.mark_delivered((0, 0), pack_unordered_lineage(UnorderedLineage(None, 3, (((4,), (2,)),), ())))
+    position.mark_delivered((0, 0), pack_lineage(lineage(3, ((4,), (2,)))))
     assert position.cursor == Cursor(Cursor(replay_groups=(((4,), (2,)),)), 0, (0, 0))
 
 

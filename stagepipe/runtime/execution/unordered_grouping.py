@@ -1,4 +1,4 @@
-"""Order points with `order: any`. In the order point's own worker.
+"""What order points do with `order: any`. In the order point's worker.
 
 The first order point groups leaves in the order of arrival. Those after it work in order, and pass on the lineage that
 the first one wrote (see `protocol/unordered_lineage.py`). A seek can ask the first one to rebuild some groups from the
@@ -8,31 +8,38 @@ same leaves; leaves that arrive meanwhile and belong to none of these groups are
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from stagepipe.core import Cursor, ImposedSkip, Key
-from stagepipe.runtime.execution import Box, StageError
+from stagepipe.runtime.execution.chain import Box
+from stagepipe.runtime.execution.grouping import OrderedGrouping
+from stagepipe.runtime.execution.stage import StageError, StageRunner
 from stagepipe.runtime.protocol import (
     LeafGroup,
     UnorderedLineage,
     detach_root,
     extract_root,
-    pack_unordered_lineage,
+    pack_lineage,
     unpack_unordered_lineage,
 )
-from stagepipe.runtime.worker.order_point import OrderPointRole
-from stagepipe.transport import PacketKind, ReceivedPacket, ReorderBuffer
 
 BufferedLeaf = tuple[Key, Box, int]
 """A leaf that waits for its group: key, box, samples."""
 
 
-def select_order_point_role(any_order: bool, input_segment: int) -> type[OrderPointRole]:  # noqa: FBT001 - the plan's attribute
-    """Return the role class of an order point that reads `input_segment`."""
+def make_grouping(
+    stage: StageRunner, input_segment: int, get_next_item: Callable[[], int], *, any_order: bool
+) -> OrderedGrouping:
+    """Return the grouping of an order point that reads `input_segment`.
+
+    `get_next_item` returns the lowest item of which a leaf may still come.
+    """
     if not any_order:
-        return OrderPointRole
-    return DownstreamOrderPointRole if input_segment else UnorderedOrderPointRole
+        return OrderedGrouping(stage, input_segment)
+    return DownstreamGrouping(stage, input_segment) if input_segment else ArrivalGrouping(stage, get_next_item)
 
 
 class _ReplayGroup:
@@ -62,24 +69,34 @@ class _ReplayGroup:
         return [leaf for leaf in self._leaves if leaf is not None]
 
 
-class UnorderedOrderPointRole(OrderPointRole):
+class ArrivalGrouping(OrderedGrouping):
     """The first order point: it groups leaves in the order of arrival."""
 
-    def _reset(self, cursor: Cursor, first_number: int) -> None:
-        super()._reset(cursor, first_number)
-        self._reorder = ReorderBuffer(cursor.item, None, any_order=True, emitted_keys=cursor.emitted_keys)
+    takes_any_order = True
+
+    def __init__(self, stage: StageRunner, get_next_item: Callable[[], int]) -> None:
+        """See `make_grouping`."""
+        super().__init__(stage, 0)
+        self._get_next_item = get_next_item
+
+    def seek(self, cursor: Cursor, first_number: int) -> None:
+        """Start at `cursor`. Its groups come again first."""
+        super().seek(cursor, first_number)
         self._replay_groups = deque(_ReplayGroup(group) for group in cursor.replay_groups)
         self._buffered_leaves: deque[BufferedLeaf] = deque()
         self._group_keys: list[Key] = []
         self._keys_by_identity: dict[int, deque[Key]] = {}  # of a group's items, for a permutation
 
-    def _finish_item(self, item: int, meta: bytes) -> None:
-        """Do nothing: the reorder buffer tracks the lowest open item."""
+    def finish_item(self, item: int, meta: bytes) -> None:
+        """Do nothing: `get_next_item` tells which items are complete."""
 
-    def _process_leaf(self, packet: ReceivedPacket, box: Box) -> None:
-        if packet.kind != PacketKind.ITEM:
-            return
-        leaf = (packet.key, box, packet.samples)
+    def drop_item(self, key: Key, meta: bytes, skip: ImposedSkip | None) -> None:
+        """Do nothing: the group does not depend on it."""
+
+    def add_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Add a leaf to the group that must have it, or to the next one."""
+        del meta
+        leaf = (key, box, samples)
         if not self._replay_groups:
             self._add_leaf(*leaf)
         elif any(group.accept(leaf) for group in self._replay_groups):
@@ -92,27 +109,27 @@ class UnorderedOrderPointRole(OrderPointRole):
         while self._replay_groups and self._replay_groups[0].is_complete:
             for key, box, samples in self._replay_groups.popleft().leaves:
                 self._group_keys.append(key)
-                self._add_to_group(key, box, samples)
+                self._collect(key, box, samples)
             self._emit_group(is_last=False)
         while self._buffered_leaves and not self._replay_groups:
             self._add_leaf(*self._buffered_leaves.popleft())
 
     def _add_leaf(self, key: Key, box: Box, samples: int) -> None:
         self._group_keys.append(key)
-        if self._add_to_group(key, box, samples):
+        if self._collect(key, box, samples):
             self._emit_group(is_last=False)
 
-    def _add_to_group(self, key: Key, box: Box, samples: int) -> bool:
-        if self._grouping.is_permutation:
+    def _collect(self, key: Key, box: Box, samples: int) -> bool:
+        if self._target.is_permutation:
             self._keys_by_identity.setdefault(id(box[0]), deque()).append(key)
-        return super()._add_to_group(key, box, samples)
+        return super()._collect(key, box, samples)
 
     def _emit_group(self, *, is_last: bool) -> None:
-        self._group_start = Cursor(None, self._next_number)
+        self._group_start = Cursor(None, self.next_number)
         keys = tuple(self._group_keys)
         self._group_keys = []
         outputs = self._flush_group(is_last=is_last)
-        if self._grouping.is_permutation:
+        if self._target.is_permutation:
             self._emit_each_output(outputs)
         elif len(outputs) > 1:
             raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or use `order: source`")
@@ -143,28 +160,30 @@ class UnorderedOrderPointRole(OrderPointRole):
         return [keys_by_identity[id(value)].popleft() for value, _ in outputs]
 
     def _fail_group(self, problem: str) -> StageError:
-        return self._stage.record_failure((self._next_number,), ValueError(f"with `order: any`, this stage {problem}"))
+        return self._stage.record_failure((self.next_number,), ValueError(f"with `order: any`, this stage {problem}"))
 
     def _pack_group_lineage(self, consumed_groups: tuple[LeafGroup, ...], low_watermark: int) -> bytes:
-        return pack_unordered_lineage(UnorderedLineage(None, low_watermark, consumed_groups, ()))
+        return pack_lineage(UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups))
 
     def _compute_low_watermark(self) -> int:
         """Return the lowest item that is not known to be complete, or of which a leaf is not sent yet."""
         waiting_items = [leaf[0][0] for group in self._replay_groups for leaf in group.leaves]
-        return min([self._reorder.next_item, *waiting_items, *(leaf[0][0] for leaf in self._buffered_leaves)])
+        return min([self._get_next_item(), *waiting_items, *(leaf[0][0] for leaf in self._buffered_leaves)])
 
-    def _finish_segment(self) -> None:
+    def finish_segment(self) -> None:
+        """Emit the groups that are left."""
         for group in self._replay_groups:  # a stage has dropped the missing leaves this time
             group.drop_missing()
         self._emit_replay_groups()
-        super()._finish_segment()
+        super().finish_segment()
 
 
-class DownstreamOrderPointRole(OrderPointRole):
+class DownstreamGrouping(OrderedGrouping):
     """An order point after the first: it works in order, on groups whose lineage names their leaves."""
 
-    def _reset(self, cursor: Cursor, first_number: int) -> None:
-        super()._reset(cursor, first_number)
+    def seek(self, cursor: Cursor, first_number: int) -> None:
+        """Start at `cursor`, which is kept without its root."""
+        super().seek(cursor, first_number)
         root = extract_root(cursor, self._input_segment)
         self._cursor = self._group_start = detach_root(self._cursor, self._input_segment) or Cursor()
         self._low_watermark = self._group_start_watermark = root.item
@@ -173,8 +192,9 @@ class DownstreamOrderPointRole(OrderPointRole):
         self._has_exact_order = True
         self._current_lineage: UnorderedLineage | None = None
 
-    def _finish_item(self, item: int, meta: bytes) -> None:
-        if item < self._cursor.item:  # a whole item, which ended with its only leaf
+    def finish_item(self, item: int, meta: bytes) -> None:
+        """Move past an item, unless its only leaf has done so already."""
+        if item < self._cursor.item:
             return
         lineage = self._current_lineage or unpack_unordered_lineage(meta)
         self._consumed_groups += lineage.consumed_groups
@@ -185,22 +205,22 @@ class DownstreamOrderPointRole(OrderPointRole):
         self._cursor = Cursor(lineage.resume_cursor, item + 1)
         self._current_lineage = None
 
-    def _process_leaf(self, packet: ReceivedPacket, box: Box) -> None:
-        new_skips = {self._record_skip(packet)} if packet.kind == PacketKind.ERROR_SKIP else frozenset[ImposedSkip]()
-        if len(packet.key) == 1:
-            self._finish_item(packet.key[0], packet.meta)
-        else:
-            self._process_part(packet, new_skips)
-        if packet.kind == PacketKind.ITEM and self._add_to_group(packet.key, box, packet.samples):
+    def add_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Add the next leaf to its group."""
+        self._advance(key, meta, frozenset())
+        if self._collect(key, box, samples):
             self._emit_group(is_last=False)
 
-    def _process_part(self, packet: ReceivedPacket, new_skips: AbstractSet[ImposedSkip]) -> None:
+    def _advance(self, key: Key, meta: bytes, new_skips: frozenset[ImposedSkip]) -> None:
+        if len(key) == 1:
+            self.finish_item(key[0], meta)
+            return
         skips = self._cursor.skips | new_skips
         if self._current_lineage is None:
-            self._current_lineage = unpack_unordered_lineage(packet.meta)
+            self._current_lineage = unpack_unordered_lineage(meta)
             self._group_skips |= self._current_lineage.skips
             skips |= self._current_lineage.skips
-        self._cursor = self._cursor._replace(item=packet.key[0], last_key=packet.key, skips=skips)
+        self._cursor = replace(self._cursor, item=key[0], last_key=key, skips=skips)
 
     def _pack_output_lineage(self, index: int, group_outputs: int, skips: frozenset[ImposedSkip]) -> bytes:
         open_groups, lineage = self._open_groups, self._current_lineage
@@ -208,21 +228,25 @@ class DownstreamOrderPointRole(OrderPointRole):
             still_open = open_groups if lineage.open_groups is None else lineage.open_groups
             open_groups = (*lineage.consumed_groups, *still_open)
         if index == group_outputs - 1:
-            return pack_unordered_lineage(
+            return pack_lineage(
                 UnorderedLineage(
-                    self._cursor,
-                    self._low_watermark,
-                    tuple(self._consumed_groups),
-                    open_groups,
-                    self._has_exact_order,
-                    skips,
+                    resume_cursor=self._cursor,
+                    low_watermark=self._low_watermark,
+                    consumed_groups=tuple(self._consumed_groups),
+                    open_groups=open_groups,
+                    has_exact_order=self._has_exact_order,
+                    skips=skips,
                 )
             )
         newly_open_groups = (*self._consumed_groups, *open_groups) if index == self._emitted_outputs else None
-        resume_cursor = self._group_start._replace(emitted_count=index + 1, skips=skips)
-        return pack_unordered_lineage(
+        resume_cursor = replace(self._group_start, emitted_count=index + 1, skips=skips)
+        return pack_lineage(
             UnorderedLineage(
-                resume_cursor, self._group_start_watermark, (), newly_open_groups, self._has_exact_order, skips
+                resume_cursor=resume_cursor,
+                low_watermark=self._group_start_watermark,
+                open_groups=newly_open_groups,
+                has_exact_order=self._has_exact_order,
+                skips=skips,
             )
         )
 

@@ -1,0 +1,141 @@
+"""One rule for skips and one loop for retries: a source, a stage, its parts and a batch follow them alike."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stagepipe.core import SKIP, Key
+from stagepipe.plan import StagePlan
+from stagepipe.runtime.execution import (
+    Box,
+    ItemHeader,
+    SourceReader,
+    SourceRunner,
+    StageChain,
+    StageError,
+    StageRunner,
+    make_private_stage_region,
+)
+from stagepipe.runtime.protocol import ForcedSkip
+from stagepipe.spec import BatchSpec, Target
+from stagepipe.timing import StageCounter
+
+
+class Recorder:
+    """A ChainOutput that records what it gets."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        self.sent.append((key, box.pop()))
+
+    def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
+        self.sent.append((key, "tombstone"))
+
+    def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
+        self.sent.append((key, "skip", error and (str(error), error.attempts)))
+
+    def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
+        self.sent.append((key, "close", part_count))
+
+
+class Failing:
+    """Fails for odd numbers `failures` times each, and drops 4. As an item's stage, as a batch, as a source."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = dict.fromkeys((1, 3, 5), failures)
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> Any:
+        if self.left.get(number):
+            self.left[number] -= 1
+            raise ValueError(f"not {number}")
+        return SKIP if number == 4 else number * 10
+
+    def batch(self, numbers: list[int]) -> list[Any]:
+        return [self[number] for number in numbers]
+
+    def parts(self, number: int) -> Iterator[Any]:
+        yield self[number]
+
+
+def make_stage(target: Any, **keys: Any) -> StageRunner:
+    plan = StagePlan(name="s", index=1, target=Target(target, {}), **keys)
+    return StageRunner(plan, 0, 0, None, make_private_stage_region())
+
+
+def run(kind: str, failures: int, forced_skips: list[ForcedSkip], **keys: Any) -> tuple[list[Any], list[int]]:
+    """What arrives for 0 to 5, without parts and closes; and failed attempts, retries and skipped items."""
+    failing, output = Failing(failures), Recorder()
+    if kind == "source":
+        stage = make_stage(lambda: failing, **keys)
+        stage.target = failing
+        source = SourceRunner(SourceReader(failing, 0, None), [stage], output)
+        source.seek(0, 0, forced_skips)
+        assert [source.step(item) for item in range(7)] == [True] * 6 + [False]
+    else:
+        function = {"item": failing.__getitem__, "batch": failing.batch, "parts": failing.parts}[kind]
+        stage = make_stage(function, batch=BatchSpec(6, 0) if kind == "batch" else None, **keys)
+        chain = StageChain([stage], output)
+        chain.set_forced_skips(forced_skips)
+        if kind == "batch":
+            chain.push_batch([(item,) for item in range(6)], list(range(6)), [(1, b"")] * 6)
+        else:
+            for item in range(6):
+                chain.push((item,), [item], 1, b"")
+    stage.flush()
+    counters = (StageCounter.FAILED_ATTEMPTS, StageCounter.RETRIES, StageCounter.SKIPPED)
+    sent = [(key[0], *rest) for key, *rest in output.sent if "close" not in rest]
+    return sent, [stage._region[counter] for counter in counters]
+
+
+KINDS = ["item", "source", "parts"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fails_less_often_than_its_retries_arrives(kind):
+    sent, counts = run(kind, 2, [], retries=2)
+    assert sent == [(0, 0), (1, 10), (2, 20), (3, 30), (4, "tombstone"), (5, 50)]
+    assert counts == [6, 6, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fails_more_often_is_skipped_with_its_attempts(kind):
+    sent, counts = run(kind, 9, [], retries=2, on_error="skip")
+    assert sent[1] == (1, "skip", ("ValueError: not 1", 3))
+    assert [item for item, *_ in sent] == list(range(6))
+    assert counts == [9, 6, 4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fails_ends_the_run_without_on_error_skip(kind):
+    with pytest.raises(StageError, match="not 1") as caught:
+        run(kind, 9, [], retries=1)
+    assert caught.value.attempts == 2
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "batch"])
+def test_a_forced_skip_is_not_called_and_only_an_item_that_killed_is_a_failure(kind):
+    part = (0,) if kind == "parts" else ()
+    forced_skips = [
+        ForcedSkip("s", (0, *part)),
+        ForcedSkip("s", (2, *part), "it killed 3 workers", 3),
+        ForcedSkip("other", (3, *part)),
+    ]
+    sent, counts = run(kind, 0, forced_skips, on_error="skip")
+    skips = [(0, "skip", None), (2, "skip", ("WorkerDiedError: it killed 3 workers", 3))]
+    assert sorted(sent, key=lambda entry: entry[0]) == [
+        skips[0], (1, 10), skips[1], (3, 30), (4, "tombstone"), (5, 50)
+    ]  # fmt: skip
+    assert counts == [0, 0, 3]
+
+
+def test_a_batch_that_still_fails_is_tried_item_by_item():
+    sent, counts = run("batch", 9, [], retries=1, on_error="skip")
+    assert [entry for entry in sent if entry[1] != "skip"] == [(0, 0), (2, 20), (4, "tombstone")]
+    assert sent[1] == (1, "skip", ("ValueError: not 1", 3))
+    assert counts == [5, 1, 4]
