@@ -101,6 +101,8 @@ class Pipeline(Generic[T_co]):
         self._run: LocalRun | InlineRun | None = None
         self._consumer_name = "consumer"
         self._keep_idle_pages = False
+        self._saves_state = True
+        """Whether `state_dict` may be called. `take` of a builder clears it before the start."""
         self.on_output: OutputCallback = forward_output
         """Receives the lines that workers print and log. `stagepipe run --log-json` sets it before the start."""
         self._auto_workers_result: AutoWorkersResult | None = None
@@ -161,7 +163,7 @@ class Pipeline(Generic[T_co]):
         if self._state.closed_reason:
             raise UsageError(self._state.closed_reason)
         if self._run is None:
-            if self._is_inline:  # its stages are the caller's own objects, and may change them
+            if self._is_inline and self._saves_state:  # its stages are the caller's own objects, and may change
                 _ = self._state_description
             plan = self.make_plan()
             self._run = InlineRun(plan) if self._is_inline else LocalRun(plan, self.on_output)

@@ -259,7 +259,9 @@ class PipelineBuilder(Generic[T_co]):
 
     def take(self, count: int, /) -> list[T_co]:
         """Return the first `count` items of the output. The stages run in this process, without workers."""
-        with Pipeline(self, inline=True) as pipeline:
+        pipeline = Pipeline(self, inline=True)
+        pipeline._saves_state = False  # noqa: SLF001 - it ends here, so a large source need not be fingerprinted
+        with pipeline:
             return list(itertools.islice(pipeline, count))
 
     def run(self, *, limit: int | None = None) -> Report:

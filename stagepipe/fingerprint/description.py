@@ -13,8 +13,8 @@ _MAX_LINES = 24
 _DIGEST_DIGITS = 12
 """Hexadecimal digits of a digest that a state keeps: 48 bits against an accident."""
 
-_EMPTY_TEXTS = frozenset({"[]", "()", "{}", "OrderedDict()"})
-"""Parts without content, of which a torch module has a dozen. They have no line."""
+_EMPTY_TEXTS = frozenset({"{}", "OrderedDict()"})
+"""A torch module has a dozen private attributes with these values. They have no line."""
 
 _UNKNOWN_PREFIX = "no fingerprint: "
 
@@ -33,7 +33,7 @@ def describe_fingerprint(fingerprint: Fingerprint, path: str) -> dict[str, str]:
     classes: deque[tuple[str, Fingerprint]] = deque()
     while queue or classes:
         path, part = (queue or classes).popleft()
-        shown_parts = [(label, inner) for label, inner in part.parts if inner.text not in _EMPTY_TEXTS]
+        shown_parts = [(label, inner) for label, inner in part.parts if not _is_empty_private(label, inner)]
         if part.is_exact:
             lines[path] = part.text
         elif part.unknown is not None and not part.unknown.path:
@@ -47,6 +47,10 @@ def describe_fingerprint(fingerprint: Fingerprint, path: str) -> dict[str, str]:
             if part.unknown is not None:
                 lines[f"{path}: {part.unknown.path}"] = _UNKNOWN_PREFIX + part.unknown.reason
     return lines
+
+
+def _is_empty_private(label: str, part: Fingerprint) -> bool:
+    return label.startswith("attribute `_") and part.text in _EMPTY_TEXTS
 
 
 def find_differences(

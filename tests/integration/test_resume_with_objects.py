@@ -1,4 +1,4 @@
-"""Pipelines of functions and objects from Python are resumed by another process, unless they do something else there."""
+"""Another process resumes pipelines of functions and objects from Python, unless they do something else there."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_another_process_with_another_hash_seed_resumes(tmp_path):
     assert not second.returncode, second.stderr
     rest, _ = json.loads(second.stdout)
     expected = [(number * 3 + 2 + 5) * 2 + 4 + 4 for number in range(12)]
-    assert sum(found + rest, []) == expected
+    assert [number for batch in found + rest for number in batch] == expected
     changed = run(tmp_path, "3", 9, json.dumps(state))
     assert changed.returncode
     assert "stages.scale.uses: attribute `factor`: saved 2, now 9" in changed.stderr

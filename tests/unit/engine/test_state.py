@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from stagepipe import Pipeline, UsageError
+from stagepipe import Pipeline, UsageError, from_source
 
 SCALE = 2
 
@@ -159,6 +159,23 @@ def test_an_inline_run_that_changes_its_objects_resumes():
     with make(Counter()) as resumed:
         resumed.load_state_dict(state)
         assert list(resumed) == [2, 3, 4, 5]
+
+
+def test_fingerprints_are_computed_only_where_a_state_may_be_taken():
+    class Reduced(Resize):
+        count = 0
+
+        def __reduce_ex__(self, protocol):
+            Reduced.count += 1
+            return super().__reduce_ex__(protocol)
+
+    assert from_source(range(3)).map(Reduced(2)).take(2) == [0, 2]
+    pipeline = Pipeline({"source": {"uses": range(3)}, "stages": [{"name": "resize", "uses": Reduced(2)}]})
+    assert Reduced.count == 0
+    pipeline.state_dict()
+    assert Reduced.count == 1
+    pipeline.state_dict()
+    assert Reduced.count == 1
 
 
 def test_bytecode_of_another_python_is_not_compared(monkeypatch):

@@ -13,6 +13,7 @@ import random
 import re
 import socket
 import threading
+import types
 from datetime import date, timedelta
 from fractions import Fraction
 from typing import NamedTuple
@@ -273,6 +274,17 @@ def test_unknown_parts_of_a_large_value_are_named():
     described = lines(value)
     assert len(described) < 30
     assert any("key 50" in path and "lock" in text for path, text in described.items())
+
+
+def test_empty_private_attributes_have_no_line_and_others_do():
+    described = [
+        lines(types.SimpleNamespace(hooks={}, _hooks={})),
+        lines(types.SimpleNamespace(hooks=[], _hooks={1: 2})),
+    ]
+    assert described[0]["v: attribute `hooks`"] == "{}"
+    assert described[1]["v: attribute `hooks`"] == "[]"
+    assert "v: attribute `_hooks`" not in described[0]
+    assert described[1]["v: attribute `_hooks`"] == "{1: 2}"
 
 
 def test_descriptions_stay_small():
