@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, sleep
-from typing import Any, Final
+from typing import Final
 
 from stagepipe.core import Cursor, ImposedSkip, Key, RunError
 from stagepipe.plan import Plan
