@@ -10,7 +10,7 @@ from typing import Any
 
 from griffe import Extension, Object
 
-_EXAMPLE = re.compile(r"^( *)>>> .*\n(?:\1\S.*\n?)*", re.MULTILINE)
+_EXAMPLE = re.compile(r"^( *)>>> .*(?:\n\1\S.*)*", re.MULTILINE)
 
 
 class DoctestFences(Extension):
@@ -23,17 +23,10 @@ class DoctestFences(Extension):
 
 
 def fence_examples(docstring: str) -> str:
-    r"""Return `docstring` with a fence around each example.
-
-    >>> print(fence_examples(">>> 1 + 1  # doctest: +SKIP\n2"))
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
-    """
+    """Return `docstring` with a fence around each example."""
 
     def fence(example: re.Match[str]) -> str:
-        code = re.sub(r"  # doctest:.*", "", example[0]).rstrip("\n")
-        return f"{example[1]}```pycon\n{code}\n{example[1]}```\n"
+        code = re.sub(r"  # doctest:.*", "", example[0])
+        return f"{example[1]}```pycon\n{code}\n{example[1]}```"
 
-    return _EXAMPLE.sub(fence, docstring).rstrip("\n") if ">>>" in docstring else docstring
+    return _EXAMPLE.sub(fence, docstring)

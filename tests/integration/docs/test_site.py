@@ -9,6 +9,7 @@ import pytest
 from scripts import build_docs
 from scripts.build_docs import adapt_page, collect_pages, run_zensical, site_files
 from scripts.docs_reference import fill_generated_parts
+from scripts.doctest_fences import fence_examples
 from stagepipe.config import build_json_schema
 from tests.support.paths import ROOT
 
@@ -77,6 +78,14 @@ def test_code_blocks_become_tabs():
     tabs = "<!-- tabs -->\n\n```yaml\na: 1\n```\n\n```python\na = 1\n```\n\n<!-- end tabs -->\n"
     expected = '=== "YAML"\n\n    ```yaml\n    a: 1\n    ```\n\n=== "Python"\n\n    ```python\n    a = 1\n    ```\n'
     assert adapted(tabs) == expected
+
+
+def test_the_examples_of_a_docstring_become_code():
+    docstring = "Add.\n\n>>> 1 + 1  # doctest: +SKIP\n2\n\nMore:\n    >>> for n in []:\n    ...     n"
+    expected = (
+        "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore:\n    ```pycon\n    >>> for n in []:\n    ...     n\n    ```"
+    )
+    assert fence_examples(docstring) == expected
 
 
 def test_a_broken_link_fails_the_build(tmp_path, monkeypatch, capfd):
