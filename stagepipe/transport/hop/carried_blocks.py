@@ -42,10 +42,6 @@ class CarriedBlocks:
         self.copy_kind = TransferKind.COPIED
         """How bytes are copied to the block allocated last."""
 
-    def clear(self) -> None:
-        """Begin the next packet. The blocks of the last one belong to its receiver."""
-        self.block_ids = []
-
     def release(self) -> None:
         """Release the blocks of a packet that was not sent."""
         for arena, block in self.block_ids:

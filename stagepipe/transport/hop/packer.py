@@ -63,7 +63,7 @@ class Packer:
         policy = self._policy
         pickle_data = encoder.pickle_data
         buffers = encoder.buffers
-        self.carried.clear()
+        self.carried.block_ids = []
         self.transfer_kind = TransferKind.PIPE
         self.bytes_in_blocks = 0
         policy_word = self._policy_word[0]

@@ -117,8 +117,7 @@ class SharedMemoryPool:
         """Apply the release records that other processes sent to the own arena."""
         if self.arena is None:
             return
-        for block, delta in self._release_pipes.read_records(self.arena.number):
-            self.arena.allocator.add_references(block, delta)
+        self._release_pipes.read_records(self.arena.number, self.arena.allocator.add_references)
         self.on_live_bytes(self.arena.allocator.live_bytes)
 
     def _require_arena(self) -> Arena:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from stagepipe.core import TransportError
 
@@ -76,8 +76,8 @@ class ReleasePipes:
             return True  # the owner has ended, and its arena with it
         return True
 
-    def read_records(self, arena: int) -> Iterator[tuple[int, int]]:
-        """Yield what has arrived for the own arena: a block, and by how much its references change.
+    def read_records(self, arena: int, add_references: Callable[[int, int], None]) -> None:
+        """Call `add_references` with each record for the own arena: a block, and by how much its references change.
 
         Raises TransportError for a damaged record.
         """
@@ -94,7 +94,7 @@ class ReleasePipes:
                     raise TransportError(
                         f"a release record for arena {arena} fails its checksum (block {block}, change {delta})"
                     )
-                yield block, delta
+                add_references(block, delta)
             if len(data) < _READ_BYTES:
                 return
 
