@@ -153,10 +153,10 @@ class RoundTrip:
         self._outbound_ledgers = ledgers[:2]
         self._return_ledgers = ledgers[2:]
         self._endpoint = HopEndpoint(self._memory, (ledgers[0], ledgers[3]), stack)
-        pipe_policy = TransferPolicy(ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
+        pipe_policy = TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
         self._senders = {
             TransferKind.PIPE: self._endpoint.open_sender(outbound.write_fd, pipe_policy),
-            TransferKind.COPIED: self._endpoint.open_sender(outbound.write_fd, TransferPolicy(1)),
+            TransferKind.COPIED: self._endpoint.open_sender(outbound.write_fd, TransferPolicy(threshold_bytes=1)),
         }
         self._receiver = self._endpoint.open_receiver(returned.read_fd)
         self._work_buffer = np.zeros(WORK_BUFFER_BYTES, np.uint8)

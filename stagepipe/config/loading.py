@@ -66,7 +66,7 @@ def load(
         root = interpolations.resolve(root)
     root = _fill_in_name(root, path)
     variables = root.get("vars")
-    resolver = ReferenceResolver(variables if isinstance(variables, MapNode) else None)
+    resolver = ReferenceResolver(variables=variables if isinstance(variables, MapNode) else None)
     resolved = resolver.resolve(root)
     if not isinstance(resolved, MapNode):  # pragma: no cover - a mapping stays one
         raise ConfigError([root.location.make_problem("a config must be a mapping")])

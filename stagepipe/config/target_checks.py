@@ -113,7 +113,13 @@ class TargetChecker:
             self.problems.append(uses.location.make_problem(message, "use a function, or a class with `__call__`"))
         if callee.signature is not None:
             call_check = _CallCheck(
-                label, callee, role, entries, field_mapping, uses.location, self._implicit_arguments
+                label=label,
+                callee=callee,
+                role=role,
+                arguments=entries,
+                field_mapping=field_mapping,
+                location=uses.location,
+                implicit_arguments=self._implicit_arguments,
             )
             self.problems += call_check.check(callee.signature)
 
@@ -164,7 +170,9 @@ class TargetChecker:
         try:
             return self._resolve_path(uses.value, uses.location)
         except BrokenSourceError as error:
-            location = SourceLocation(_display_path(error.path), error.line, error.column, error.source_line)
+            location = SourceLocation(
+                file=_display_path(error.path), line=error.line, column=error.column, source_line=error.source_line
+            )
             importer = f" (line {uses.location.line})" if uses.location.line else ""
             hint = f"fix this file: `{uses.value}`{importer} imports it"
             self.problems.append(location.make_problem(f"SyntaxError: {error.message}", hint))
@@ -272,7 +280,7 @@ def _display_path(path: Path) -> str:
         return str(path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _CallCheck:
     """Checks the arguments of one target against its signature."""
 

@@ -18,14 +18,16 @@ class StagepipeError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One mistake in a config: where it is, what is wrong, and a hint how to fix it.
 
     `line` and `column` count from 1; both are 0 if the value came from an override or from Python. `call` is the call
     of the Python builder with the mistake, `stage` the stage with the mistake, if there is no line.
 
-    >>> print(Problem("unknown key `worker`", "did you mean `workers`?", "run.yaml", 3, 5, "    worker: 2"))
+    >>> hint, source_line = "did you mean `workers`?", "    worker: 2"
+    >>> location = {"file": "run.yaml", "line": 3, "column": 5, "source_line": source_line}
+    >>> print(Problem(message="unknown key `worker`", hint=hint, **location))
     run.yaml:3:5: unknown key `worker`
             worker: 2
             ^
@@ -60,7 +62,7 @@ class ConfigError(StagepipeError):
 
     `problems` lists them in the order of the file.
 
-    >>> error = ConfigError([Problem("`workers` must be at least 1, found 0", file="run.yaml")])
+    >>> error = ConfigError([Problem(message="`workers` must be at least 1, found 0", file="run.yaml")])
     >>> print(error)
     run.yaml: `workers` must be at least 1, found 0
     """

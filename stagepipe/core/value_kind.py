@@ -38,7 +38,7 @@ def get_field_names(record: Any) -> list[str]:
     """The names of a dataclass instance's fields.
 
     >>> from stagepipe.core.errors import Problem
-    >>> get_field_names(Problem("unknown key"))[:2]
+    >>> get_field_names(Problem(message="unknown key"))[:2]
     ['message', 'hint']
     """
     return [field.name for field in dataclasses.fields(record)]

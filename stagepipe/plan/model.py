@@ -29,7 +29,7 @@ class StagePlan(StageSpec):
     index: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProcessPlan:
     """A stage with the stages fused into it, and the number of workers that run them.
 
@@ -54,7 +54,7 @@ class ProcessPlan:
         return self.first_stage.name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HopPlan:
     """The hop from one process to the next; `source` and `target` are process names.
 
@@ -93,7 +93,7 @@ class SegmentPlan:
     small_item_window: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A run before it starts. `processes` are in pipeline order; the sink runs in the caller's process."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PieceSample:
     """One piece of an item. `name` is its path in the item: `image`, `meta.box`, `[0]`, or `item` for the whole item.
 
@@ -32,7 +32,7 @@ class ItemSample:
     pickle_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProbeResult:
     """Samples of the first items that one process of a probe run sent, in order.
 

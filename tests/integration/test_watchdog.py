@@ -66,24 +66,24 @@ def test_a_worker_that_is_not_ready_within_its_start_timeout():
 
 def test_the_stall_description_names_busy_blocked_and_idle_workers():
     statuses = [
-        WorkerStatus("source/0", item="31"),
-        WorkerStatus("decode/0", is_stopped=True),
-        WorkerStatus("decode/1"),
-        WorkerStatus("batch/0"),
+        WorkerStatus(name="source/0", item="31"),
+        WorkerStatus(name="decode/0", is_stopped=True),
+        WorkerStatus(name="decode/1"),
+        WorkerStatus(name="batch/0"),
     ]
     assert describe_stall(statuses, 10 * SECOND_NS) == (
         "no item has moved for 10 s: decode/0 is stopped (SIGSTOP; `kill -CONT` resumes it); "
         "source/0 is waiting for room downstream to send item 31; decode/1 and batch/0 are waiting"
     )
     starting = describe_stall(
-        [WorkerStatus("model/0", starting_ns=40 * SECOND_NS), WorkerStatus("source/0")], 10 * SECOND_NS
+        [WorkerStatus(name="model/0", starting_ns=40 * SECOND_NS), WorkerStatus(name="source/0")], 10 * SECOND_NS
     )
     assert starting == "no item has moved for 10 s: model/0 has been starting for 40 s; source/0 is waiting"
 
 
 def test_a_run_is_deadlocked_only_if_all_workers_wait():
-    idle, blocked = WorkerStatus("a/0"), WorkerStatus("b/0", item="3")
+    idle, blocked = WorkerStatus(name="a/0"), WorkerStatus(name="b/0", item="3")
     assert is_deadlocked([idle, blocked])
-    assert not is_deadlocked([idle, WorkerStatus("c/0", item="3", item_age_ns=1)])
-    assert not is_deadlocked([idle, WorkerStatus("c/0", is_stopped=True)])
-    assert not is_deadlocked([idle, WorkerStatus("c/0", starting_ns=1)])
+    assert not is_deadlocked([idle, WorkerStatus(name="c/0", item="3", item_age_ns=1)])
+    assert not is_deadlocked([idle, WorkerStatus(name="c/0", is_stopped=True)])
+    assert not is_deadlocked([idle, WorkerStatus(name="c/0", starting_ns=1)])

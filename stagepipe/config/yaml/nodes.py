@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 60
 """Maximum nesting depth; well within Python's recursion limit."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLocation:
     """Where a node was written. `line` and `column` count from 1; both are 0 if the node is in no file.
 
@@ -38,7 +38,16 @@ class SourceLocation:
     def make_problem(self, message: AdviceText, hint: AdviceText = "") -> Problem:
         """Make a problem at this location."""
         text, fix = write_advice(message, self.syntax), write_advice(hint, self.syntax)
-        return Problem(text, fix, self.file, self.line, self.column, self.source_line, self.call, self.stage)
+        return Problem(
+            message=text,
+            hint=fix,
+            file=self.file,
+            line=self.line,
+            column=self.column,
+            source_line=self.source_line,
+            call=self.call,
+            stage=self.stage,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Prob
     """
     for override in overrides:
         path, equals, text = override.partition("=")
-        location = SourceLocation(f"override {override}")
+        location = SourceLocation(file=f"override {override}")
         if not equals or not all(path.split(".")):
             problems.append(
                 location.make_problem(

@@ -46,7 +46,7 @@ _TYPES_BY_TAG: Final[dict[str, tuple[type, ...]]] = {
 def read_file(path: Path, display_path: str | None = None) -> MapNode:
     """Read the mapping in a file. Raises ConfigError with the YAML errors of the file."""
     display_path = display_path or str(path)
-    location = SourceLocation(display_path)
+    location = SourceLocation(file=display_path)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
@@ -92,8 +92,8 @@ def parse_value(text: str, file: str = "") -> Node:
     except yaml.YAMLError as error:
         raise ConfigError([_syntax_problem(error, file, lines, text)]) from None
     if root is None:
-        return ScalarNode(None, SourceLocation(file, 1, 1, lines[0]))
-    builder = _NodeBuilder(file, lines)
+        return ScalarNode(None, SourceLocation(file=file, line=1, column=1, source_line=lines[0]))
+    builder = _NodeBuilder(file=file, lines=lines)
     node = builder.build(root)
     if builder.problems:
         raise ConfigError(builder.problems)
@@ -128,17 +128,19 @@ def _syntax_problem(error: yaml.YAMLError, file: str, lines: list[str], text: st
         column = len(_LINE_BREAK_PATTERN.split(text[:position])[-1]) + 1
         code_point = error.character if isinstance(error.character, int) else ord(str(error.character)[:1] or " ")
         message = f"the character #x{code_point:04x} is not allowed in YAML"
-        return SourceLocation(file, line, column, _replace_unprintable(lines[line - 1])).make_problem(
-            message, "remove or escape it"
-        )
+        return SourceLocation(
+            file=file, line=line, column=column, source_line=_replace_unprintable(lines[line - 1])
+        ).make_problem(message, "remove or escape it")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     error_text = " ".join(str(part) for part in (getattr(error, "context", ""), getattr(error, "problem", "")) if part)
     if mark is None:
-        return SourceLocation(file).make_problem(f"invalid YAML: {error_text or error}")
+        return SourceLocation(file=file).make_problem(f"invalid YAML: {error_text or error}")
     location = _mark_to_location(file, lines, mark)
     text_before = location.source_line[: location.column - 1]
     if text_before.endswith("$") and location.source_line[location.column - 1 :].startswith("{"):
-        location = SourceLocation(file, location.line, location.column - 1, location.source_line)
+        location = SourceLocation(
+            file=file, line=location.line, column=location.column - 1, source_line=location.source_line
+        )
         return location.make_problem("unquoted `${...}` inside `{}` or `[]`", 'quote it: "${...}"')
     return location.make_problem(f"invalid YAML: {error_text}", _syntax_hint(error_text))
 
@@ -167,11 +169,14 @@ def _replace_unprintable(line: str) -> str:
 def _mark_to_location(file: str, lines: list[str], mark: yaml.Mark) -> SourceLocation:
     line = lines[mark.line] if mark.line < len(lines) else ""
     return SourceLocation(
-        file, mark.line + 1, mark.column + 1, _replace_unprintable(line[: mark.column + _MAX_CHARS_AFTER_ERROR])
+        file=file,
+        line=mark.line + 1,
+        column=mark.column + 1,
+        source_line=_replace_unprintable(line[: mark.column + _MAX_CHARS_AFTER_ERROR]),
     )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _NodeBuilder:
     """Converts PyYAML's nodes. All aliases of an anchor share one node."""
 

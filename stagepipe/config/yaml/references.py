@@ -70,7 +70,7 @@ def _parse_parts(text: str, start: int = 0, depth: int = 0) -> tuple[tuple[str |
     return tuple(part for part in (*parts, text[plain_start:]) if part != ""), position
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ReferenceResolver:
     """Resolves the references of one config. Collects mistakes in `problems`; a bad reference becomes null."""
 
@@ -210,7 +210,7 @@ def resolve_environment(node: Node) -> Node:
             "`extends` cannot use variables: a base may define them", "use ${env:NAME}"
         )
         raise ConfigError([problem])
-    resolver = ReferenceResolver(None)
+    resolver = ReferenceResolver(variables=None)
     resolved = resolver.resolve(node)
     if resolver.problems:
         raise ConfigError(resolver.problems)

@@ -118,7 +118,9 @@ class LineReader:
 
     def _make_line(self, text: str, level: int = logging.INFO) -> OutputLine:
         message = text.rstrip("\r").rpartition("\r")[2]
-        return OutputLine(self._stage, self._worker, OutputRecord(time.time(), level, "", message))
+        return OutputLine(
+            self._stage, self._worker, OutputRecord(time_s=time.time(), level=level, logger="", message=message)
+        )
 
 
 def _remove_overwritten(text: str) -> str:

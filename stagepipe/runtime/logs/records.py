@@ -19,7 +19,7 @@ WARNINGS_LOGGER: Final = "py.warnings"
 """The logger to which `logging.captureWarnings` sends warnings."""
 
 
-class OutputRecord(msgspec.Struct, frozen=True):
+class OutputRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A `logging` record, or a printed line: then `logger` is empty.
 
     `time_s` is Unix time, `level` a level of `logging`, `item` the item that the worker was processing, and `trace` the
@@ -45,7 +45,7 @@ decode_record = msgspec.json.Decoder(OutputRecord).decode
 class OutputLine:
     """A line or record that a worker printed or logged.
 
-    >>> print(OutputLine("decode", 1, OutputRecord(0.0, 30, "my_ops", "no EXIF")))
+    >>> print(OutputLine("decode", 1, OutputRecord(time_s=0.0, level=30, logger="my_ops", message="no EXIF")))
     decode/1: WARNING my_ops: no EXIF
     """
 

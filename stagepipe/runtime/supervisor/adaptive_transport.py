@@ -26,7 +26,7 @@ _CHECKS_PER_DOUBLING = 50
 """About so many checks fit in the time in which the age of the run doubles."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _AdaptiveHop:
     rule: TransportRule
     is_one_to_one: bool
@@ -46,10 +46,14 @@ class AdaptiveTransport:
         self._first_check_at_s = 0.0
         self._hops = {
             hop_index: _AdaptiveHop(
-                hop.rule,
-                len(process_indices_by_group[hop_index]) == len(process_indices_by_group[hop_index + 1]) == 1,
-                [board.region(process_index).send_ledger for process_index in process_indices_by_group[hop_index]],
-                [
+                rule=hop.rule,
+                is_one_to_one=len(process_indices_by_group[hop_index])
+                == len(process_indices_by_group[hop_index + 1])
+                == 1,
+                sending_ledgers=[
+                    board.region(process_index).send_ledger for process_index in process_indices_by_group[hop_index]
+                ],
+                receiving_ledgers=[
                     board.region(process_index).receive_ledger
                     for process_index in process_indices_by_group[hop_index + 1]
                 ],

@@ -24,7 +24,7 @@ _MIN_HEALTHY_UPTIME_NS = 1_000_000_000
 _MAX_DEATHS_LISTED = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerDeath:
     """A worker that died. `key`: the item that `stage` was processing, or (); `item_count`: of a batch, its size."""
 
@@ -71,7 +71,7 @@ class RestartDecision:
     is_unbatching_needed: bool = False
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RestartPolicy:
     """Decides on each death of a run from all deaths so far."""
 

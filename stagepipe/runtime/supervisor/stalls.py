@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stagepipe.core import format_ns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
     """What a worker is doing. With `item` set and `item_age_ns` 0 it waits to send the item."""
 
@@ -38,8 +38,8 @@ def is_deadlocked(statuses: Sequence[WorkerStatus]) -> bool:
 def describe_stall(statuses: Sequence[WorkerStatus], stalled_ns: int) -> str:
     """The text of the warning: the busy workers first, then those that wait to send an item, then the idle ones.
 
-    >>> decode = WorkerStatus("decode/0", item="7", item_age_ns=12 * 10**9)
-    >>> describe_stall([WorkerStatus("source/0"), decode, WorkerStatus("batch/0")], 10 * 10**9)
+    >>> decode = WorkerStatus(name="decode/0", item="7", item_age_ns=12 * 10**9)
+    >>> describe_stall([WorkerStatus(name="source/0"), decode, WorkerStatus(name="batch/0")], 10 * 10**9)
     'no item has moved for 10 s: decode/0 has been processing item 7 for 12 s; source/0 and batch/0 are waiting'
     """
     working_texts = [_describe_work(status) for status in statuses if status.is_working]

@@ -38,7 +38,7 @@ _STALL_RECOVERY_AFTER_NS = 30_000_000_000
 _log = logging.getLogger("stagepipe")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _WorkerObservation:
     """What a process was doing at the last check, and for how long."""
 
@@ -121,7 +121,9 @@ class Watchdog:
         self, region: ProcessRegion, worker: WorkerProcess, previous: _WorkerObservation, elapsed_ns: int
     ) -> _WorkerObservation:
         current = _WorkerObservation(
-            region.current_key, region[ProcessCounter.CURRENT_STAGE], region[ProcessCounter.HEARTBEAT_NS]
+            key=region.current_key,
+            stage_index=region[ProcessCounter.CURRENT_STAGE],
+            heartbeat_ns=region[ProcessCounter.HEARTBEAT_NS],
         )
         if not current.key or (current.key, current.stage_index, current.heartbeat_ns) != (
             previous.key,

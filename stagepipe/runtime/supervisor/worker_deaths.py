@@ -27,7 +27,7 @@ class WorkerDeaths:
         )
         self._shard = plan.shard
         self._board = board
-        self._restart_policy = RestartPolicy(plan.max_restarts, stateful_stage)
+        self._restart_policy = RestartPolicy(max_restarts=plan.max_restarts, stateful_stage=stateful_stage)
         self._oom_kill_count = oom_kill_count() or 0
         self._poison_items: dict[tuple[int, str, Key], tuple[str, int]] = {}
         self._unbatched_ranges: set[tuple[int, str, int, int]] = set()

@@ -61,7 +61,7 @@ class Worker:
         self._memory.on_largest_block_bytes = partial(self._publish_counter, ProcessCounter.LARGEST_BLOCK_BYTES)
         self._counters = WorkerCounters(self._region, self._memory, keep_idle_pages=spec.keep_idle_pages)
         self._policy = TransferPolicy(
-            spec.outbound.threshold_bytes,
+            threshold_bytes=spec.outbound.threshold_bytes,
             force_shared_memory=spec.outbound.mode == "shared_memory",
             large_in_pipe=spec.outbound.large_in_pipe,
             pipe_only=spec.outbound.mode == "pipe" and not spec.outbound.large_in_pipe,

@@ -95,7 +95,9 @@ def measure_item(item: Any, encoder: Encoder) -> ItemSample:
     # The pieces miss buffers that an object hides, or there are too many pieces: then the buffers have no names.
     if sorted((piece.nbytes, piece.is_in_arena) for piece in out_of_band) != sorted(buffers):
         in_band = [piece for piece in pieces if piece.is_pickled]
-        pieces = [PieceSample("item", nbytes, is_in_arena=in_arena) for nbytes, in_arena in buffers] + in_band
+        pieces = [
+            PieceSample(name="item", nbytes=nbytes, is_in_arena=in_arena) for nbytes, in_arena in buffers
+        ] + in_band
     return ItemSample(tuple(pieces), pickle_bytes)
 
 
@@ -139,11 +141,11 @@ def _measure_piece(name: str, value: Any, encoder: Encoder) -> Iterator[PieceSam
         encoder.clear()
     for index, (nbytes, in_arena) in enumerate(buffers):
         path = name if len(buffers) == 1 else f"{name}[{index}]"
-        yield PieceSample(path, nbytes, dtype, shape, is_in_arena=in_arena)
+        yield PieceSample(name=path, nbytes=nbytes, dtype=dtype, shape=shape, is_in_arena=in_arena)
     if not buffers:
         size = getattr(value, "nbytes", None)
         nbytes = size if isinstance(size, int) else len(value) if isinstance(value, bytes | str) else pickle_bytes
-        yield PieceSample(name, nbytes, dtype or type(value).__name__, shape, is_pickled=True)
+        yield PieceSample(name=name, nbytes=nbytes, dtype=dtype or type(value).__name__, shape=shape, is_pickled=True)
 
 
 def _describe_array(value: Any) -> tuple[str, tuple[int, ...]]:

@@ -80,7 +80,7 @@ class PipeRankOutput:
             fcntl.fcntl(self.pipe_ends.write_fd, fcntl.F_SETPIPE_SZ, MAX_QUEUED_ITEMS_PER_RANK * 4096)
         self.wake_event = WakeEvent()
         recorder = DurationRecorder(np.zeros(len(SEND_PHASES) * HISTOGRAM_WORDS, np.uint64), len(SEND_PHASES))
-        policy = TransferPolicy(_SHARED_MEMORY_MIN_BYTES)
+        policy = TransferPolicy(threshold_bytes=_SHARED_MEMORY_MIN_BYTES)
         self._sender = Sender(
             self.pipe_ends.write_fd,
             memory_handle.memory,
@@ -256,9 +256,14 @@ def to_failure_message(iteration: int, error: StagepipeError) -> IterationFailed
     """Convert an error to a message for a rank."""
     if isinstance(error, RunError):
         return IterationFailed(
-            iteration, error.message, error.stage, error.worker, error.item, error.trace[-_MAX_TRACEBACK_CHARS:]
+            iteration=iteration,
+            message=error.message,
+            stage=error.stage,
+            worker=error.worker,
+            item=error.item,
+            trace=error.trace[-_MAX_TRACEBACK_CHARS:],
         )
-    return IterationFailed(iteration, str(error))
+    return IterationFailed(iteration=iteration, message=str(error))
 
 
 _MAX_TRACEBACK_CHARS = 32 << 10

@@ -51,7 +51,7 @@ class EpochRequest(msgspec.Struct, tag="epoch_request", frozen=True):
     cursor: Cursor | None
 
 
-class IterationFailed(msgspec.Struct, tag="failed", frozen=True):
+class IterationFailed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
     """A rank's iteration failed; iteration 0 means that all its iterations are over."""
 
     iteration: int

@@ -28,7 +28,7 @@ from stagepipe.transport.wire import (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SendCounts:
     """What a sender has sent: messages by transfer, and bytes by how they went."""
 

@@ -46,7 +46,7 @@ def size_class_bytes(nbytes: int) -> int:
     return base + -(-(nbytes - base) // step) * step
 
 
-@dataclass
+@dataclass(kw_only=True)
 class BlockAllocator:
     """Records which bytes of an arena are in use. Offsets and sizes are in bytes. Pure: touches no shared memory."""
 
@@ -187,7 +187,9 @@ class Arena:
         span = era_span_bytes(self._limit_bytes)
         self.era_start = era * span
         self.mapping = ArenaMapping(self.number, self.fd, self.era_start, span, writable=True)
-        self.allocator = BlockAllocator(self._limit_bytes, self.mapping.end_offset, next_offset=self.era_start)
+        self.allocator = BlockAllocator(
+            limit_bytes=self._limit_bytes, end_offset=self.mapping.end_offset, next_offset=self.era_start
+        )
         self.data: NDArray[np.uint8] = np.frombuffer(self.mapping.buffer, np.uint8)
 
     def punch_idle_blocks(self) -> None:

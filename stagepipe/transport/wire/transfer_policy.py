@@ -14,7 +14,7 @@ ALWAYS_PIPE_THRESHOLD_BYTES = 1 << 62
 """The threshold of a hop that sends everything through the pipe."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransferPolicy:
     """How a hop carries items: buffers that total `threshold_bytes` or more go to shared memory, smaller ones inline.
 

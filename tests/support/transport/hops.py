@@ -30,12 +30,18 @@ LARGE = 100_000
 """The elements of an array that is large enough for shared memory."""
 
 TRANSFER_SETUPS = {
-    "auto": (TransferPolicy(2048), make_packet_pipe),
-    "pipe": (TransferPolicy(ALWAYS_PIPE_THRESHOLD_BYTES), make_packet_pipe),
-    "shared memory": (TransferPolicy(1, force_shared_memory=True), make_packet_pipe),
-    "all through the pipe": (TransferPolicy(ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True), make_packet_pipe),
-    "auto on a socket": (TransferPolicy(2048), make_socket_pair),
-    "all through a socket": (TransferPolicy(ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True), make_socket_pair),
+    "auto": (TransferPolicy(threshold_bytes=2048), make_packet_pipe),
+    "pipe": (TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES), make_packet_pipe),
+    "shared memory": (TransferPolicy(threshold_bytes=1, force_shared_memory=True), make_packet_pipe),
+    "all through the pipe": (
+        TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True),
+        make_packet_pipe,
+    ),
+    "auto on a socket": (TransferPolicy(threshold_bytes=2048), make_socket_pair),
+    "all through a socket": (
+        TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True),
+        make_socket_pair,
+    ),
 }
 
 

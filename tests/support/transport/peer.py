@@ -76,7 +76,7 @@ def echo(settings: dict) -> None:
     pool = make_pool(settings)
     wake_event = WakeEvent()
     receiver = Receiver(settings["read_fd"], pool, wake_event, bool, recorder())
-    sender = Sender(settings["write_fd"], pool, TransferPolicy(2048), wake_event, bool, recorder())
+    sender = Sender(settings["write_fd"], pool, TransferPolicy(threshold_bytes=2048), wake_event, bool, recorder())
     while True:
         received = receiver.receive(1, 20)
         if received is None or received.value is None:

@@ -102,7 +102,7 @@ def test_the_transport_follows_the_decision(sizes, threshold, large):
     rule = TransportRule(
         "pipe" if threshold == ALWAYS_PIPE_THRESHOLD_BYTES else "auto", threshold, "", large_in_pipe=large
     )
-    loop = LoopbackHop(TransferPolicy(threshold, large_in_pipe=large))
+    loop = LoopbackHop(TransferPolicy(threshold_bytes=threshold, large_in_pipe=large))
     with loop.stack:
         item = {f"a{n}": np.zeros(size, np.uint8) for n, size in enumerate(sizes)}
         arrived = loop.hop.transfer(item)

@@ -81,7 +81,13 @@ def probe_result(cpu_us=0, delay_us=0):
     """The samples of a process that takes these times for every item, the first included."""
     numbers = range(1, len(SAMPLES) + 1)
     cpu_ns, delay_ns = (tuple(time_us * US * number for number in numbers) for time_us in (cpu_us, delay_us))
-    return ProbeResult(SAMPLES, cpu_ns, delay_ns, cpu_us * US * ITEMS, delay_us * US * ITEMS)
+    return ProbeResult(
+        items=SAMPLES,
+        cpu_ns=cpu_ns,
+        cpu_delay_ns=delay_ns,
+        final_cpu_ns=cpu_us * US * ITEMS,
+        final_cpu_delay_ns=delay_us * US * ITEMS,
+    )
 
 
 def costs_of_one_stage(run_us, *, cpu_us, delay_us=0, first_us=None):
@@ -133,7 +139,7 @@ def test_all_work_of_an_order_point_counts_except_its_first_item():
     )
     probed = record(*stages, hops=(hop_record("source", "batch"), hop_record("batch", "sink", messages=3)))
     costs = compute_costs(
-        plan(batch(32)), probed, {"source": probe_result(), "batch": ProbeResult(SAMPLES[:3], (0, 1, 2))}
+        plan(batch(32)), probed, {"source": probe_result(), "batch": ProbeResult(items=SAMPLES[:3], cpu_ns=(0, 1, 2))}
     )
     assert costs.processes[1].run_ns == pytest.approx(120 * US, rel=0.02)
     assert costs.processes[1].is_single_worker

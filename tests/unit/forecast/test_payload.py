@@ -10,15 +10,23 @@ CURVES = CostCurves.from_points((64, 1 << 20), (5_000, 2_000_000), (9_000, 60_00
 
 
 def hop(mode="auto", threshold_bytes=3500, **more):
-    return HopPlan("decode", "augment", mode, threshold_bytes, "measured", 16, **more)
+    return HopPlan(
+        source="decode",
+        target="augment",
+        mode=mode,
+        threshold_bytes=threshold_bytes,
+        reason="measured",
+        capacity_packets=16,
+        **more,
+    )
 
 
 def image(nbytes, **more):
-    return PieceSample("image", nbytes, "uint8", (nbytes,), **more)
+    return PieceSample(name="image", nbytes=nbytes, dtype="uint8", shape=(nbytes,), **more)
 
 
 def probed(*items, pickle_bytes=90):
-    return ProbeResult(tuple(ItemSample(pieces, pickle_bytes) for pieces in items))
+    return ProbeResult(items=tuple(ItemSample(pieces, pickle_bytes) for pieces in items))
 
 
 def test_without_samples_there_is_no_payload():
@@ -53,9 +61,9 @@ def test_a_buffer_in_an_arena_is_not_copied():
 
 
 def test_a_piece_inside_the_pickle_has_the_mode_pickle():
-    label = PieceSample("label", 20, "str", is_pickled=True)
-    data = PieceSample("data", 25_000, "bytes", is_pickled=True)
-    box = PieceSample("box", 32, "int64", (4,), is_pickled=True)
+    label = PieceSample(name="label", nbytes=20, dtype="str", is_pickled=True)
+    data = PieceSample(name="data", nbytes=25_000, dtype="bytes", is_pickled=True)
+    box = PieceSample(name="box", nbytes=32, dtype="int64", shape=(4,), is_pickled=True)
     payload = estimate_payload(hop(), probed((label, data, box), pickle_bytes=25_100), CURVES)
     assert {piece.name: piece.mode for piece in payload.pieces} == {"data": "pickle", "box": "pickle"}, (
         "small strings are not listed"

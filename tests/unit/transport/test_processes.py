@@ -41,7 +41,9 @@ class Peers:
         arena = Arena(0, self.arena_fds[0], LIMIT_BYTES)
         self.memory = SharedMemoryPool(arena, self.arena_fds, self._release_fds(0))
         self.wake_event = WakeEvent()
-        self.sender = Sender(self.out.write_fd, self.memory, TransferPolicy(2048), self.wake_event, bool, recorder())
+        self.sender = Sender(
+            self.out.write_fd, self.memory, TransferPolicy(threshold_bytes=2048), self.wake_event, bool, recorder()
+        )
         self.receiver = Receiver(self.back.read_fd, self.memory, self.wake_event, bool, recorder())
 
     def _release_fds(self, own: int) -> dict[int, int]:

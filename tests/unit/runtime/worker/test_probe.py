@@ -18,7 +18,7 @@ from tests.support.transport.hops import LoopbackHop
 
 @pytest.fixture
 def loop() -> Iterator[LoopbackHop]:
-    loop = LoopbackHop(TransferPolicy(2048))
+    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
     with loop.stack:
         yield loop
 

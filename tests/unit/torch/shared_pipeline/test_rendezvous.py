@@ -187,7 +187,7 @@ def test_the_listener_passes_on_every_message_and_then_the_end():
             ended.set()
 
     listener = ConnectionListener([ours], on_message)
-    sent = [EpochRequest(1, 0, 0, None), IterationFailed(1, "x" * 30_000), LoaderClosed()]
+    sent = [EpochRequest(1, 0, 0, None), IterationFailed(iteration=1, message="x" * 30_000), LoaderClosed()]
     for message in sent:
         assert theirs.send(message)
     theirs.close()

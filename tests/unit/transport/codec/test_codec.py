@@ -70,7 +70,8 @@ def test_a_fresh_process_does_not_import_torch_or_pil_to_send_an_array():
     code = (
         "import sys; from stagepipe.transport import TransferPolicy; import numpy as np\n"
         "from tests.support.transport.hops import LoopbackHop\n"
-        "assert LoopbackHop(TransferPolicy(2048)).hop.transfer({'a': np.arange(9000), 'b': object})['a'][-1] == 8999\n"
+        "loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))\n"
+        "assert loop.hop.transfer({'a': np.arange(9000), 'b': object})['a'][-1] == 8999\n"
         "print('torch' in sys.modules, 'PIL' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -118,7 +119,7 @@ class OutOfBand:
 
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_third_party_buffer_arrives_as_a_memoryview_of_the_senders_arena(readonly):
-    loop = LoopbackHop(TransferPolicy(2048), readonly=readonly)
+    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), readonly=readonly)
     with loop.stack:
         received = loop.hop.transfer(OutOfBand(bytearray(b"x" * 9000)))
         assert type(received.data) is memoryview

@@ -112,7 +112,7 @@ def test_a_missing_class_is_named(loop):
 
 
 def test_an_item_that_cannot_be_unpickled_holds_no_block():
-    loop = LoopbackHop(TransferPolicy(2048))
+    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
     with loop.stack:
         loop.hop.send([np.zeros(LARGE), FailsToUnpickle(np.zeros(LARGE))])
         with pytest.raises(TransportError, match="not today"):

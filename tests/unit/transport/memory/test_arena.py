@@ -45,7 +45,7 @@ class Allocations(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.limit_bytes = 1 << 20
-        self.allocator = BlockAllocator(self.limit_bytes, 2 << 20)
+        self.allocator = BlockAllocator(limit_bytes=self.limit_bytes, end_offset=2 << 20)
         self.live: dict[int, list[int]] = {}  # block: [size, references]
         self.freed: dict[int, list[int]] = {}
 
@@ -125,7 +125,7 @@ def test_a_fragmented_arena_reuses_larger_blocks_and_can_punch_them_again():
 
 
 def test_blocks_used_since_the_last_sweep_are_not_idle():
-    allocator = BlockAllocator(1 << 24, 1 << 26)
+    allocator = BlockAllocator(limit_bytes=1 << 24, end_offset=1 << 26)
     blocks = [allocator.allocate(MIN_PUNCH_BYTES) for _ in range(10)]
     for block in blocks:
         allocator.add_references(block, -1)

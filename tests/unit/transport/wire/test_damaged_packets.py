@@ -40,7 +40,7 @@ MANY_BUFFERS = ITEMS[4]
 
 @pytest.fixture
 def hop():
-    loop = LoopbackHop(TransferPolicy(2048))
+    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
     with loop.stack:
         yield loop
 

@@ -24,7 +24,7 @@ from stagepipe.transport.wire import (
 from stagepipe.transport.wire.pipe import make_socket_pair
 from tests.support.transport.hops import ALWAYS_PIPE_THRESHOLD_BYTES, LoopbackHop
 
-FRAGMENTING_POLICY = TransferPolicy(ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
+FRAGMENTING_POLICY = TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
 HUGE_BYTES = 3_000_000
 
 

@@ -131,7 +131,7 @@ def test_garbage_with_a_valid_checksum_is_never_read_past_its_end(data):
 
 @pytest.fixture(scope="module")
 def loop():
-    loop = LoopbackHop(TransferPolicy(2048))
+    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
     with loop.stack:
         yield loop
 
