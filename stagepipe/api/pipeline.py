@@ -277,8 +277,10 @@ class Pipeline(Generic[T_co]):
         """
         position = parse_state_dict(state, self._state_description, self.shard, allow_changed=allow_changed)
         if self._is_inline and self.spec.order == "any" and position.items_yielded:
-            message = "an inline pipeline cannot resume in the middle of an epoch with `order: any`; remove `inline`"
-            raise UsageError(message)
+            order = self.spec.source.syntax.format_setting("order", "any")
+            raise UsageError(
+                f"an inline pipeline cannot resume in the middle of an epoch with `{order}`; remove `inline`"
+            )
         self._state.load_position(position)
 
     @cached_property

@@ -20,6 +20,7 @@ def to_spec(
     model: ConfigModel, resolved: MapNode, path: Path | None, stage_traits: Sequence[StageTraits]
 ) -> PipelineSpec:
     """Build the spec of a validated config. `resolved` is the same config as nodes, for the hashes."""
+    syntax = resolved.location.syntax
     spec: PipelineSpec = model.to_spec(
         config_dir=None if path is None else path.resolve().parent,
         config_path=path,
@@ -27,7 +28,7 @@ def to_spec(
         source_sha256=hash_source(resolved),
     )
     stages = (
-        replace(stage, is_order_point=traits.is_order_point, items_per_output=traits.items_per_output)
+        replace(stage, is_order_point=traits.is_order_point, items_per_output=traits.items_per_output, syntax=syntax)
         for stage, traits in zip(spec.stages, stage_traits, strict=True)
     )
-    return replace(spec, stages=tuple(stages))
+    return replace(spec, source=replace(spec.source, syntax=syntax), stages=tuple(stages))

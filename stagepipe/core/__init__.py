@@ -48,7 +48,7 @@ from stagepipe.core.imports import (
 )
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.paths import PACKAGE_DIR
-from stagepipe.core.stage_context import SKIP, Context, Skip, context, derive_seed, empty, stage_locals
+from stagepipe.core.stage_context import SKIP, Context, Skip, context, derive_seed, empty, format_setting, stage_locals
 from stagepipe.core.targets import (
     build_deferred,
     build_target,
@@ -107,6 +107,7 @@ __all__ = [
     "format_ns",
     "format_percent",
     "format_rate",
+    "format_setting",
     "get_field_names",
     "import_paths",
     "import_target",

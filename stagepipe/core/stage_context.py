@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from stagepipe.core.config_syntax import ConfigSyntax
 from stagepipe.core.ids import Key
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 class Skip:
     """The type of SKIP, for annotations: `def keep_large(image: Image) -> Image | Skip`."""
+
+    def __reduce__(self) -> str:
+        return "SKIP"  # by name: a function of a script takes its globals along, and workers compare by identity
 
     def __repr__(self) -> str:
         return "stagepipe.SKIP"
@@ -72,10 +76,20 @@ class Context:
 class _StageLocals(threading.local):
     context: Context | None = None
     allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
+    syntax: ConfigSyntax = ConfigSyntax.YAML
 
 
 stage_locals: Final = _StageLocals()
 """Set by the worker loop, for its thread only: threads that a stage starts see no context."""
+
+
+def format_setting(key: str, value: Any) -> str:
+    """A setting in the form in which the pipeline of this thread was written, for the advice of an error.
+
+    >>> format_setting("mutable", True)
+    'mutable: true'
+    """
+    return stage_locals.syntax.format_setting(key, value)
 
 
 def context() -> Context:

@@ -52,7 +52,8 @@ def load_retry_selection(path: Path, spec: PipelineSpec) -> RetrySelection:
     source_items = sorted({item for dead_letter in dead_letters for item in dead_letter.source_items})
     if not source_items:
         _raise_usage_error(
-            path, "with `order: any` the source items of these dead letters are unknown; run the whole source again"
+            path,
+            "with `order` set to `any` the source items of these dead letters are unknown; run the whole source again",
         )
     return RetrySelection(epochs[0], tuple(source_items))
 

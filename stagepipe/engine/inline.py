@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError
+from stagepipe.core import Cursor, Key, RunError, stage_locals
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress
@@ -188,6 +188,7 @@ class InlineRun:
 
     def iter_epoch(self, epoch: int) -> Iterator[Any]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
+        stage_locals.syntax = self.plan.syntax
         try:
             yield from self._run_epoch(epoch)
         except StageError as error:

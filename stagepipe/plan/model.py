@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from stagepipe.core import ConfigSyntax
 from stagepipe.costs import CostCurves, TransportRule
 from stagepipe.plan.shard import UNSHARDED, Shard
 from stagepipe.spec import StageSpec, Target
@@ -116,6 +117,11 @@ class Plan:
     is_probe: bool = False  # workers report samples of the first items they send
     max_restarts: int = 10
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
+
+    @property
+    def syntax(self) -> ConfigSyntax:
+        """The form in which the pipeline was written; messages advise in it."""
+        return self.processes[0].first_stage.syntax
 
     @property
     def stage_names(self) -> tuple[str, ...]:

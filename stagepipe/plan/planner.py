@@ -66,7 +66,7 @@ def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, 
                 workers=workers,
                 input_segment=segment,
                 output_segment=segment + restores_order,
-                visible_devices=assign_devices(first.name, first.device, workers, machine.cuda_devices),
+                visible_devices=assign_devices(first, workers, machine.cuda_devices),
             )
         )
         segment += restores_order

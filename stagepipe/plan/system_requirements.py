@@ -85,7 +85,8 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
         fits = int(limits.max_file_bytes / (plan.max_restarts + 1) / era_span_bytes(1 << 20) * (1 << 20))
         yield (
             f"shared memory needs sparse in-memory files of {format_bytes(bytes_needed)}, but files may have only "
-            f"{format_bytes(limits.max_file_bytes)} (`ulimit -f`); run `ulimit -f unlimited`{_format_memory_hint(fits)}"
+            f"{format_bytes(limits.max_file_bytes)} (`ulimit -f`); run `ulimit -f unlimited`"
+            f"{_format_memory_hint(fits, plan)}"
         )
 
 
@@ -102,12 +103,13 @@ def _find_address_space_shortage(plan: Plan, limits: SystemLimits) -> Iterator[s
         yield (
             f"a process needs {format_bytes(needed)} of address space to map the shared memory of {arenas} workers "
             f"(most of it stays unused), but may have only {format_bytes(limits.max_address_space_bytes)} "
-            f"(`ulimit -v`); run `ulimit -v unlimited`{_format_memory_hint(fits)}"
+            f"(`ulimit -v`); run `ulimit -v unlimited`{_format_memory_hint(fits, plan)}"
         )
 
 
-def _format_memory_hint(memory_bytes: int) -> str:
-    return f", or set `memory: {memory_bytes >> 20}MiB`" if memory_bytes >= _MIN_SUGGESTED_MEMORY_BYTES else ""
+def _format_memory_hint(memory_bytes: int, plan: Plan) -> str:
+    setting = plan.syntax.format_setting("memory", f"{memory_bytes >> 20}MiB")
+    return f", or set `{setting}`" if memory_bytes >= _MIN_SUGGESTED_MEMORY_BYTES else ""
 
 
 def _round_up_to_1024(count: int) -> int:

@@ -71,7 +71,7 @@ def advise_on_window(record: RunRecord) -> ConfigAdvice:
         wider_window = 2 * record.window_items
         text = f"Allow {wider_window} items in flight instead of {record.window_items}."
         return ConfigAdvice(f"window={wider_window}", text)
-    return ConfigAdvice("", "Set a larger `window`, or `order: any` if the order does not matter.")
+    return ConfigAdvice("", "Set a larger `window`, or set `order` to `any` if the order does not matter.")
 
 
 def advise_on_full_machine(costliest_process: ProcessLoad, record: RunRecord) -> ConfigAdvice:

@@ -50,8 +50,8 @@ class NpzSink:
             _remove_matching(self.path, _ARCHIVE_NAME_PATTERN)
         elif not start and any(self.path.iterdir()):
             raise FileExistsError(
-                f"npz: the folder {self.path.absolute()} is not empty; use another folder, or set `overwrite: true` to "
-                "delete its numbered .npz files"
+                f"npz: the folder {self.path.absolute()} is not empty; use another folder, or set `overwrite` to true "
+                "to delete its numbered .npz files"
             )
 
     def __call__(self, item: Any) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from stagepipe.core import ConfigSyntax
 from stagepipe.spec.keys import ConfigKey
 
 TransportMode = Literal["auto", "pipe", "shared_memory"]
@@ -71,18 +72,23 @@ class BatchSpec:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """The source of the items: an import path and its arguments."""
+    """The source of the items: an import path and its arguments.
+
+    `syntax` is the form in which the pipeline was written; messages advise in it.
+    """
 
     target: Target
     retries: _Retries = None
     on_error: _OnError = "fail"
+    syntax: ConfigSyntax = ConfigSyntax.YAML
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec:
     """One stage; each worker is a process.
 
-    `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`).
+    `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `syntax` is
+    the form in which the pipeline was written; messages advise in it.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
@@ -136,6 +142,7 @@ class StageSpec:
     reseed: Annotated[bool, ConfigKey("false: do not seed the global random generators before each item.")] = True
     is_order_point: bool = False
     items_per_output: int = 1
+    syntax: ConfigSyntax = ConfigSyntax.YAML
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ class Filter:
     def __init__(self, where: Callable[[Any], object]) -> None:
         if not callable(where):
             raise TypeError(
-                f"Filter: where is {where!r}, not a callable; give a function: `where: {{uses: my_ops.is_sharp}}`"
+                f"Filter: where is {where!r}, not a callable; give a function, in YAML "
+                "`where: {uses: my_ops.is_sharp}`"
             )
         self.where = where
 

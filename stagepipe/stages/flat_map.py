@@ -21,7 +21,7 @@ class FlatMap:
     def __init__(self, function: Callable[[Any], Iterable[Any]]) -> None:
         if not callable(function):
             raise TypeError(
-                f"FlatMap: function is {function!r}, not a callable; give a function: "
+                f"FlatMap: function is {function!r}, not a callable; give a function, in YAML "
                 "`function: {uses: my_ops.tiles}`"
             )
         self.function = function

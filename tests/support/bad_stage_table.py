@@ -74,7 +74,7 @@ BAD_STAGE_CASES = [
     BadStageCase(
         "writes_into_its_array",
         "writes into its NumPy input",
-        "read-only.*`mutable: true`",
+        'read-only.*`"mutable": True`',
         "0",
         previous_stage=IMAGE,
         slow=True,
@@ -82,7 +82,7 @@ BAD_STAGE_CASES = [
     BadStageCase(
         "writes_into_its_tensor",
         "writes into its torch input",
-        "SIGSEGV.*`mutable: true`",
+        'SIGSEGV.*`"mutable": True`',
         "0",
         previous_stage=TENSOR,
         slow=True,

@@ -11,7 +11,7 @@ from stagepipe.spec import PipelineSpec, Target
 
 
 def comparable(spec: PipelineSpec, folder: Path | None = None) -> dict[str, Any]:
-    """The spec with every path replaced by the object that it names, and without what says where it was written."""
+    """The spec with every path replaced by the object that it names, and without what says where and how it was written."""
     fields: dict[str, Any] = _comparable(spec, spec.config_dir or folder)
     return {key: value for key, value in fields.items() if not key.startswith("config_") and key != "source_sha256"}
 
@@ -20,7 +20,8 @@ def _comparable(value: Any, folder: Path | None) -> Any:
     if isinstance(value, Target):
         return {"uses": _resolve(value.uses, folder), "with": _arguments(value.arguments, folder)}
     if dataclasses.is_dataclass(value):
-        return {field.name: _comparable(getattr(value, field.name), folder) for field in dataclasses.fields(value)}
+        names = [field.name for field in dataclasses.fields(value) if field.name != "syntax"]
+        return {name: _comparable(getattr(value, name), folder) for name in names}
     return [_comparable(inner, folder) for inner in value] if isinstance(value, tuple) else value
 
 

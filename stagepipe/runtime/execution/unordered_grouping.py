@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stagepipe.core import Cursor, ImposedSkip, Key
+from stagepipe.core import Cursor, ImposedSkip, Key, format_setting
 from stagepipe.runtime.execution.chain import Box
 from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.stage import StageError, StageRunner
@@ -132,7 +132,8 @@ class ArrivalGrouping(OrderedGrouping):
         if self._target.is_permutation:
             self._emit_each_output(outputs)
         elif len(outputs) > 1:
-            raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or use `order: source`")
+            setting = format_setting("order", "source")
+            raise self._fail_group(f"returned {len(outputs)} outputs of one group; return one, or use `{setting}`")
         elif outputs:
             ((value, samples),) = outputs
             outputs.clear()
@@ -160,7 +161,9 @@ class ArrivalGrouping(OrderedGrouping):
         return [keys_by_identity[id(value)].popleft() for value, _ in outputs]
 
     def _fail_group(self, problem: str) -> StageError:
-        return self._stage.record_failure((self.next_number,), ValueError(f"with `order: any`, this stage {problem}"))
+        return self._stage.record_failure(
+            (self.next_number,), ValueError(f"with `{format_setting('order', 'any')}`, this stage {problem}")
+        )
 
     def _pack_group_lineage(self, consumed_groups: tuple[LeafGroup, ...], low_watermark: int) -> bytes:
         return pack_lineage(UnorderedLineage(low_watermark=low_watermark, consumed_groups=consumed_groups))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError
+from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError, format_setting
 from stagepipe.runtime.protocol.messages import FailureEvent
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
@@ -86,8 +86,8 @@ def read_only_hint(error: BaseException, input_stage: str) -> str:
     if not isinstance(error, ValueError) or not format_error_text(error).endswith(_READ_ONLY_MESSAGES):
         return ""
     return (
-        "; its input is shared with other processes and read-only: copy it, or set `mutable: true` on stage "
-        f"{input_stage}"
+        "; its input is shared with other processes and read-only: copy it, or set "
+        f"`{format_setting('mutable', value=True)}` on stage {input_stage}"
     )
 
 

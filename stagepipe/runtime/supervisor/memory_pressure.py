@@ -32,21 +32,16 @@ class MemoryPressureMonitor:
             pressure = None if self._has_warned else self._board.read_memory_pressure(segment_index)
             if pressure is not None:
                 self._has_warned = True
-                _log.warning("%s", describe_memory_pressure(*pressure, segment.window, self._plan.memory_bytes))
+                _log.warning("%s", describe_memory_pressure(*pressure, segment.window, self._plan))
 
 
-def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: int, memory_bytes: int) -> str:
-    """The text of the warning.
-
-    >>> describe_memory_pressure(12_000_000, 5, 16, 64 << 20)
-    'each item in flight takes about 12 MB of shared memory, so only 5 of a window of 16 fit in `memory` (67 MB) and \
-workers may wait; set `memory: 229MiB` or more to fit the window'
-    """
+def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: int, plan: Plan) -> str:
+    """The text of the warning: how much `memory` the window needs."""
     wanted_mib = -int(-window_items * item_bytes / IN_FLIGHT_MEMORY_FRACTION // (1 << 20))
     return (
         f"each item in flight takes about {format_bytes(item_bytes)} of shared memory, so only {fitting_items} of a "
-        f"window of {window_items} fit in `memory` ({format_bytes(memory_bytes)}) and workers may wait; set "
-        f"`memory: {wanted_mib}MiB` or more to fit the window"
+        f"window of {window_items} fit in `memory` ({format_bytes(plan.memory_bytes)}) and workers may wait; set "
+        f"`{plan.syntax.format_setting('memory', f'{wanted_mib}MiB')}` or more to fit the window"
     )
 
 

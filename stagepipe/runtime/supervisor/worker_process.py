@@ -59,6 +59,7 @@ class WorkerProcess:
         """
         self.slot = slot
         self.incarnation = worker_spec.incarnation
+        self._syntax = worker_spec.plan.first_stage.syntax
         self.is_ready = False
         self.ready_at_ns = 0
         self.timeout_reason = ""
@@ -137,7 +138,7 @@ class WorkerProcess:
         if signal_number == signal.SIGSEGV:
             return (
                 f"was killed by {name}: a fault in native code, or a write to its read-only input "
-                "(if so, set `mutable: true` on the stage)"
+                f"(if so, set `{self._syntax.format_setting('mutable', value=True)}` on the stage)"
             )
         if signal_number == signal.SIGBUS:
             return (

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from stagepipe.core import add_import_path
+from stagepipe.core import add_import_path, stage_locals
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import STACK_DUMP_SIGNAL, WorkerSpec, get_control_address, read_worker_spec
 from stagepipe.runtime.worker.control_client import ControlClient
@@ -41,6 +41,7 @@ def worker_main() -> NoReturn:
     if spec.config_dir is not None:
         add_import_path(spec.config_dir)
     plan = spec.plan
+    stage_locals.syntax = plan.first_stage.syntax
     with contextlib.suppress(OSError):
         # psutil cannot name a process, and importing it would take a tenth of a worker's start.
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])

@@ -194,8 +194,8 @@ class _RankIterationState:
             return EpochPosition(self.reached.epoch + 1)
         if self.cursor is None:
             message = (
-                "with `order: any`, no state can be taken inside the rows of so large a batch; take it after the "
-                "batch's last row, make the batch smaller, or set `order: source`"
+                "with `order` set to `any`, no state can be taken inside the rows of so large a batch; take it after "
+                "the batch's last row, make the batch smaller, or set `order` to `source`"
             )
             raise UsageError(message)
         if not self.cursor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagepipe.core import TransportError
+from stagepipe.core import TransportError, format_setting
 from stagepipe.timing import TransferKind
 from stagepipe.transport.codec import EncodedBuffer, Encoder
 from stagepipe.transport.hop.carried_blocks import BlockContents, CarriedBlocks, ForwardedLeases
@@ -154,9 +154,9 @@ class Packer:
         available_bytes = PACKET_BYTES - overhead_bytes(header, len(buffers))
         if nbytes > available_bytes:
             raise TransportError(
-                "`transport: pipe` between several workers sends an item in one packet, but this item needs "
-                f"{nbytes} bytes and its packet has {available_bytes}; set `transport: auto`, or `workers: 1` on both "
-                "sides of the hop"
+                f"`{format_setting('transport', 'pipe')}` between several workers sends an item in one packet, but "
+                f"this item needs {nbytes} bytes and its packet has {available_bytes}; set "
+                f"`{format_setting('transport', 'auto')}`, or `{format_setting('workers', 1)}` on both sides of the hop"
             )
 
     def _choose_block_contents(self, forwarded: ForwardedLeases, header: PacketHeader) -> BlockContents:

@@ -7,8 +7,13 @@ from stagepipe.core import UsageError
 from stagepipe.machine import Machine, machine
 from stagepipe.plan import make_plan
 from stagepipe.plan.devices import assign_devices
+from stagepipe.spec import StageSpec, Target
 from tests.support.pipelines import outputs, pipeline, stage
 from tests.unit.plan.test_planner import CURVES
+
+
+def detect_on(device):
+    return StageSpec(name="detect", target=Target("my_ops.detect"), device=device)
 
 
 @pytest.mark.parametrize(
@@ -23,13 +28,13 @@ from tests.unit.plan.test_planner import CURVES
     ],
 )
 def test_workers_are_spread_over_the_devices(device, available, expected):
-    assert assign_devices("detect", device, 5, available) == expected
+    assert assign_devices(detect_on(device), 5, available) == expected
 
 
 @pytest.mark.parametrize("device,available", [("cuda", ()), ("cuda:0", ()), ("cuda:1", ("0",)), ("cuda:2", ("0", "1"))])
 def test_a_missing_device_is_named(device, available):
     with pytest.raises(UsageError, match=rf"stages.detect.device: {device}, but"):
-        assign_devices("detect", device, 1, available)
+        assign_devices(detect_on(device), 1, available)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_crash_while_writing_leaves_no_file(tmp_path: Path, monkeypatch: pytes
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path):
     (tmp_path / "000007.npz").touch()
-    with pytest.raises(FileExistsError, match="not empty; use another folder, or set `overwrite: true`"):
+    with pytest.raises(FileExistsError, match="not empty; use another folder, or set `overwrite` to true"):
         NpzSink(tmp_path)
 
 

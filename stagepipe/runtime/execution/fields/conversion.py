@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stagepipe.core import is_pil_image, is_tensor
+from stagepipe.core import format_setting, is_pil_image, is_tensor
 
 ValueFormat = Literal["numpy", "tensor", "pil"]
 
@@ -43,7 +43,9 @@ def convert(value: Any, as_: ValueFormat, field_name: str) -> Any:
     try:
         return {"numpy": _as_numpy, "tensor": _as_tensor, "pil": _as_pil}[as_](value)
     except NotConvertibleError as error:
-        raise NotConvertibleError(f"`{field_name}` is {error}, which `as: {as_}` cannot convert") from None
+        raise NotConvertibleError(
+            f"`{field_name}` is {error}, which `{format_setting('as', as_)}` cannot convert"
+        ) from None
 
 
 def _is_image(value: Any, channel_axis: int) -> bool:

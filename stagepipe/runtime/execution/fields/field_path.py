@@ -44,7 +44,7 @@ def get_field(item: Any, name: str) -> Any:
     """Return `item[name]`. Raises TypeError where the item is not a dict, KeyError where it has no such field."""
     if not isinstance(item, Mapping):
         raise TypeError(
-            f"`field: {name}` needs a dict item, but this one is of type {type(item).__name__}; remove `field`"
+            f"the field `{name}` needs a dict item, but this one is of type {type(item).__name__}; remove `field`"
         )
     if name not in item:
         raise KeyError(f"the item has no field `{name}`; it has {', '.join(f'`{key}`' for key in item)}")

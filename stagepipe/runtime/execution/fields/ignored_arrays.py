@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.core import is_pil_image, is_tensor
+from stagepipe.core import format_setting, is_pil_image, is_tensor
 
 _ARRAY_TRANSFORM_NAMES = frozenset({"ToImage", "ToTensor", "ToPILImage", "Lambda", "Identity"})
 _CONTAINER_TRANSFORM_NAMES = frozenset({"Compose", "RandomApply", "RandomChoice", "RandomOrder"})
@@ -43,5 +43,5 @@ def refuse_ignored_arrays(function: Any, values: Mapping[str, Any]) -> None:
         names = ", ".join(f"`{name}`" for name in arrays)
         raise TypeError(
             f"{transform} leaves the NumPy array {names} untouched: torchvision's transforms work on tensors, "
-            "tv_tensors and PIL images; set `as: tensor` or `as: pil`"
+            f"tv_tensors and PIL images; set `{format_setting('as', 'tensor')}` or `{format_setting('as', 'pil')}`"
         )

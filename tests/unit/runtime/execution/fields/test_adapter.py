@@ -204,7 +204,7 @@ def test_a_whole_item_is_converted(item: dict[str, Any], photo: Image.Image):
     "field,as_,given,error,words",
     [
         ("img", None, {"image": 1, "label": 2}, KeyError, "no field `img`; it has `image`, `label`"),
-        ("image", None, (1, 2), TypeError, "`field: image` needs a dict item, but this one is of type tuple"),
+        ("image", None, (1, 2), TypeError, "the field `image` needs a dict item, but this one is of type tuple"),
         ("image", "tensor", {"image": "cat.jpg"}, TypeError, "`image` is of type str"),
         (None, "tensor", {"a": "cat.jpg", "b": 1}, TypeError, "`a` is of type str.*`b` is of type int"),
         ({"x": "a"}, "pil", {"a": 1}, TypeError, "`x` is of type int"),
