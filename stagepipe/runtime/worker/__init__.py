@@ -11,6 +11,7 @@ counters                writes the worker's counters to the board
 shared_allocation       allocates for `stagepipe.empty` in shared memory
 scheduling              switches between the normal and the batch scheduling policy
 broken_cuda             ends the process if it cannot use CUDA any more
+upkeep                  releases memory, publishes progress, writes counters: at every tick and every 100 ms
 probe                   measures items in a probe run
 """
 

@@ -13,33 +13,21 @@ from stagepipe.core import UsageError, stage_locals
 from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
 from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner
-from stagepipe.runtime.flow import (
-    MAX_HELD_FRACTION,
-    AdmissionController,
-    FedSegment,
-    HeldMemoryLimit,
-    ProgressPublisher,
-    StaleLeaseReporter,
-)
-from stagepipe.runtime.protocol import ReadyEvent, Seek, StaleLeasesEvent, WorkerSpec, decode_command
+from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
+from stagepipe.runtime.protocol import ReadyEvent, Seek, WorkerSpec, decode_command
 from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
 from stagepipe.runtime.worker.control_client import ControlClient
-from stagepipe.runtime.worker.counters import WorkerCounters
 from stagepipe.runtime.worker.failures import FailureReporter
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
 from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_read_once_source
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
-from stagepipe.runtime.worker.scheduling import SchedulingPolicy
 from stagepipe.runtime.worker.shared_allocation import allocate_shared
+from stagepipe.runtime.worker.upkeep import FLUSH_INTERVAL_NS, WorkerUpkeep
 from stagepipe.timing import Board, ProcessCounter, ProcessState
-from stagepipe.transport import Arena, LeaseExtent, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
+from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
-_FLUSH_INTERVAL_NS = 100_000_000
-"""How often counters go to the board; the recovery coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
 _COMMAND_WAIT_S = 0.25
-_MIN_NEW_LEASES_BEFORE_CHECK = 4
-"""New leases before the bytes that they hold are summed up again."""
 WorkerRole = SourceRole | StageRole | OrderPointRole
 
 
@@ -57,9 +45,7 @@ class Worker:
         self._memory = SharedMemoryPool(
             arena, dict(spec.arena_fds), dict(spec.release_fds), limit_bytes=spec.memory_bytes
         )
-        self._memory.on_live_bytes = partial(self._publish_counter, ProcessCounter.LIVE_BYTES)
-        self._memory.on_largest_block_bytes = partial(self._publish_counter, ProcessCounter.LARGEST_BLOCK_BYTES)
-        self._counters = WorkerCounters(self._region, self._memory, keep_idle_pages=spec.keep_idle_pages)
+        self._upkeep = WorkerUpkeep(spec, control, self._board, self._memory)
         self._policy = TransferPolicy(
             threshold_bytes=spec.outbound.threshold_bytes,
             force_shared_memory=spec.outbound.mode == "shared_memory",
@@ -73,25 +59,14 @@ class Worker:
             self._policy,
             control.wake_event,
             self.is_interrupted,
-            self._counters.send_recorder,
-            self._on_tick,
+            self._upkeep.counters.send_recorder,
+            self._upkeep.on_tick,
         )
-        self._counters.attach_sender(self._sender)
-        self._receiver: Receiver | None = None
-        self._progress: ProgressPublisher | None = None
+        self._upkeep.counters.attach_sender(self._sender)
         self._stages: list[StageRunner] = []
         self._generation = 0
         self._failed_generation = 0
         self._failures = FailureReporter(spec, control, self._board, self._memory)
-        self._scheduling_policy = SchedulingPolicy(self._board)
-        self._stale_leases = StaleLeaseReporter(self._memory, spec.era, self._send_stale_leases)
-        self._last_flush_ns = 0
-        self._held_memory = HeldMemoryLimit(
-            self._memory,
-            spec.memory_bytes * MAX_HELD_FRACTION,
-            partial(self._publish_counter, ProcessCounter.HELD_BYTES),
-        )
-        self._lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
         self._building_stage_name = spec.plan.stages[0].name
 
     # ------------------------------------------------------------------ waits
@@ -100,25 +75,12 @@ class Worker:
         """Whether a seek or a stop has made the current work obsolete."""
         return self._control.is_stopping or self._board.generation != self._generation
 
-    def _on_tick(self) -> None:
-        """Release memory, publish progress and flush counters. Called at every tick of every wait."""
-        self._memory.flush_releases()
-        if self._progress is not None:
-            self._progress.flush()
-        now_ns = self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
-        if now_ns - self._last_flush_ns > _FLUSH_INTERVAL_NS:
-            self._flush(now_ns)
-
-    def _on_admission_tick(self) -> None:
-        self._on_tick()
-        self._memory.collect_releases()  # released blocks make room for the next item
-
     def _wait_for_command(self) -> None:
         """Wait a short time for a seek or a stop. The time counts as waiting for input."""
         started_ns = perf_counter_ns()
-        self._on_tick()
+        self._upkeep.on_tick()
         self._control.wait(_COMMAND_WAIT_S)
-        self._counters.idle_ns += perf_counter_ns() - started_ns
+        self._upkeep.counters.idle_ns += perf_counter_ns() - started_ns
 
     # ------------------------------------------------------------------ building
 
@@ -127,7 +89,7 @@ class Worker:
         spec = self._spec
         plan = spec.plan
         self._stages = [self._build_stage(index, stage) for index, stage in enumerate(plan.stages)]
-        self._counters.stages = self._stages
+        self._upkeep.counters.stages = self._stages
         _limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
         worker_context = WorkerContext(self._region, self.is_interrupted, self._wait_for_command, spec.stage_names)
@@ -138,18 +100,16 @@ class Worker:
                 raise UsageError(READ_ONCE_MESSAGE)
             admission = self._make_admission(plan.output_segment)
             return SourceRole(reader, self._stages, output, admission, worker_context)
-        receiver = self._receiver = self._counters.receiver = self._make_receiver(
-            spec.in_fd, private=plan.stages[0].mutable
-        )
+        receiver = self._upkeep.counters.receiver = self._make_receiver(spec.in_fd, private=plan.stages[0].mutable)
         for stage in self._stages:
             stage.get_queue_ns = lambda: receiver.queue_ns
         if plan.role is ProcessRole.STAGE:
             return StageRole(self._stages, output, receiver, worker_context)
-        self._progress = ProgressPublisher(
+        progress = self._upkeep.progress = ProgressPublisher(
             self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
         )
         admission = self._make_admission(plan.output_segment)
-        boundary = SegmentBoundary(receiver, self._progress, admission, plan.input_segment, spec.any_order)
+        boundary = SegmentBoundary(receiver, progress, admission, plan.input_segment, spec.any_order)
         return OrderPointRole(self._stages, output, boundary, worker_context)
 
     def _make_output(self) -> HopOutput:
@@ -175,8 +135,8 @@ class Worker:
             self._memory,
             self._control.wake_event,
             self.is_interrupted,
-            self._counters.receive_recorder,
-            self._on_tick,
+            self._upkeep.counters.receive_recorder,
+            self._upkeep.on_tick,
             copy_all=private,
             readonly=not private,
         )
@@ -193,8 +153,8 @@ class Worker:
         spec = self._spec
         wake_event = WakeEvent(spec.wake_event_fds[segment])
         fed_segment = FedSegment(segment, spec.segment_processes_by_stage, spec.memory_bytes)
-        admission = self._counters.admission = AdmissionController(
-            self._board, fed_segment, (wake_event, self._control.wake_event), self._on_admission_tick
+        admission = self._upkeep.counters.admission = AdmissionController(
+            self._board, fed_segment, (wake_event, self._control.wake_event), self._upkeep.on_admission_tick
         )
         return admission
 
@@ -209,6 +169,7 @@ class Worker:
             self._wait_for_stop()
             return
         self._send_ready(role)
+        upkeep = self._upkeep
         while not self._control.is_stopping:
             try:
                 if not self._try_enter_generation(role):
@@ -218,10 +179,10 @@ class Worker:
                     role.step()
                     now_ns = perf_counter_ns()
                     if (
-                        now_ns - self._last_flush_ns > _FLUSH_INTERVAL_NS
-                        or self._memory.lease_count > self._lease_check_threshold
+                        now_ns - upkeep.last_flush_ns > FLUSH_INTERVAL_NS
+                        or self._memory.lease_count > upkeep.lease_check_threshold
                     ):
-                        self._flush(now_ns)
+                        upkeep.flush(now_ns)
             except SeekInterruptError:
                 pass
             except Exception as error:  # noqa: BLE001 - of a stage, of the memory, of the transport: all are reported
@@ -254,21 +215,18 @@ class Worker:
             self._read_published_seek(generation)
         seek = self._control.current_seek
         # A successor waits for the seek that follows the death: in an older era its blocks may belong to others.
-        if seek is not None and seek.generation > self._generation and seek.era >= self._stale_leases.era:
+        if seek is not None and seek.generation > self._generation and seek.era >= self._upkeep.stale_leases.era:
             self._generation = seek.generation
             self._region.set_current_key(())
-            is_new_era = self._stale_leases.enter_era(seek.era)
+            is_new_era = self._upkeep.stale_leases.enter_era(seek.era)
             for stage in self._stages:
                 if seek.rebuild_stateful and stage.plan.stateful:
                     stage.build_target()
                 stage.start_epoch(seek.epoch)
             role.apply_seek(seek)
             if is_new_era or self._spec.incarnation:
-                self._stale_leases.report()
+                self._upkeep.stale_leases.report()
         return self._failed_generation < self._generation == self._board.generation
-
-    def _send_stale_leases(self, era: int, leases: list[LeaseExtent]) -> None:
-        self._control.send(StaleLeasesEvent(process=self._spec.process, era=era, leases=leases))
 
     def _read_published_seek(self, generation: int) -> None:
         data = self._board.read_seek(generation)
@@ -277,37 +235,13 @@ class Worker:
             self._control.update_seek(seek)
 
     def _wait_for_stop(self) -> None:
-        self._flush(perf_counter_ns())
+        self._upkeep.flush(perf_counter_ns())
         while not self._control.is_stopping:
             self._control.wait(_COMMAND_WAIT_S)
 
-    # ------------------------------------------------------------------ counters
-
-    def _flush(self, now_ns: int) -> None:
-        """Write all counters to the board, and check what changes slowly: scheduling, stale leases, held memory."""
-        self._last_flush_ns = now_ns
-        self._counters.flush(now_ns)
-        self._scheduling_policy.update(now_ns)
-        self._stale_leases.report_if_any()
-        self._update_held_bytes()
-
-    def _update_held_bytes(self) -> None:
-        """Copy inputs once the stage keeps too much shared memory."""
-        lease_count = self._memory.lease_count
-        # The sum takes time for each lease, so the next one waits for a quarter more leases.
-        self._lease_check_threshold = lease_count + max(lease_count // 4, _MIN_NEW_LEASES_BEFORE_CHECK)
-        is_limit_exceeded = self._held_memory.measure()
-        if self._receiver is not None:
-            self._receiver.copy_all = is_limit_exceeded or self._spec.plan.stages[0].mutable
-
-    def _publish_counter(self, counter: ProcessCounter, nbytes: int) -> None:
-        self._region[counter] = nbytes
-
     def close(self) -> None:
         """Write the last counters and the end state to the board."""
-        self._flush(perf_counter_ns())
-        self._region[ProcessCounter.PROCESS_STATE] = ProcessState.STOPPED
-        self._region[ProcessCounter.STOPPED_NS] = perf_counter_ns()
+        self._upkeep.close()
 
 
 def _limit_opencv_threads(threads: int) -> None:
