@@ -11,7 +11,7 @@ from stagepipe.spec import PipelineSpec, Target
 
 
 def comparable(spec: PipelineSpec, folder: Path | None = None) -> dict[str, Any]:
-    """The spec with every path replaced by the object that it names, and without what says where and how it was written."""
+    """The spec with every path replaced by the object that it names; where and how it was written is left out."""
     fields: dict[str, Any] = _comparable(spec, spec.config_dir or folder)
     return {key: value for key, value in fields.items() if not key.startswith("config_") and key != "source_sha256"}
 
