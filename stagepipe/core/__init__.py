@@ -48,7 +48,17 @@ from stagepipe.core.imports import (
 )
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.paths import PACKAGE_DIR
-from stagepipe.core.stage_context import SKIP, Context, Skip, context, derive_seed, empty, format_setting, stage_locals
+from stagepipe.core.stage_context import (
+    SKIP,
+    Context,
+    Skip,
+    advise_in,
+    context,
+    derive_seed,
+    empty,
+    format_setting,
+    stage_locals,
+)
 from stagepipe.core.targets import (
     build_deferred,
     build_target,
@@ -93,6 +103,7 @@ __all__ = [
     "TransportError",
     "UsageError",
     "add_import_path",
+    "advise_in",
     "build_dataset",
     "build_deferred",
     "build_target",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -83,8 +84,21 @@ stage_locals: Final = _StageLocals()
 """Set by the worker loop, for its thread only: threads that a stage starts see no context."""
 
 
+@contextmanager
+def advise_in(syntax: ConfigSyntax) -> Iterator[None]:
+    """Write settings in this form on this thread, inside a `with`."""
+    before = stage_locals.syntax
+    stage_locals.syntax = syntax
+    try:
+        yield
+    finally:
+        stage_locals.syntax = before
+
+
 def format_setting(key: str, value: Any) -> str:
     """A setting in the form in which the pipeline of this thread was written, for the advice of an error.
+
+    A worker sets the form once, an inline run around each item.
 
     >>> format_setting("mutable", True)
     'mutable: true'

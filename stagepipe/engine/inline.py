@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, stage_locals
+from stagepipe.core import Cursor, Key, RunError, advise_in
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress
@@ -188,7 +188,6 @@ class InlineRun:
 
     def iter_epoch(self, epoch: int) -> Iterator[Any]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
-        stage_locals.syntax = self.plan.syntax
         try:
             yield from self._run_epoch(epoch)
         except StageError as error:
@@ -204,13 +203,18 @@ class InlineRun:
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
         self._source_runner.seek(epoch, 0)
         item_number = 0
-        while self._source_runner.step(item_number):
+        while self._step(item_number):
             item_number += 1
             self._items_read += 1
             yield from self._pop_ready_items()
-        self._downstream.finish_epoch()
+        with advise_in(self.plan.syntax):
+            self._downstream.finish_epoch()
         yield from self._pop_ready_items()
         self.dead_letters.enforce_limit()
+
+    def _step(self, item_number: int) -> bool:
+        with advise_in(self.plan.syntax):  # not around a `yield`: the caller may run another pipeline meanwhile
+            return self._source_runner.step(item_number)
 
     def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
         self.dead_letters.add(self._dead_letter_writer.make_letter(stage, key, error, meta, 0))
