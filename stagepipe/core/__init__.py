@@ -32,7 +32,6 @@ from stagepipe.core.errors import (
     UsageError,
 )
 from stagepipe.core.html_table import make_html_table
-from stagepipe.core.ids import Cursor, ImposedSkip, Key, split_by_segment
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
     TargetError,
@@ -70,6 +69,7 @@ from stagepipe.core.units import format_bytes, format_ns, format_percent, format
 from stagepipe.core.version import VERSION
 
 if TYPE_CHECKING:
+    from stagepipe.core.ids import Cursor, ImposedSkip, Key, split_by_segment
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -147,11 +147,15 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "Cursor": "ids",
+        "ImposedSkip": "ids",
+        "Key": "ids",
         "classify_value": "value_kind",
         "get_field_names": "value_kind",
         "is_dataclass_instance": "value_kind",
         "is_pil_image": "value_kind",
         "is_tensor": "value_kind",
         "rebuild_dataclass": "value_kind",
+        "split_by_segment": "ids",
     },
 )

@@ -16,11 +16,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from stagepipe.core.config_syntax import ConfigSyntax
-from stagepipe.core.ids import Key
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike
+
+    from stagepipe.core.ids import Key
 
 
 class Skip:

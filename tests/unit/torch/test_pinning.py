@@ -91,7 +91,7 @@ def test_each_block_is_registered_once_however_often_it_is_used():
                 assert any(
                     start <= address and address + 200_000 <= start + size for start, size in cuda.registered.items()
                 )
-        assert 1 <= cuda.calls == len(cuda.registered) <= 40
+        assert 1 <= cuda.calls == len(cuda.registered) < 90  # half of the 180 items: blocks are used again
     assert not cuda.registered, "close unregisters all"
 
 
