@@ -60,8 +60,8 @@ class Pipeline(Generic[T_co]):
     >>> pipeline.report().run.items_out
     4
 
-    `config` is the path of a YAML file, a mapping of the same form, in which `uses` may be a function or a class, or an
-    OmegaConf object.
+    `config` is the path of a YAML file, a mapping of the same form, in which `uses` may be a function or a class, an
+    OmegaConf object, or a builder (`stagepipe.from_source`).
 
     `overrides` are strings such as `"stages.decode.workers=8"`.
 

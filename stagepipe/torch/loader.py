@@ -23,8 +23,8 @@ class Loader:
     """Iterate over a pipeline's items as torch tensors. Each iteration is an epoch; the workers stay up between epochs.
 
     Args:
-        config: the path of a YAML file, a mapping, an OmegaConf object, or a `stagepipe.Pipeline`, which the loader
-            then owns and closes.
+        config: the path of a YAML file, a mapping, an OmegaConf object, a builder, or a `stagepipe.Pipeline`, which the
+            loader then owns and closes.
         overrides: strings such as `"stages.decode.workers=8"`.
         rank: this process's part of the source: item i of the source's order goes to rank i % world_size.
         world_size: the number of such parts.
