@@ -263,4 +263,5 @@ class RecoveryCoordinator:
     def take_due_restarts(self) -> list[WorkerRestart]:
         """Remove and return the restarts that are due; none once the run has failed for good."""
         with self._lock:
-            return [] if self._has_failed_for_good else self.restarts.take_due()
+            due = self.restarts.take_due()  # in any case, or the event loop would not wait any more
+            return [] if self._has_failed_for_good else due

@@ -1,6 +1,6 @@
 """The restarts of a run: which are due, and how much time each death has cost. In the caller's process.
 
-The recovery coordinator calls it with its lock held.
+The recovery coordinator changes it with its lock held; other threads only read.
 """
 
 from __future__ import annotations

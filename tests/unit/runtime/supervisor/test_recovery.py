@@ -167,6 +167,36 @@ def test_after_a_failure_for_good_a_death_is_not_recovered(run):
         run.recovery.resolve_interrupt(0)
 
 
+def test_a_restart_that_is_due_after_a_failure_for_good_keeps_nobody_awake(run):
+    run.recovery.begin_generation(None, 0)
+    run.recovery.handle_death(run.workers[1])
+    run.recovery.fail(RunError("no"))
+    assert run.recovery.take_due_restarts() == []
+    assert run.recovery.restarts.limit_wait_s(5) == 5
+
+
+def test_a_full_arena_does_not_replace_the_seek_after_a_death(run, monkeypatch):
+    recovery = run.recovery
+    monkeypatch.setattr(recovery_module, "sleep", lambda duration_s: pytest.fail("a seek needs no wait"))
+    windows = recovery.begin_generation(None, 0).windows
+    while max(windows) > 1:
+        run.fill_arena(recovery.generation)
+        assert recovery.resolve_interrupt(0)
+        windows = recovery.begin_generation(None, 0).windows
+    recovery.handle_death(run.workers[1])
+    run.fill_arena(recovery.generation)
+    assert recovery.resolve_interrupt(0)
+
+
+def test_a_death_replaces_a_full_arena(run):
+    recovery = run.recovery
+    windows = recovery.begin_generation(None, 0).windows
+    run.fill_arena(recovery.generation)
+    recovery.handle_death(run.workers[1])
+    assert recovery.resolve_interrupt(0)
+    assert recovery.begin_generation(None, 0).windows == windows, "what fills the arenas died; the windows stay"
+
+
 def test_an_error_outweighs_a_seek(run):
     recovery = run.recovery
     recovery.begin_generation(None, 0)
