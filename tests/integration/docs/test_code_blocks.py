@@ -31,6 +31,7 @@ from tests.support.paths import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 CONFIGS = sorted([*ROOT.glob("configs/**/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
+SCRIPT_TIMEOUT_S = 220  # on a busy machine, five processes that import torch take more than a minute
 SAME_ITEMS = """
 
 import sys
@@ -134,7 +135,9 @@ def written(tmp_path, photographs):
 
 def run_script(script: Path, *arguments: str | Path) -> None:
     command = [sys.executable, script, *arguments]
-    done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=script.parent, capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S, check=False
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
@@ -153,11 +156,13 @@ def test_a_fragment_in_the_docs_can_be_parsed(block):
     (yaml.safe_load if block.language == "yaml" else ast.parse)(block.text)
 
 
+@pytest.mark.timeout(SCRIPT_TIMEOUT_S + 20)
 @pytest.mark.parametrize("block", [block for block in SCRIPTS if block not in dict(PAIRS).values()], ids=str)
 def test_a_script_in_the_docs_runs(block, written):
     run_script(written(block))
 
 
+@pytest.mark.timeout(SCRIPT_TIMEOUT_S + 20)
 @pytest.mark.parametrize("config, script", PAIRS, ids=str)
 def test_yaml_and_python_side_by_side_yield_the_same_items(config, script, written):
     path = written(script)
