@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copyreg
 import enum
+import pickle
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from inspect import getattr_static
 from typing import Any, Final
 
 from stagepipe.fingerprint.classes import is_library_class
-from stagepipe.fingerprint.model import Build, Fingerprint, make_composite, make_exact
+from stagepipe.fingerprint.model import Build, Fingerprint, make_composite, make_exact, make_unknown
 from stagepipe.fingerprint.origin import get_display_name
 
 _PICKLE_PROTOCOL: Final = 4
@@ -22,6 +24,9 @@ def fingerprint_object(value: Any, build: Build) -> Fingerprint:
     reducer = copyreg.dispatch_table.get(type(value))
     reduced: Any = value.__reduce_ex__(_PICKLE_PROTOCOL) if reducer is None else reducer(value)
     if isinstance(reduced, str):
+        module = sys.modules.get(pickle.whichmodule(value, reduced))
+        if getattr(module, reduced, value if "." in reduced else None) is not value:  # as `numpy.frompyfunc` makes one
+            return make_unknown(f"{get_display_name(type(value))} `{reduced}` cannot be imported")
         return make_exact("global", f"{getattr(value, '__module__', '')}.{reduced}")
     constructor, arguments, state, elements, entries = (*reduced, None, None, None)[:5]
     parts = list(_iter_class(value, build))

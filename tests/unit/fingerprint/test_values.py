@@ -269,6 +269,11 @@ def test_too_deep_values_say_so():
     assert "nested more than" in compute_fingerprint(deep).unknown.reason
 
 
+def test_a_ufunc_that_cannot_be_imported_is_unknown():
+    assert compute_fingerprint(np.add).unknown is None
+    assert "cannot be imported" in compute_fingerprint(np.frompyfunc(lambda x: x + 1, 1, 1)).unknown.reason
+
+
 def test_unknown_parts_of_a_large_value_are_named():
     value = {f"key {number}": [number, [number]] for number in range(100)} | {"key 50": [threading.Lock()]}
     described = lines(value)
