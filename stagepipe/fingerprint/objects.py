@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copyreg
 import enum
-import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -24,8 +23,9 @@ def fingerprint_object(value: Any, build: Build) -> Fingerprint:
     reducer = copyreg.dispatch_table.get(type(value))
     reduced: Any = value.__reduce_ex__(_PICKLE_PROTOCOL) if reducer is None else reducer(value)
     if isinstance(reduced, str):
-        module = sys.modules.get(pickle.whichmodule(value, reduced))
-        if getattr(module, reduced, value if "." in reduced else None) is not value:  # as `numpy.frompyfunc` makes one
+        modules = list(sys.modules.values())
+        if "." not in reduced and not any(getattr(module, "__dict__", {}).get(reduced) is value for module in modules):
+            # For instance what `numpy.frompyfunc` makes of a function.
             return make_unknown(f"{get_display_name(type(value))} `{reduced}` cannot be imported")
         return make_exact("global", f"{getattr(value, '__module__', '')}.{reduced}")
     constructor, arguments, state, elements, entries = (*reduced, None, None, None)[:5]
