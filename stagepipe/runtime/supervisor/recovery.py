@@ -94,9 +94,9 @@ class RecoveryCoordinator:
         `items_delivered`: by the whole run so far. The consumer has published its held bytes on the board.
         """
         with self._lock:
+            if self.failure is not None:
+                raise self.failure  # no local holds it: its traceback holds this frame, and the frame all memory
             interrupt = self._interrupt
-            if isinstance(interrupt, RunFailure):
-                raise interrupt.error
             if not isinstance(interrupt, ArenaFullEvent):
                 return interrupt is not None
             decision = self._arena_full_policy.decide(items_delivered)

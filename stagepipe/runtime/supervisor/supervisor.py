@@ -90,9 +90,8 @@ class Supervisor:
         """
         ready_events = self._event_handler.ready_events
         while len(ready_events) < len(self.workers):
-            failure = self.recovery.failure
-            if failure is not None:
-                raise failure
+            if self.recovery.failure is not None:
+                raise self.recovery.failure  # no local holds it: see `RecoveryCoordinator.resolve_interrupt`
             sleep(_READY_POLL_INTERVAL_S)
         one_per_group = sorted({slot.worker_group: slot.process_index for slot in self.resources.slots}.values())
         cardinalities = [cardinality for index in one_per_group for cardinality in ready_events[index].cardinalities]
