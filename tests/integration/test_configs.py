@@ -1,7 +1,6 @@
 """Every config in `configs/` is valid, and its stages, called in order, produce the expected batches."""
 
 import random
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from types import GeneratorType
@@ -16,6 +15,7 @@ from stagepipe.runtime.execution.fields import FieldAdapter
 from stagepipe.runtime.execution.own_generators import find_seed_method
 from stagepipe.spec import PipelineSpec, StageSpec
 from stagepipe.stages import OrderPointStage
+from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
@@ -25,11 +25,7 @@ ITEMS = 5
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The images and texts of the demo, made by the scripts that the configs name."""
-    folder = tmp_path_factory.mktemp("data")
-    runpy.run_path(str(ROOT / "scripts/make_images.py"))["make"](folder / "images", 22, 17)
-    tokenizer = runpy.run_path(str(ROOT / "scripts/make_tokenizer.py"))
-    tokenizer["train"](tokenizer["write_texts"](folder / "text/texts"), folder / "text/tokenizer.json")
-    return folder
+    return make_demo_data(tmp_path_factory.mktemp("data"))
 
 
 def config(name: str, data: Path) -> PipelineSpec:

@@ -10,6 +10,7 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.config import load
+from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 from tests.support.pipelines import plain
 from tests.support.specs import comparable
@@ -22,10 +23,7 @@ every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.
 def data(tmp_path_factory):
     """A folder with the images and texts of the demo in `data/`."""
     folder = tmp_path_factory.mktemp("root")
-    runpy.run_path(str(ROOT / "scripts/make_images.py"))["make"](folder / "data/images", 22, 17)
-    tokenizer = runpy.run_path(str(ROOT / "scripts/make_tokenizer.py"))
-    texts = tokenizer["write_texts"](folder / "data/text/texts")
-    tokenizer["train"](texts, folder / "data/text/tokenizer.json")
+    make_demo_data(folder / "data")
     return folder
 
 

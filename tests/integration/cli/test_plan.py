@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
@@ -61,11 +61,7 @@ def environment(**variables: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some of the demo's images and texts."""
-    folder = tmp_path_factory.mktemp("data")
-    runpy.run_path(str(ROOT / "scripts/make_images.py"))["make"](folder / "images", 22, 17)
-    tokenizer = runpy.run_path(str(ROOT / "scripts/make_tokenizer.py"))
-    tokenizer["train"](tokenizer["write_texts"](folder / "text/texts"), folder / "text/tokenizer.json")
-    return folder
+    return make_demo_data(tmp_path_factory.mktemp("data"))
 
 
 def test_it_prints_stages_hops_reasons_memory_and_advice_within_80_columns(stagepipe):
