@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from stagepipe.core import SKIP, Key
 from stagepipe.runtime.execution.retry import call_batch_with_retries, call_stage_with_retries
-from stagepipe.runtime.execution.stage import StageError, StageRunner
+from stagepipe.runtime.execution.stage import StageRunner
+from stagepipe.runtime.execution.stage_error import StageError
 from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
 from stagepipe.timing import ProcessCounter, ProcessRegion
 

@@ -14,7 +14,8 @@ from types import GeneratorType
 from typing import Any
 
 from stagepipe.core import Key
-from stagepipe.runtime.execution.stage import StageError, StageRunner
+from stagepipe.runtime.execution.stage import StageRunner
+from stagepipe.runtime.execution.stage_error import StageError
 
 RestoreInput = Callable[[], Any]
 """Returns a fresh copy of the input at each call."""

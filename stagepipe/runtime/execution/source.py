@@ -38,7 +38,7 @@ class SourceRunner:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`."""
         self._chain.set_forced_skips(forced_skips)
         self._stage.seed_epoch()
-        self._reader.seek(epoch, item)
+        self._reader.seek(epoch, item, self._stage.seed_source_item)
 
     def step(self, item: int) -> bool:
         """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""
@@ -54,7 +54,8 @@ class SourceRunner:
 
     def _read(self, key: Key, _: Box) -> Any:
         stage, reader = self._stage, self._reader
-        (stage.seed_item if reader.is_indexed else stage.set_context)(key)
+        if reader.is_indexed:  # a stream seeds each item itself, those that it discards too
+            stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
         if result is not END_OF_SOURCE:
             stage.count_item(key)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import GeneratorType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,26 +26,15 @@ from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
 from stagepipe.runtime.execution.own_generators import find_seed_method
 from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
-from stagepipe.runtime.protocol import format_error_text, format_user_traceback, infer_cardinality
+from stagepipe.runtime.execution.stage_error import StageError
+from stagepipe.runtime.protocol import infer_cardinality
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
 from stagepipe.timing import STAGE_WORDS, DurationRecorder, StageCounter, StageRegion
 
+_GROUP_END: Final = -1
+"""Ends the key that the flush of an order point's group is seeded with: no item has it."""
 
-class StageError(Exception):
-    """An exception that a stage raised (`cause`), with the stage and the item."""
-
-    def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1) -> None:
-        """`cause` keeps its traceback; `attempts` is how often the item was tried."""
-        self.stage = stage
-        self.key = key
-        self.cause = cause
-        self.attempts = attempts
-        super().__init__(f"{type(cause).__name__}: {format_error_text(cause)}")
-
-    @property
-    def trace(self) -> str:
-        """The traceback of `cause`, from the user's first frame on."""
-        return format_user_traceback(self.cause)
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class StageRunner:
@@ -99,6 +88,8 @@ class StageRunner:
         if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
             target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
+        self.seeds_grouping = plan.is_order_point and type(target).__module__.partition(".")[0] != _OWN_PACKAGE
+        """Whether this is an order point that may draw: not a built-in one."""
         self.target = target
         if plan.index:  # not the source, which may be anything that can be read
             _ = self.order_point if plan.is_order_point else self.function  # raises where the target is neither
@@ -135,22 +126,31 @@ class StageRunner:
         """Return the key in the source's order, for messages and seeds: no two ranks seed their n-th items alike."""
         return key if self._is_unsharded else (self._shard.to_item_number(key[0]), *key[1:])
 
-    def set_context(self, key: Key) -> None:
-        """Set `stagepipe.context()` to the item `key`."""
-        context = self._context
-        context.item = self.global_key(key)
-        context.__dict__.pop("rng", None)
-        stage_locals.context = context
-
     def seed_item(self, key: Key) -> None:
         """Set the context, and seed all generators from (seed, epoch, stage, item)."""
-        self.set_context(key)
-        self._seed_generators(self.global_key(key))
+        self._seed_global_key(self.global_key(key))
+
+    def seed_source_item(self, number: int) -> None:
+        """Seed item `number` of all ranks' items: what a stream draws does not depend on rank, limit or resume."""
+        self._seed_global_key((number,))
 
     def seed_epoch(self) -> None:
-        """Seed what a source draws once an epoch (an order, a stream): the same on every rank."""
-        self.set_context((0,))
-        self._seed_generators((0,))
+        """Seed what a source draws once an epoch (an order, a stream): the same on every rank, and for no item."""
+        self._seed_global_key(())
+
+    def seed_group(self, item: int, last_key: Key | None) -> random.Random:
+        """Seed the end of an order point's group that starts after leaf `last_key` of `item`; return its generator."""
+        key = (self.global_key((item,))[0], *(last_key or ()))
+        if self.seeds_grouping:
+            self._seed_global_key((*key, _GROUP_END))
+        return random.Random(derive_seed(self._seed, self.epoch, self.name, key))
+
+    def _seed_global_key(self, key: Key) -> None:
+        context = self._context
+        context.item = key
+        context.__dict__.pop("rng", None)
+        stage_locals.context = context
+        self._seed_generators(key)
 
     def _seed_generators(self, key: Key) -> None:
         if self.plan.reseed:
@@ -283,11 +283,6 @@ class StageRunner:
         region[StageCounter.FAILED_ATTEMPTS] = self._error_count
         region[StageCounter.RETRIES] = self._retry_count
         region[StageCounter.BUSY_NS] = self._busy_ns
-
-    def make_random(self, item: int, last_key: Key | None) -> random.Random:
-        """Return the random generator of an order point's group that starts after leaf `last_key` of `item`."""
-        key = (self.global_key((item,))[0], *(last_key or ()))
-        return random.Random(derive_seed(self._seed, self.epoch, self.name, key))
 
 
 def make_private_stage_region() -> StageRegion:
