@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stagepipe import Pipeline
-from tests.chaos.cases import STAGES, accepts_key
+from tests.chaos.cases import STAGES
 from tests.chaos.disturbances import get_worker_pids
 from tests.support.pipelines import pipeline, stage
 
@@ -47,12 +47,10 @@ def _config() -> dict[str, object]:
         source=20_000,
     )
     config["memory"] = "1GiB"
-    if accepts_key("max_restarts", 1_000_000, of_stage=False):
-        config["max_restarts"] = 1_000_000
-    if accepts_key("retries", 1000):
-        for entry in config["stages"]:
-            if entry["uses"].startswith(STAGES):
-                entry["retries"] = 1000
+    config["max_restarts"] = 1_000_000
+    for entry in config["stages"]:
+        if entry["uses"].startswith(STAGES):
+            entry["retries"] = 1000
     return config
 
 
@@ -129,8 +127,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--kill-every", type=float, default=3.0, help="Seconds between kills; 0: none.")
     options = parser.parse_args()
-    recovers = accepts_key("max_restarts", 1, of_stage=False)
-    growth = describe_growth(soak(options.minutes, options.kill_every if recovers else 0.0))
+    growth = describe_growth(soak(options.minutes, options.kill_every))
     print(growth or "memory and descriptors did not grow")
     return bool(growth)
 
