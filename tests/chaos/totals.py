@@ -13,7 +13,7 @@ _COUNT_NAMES = (
     *("items", "lost", "doubled", "strange", "restarts", "killed", "at crash points", "stalls"),
     *("kills", "stops", "errors"),
 )
-"""`restarts` are the deaths that the runs recovered from: those of workers that were `killed`, and `at crash points`."""
+"""`restarts` are the deaths that the runs recovered from: of workers that were `killed`, and `at crash points`."""
 
 
 class Totals:
