@@ -18,9 +18,7 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
     order = rnd.choices(["source", "any"], [5, 1])[0]
     batchable = order == "source" and rnd.random() < 0.5
     stages = _make_stages(rnd, batchable=batchable)
-    mode = rnd.choice(["auto", "auto", "pipe", "shared_memory"])
-    if mode == "pipe" and not stages[0]["uses"].endswith(".number"):  # large items want one worker on each side
-        stages = [{**entry, "workers": 1} if "workers" in entry else entry for entry in stages]
+    stages, mode = _choose_transport(rnd, stages)
     config = {
         **pipeline(*stages, source=_make_source(rnd)),
         "seed": rnd.randrange(100),
@@ -50,13 +48,14 @@ def make_kill_case(seed: int) -> Case:
     for entry in stages:
         if entry["uses"].endswith((".flaky", ".failing")):
             entry["retries"] = 20  # several workers may be killed while they have the item
+    stages, mode = _choose_transport(rnd, stages)
     config = {
         **pipeline(*stages, source=_make_source(rnd, rnd.randint(200, 1200))),
         "seed": rnd.randrange(100),
         "order": order,
         "window": rnd.choice(["auto", "auto", 2, rnd.randint(3, 30)]),
         "memory": "256MiB",
-        "transport": {"mode": rnd.choice(["auto", "auto", "pipe", "shared_memory"])},
+        "transport": {"mode": mode},
         "max_restarts": 1000,
     }
     epochs = [rnd.choice([None, rnd.uniform(0.3, 0.9)]) for _ in range(rnd.randint(0, 1))]
@@ -101,6 +100,13 @@ def _make_stages(
     for index, entry in enumerate(stages):
         entry["name"] = f"s{index}"
     return stages
+
+
+def _choose_transport(rnd: random.Random, stages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    mode = rnd.choice(["auto", "auto", "pipe", "shared_memory"])
+    if mode == "pipe" and not stages[0]["uses"].endswith(".number"):  # large items want one worker on each side
+        stages = [{**entry, "workers": 1} if "workers" in entry else entry for entry in stages]
+    return stages, mode
 
 
 def _make_order_point(rnd: random.Random) -> list[dict[str, Any]]:
@@ -164,14 +170,14 @@ def _make_disturbances(rnd: random.Random, processes: list[str], *, kills: bool)
 
 
 def _make_many_kills(rnd: random.Random, processes: list[str]) -> list[dict[str, Any]]:
-    """Return 10 to 25 kills, alone or in bursts, spread over the items, and up to 12 crash points."""
+    """Return some 8 to 30 kills, alone or in bursts, spread over the items, and crash points, few of which are hit."""
     disturbances: list[dict[str, Any]] = []
     for _ in range(rnd.randint(8, 15)):
         share = rnd.choice(["start", "first", *(round(rnd.random(), 3) for _ in range(18))])
         for _ in range(rnd.choice([1, 1, 1, 2, 3])):
             delay_s = round(10 ** rnd.uniform(-4, -0.3), 4)
             disturbances.append({"kind": "kill", "process": "*", "after": share, "delay_s": delay_s})
-    for _ in range(rnd.randint(4, 12)):
+    for _ in range(rnd.randint(10, 25)):
         rule = f"{rnd.choice(sorted(CRASH_POINTS))}:{rnd.choice([1, 2, rnd.randint(3, 60)])}:{rnd.choice(processes)}"
         disturbances.append({"kind": "crash", "at": f"{rule}:{rnd.choice([0, 0, 1, 2, 3])}"})
     return disturbances

@@ -19,6 +19,7 @@ from stagepipe import ConfigError, Pipeline, RunError
 from stagepipe.report import Report
 from stagepipe.testing.crash_points import crash_workers_at
 from tests.chaos.cases import Case, vary_resources
+from tests.chaos.comparison import compare
 from tests.chaos.disturbances import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
 from tests.chaos.stages import FOLDER, digest
@@ -154,8 +155,10 @@ class Trial:
             expected = self._expected[epoch]
             stop = None if is_resumed else self._get_item_limit(epoch)
             received = self._items_before_resume * is_resumed + list(self._iter_epoch(running, stop))
-            if not self._is_equal(received, expected, stop):
-                return self._describe_difference(epoch, received, expected, stop), None
+            difference = compare(received, expected, any_order=self._any_order, stop=stop)
+            if difference is not None:
+                self.counts.update(lost=difference.lost, doubled=difference.doubled, strange=difference.strange)
+                return f"epoch {epoch}: {difference}", None
             if state is None and epoch == case["resume"] and stop is not None:
                 self._items_before_resume = received
                 return "", running.state_dict()
@@ -171,31 +174,3 @@ class Trial:
         for item in itertools.islice(running, stop):
             self._disturber.count_item()
             yield digest(item)
-
-    def _is_equal(self, received: list[str], expected: list[str], stop: int | None) -> bool:
-        if not self._any_order:
-            return received == expected[: len(expected) if stop is None else stop]
-        unexpected = Counter(received) - Counter(expected)
-        return not unexpected and len(received) == (len(expected) if stop is None else stop)
-
-    def _describe_difference(self, epoch: int, received: list[str], expected: list[str], stop: int | None) -> str:
-        expected = expected[:stop]
-        pairs = enumerate(zip(received, expected, strict=False))
-        index = next((index for index, pair in pairs if pair[0] != pair[1]), None)
-        missing, unexpected = Counter(expected) - Counter(received), Counter(received) - Counter(expected)
-        self._count_differences(received, self._expected[epoch], missing)
-        location = (
-            "they differ in number only"
-            if index is None
-            else f"the first difference is at {index}: {received[index]} instead of {expected[index]}"
-        )
-        return (
-            f"epoch {epoch}: {len(received)} items instead of {len(expected)}, {sum(missing.values())} missing, "
-            f"{sum(unexpected.values())} unexpected (duplicates or others); {location}"
-        )
-
-    def _count_differences(self, received: list[str], expected: list[str], missing: Counter[str]) -> None:
-        surplus = Counter(received) - Counter(expected)
-        self.counts["doubled"] += sum(count for item, count in surplus.items() if item in expected)
-        self.counts["strange"] += sum(count for item, count in surplus.items() if item not in expected)
-        self.counts["lost"] += sum(missing.values())
