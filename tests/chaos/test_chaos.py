@@ -86,25 +86,25 @@ ITEMS = ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(
-    "received, any_order, stop, lost, doubled, strange",
+    "received, any_order, stop, counts",
     [
-        (["a", "b", "d"], False, None, 1, 0, 0),
-        (["a", "b", "b", "c", "d"], False, None, 0, 1, 0),
-        (["b", "a", "c", "d"], False, None, 0, 0, 0),
-        (["a", "b", "x", "d"], False, None, 1, 0, 1),
-        (["d", "b", "a"], True, None, 1, 0, 0),
-        (["d", "b", "b", "a"], True, None, 1, 1, 0),
-        (["d", "c", "b", "b", "a"], True, None, 0, 1, 0),
-        (["d", "c", "x", "a"], True, None, 1, 0, 1),
-        (["d", "d"], True, 2, 1, 1, 0),
-        (["d"], True, 2, 1, 0, 0),
-        (["c", "d"], False, 2, 2, 0, 2),
+        (["a", "b", "d"], False, None, (1, 0, 0)),
+        (["a", "b", "b", "c", "d"], False, None, (0, 1, 0)),
+        (["b", "a", "c", "d"], False, None, (0, 0, 0)),
+        (["a", "b", "x", "d"], False, None, (1, 0, 1)),
+        (["d", "b", "a"], True, None, (1, 0, 0)),
+        (["d", "b", "b", "a"], True, None, (1, 1, 0)),
+        (["d", "c", "b", "b", "a"], True, None, (0, 1, 0)),
+        (["d", "c", "x", "a"], True, None, (1, 0, 1)),
+        (["d", "d"], True, 2, (1, 1, 0)),
+        (["d"], True, 2, (1, 0, 0)),
+        (["c", "d"], False, 2, (2, 0, 2)),
     ],
 )
-def test_items_that_are_lost_or_doubled_are_counted(received, any_order, stop, lost, doubled, strange):
+def test_lost_doubled_and_strange_items_are_counted(received, any_order, stop, counts):
     difference = compare(received, ITEMS, any_order=any_order, stop=stop)
     assert difference is not None
-    assert (difference.lost, difference.doubled, difference.strange) == (lost, doubled, strange)
+    assert (difference.lost, difference.doubled, difference.strange) == counts
 
 
 @pytest.mark.parametrize("stop", [None, 2])
