@@ -85,7 +85,7 @@ def _make_source(rnd: random.Random, count: int | None = None) -> dict[str, Any]
     if count is None:
         count = rnd.choice([0, 1, rnd.randint(2, 40), rnd.randint(40, 300)])
     uses = rnd.choice(["stagepipe.sources.numbers", f"{STAGES}.Items", f"{STAGES}.stream"])
-    return {"uses": uses, "with": {"count": count}}
+    return {"uses": uses, "with": {"count": count}, "retries": 1000}
 
 
 def _make_stages(
