@@ -66,20 +66,27 @@ def _run_seeds(
 ) -> int:
     totals, failure_count = Totals(), 0
     print(f"{' '.join(sys.argv[1:])}: Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.platform()}")
-    while not is_enough(totals):
-        case = make(seed)
-        outcome = runner.run(case)
-        totals.add(case, outcome)
-        print(describe_case(case, outcome), flush=True)
-        if outcome["verdict"] in BAD_VERDICTS:
-            failure_count += 1
-            print(f"{outcome['details']}\n{json.dumps(case)}", flush=True)
-            if not go_on:
-                _print_smallest(runner, case, outcome["verdict"])
-                break
-        seed += 1
+    try:
+        while not is_enough(totals) and (go_on or not failure_count):
+            failure_count += _run_seed(runner, make(seed), totals, go_on=go_on)
+            seed += 1
+    except KeyboardInterrupt:
+        print("interrupted")
+        failure_count += 1
     print(totals.describe())
     return bool(failure_count)
+
+
+def _run_seed(runner: Runner, case: Case, totals: Totals, *, go_on: bool) -> bool:
+    outcome = runner.run(case)
+    totals.add(case, outcome)
+    print(describe_case(case, outcome), flush=True)
+    has_failed = outcome["verdict"] in BAD_VERDICTS
+    if has_failed:
+        print(f"{outcome['details']}\n{json.dumps(case)}", flush=True)
+        if not go_on:
+            _print_smallest(runner, case, outcome["verdict"])
+    return has_failed
 
 
 def _print_smallest(runner: Runner, case: Case, verdict: str) -> None:

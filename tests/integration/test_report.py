@@ -1,4 +1,4 @@
-"""The report of real pipelines whose truth is known: a stage that sleeps, arrays of known size, a planted bottleneck."""
+"""The report of real pipelines whose truth is known: a stage that sleeps, arrays of known size, a slow stage."""
 
 import pickle
 import time
