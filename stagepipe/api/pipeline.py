@@ -231,7 +231,7 @@ class Pipeline(Generic[T_co]):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the next one: from its start, or from its loaded position.
 
-        Raises UsageError if `epoch` is not an integer of at least 0.
+        Raises UsageError if `epoch` is not an integer from 0 to 2**32 - 1.
         """
         self._state.set_epoch(epoch)
 

@@ -69,7 +69,7 @@ from stagepipe.core.units import format_bytes, format_ns, format_percent, format
 from stagepipe.core.version import VERSION
 
 if TYPE_CHECKING:
-    from stagepipe.core.ids import Cursor, ImposedSkip, Key, split_by_segment
+    from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, split_by_segment
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE_MODULE_PREFIX",
+    "MAX_EPOCH",
+    "MAX_ITEM_NUMBER",
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
@@ -147,6 +149,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "MAX_EPOCH": "ids",
+        "MAX_ITEM_NUMBER": "ids",
         "Cursor": "ids",
         "ImposedSkip": "ids",
         "Key": "ids",
