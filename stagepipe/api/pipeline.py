@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -16,7 +17,7 @@ import msgspec
 
 from stagepipe.calibration import load_curves
 from stagepipe.config import load, summarize_spec
-from stagepipe.core import VERSION, UsageError, make_html_table
+from stagepipe.core import MAX_ITEM_NUMBER, VERSION, UsageError, make_html_table
 from stagepipe.engine import (
     AutoWorkersResult,
     EpochIterator,
@@ -361,7 +362,11 @@ def _make_item_selection(source_items: Sequence[int], world_size: int) -> Subset
     if world_size != 1:
         message = f"only={list(source_items)[:3]}...: `only` runs on one rank, not on {world_size}; remove `world_size`"
         raise UsageError(message)
-    return SubsetShard(items=tuple(sorted(set(source_items))))
+    for item in source_items:
+        if isinstance(item, bool) or not isinstance(item, Integral) or not 0 <= item <= MAX_ITEM_NUMBER:
+            message = f"only: {item!r} is not the number of a source item; they are integers from 0 on"
+            raise UsageError(message)
+    return SubsetShard(items=tuple(sorted({int(item) for item in source_items})))
 
 
 def _close_if_same_process(owner_pid: int, close: Callable[[], None]) -> None:

@@ -77,8 +77,9 @@ class Killing:
     def __init__(self, number): self.number = number
     def __array__(self, *_, **__):
         import numpy as np
-        if not Path("out/000000.tmp1").exists():
-            Path("out/000000.tmp1").touch()
+        if not Path("killed").exists():
+            Path("killed").touch()
+            Path("out/000000.tmp1").touch()  # what a kill in the middle of a file leaves
             os.kill(os.getpid(), signal.SIGKILL)
         return np.array(self.number)
 def make(number):

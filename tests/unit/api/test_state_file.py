@@ -47,7 +47,7 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path, content, words):
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_run(tmp_path):
-    with pytest.raises(UsageError, match="cannot be written there .No such file or directory"):
+    with pytest.raises(UsageError, match=r"cannot be written there \(No such file or directory"):
         StateFile(tmp_path / "missing" / "state.json").load(make_pipeline())
     with pytest.raises(UsageError, match="/dev/zero: this is not a file"):
         StateFile(Path("/dev/zero")).load(make_pipeline())
