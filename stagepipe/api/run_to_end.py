@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ def run_to_sink(
     """
     items_delivered = None if state_file is None else state_file.items_delivered
     is_delivered = True
+    owner_pid = os.getpid()
     stop_event = threading.Event()
 
     def report_progress() -> None:
@@ -58,11 +60,12 @@ def run_to_sink(
                 state_file.save_if_due(pipeline)
         on_progress(pipeline.progress())
     finally:
-        stop_event.set()
-        progress_thread.join()
-        close_sink()
-        if state_file is not None and is_delivered:  # otherwise the sink lacks the last item that the state counts
-            state_file.save(pipeline)
+        if os.getpid() == owner_pid:  # else a sink has forked, and this child ends: sink and state are its parent's
+            stop_event.set()
+            progress_thread.join()
+            close_sink()
+            if state_file is not None and is_delivered:  # otherwise the sink lacks the last item that the state counts
+                state_file.save(pipeline)
 
 
 def _discard_item(item: Any) -> None:

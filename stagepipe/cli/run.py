@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -66,6 +67,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
             return
+        owner_pid = os.getpid()
         try:
             if not quiet:
                 with signals.interruptible():
@@ -73,7 +75,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():
                 run_to_sink(pipeline, display.update, state)
         finally:
-            if dead_letters is not None:
+            if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if not inline and pipeline.started:
                 result = pipeline.report()
