@@ -10,6 +10,7 @@ from stagepipe.cli.bench import bench
 from stagepipe.cli.plan import plan
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
+from stagepipe.cli.standard_streams import open_standard_streams
 from stagepipe.cli.validate import validate
 from stagepipe.core import VERSION
 
@@ -44,4 +45,5 @@ def _root_command(
 
 def main() -> None:
     """Run the command line; the entry point of the `stagepipe` script."""
+    open_standard_streams()
     app()

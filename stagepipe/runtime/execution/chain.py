@@ -116,6 +116,11 @@ class StageChain:
 
     # ------------------------------------------------------------------ items that go no further
 
+    def reject(self, key: Key, error: Exception, header: ItemHeader) -> None:
+        """Count an item that has not reached the first stage as failed there."""
+        stage = self._stages[0]
+        self._skip(stage, key, stage.record_failure(key, error), header)
+
     def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
         """Send a tombstone in the item's place: the stage returned SKIP for it."""
         stage.count_skipped()

@@ -90,6 +90,7 @@ class SourceReader:
             begin(epoch, self._seed)
         if self.is_indexed:
             self._source_items = self._count_source_items()
+            self._shard.check_source(self._source_items)
             self._item_count = self._shard.count_items(self._source_items)
             return
         if self.is_single_pass and self._was_read:
