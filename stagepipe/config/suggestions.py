@@ -29,6 +29,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "source": "input inputs dataset data reader sources loader",
         "sink": "output outputs writer destination sinks",
         "on_error": "on_failure on_exception error_policy errors ignore_errors handler",
+        "allow_none": "none_ok nullable optional keep_none accept_none",
         "cpus": "cpu_affinity affinity cpu cores cpuset cpu_set",
         "device": "gpus gpu num_gpus devices cuda accelerator",
         "name": "id label title rename key",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
+    from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
     from stagepipe.plan.planner import make_plan
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SINK_NAME",
+    "SOURCE_NAME",
     "UNSHARDED",
     "EvenMode",
     "HopPlan",
@@ -54,6 +55,7 @@ __getattr__ = lazy_names(
         "ProcessPlan": "model",
         "ProcessRole": "model",
         "SINK_NAME": "model",
+        "SOURCE_NAME": "model",
         "Shard": "shard",
         "StagePlan": "model",
         "SubsetShard": "shard",

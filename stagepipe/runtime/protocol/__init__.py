@@ -15,6 +15,7 @@ from stagepipe.runtime.protocol.control_channel import ControlSocket, get_contro
 from stagepipe.runtime.protocol.errors import (
     UnpicklableResultError,
     WorkerDiedError,
+    describe_failure,
     extract_user_stacks,
     format_error,
     format_error_text,
@@ -88,6 +89,7 @@ __all__ = [
     "count_outputs",
     "decode_command",
     "decode_event",
+    "describe_failure",
     "detach_root",
     "encode_message",
     "extract_root",

@@ -75,7 +75,7 @@ class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
     stage: str
     worker: int
     item: str
-    error: str
+    message: str
     trace: str
     generation: int
 
