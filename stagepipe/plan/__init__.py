@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
     from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
-    from stagepipe.plan.system_requirements import check_plan_limits, check_spec_limits, find_memory_warnings
+    from stagepipe.plan.system_requirements import (
+        check_plan_limits,
+        check_spec_limits,
+        find_cpu_warnings,
+        find_memory_warnings,
+    )
 
 __all__ = [
     "SINK_NAME",
@@ -38,6 +43,7 @@ __all__ = [
     "SubsetShard",
     "check_plan_limits",
     "check_spec_limits",
+    "find_cpu_warnings",
     "find_memory_warnings",
     "make_plan",
     "make_probe_plan",
@@ -62,6 +68,7 @@ __getattr__ = lazy_names(
         "UNSHARDED": "shard",
         "check_plan_limits": "system_requirements",
         "check_spec_limits": "system_requirements",
+        "find_cpu_warnings": "system_requirements",
         "find_memory_warnings": "system_requirements",
         "make_plan": "planner",
         "make_probe_plan": "probing",
