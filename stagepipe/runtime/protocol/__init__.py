@@ -1,6 +1,7 @@
 """What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
 
 worker_spec         what a worker is started with: its part of the plan and its descriptors
+unpicklable_stage   names what in a stage cannot be sent to its workers
 control_channel     the socket that workers connect to
 messages            commands to workers, events to the supervisor
 keys                how messages write the key of an item
