@@ -110,9 +110,8 @@ def _read_fields(item: Any) -> Mapping[Any, Any]:
         return item
     if is_dataclass_instance(item):
         return {name: getattr(item, name, None) for name in get_field_names(item)}
-    if isinstance(item, tuple) and hasattr(type(item), "_fields"):
-        return dict(zip(type(item)._fields, item, strict=False))
-    return MappingProxyType({})
+    names = getattr(type(item), "_fields", ()) if isinstance(item, tuple) else ()  # of a named tuple
+    return dict(zip(names, item, strict=True)) if names else MappingProxyType({})
 
 
 def _describe_key(item: Any, fields: Mapping[Any, Any], label: str) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import GeneratorType
@@ -185,15 +185,16 @@ class StageRunner:
         try:
             self.seed_item(keys[0])
             started_ns = perf_counter_ns()
-            results = self.target(values)
-            if results is not None or not self.refuses_none:
-                results = _to_list(results, len(keys))
+            output = self.target(values)
+            results = None if output is None and self.refuses_none else _to_list(output, len(keys))
         except self._propagated_errors:
             raise
         except BaseException as error:
             raise self.record_failure(keys[0], error) from error
+        if results is None:
+            raise self.make_none_error(keys[0])
         if self.refuses_none:
-            for key, result in zip(keys, [None] if results is None else results, strict=False):
+            for key, result in zip(keys, results, strict=True):
                 if result is None:
                     raise self.make_none_error(key)
         elapsed_ns = perf_counter_ns() - started_ns
@@ -299,9 +300,9 @@ class StageRunner:
         region[StageCounter.BUSY_NS] = self._busy_ns
 
 
-def _to_list(results: Any, count: int) -> list[Any]:
+def _to_list(output: Iterable[Any], count: int) -> list[Any]:
     """Return the results of a stage with a `batch`. Raises ValueError where there is not one for each item."""
-    results = list(results)
+    results = list(output)
     if len(results) != count:
         raise ValueError(
             f"a stage with `batch` was called with {count} items and returned {len(results)}; it must return one "
