@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.forecasts import print_auto_workers
+from stagepipe.cli.forecasts import print_auto_workers, print_cpu_warnings
 from stagepipe.cli.interrupts import SignalHandler
 from stagepipe.cli.json_lines import redirect_stderr_to_json
 from stagepipe.cli.progress import ProgressDisplay
@@ -70,6 +70,8 @@ def run(  # noqa: PLR0913 - one parameter per option
         owner_pid = os.getpid()
         try:
             if not quiet:
+                if not inline:
+                    print_cpu_warnings(pipeline.spec)
                 with signals.interruptible():
                     print_auto_workers(pipeline)
             with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():

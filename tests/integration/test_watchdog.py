@@ -26,6 +26,7 @@ def test_an_item_that_hangs_is_retried_and_then_skipped():
     assert (letter.item, letter.stage, letter.attempts) == ("5", "hangs", 2)
     assert "`timeout` of 700 ms" in letter.error
     assert len(report.restarts) == 2
+    assert report.run.items_in == 12, "items that are read again count once"
 
 
 def test_the_error_shows_where_the_stage_hung():

@@ -62,6 +62,8 @@ class SourceReader:
         self.is_indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
         self.is_single_pass = isinstance(source, Iterator)
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
+        self.passes_none = getattr(source, "passes_none", False) or type(source) in {list, tuple}
+        """Whether None is no mistake of its code: in a list it was written, and a dataset's next stage judges it."""
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
         self._source_items = 0

@@ -109,22 +109,25 @@ class RecoveryCoordinator:
             sleep(_ARENA_FULL_SETTLE_S)
         return decision is ArenaFullDecision.SEEK
 
-    def begin_generation(self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True) -> Seek:
+    def begin_generation(
+        self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True, is_recovery: bool = False
+    ) -> Seek:
         """Name `cursor` under a new generation, send it to all ready workers, and return the seek. Does not wait.
 
         The consumer has stopped, and enters the seek next. `rebuild_stateful`: stages with `stateful: true` are built
-        again; False only where the seek follows the natural end of an epoch.
+        again; False only where the seek follows the natural end of an epoch. `is_recovery`: the iteration goes on.
         """
         cursors = split_by_segment(cursor, len(self._plan.segments))
         with self._lock:
             if not self._has_failed_for_good:
                 self._interrupt = None
-            seek = self._current_seek = self._make_seek(cursors, epoch, rebuild_stateful=rebuild_stateful)
+            seek = self._make_seek(cursors, epoch, rebuild_stateful=rebuild_stateful, is_recovery=is_recovery)
+            self._current_seek = seek
             self._dead_letters.apply_seek(seek.generation, epoch, cursors, seek.forced_skips)
             self._publisher.publish(seek)
         return seek
 
-    def _make_seek(self, cursors: Sequence[Cursor], epoch: int, *, rebuild_stateful: bool) -> Seek:
+    def _make_seek(self, cursors: Sequence[Cursor], epoch: int, *, rebuild_stateful: bool, is_recovery: bool) -> Seek:
         windows = self._arena_full_policy.windows
         return Seek(
             generation=self.generation + 1,
@@ -136,6 +139,7 @@ class RecoveryCoordinator:
             forced_skips=self._deaths.collect_forced_skips(epoch, cursors),
             unbatched_ranges=self._deaths.collect_unbatched_ranges(epoch),
             rebuild_stateful=rebuild_stateful,
+            is_recovery=is_recovery,
         )
 
     @property

@@ -260,8 +260,17 @@ def terminate_workers(workers: Iterable[WorkerProcess], *, is_stop_requested: bo
 def _log_slow_exit(worker: WorkerProcess, *, is_stop_requested: bool) -> None:
     """Log the stacks of a worker that does not exit."""
     if is_stop_requested and worker.is_ready and not worker.is_stopped:
-        message = "%s did not exit within %.0f s of the stop request and will be terminated; its stacks:\n%s"
-        _log.warning(message, worker.name, _STOP_TIMEOUT_S, worker.dump_stacks())
+        message = "%s did not exit within %.0f s of the stop request and will be terminated; %s"
+        _log.warning(message, worker.name, _STOP_TIMEOUT_S, describe_stacks(worker.dump_stacks()))
+
+
+def describe_stacks(stacks: str) -> str:
+    """Return the end of a sentence that shows stacks; a worker in native code, or in its teardown, may have none.
+
+    >>> describe_stacks("Thread 0x1 (most recent call first):")
+    'it runs no Python code'
+    """
+    return f"its stacks:\n{stacks}" if "  File " in stacks else "it runs no Python code"
 
 
 def _make_environment(worker_spec: WorkerSpec) -> Mapping[str, str]:

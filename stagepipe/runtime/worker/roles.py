@@ -36,6 +36,8 @@ class SourceRole:
         self._runner = SourceRunner(reader, stages, output, worker_context.region)
         self.epoch_items = reader.epoch_items
         self._next_item = 0
+        self._first_new_item = 0
+        """Items before it have been counted: a recovery reads them again."""
         self._is_exhausted = True
 
     def apply_seek(self, seek: Seek) -> None:
@@ -46,6 +48,8 @@ class SourceRole:
         self._is_exhausted = False
         self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
         region = self._worker_context.region
+        furthest_item = max(self._first_new_item, region[ProcessCounter.ITEMS_IN])  # a predecessor may have read more
+        self._first_new_item = furthest_item if seek.is_recovery else 0
         region[ProcessCounter.ITEMS_IN] = self._next_item
         self._runner.seek(seek.epoch, self._next_item, seek.forced_skips)
         epoch_items = self._reader.epoch_items
@@ -69,7 +73,8 @@ class SourceRole:
         self._next_item += 1
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
         region[ProcessCounter.ITEMS_IN] = self._next_item
-        region[ProcessCounter.ITEMS_SENT] += 1
+        if self._next_item > self._first_new_item:
+            region[ProcessCounter.ITEMS_SENT] += 1
 
 
 class StageRole:

@@ -62,7 +62,7 @@ class Run:
         self.recovery = RecoveryCoordinator(self.plan, self.resources, DeadLetterStore(self.plan, int), publisher)
 
     def fail(self, error: str, generation: int) -> None:
-        event = FailureEvent(process=1, stage="a", worker=0, item="7", error=error, trace="", generation=generation)
+        event = FailureEvent(process=1, stage="a", worker=0, item="7", message=error, trace="", generation=generation)
         self.recovery.handle_failure(event)
 
     def fill_arena(self, generation: int) -> None:
