@@ -18,7 +18,7 @@ from tests.chaos import disturbances
 from tests.chaos.cases import make_case, make_kill_case
 from tests.chaos.comparison import compare
 from tests.chaos.runner import Runner
-from tests.chaos.running import run_case
+from tests.chaos.running import Trial, run_case
 from tests.chaos.shrinking import iter_smaller_cases
 from tests.chaos.totals import BAD_VERDICTS, Totals
 from tests.support.lost_packets import HOOK as LOSE_PACKET
@@ -127,6 +127,13 @@ def test_in_any_order_the_same_items_are_equal_and_in_order_they_are_not(stop):
     assert compare(received, ITEMS, any_order=True, stop=stop) is None
     assert compare(received, ITEMS, any_order=False, stop=stop) is not None
     assert compare(ITEMS[:stop], ITEMS, any_order=False, stop=stop) is None
+
+
+def test_an_item_that_does_not_arrive_is_a_failure(monkeypatch):
+    receive = Trial._iter_epoch
+    monkeypatch.setattr(Trial, "_iter_epoch", lambda *arguments: itertools.islice(receive(*arguments), 1, None))
+    outcome = run()
+    assert (outcome["verdict"], outcome["lost"], outcome["doubled"]) == ("different", 1, 0)
 
 
 def test_a_restart_after_a_stall_is_a_failure(monkeypatch):

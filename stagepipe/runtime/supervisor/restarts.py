@@ -72,5 +72,5 @@ class Restarts:
         now_ns = perf_counter_ns()
         for restart in self.history:
             restart.lost_ns = restart.lost_ns or now_ns - restart.death.died_at_ns
-        for restart in self.stalls:
-            restart.lost_ns = restart.lost_ns or now_ns - restart.began_at_ns
+        for stall in self.stalls:
+            stall.lost_ns = stall.lost_ns or now_ns - stall.began_at_ns

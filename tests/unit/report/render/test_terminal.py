@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from stagepipe.report import build_report, render_report, render_summary
+from stagepipe.report import WorkerRestartReport, build_report, render_report, render_summary
 
 
 def drawn(report, width, encoding="utf-8"):
@@ -92,6 +92,13 @@ def test_failures_are_listed_a_few_of_each(rich_record):
     assert "Dead letters (5 of 10)" in text
     assert "ValueError: bad [bold]box[/bold]" in text  # square brackets in an error message are not markup
     assert "Failures" in text
+
+
+def test_a_restart_after_a_stall_names_no_worker(make):
+    cause = "no item has moved for 30 s: no worker is busy"
+    restart = WorkerRestartReport(stage="", worker=-1, cause=cause, item="", lost_ns=31 * 10**9, kind="stall")
+    text = drawn(build_report(make.record(make.stage(), restarts=(restart,))), 120)
+    assert f"Restarts\n  stall: {cause}\n" in text
 
 
 def test_a_terminal_without_utf8_gets_ascii(rich_record):
