@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError, format_setting
+from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError, format_setting, with_error_type
 from stagepipe.runtime.protocol.messages import FailureEvent
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
@@ -108,15 +108,16 @@ def _strip_internal_frames(block: str) -> str:
 
 
 def make_run_error(event: FailureEvent) -> RunError:
-    """Return the RunError that ends the run for a worker's failure."""
+    """Return the RunError that ends the run for a worker's failure, with the type of the user's exception."""
     item = f", item {event.item}" if event.item else ""
-    return RunError(
+    error = RunError(
         f"stage {event.stage}, worker {event.worker}{item}: {event.error}",
         stage=event.stage,
         worker=event.worker,
         item=event.item,
         trace=event.trace,
     )
+    return with_error_type(error, event.error_type)
 
 
 class WorkerDiedError(StagepipeError):

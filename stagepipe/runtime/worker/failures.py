@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagepipe.core import ArenaFullError
+from stagepipe.core import ArenaFullError, name_error_type
 from stagepipe.runtime.execution import StageError
 from stagepipe.runtime.protocol import (
     ArenaFullEvent,
@@ -31,14 +31,16 @@ class FailureReporter:
 
     def report_build_failure(self, stage: str, error: BaseException) -> None:
         """Report that a stage, or what runs it, cannot be built."""
-        self._send_failure(0, stage, "", f"cannot be built: {format_error(error)}", format_user_traceback(error))
+        text = f"cannot be built: {format_error(error)}"
+        self._send_failure(0, stage, "", text, format_user_traceback(error), name_error_type(error))
 
     def report(self, generation: int, error: Exception) -> None:
         """Report an error of an item: of its stage, of the memory, of the transport, or an unpicklable item."""
         stages = self._spec.plan.stages
         if isinstance(error, StageError):
             text = f"{error}{read_only_hint(error.cause, stages[0].name)}"
-            self._send_failure(generation, error.stage, format_key(error.key), text, error.trace)
+            error_type = name_error_type(error.cause)
+            self._send_failure(generation, error.stage, format_key(error.key), text, error.trace, error_type)
             return
         item = format_item(self._spec.shard, self._region.current_key[:1])
         if isinstance(error, ArenaFullError):
@@ -46,7 +48,9 @@ class FailureReporter:
         else:
             self._send_failure(generation, stages[-1].name, item, format_error(error), format_user_traceback(error))
 
-    def _send_failure(self, generation: int, stage: str, item: str, error: str, trace: str) -> None:
+    def _send_failure(  # noqa: PLR0917 - the fields of the event
+        self, generation: int, stage: str, item: str, error: str, trace: str, error_type: str = ""
+    ) -> None:
         event = FailureEvent(
             process=self._spec.process,
             stage=stage,
@@ -55,6 +59,7 @@ class FailureReporter:
             error=error,
             trace=trace,
             generation=generation,
+            error_type=error_type,
         )
         self._control.send(event)
 
