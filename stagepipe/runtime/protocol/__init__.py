@@ -1,6 +1,7 @@
 """What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
 
 worker_spec         what a worker is started with: its part of the plan and its descriptors
+main_objects        what workers need of the caller's script (imported only to start a worker)
 control_channel     the socket that workers connect to
 messages            commands to workers, events to the supervisor
 keys                how messages write the key of an item
@@ -56,6 +57,7 @@ from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
     WorkerSpec,
+    load_worker_spec,
     read_worker_spec,
     write_worker_spec,
 )
@@ -99,6 +101,7 @@ __all__ = [
     "format_user_traceback",
     "get_control_address",
     "infer_cardinality",
+    "load_worker_spec",
     "make_run_error",
     "pack_lineage",
     "raise_inexact_cursor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -32,11 +33,15 @@ class WorkerPool:
         self._output_collector = output_collector
         self.workers: dict[int, WorkerProcess] = {}
         self._incarnations: dict[int, int] = {}
+        self._main_pickles: Mapping[str, bytes] = {}
         self._lock = threading.Lock()
         self.is_stopping = False
 
     def start_all(self) -> None:
         """Start the first worker of every slot. If one cannot be started, end the others."""
+        from stagepipe.runtime.protocol.main_objects import pickle_main_objects  # workers do not need cloudpickle
+
+        self._main_pickles = pickle_main_objects(self._plan)
         try:
             for slot in self._resources.slots:
                 self._start_worker(slot, 0, perf_counter_ns())
@@ -92,6 +97,7 @@ class WorkerPool:
             stage_names=plan.stage_names,
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            main_pickles=self._main_pickles,
             started_ns=started_ns,
             keep_idle_pages=plan.keep_idle_pages,
             is_probe=plan.is_probe,
