@@ -87,7 +87,9 @@ def _make_class(cause_type: type[Exception], name: str) -> type[RunError]:
 def _make_instance(cls: type[RunError]) -> RunError:
     """Make an instance by the `__new__` of the builtin exception below the user's type."""
     bases = (base for base in cls.__mro__ if isinstance(base.__dict__.get("__new__"), BuiltinMethodType))
-    return next(bases).__new__(cls)
+    make: Any = next(bases).__new__
+    instance: RunError = make(cls)
+    return instance
 
 
 def _reduce(error: RunError) -> tuple[Any, ...]:

@@ -107,7 +107,7 @@ def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, sha
         )
 
 
-def _check_form(state_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_form(state_dict: Any) -> Mapping[str, Any]:
     """Return `state_dict`. Raises UsageError if it is not a state, or is of another version."""
     if not isinstance(state_dict, Mapping) or "version" not in state_dict or "config" not in state_dict:
         found = f"keys {sorted(map(str, state_dict))}" if isinstance(state_dict, Mapping) else type(state_dict).__name__

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 
 from stagepipe.plan import Plan
 from stagepipe.runtime.logs import OutputCollector
-from stagepipe.runtime.protocol import WorkerSpec
+from stagepipe.runtime.protocol import WorkerSpec, pickle_main_objects
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess, terminate_workers
@@ -39,8 +39,6 @@ class WorkerPool:
 
     def start_all(self) -> None:
         """Start the first worker of every slot. If one cannot be started, end the others."""
-        from stagepipe.runtime.protocol.main_objects import pickle_main_objects  # workers do not need cloudpickle
-
         self._main_pickles = pickle_main_objects(self._plan)
         try:
             for slot in self._resources.slots:
