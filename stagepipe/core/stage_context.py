@@ -56,8 +56,8 @@ def derive_seed(seed: int, epoch: int, stage: str, key: Key) -> int:
 class Context:
     """The stage, worker, epoch and item of the current call of a stage function. `context()` returns it.
 
-    `worker` and `epoch` count from 0. `item` is the item's key: (item number, part of a generator's output ...).
-    `seed` is the seed of the run.
+    `worker` and `epoch` count from 0. `item` is the item's key: (item number, part of a generator's output ...); it is
+    empty while a source begins an epoch. `seed` is the seed of the run.
     """
 
     stage: str

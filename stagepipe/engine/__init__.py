@@ -5,6 +5,7 @@ inline         runs all stages in the calling process
 iteration      the epochs of a pipeline: which is next, which is under way
 position       a position in an epoch
 state          a position as a state dict, and back
+state_schema   the types and ranges of what a state dict holds
 resharding     a position of all ranks, dealt out to another number of ranks
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`

@@ -193,8 +193,7 @@ class InlineRun:
             yield from self._run_epoch(epoch)
         except StageError as error:
             item = format_key(error.key)
-            message = f"stage {error.stage}, worker 0, item {item}: {error}"
-            run_error = RunError(message, stage=error.stage, worker=0, item=item, trace=error.trace)
+            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
             raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
 
     def _run_epoch(self, epoch: int) -> Iterator[Any]:

@@ -13,15 +13,19 @@ from typing import Any, Final
 
 import msgspec
 
-from stagepipe.core import Cursor, UsageError
+from stagepipe.core import UsageError
 from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
 from stagepipe.engine.position import EpochPosition
 from stagepipe.engine.resharding import reshard_position
+from stagepipe.engine.state_schema import (
+    STATE_VERSION,
+    check_state_dict,
+    decode_config,
+    decode_position,
+    decode_world_size,
+)
 from stagepipe.fingerprint import find_differences, get_unknown_reason
 from stagepipe.plan import Shard
-
-_STATE_VERSION: Final = 1
-"""Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
 
 _ACCEPT_HINT: Final = "accept it with allow_changed=True (`stagepipe run --allow-changed`)"
 
@@ -34,7 +38,7 @@ def make_state_dict(position: EpochPosition, config_description: Mapping[str, st
         "cursor": msgspec.to_builtins(position.cursor, order="deterministic"),
     }
     return {
-        "version": _STATE_VERSION,
+        "version": STATE_VERSION,
         "world_size": shard.world_size,
         "config": json.dumps(config_description, separators=(",", ":")),
         f"rank{shard.rank}": json.dumps(position_fields, separators=(",", ":")),
@@ -52,80 +56,64 @@ def parse_state_dict(
 ) -> EpochPosition:
     """Return the position in a state dict, or in a list of them: those of all ranks, perhaps of another world size.
 
-    `order_points` are the names of the pipeline's order points. Raises UsageError if it is not a state, belongs to
-    another version or to another rank or, with the differences, to a config that yields other items. With
-    `allow_changed`, the config may differ in all that leaves the position its meaning.
+    `order_points` are the names of the pipeline's order points. Raises UsageError if it is not a state or is damaged,
+    if it belongs to another version or another rank, or, with the differences, to a config that yields other items.
+    With `allow_changed`, the config may differ in all that leaves the position its meaning.
     """
-    state_dict = merge_states(state) if isinstance(state, list | tuple) else _check_form(state)
-    saved_description = json.loads(state_dict["config"])
+    state_dict: Any = merge_states(state) if isinstance(state, list | tuple) else state
+    check_state_dict(state_dict)
+    saved_description = decode_config(state_dict)
     saved_description.setdefault(ORDER_POINTS_KEY, config_description[ORDER_POINTS_KEY])  # an earlier version has none
-    saved_world_size = int(state_dict.get("world_size", shard.world_size))
+    saved_world_size = decode_world_size(state_dict, default=shard.world_size)
     is_resharded = saved_world_size != shard.world_size and "share" not in saved_description
     if is_resharded:
         _require_all_ranks(state_dict, saved_world_size, shard)
         saved_description["world_size"] = config_description["world_size"]
     (_check_position_keys if allow_changed else _check_config)(saved_description, config_description)
+    depth = int(config_description[ORDER_POINTS_KEY])
     if is_resharded:
-        positions = [_parse_position(state_dict[f"rank{rank}"]) for rank in range(saved_world_size)]
+        positions = [_parse_position(state_dict, f"rank{rank}", depth) for rank in range(saved_world_size)]
         if is_inline and any(position.items_yielded for position in positions):
-            message = (
-                "an inline pipeline cannot resume at another world size in the middle of an epoch; remove `inline`"
-            )
-            raise UsageError(message)
+            message = "an inline pipeline cannot resume at another world size in the middle of an epoch"
+            raise UsageError(f"{message}; remove `inline`")
         return reshard_position(positions, shard, order_points)
-    rank_position = state_dict.get(f"rank{shard.rank}")
-    if rank_position is None:
-        ranks = ", ".join(sorted(key for key in state_dict if key.startswith("rank")))
-        message = (
-            f"this state is of {ranks or 'no rank'}, but this is rank{shard.rank}; load the state that this rank saved"
-        )
+    rank_key = f"rank{shard.rank}"
+    if rank_key not in state_dict:
+        ranks = ", ".join(sorted(key for key in map(str, state_dict) if key.startswith("rank")))
+        message = f"this state is of {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
         raise UsageError(message)
-    return _parse_position(rank_position)
+    return _parse_position(state_dict, rank_key, depth)
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the state dicts of several ranks as one. Raises UsageError if they are not of one run."""
     merged: dict[str, Any] = {}
     for index, state_dict in enumerate(states):
-        differing = [key for key, value in _check_form(state_dict).items() if merged.get(key, value) != value]
+        check_state_dict(state_dict)
+        differing = [key for key, value in state_dict.items() if merged.get(key, value) != value]
         if differing:
             raise UsageError(
                 f"the states of a list must be of different ranks of one run, but state {index} has another "
                 f"`{differing[0]}` than one before it; pass the states that all ranks saved at the same step"
             )
         merged |= state_dict
-    return dict(_check_form(merged))
+    return merged
 
 
 def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, shard: Shard) -> None:
     """Raise UsageError unless the states of all ranks are there: another number of ranks needs them all."""
-    missing = [f"rank{rank}" for rank in range(saved_world_size) if f"rank{rank}" not in state_dict]
-    if missing:
+    rank_keys = (f"rank{rank}" for rank in range(saved_world_size))
+    missing = next((key for key in rank_keys if key not in state_dict), None)
+    if missing is not None:
         raise UsageError(
             f"this state is of another number of ranks (world_size: saved {saved_world_size}, now {shard.world_size}) "
-            f"and has no {missing[0]}; pass the states of all {saved_world_size} ranks in one list"
+            f"and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
         )
 
 
-def _check_form(state_dict: Any) -> Mapping[str, Any]:
-    """Return `state_dict`. Raises UsageError if it is not a state, or is of another version."""
-    if not isinstance(state_dict, Mapping) or "version" not in state_dict or "config" not in state_dict:
-        found = f"keys {sorted(map(str, state_dict))}" if isinstance(state_dict, Mapping) else type(state_dict).__name__
-        message = f"not the state of a stagepipe pipeline (found {found}); pass what state_dict() returned"
-        raise UsageError(message)
-    if state_dict["version"] != _STATE_VERSION:
-        message = (
-            f"this state has version {state_dict['version']}, expected version {_STATE_VERSION}; "
-            "resume with the stagepipe that saved it"
-        )
-        raise UsageError(message)
-    return state_dict
-
-
-def _parse_position(text: str) -> EpochPosition:
-    position_fields = json.loads(text)
-    cursor = msgspec.convert(position_fields["cursor"], Cursor | None)
-    return EpochPosition(int(position_fields["epoch"]), int(position_fields["items"]), cursor)
+def _parse_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> EpochPosition:
+    saved = decode_position(state_dict, rank_key, order_points)
+    return EpochPosition(saved.epoch, saved.items, saved.cursor)
 
 
 def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:

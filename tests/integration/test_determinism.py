@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.pipelines import STAGES, batch, digest, outputs, pipeline, shuffle, stage, with_workers
+from stagepipe import Pipeline
+from tests.support.pipelines import STAGES, batch, digest, outputs, pipeline, plain, shuffle, stage, with_workers
 
+RANDOM_SOURCES = "tests.support.random_sources"
 TORCHVISION = "torchvision.transforms.v2"
 AUGMENT = stage(
     f"{TORCHVISION}.Compose",
@@ -85,3 +87,26 @@ def test_reseed_false_does_not_seed_the_global_generators():
 def test_two_stages_of_one_function_draw_differently():
     config = pipeline(stage("light_draws"), stage(f"{STAGES}.draw_again"), source=3)
     assert all(item["python"] != item["again"] for item in outputs(config))
+
+
+STREAM = pipeline(
+    stage(f"{RANDOM_SOURCES}.noisy", fuse=True),
+    stage(f"{RANDOM_SOURCES}.noisy_parts", workers=2),
+    stage(f"{RANDOM_SOURCES}.NoisyPairs"),
+    source={"uses": f"{RANDOM_SOURCES}.stream", "with": {"count": 12}},
+    seed=11,
+)
+
+
+def test_a_stream_that_draws_fused_or_not_and_resumed():
+    expected = outputs(STREAM, inline=True)
+    unfused = {**STREAM, "stages": [{**entry, "fuse": False} for entry in STREAM["stages"]]}
+    with Pipeline(STREAM) as running:
+        items = iter(running)
+        assert [plain(next(items)) for _ in range(5)] == expected[:5]
+        state = running.state_dict()
+    with Pipeline(unfused) as resumed:
+        resumed.load_state_dict(state, allow_changed=True)
+        assert [plain(item) for item in resumed] == expected[5:]
+        resumed.set_epoch(0)
+        assert [plain(item) for item in resumed] == expected

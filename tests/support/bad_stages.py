@@ -277,6 +277,12 @@ def closes_all_descriptors(item: Any) -> Any:
     return item
 
 
+def forgets_its_return(item: Any) -> Any:
+    if number_of(item) != BAD_ITEM:
+        return item
+    str(item)
+
+
 def floods_both(item: Any) -> Any:
     """Floods stdout without line ends, and stderr with them."""
     os.write(1, b"noise on stdout " * 4000)

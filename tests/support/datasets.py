@@ -75,6 +75,16 @@ class Lines(IterableDataset[dict[str, Any]]):
             yield {"line": number, "epoch": self.epoch}
 
 
+class NoisyLines(Lines):
+    """What it has drawn before goes into each sample."""
+
+    def __iter__(self) -> Iterator[Any]:
+        total = torch.rand(1).item()
+        for number in range(self.count):
+            total += torch.rand(1).item() + random.random()
+            yield number, self.epoch, total
+
+
 class Epochs(Sampler[int]):
     """Yields an order that shows which epoch was set."""
 

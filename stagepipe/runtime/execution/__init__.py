@@ -1,6 +1,8 @@
 """What runs on an item: the source, the stages, and what happens when they fail. In workers and inline.
 
 stage               StageRunner: builds one stage, calls it, times it and seeds it
+stage_error         StageError: an exception with its stage and item; NoneResultError: a missing `return`
+input_description   what a failing item was, for the text of its error
 chain               StageChain: the fused stages of a process, called one after the other
 grouping            what an order point does with `order: source`: groups of leaves, and their lineage
 unordered_grouping  the same with `order: any`
@@ -16,7 +18,8 @@ from stagepipe.runtime.execution.chain import Box, ItemHeader, StageChain
 from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.source import SourceRunner
 from stagepipe.runtime.execution.source_reader import READ_ONCE_MESSAGE, SourceReader
-from stagepipe.runtime.execution.stage import StageError, StageRunner, make_private_stage_region
+from stagepipe.runtime.execution.stage import StageRunner, make_private_stage_region
+from stagepipe.runtime.execution.stage_error import StageError
 from stagepipe.runtime.execution.unordered_grouping import make_grouping
 
 __all__ = [

@@ -103,14 +103,19 @@ class OrderedGrouping:
 
     def _collect(self, key: Key, box: Box, samples: int) -> bool:
         """Add a leaf to the group; return whether the group is complete."""
-        is_complete: bool = self._stage.run_timed(key, lambda: self._target.add(box.pop(), samples))
+        is_complete: bool = self._stage.run_timed(key, lambda: self._add(key, box, samples))
         self._stage.count_item(key)
         return is_complete
+
+    def _add(self, key: Key, box: Box, samples: int) -> bool:
+        if self._stage.seeds_grouping:
+            self._stage.seed_item(key)
+        return self._target.add(box.pop(), samples)
 
     def _flush_group(self, *, is_last: bool) -> list[tuple[Any, int]]:
         """Return the group's outputs, the last one first."""
         start = self._group_start
-        rng = self._stage.make_random(start.item, start.last_key)
+        rng = self._stage.seed_group(start.item, start.last_key)
         flush = self._target.finish if is_last else self._target.flush
         outputs: list[tuple[Any, int]] = self._stage.run_timed((start.item,), partial(flush, rng))
         outputs.reverse()

@@ -30,6 +30,7 @@ class SourceRunner:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
         self._reader = reader
         self._stage = stages[0]
+        self._stage.refuses_none = self._stage.refuses_none and not reader.passes_none
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
         is_retried = reader.is_indexed and self._stage.plan.retries
         self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
@@ -38,7 +39,7 @@ class SourceRunner:
         """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`."""
         self._chain.set_forced_skips(forced_skips)
         self._stage.seed_epoch()
-        self._reader.seek(epoch, item)
+        self._reader.seek(epoch, item, self._stage.seed_source_item)
 
     def step(self, item: int) -> bool:
         """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""
@@ -54,8 +55,11 @@ class SourceRunner:
 
     def _read(self, key: Key, _: Box) -> Any:
         stage, reader = self._stage, self._reader
-        (stage.seed_item if reader.is_indexed else stage.set_context)(key)
+        if reader.is_indexed:  # a stream seeds each item itself, those that it discards too
+            stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
+        if result is None and stage.refuses_none:
+            raise stage.make_none_error(key, "returned" if reader.is_indexed else "yielded")
         if result is not END_OF_SOURCE:
             stage.count_item(key)
         return result

@@ -21,12 +21,36 @@ END_OF_SOURCE: Final = object()
 """What a read after the last item returns."""
 
 
+def _do_nothing(number: int) -> None:
+    """Stand in for `begin_stream_item`."""
+
+
+class _AnnouncedStream:
+    """A stream that calls `begin_item` with an item's number before it yields the item.
+
+    Not a generator: that would keep a reference to the item until the next one is read.
+    """
+
+    def __init__(self, stream: Iterator[Any], begin_item: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._begin_item = begin_item
+        self._next_number = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self._begin_item(self._next_number)
+        self._next_number += 1
+        return next(self._stream)
+
+
 class SourceReader:
     """Reads the items of one rank, numbered 0, 1, 2 ... in its `shard`. `limit` counts the items of all ranks.
 
-    An indexed source (`is_indexed`) can be asked for any item, so it is seeded before each. A stream is always read
-    from its start, and the items before the sought one are discarded, so one seed at the start is enough.
-    `item_samples` is how many samples the item read last counts for.
+    An indexed source (`is_indexed`) can be asked for any item. A stream is always read from its start, and the items
+    before the sought one and those of other ranks are discarded. `item_samples` is how many samples the item read last
+    counts for.
     """
 
     def __init__(self, source: Any, seed: int, limit: int | None, shard: Shard = UNSHARDED) -> None:
@@ -38,6 +62,8 @@ class SourceReader:
         self.is_indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
         self.is_single_pass = isinstance(source, Iterator)
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
+        self.passes_none = getattr(source, "passes_none", False) or type(source) in {list, tuple}
+        """Whether None is no mistake of its code: in a list it was written, and a dataset's next stage judges it."""
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
         self._source_items = 0
@@ -55,20 +81,26 @@ class SourceReader:
         count = len(self._source)
         return count if self._limit is None else min(count, self._limit)
 
-    def seek(self, epoch: int, item: int) -> None:
-        """Start at item `item` of an epoch. Raises UsageError where a read-once source is read a second time."""
+    def seek(self, epoch: int, item: int, begin_stream_item: Callable[[int], None] = _do_nothing) -> None:
+        """Start at item `item` of an epoch. Raises UsageError where a read-once source is read a second time.
+
+        `begin_stream_item` is called before each item that a stream yields, discarded ones too, with its number among
+        the items of all ranks.
+        """
         begin = getattr(self._source, "begin", None)
         if callable(begin):
             begin(epoch, self._seed)
         if self.is_indexed:
             self._source_items = self._count_source_items()
+            self._shard.check_source(self._source_items)
             self._item_count = self._shard.count_items(self._source_items)
             return
         if self.is_single_pass and self._was_read:
             raise UsageError(READ_ONCE_MESSAGE)
         self._was_read = True
         stream: Iterable[Any] = self._source() if callable(self._source) else self._source
-        self._iterator = self._shard_stream(itertools.islice(iter(stream), self._limit), item)
+        announced = _AnnouncedStream(iter(stream), begin_stream_item)
+        self._iterator = self._shard_stream(itertools.islice(announced, self._limit), item)
 
     def _shard_stream(self, stream: Iterator[Any], first_item: int) -> Iterator[Any]:
         """Return this rank's items of a stream, from its item `first_item` on."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import GeneratorType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,28 +24,18 @@ from stagepipe.core import (
 )
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
+from stagepipe.runtime.execution.input_description import describe_failing_input
 from stagepipe.runtime.execution.own_generators import find_seed_method
 from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
-from stagepipe.runtime.protocol import format_error_text, format_user_traceback, infer_cardinality
+from stagepipe.runtime.execution.stage_error import NoneResultError, StageError
+from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
 from stagepipe.timing import STAGE_WORDS, DurationRecorder, StageCounter, StageRegion
 
+_GROUP_END: Final = -1
+"""Ends the key that the flush of an order point's group is seeded with: no item has it."""
 
-class StageError(Exception):
-    """An exception that a stage raised (`cause`), with the stage and the item."""
-
-    def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1) -> None:
-        """`cause` keeps its traceback; `attempts` is how often the item was tried."""
-        self.stage = stage
-        self.key = key
-        self.cause = cause
-        self.attempts = attempts
-        super().__init__(f"{type(cause).__name__}: {format_error_text(cause)}")
-
-    @property
-    def trace(self) -> str:
-        """The traceback of `cause`, from the user's first frame on."""
-        return format_user_traceback(self.cause)
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class StageRunner:
@@ -71,6 +61,8 @@ class StageRunner:
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self.epoch = 0
+        self.refuses_none = not plan.allow_none
+        """Whether None as a result ends the run."""
         self.skips_failures = plan.on_error == "skip"
         """Whether an item that fails is skipped. Otherwise it ends the run."""
         self._run_recorder = DurationRecorder(region.run_histogram_words, 1)
@@ -98,7 +90,11 @@ class StageRunner:
         self.reseed_own_generators = find_seed_method(target) if plan.reseed else None
         if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
-            target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
+            target = FieldAdapter(
+                target, plan.field, plan.as_, plan.target.label, batched=batched, allow_none=plan.allow_none
+            )
+        self.seeds_grouping = plan.is_order_point and type(target).__module__.partition(".")[0] != _OWN_PACKAGE
+        """Whether this is an order point that may draw: not a built-in one."""
         self.target = target
         if plan.index:  # not the source, which may be anything that can be read
             _ = self.order_point if plan.is_order_point else self.function  # raises where the target is neither
@@ -135,22 +131,31 @@ class StageRunner:
         """Return the key in the source's order, for messages and seeds: no two ranks seed their n-th items alike."""
         return key if self._is_unsharded else (self._shard.to_item_number(key[0]), *key[1:])
 
-    def set_context(self, key: Key) -> None:
-        """Set `stagepipe.context()` to the item `key`."""
-        context = self._context
-        context.item = self.global_key(key)
-        context.__dict__.pop("rng", None)
-        stage_locals.context = context
-
     def seed_item(self, key: Key) -> None:
         """Set the context, and seed all generators from (seed, epoch, stage, item)."""
-        self.set_context(key)
-        self._seed_generators(self.global_key(key))
+        self._seed_global_key(self.global_key(key))
+
+    def seed_source_item(self, number: int) -> None:
+        """Seed item `number` of all ranks' items: what a stream draws does not depend on rank, limit or resume."""
+        self._seed_global_key((number,))
 
     def seed_epoch(self) -> None:
-        """Seed what a source draws once an epoch (an order, a stream): the same on every rank."""
-        self.set_context((0,))
-        self._seed_generators((0,))
+        """Seed what a source draws once an epoch (an order, a stream): the same on every rank, and for no item."""
+        self._seed_global_key(())
+
+    def seed_group(self, item: int, last_key: Key | None) -> random.Random:
+        """Seed the end of an order point's group that starts after leaf `last_key` of `item`; return its generator."""
+        key = (self.global_key((item,))[0], *(last_key or ()))
+        if self.seeds_grouping:
+            self._seed_global_key((*key, _GROUP_END))
+        return random.Random(derive_seed(self._seed, self.epoch, self.name, key))
+
+    def _seed_global_key(self, key: Key) -> None:
+        context = self._context
+        context.item = key
+        context.__dict__.pop("rng", None)
+        stage_locals.context = context
+        self._seed_generators(key)
 
     def _seed_generators(self, key: Key) -> None:
         if self.plan.reseed:
@@ -170,6 +175,8 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(key, error) from error
         if type(result) is not GeneratorType:
+            if result is None and self.refuses_none:
+                raise self.make_none_error(key)
             self._record_call(key, perf_counter_ns() - started_ns)
         return result
 
@@ -178,18 +185,18 @@ class StageRunner:
         try:
             self.seed_item(keys[0])
             started_ns = perf_counter_ns()
-            results = self.target(values)
-            results = list(results)
-            if len(results) != len(keys):
-                message = (
-                    f"a stage with `batch` was called with {len(keys)} items and returned {len(results)}; it must "
-                    "return one result (or stagepipe.SKIP) for each"
-                )
-                raise ValueError(message)  # noqa: TRY301 - reported as an error of the stage
+            output = self.target(values)
+            results = None if output is None and self.refuses_none else _to_list(output, len(keys))
         except self._propagated_errors:
             raise
         except BaseException as error:
             raise self.record_failure(keys[0], error) from error
+        if results is None:
+            raise self.make_none_error(keys[0])
+        if self.refuses_none:
+            for key, result in zip(keys, results, strict=True):
+                if result is None:
+                    raise self.make_none_error(key)
         elapsed_ns = perf_counter_ns() - started_ns
         for key in keys:
             self._record_call(key, elapsed_ns // len(keys))
@@ -215,6 +222,8 @@ class StageRunner:
             except BaseException as error:
                 raise self.record_failure((*key, part), error) from error
             elapsed_ns += perf_counter_ns() - started_ns
+            if box[0] is None and self.refuses_none:
+                raise self.make_none_error((*key, part), "yielded")
             rng = self._context.__dict__.get("rng", rng)
             yield box
             part += 1
@@ -257,10 +266,16 @@ class StageRunner:
     def record_failure(self, key: Key, cause: BaseException) -> StageError:
         """Count a failed item and return its StageError."""
         self._error_count += 1
-        error = StageError(self.name, self.global_key(key), cause)
+        input_note = describe_failing_input(cause, self.plan, self.target)
+        error = StageError(self.name, self.global_key(key), cause, input_note=input_note)
         if self.on_survivable_failure is not None and (self.plan.on_error == "skip" or self.plan.retries):
             self.on_survivable_failure(error)
         return error
+
+    def make_none_error(self, key: Key, verb: str = "returned") -> StageError:
+        """Return the error of a stage that gave None for an item, and count it."""
+        item = format_key(self.global_key(key))
+        return self.record_failure(key, NoneResultError(self.name, item, verb, self.plan.syntax))
 
     def count_dead_letter(self) -> None:
         """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""
@@ -284,10 +299,16 @@ class StageRunner:
         region[StageCounter.RETRIES] = self._retry_count
         region[StageCounter.BUSY_NS] = self._busy_ns
 
-    def make_random(self, item: int, last_key: Key | None) -> random.Random:
-        """Return the random generator of an order point's group that starts after leaf `last_key` of `item`."""
-        key = (self.global_key((item,))[0], *(last_key or ()))
-        return random.Random(derive_seed(self._seed, self.epoch, self.name, key))
+
+def _to_list(output: Iterable[Any], count: int) -> list[Any]:
+    """Return the results of a stage with a `batch`. Raises ValueError where there is not one for each item."""
+    results = list(output)
+    if len(results) != count:
+        raise ValueError(
+            f"a stage with `batch` was called with {count} items and returned {len(results)}; it must return one "
+            "result (or stagepipe.SKIP) for each"
+        )
+    return results
 
 
 def make_private_stage_region() -> StageRegion:

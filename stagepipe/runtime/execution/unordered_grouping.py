@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from stagepipe.core import Cursor, ImposedSkip, Key, format_setting
 from stagepipe.runtime.execution.chain import Box
 from stagepipe.runtime.execution.grouping import OrderedGrouping
-from stagepipe.runtime.execution.stage import StageError, StageRunner
+from stagepipe.runtime.execution.stage import StageRunner
+from stagepipe.runtime.execution.stage_error import StageError
 from stagepipe.runtime.protocol import (
     LeafGroup,
     UnorderedLineage,

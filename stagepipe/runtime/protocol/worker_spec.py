@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
+from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
 from stagepipe.timing import BoardLayout
 
 BROKEN_CUDA_EXIT_CODE = 86
@@ -81,10 +82,17 @@ class WorkerSpec:
 
 
 def write_worker_spec(spec: WorkerSpec) -> int:
-    """Return a memfd with `spec` in it. Functions of a script or a notebook cell go by value (cloudpickle)."""
+    """Return a memfd with `spec` in it. Functions of a script or a notebook cell go by value (cloudpickle).
+
+    Raises UsageError, with the stage and the variable, for what cannot be pickled.
+    """
     from stagepipe.runtime.protocol.main_objects import dump_with_main_objects  # workers do not need cloudpickle
 
-    data = pickle.dumps((spec.sys_path, dump_with_main_objects(spec)), protocol=5)
+    try:
+        pickled_spec = dump_with_main_objects(spec)
+    except Exception as error:
+        raise find_unpicklable_stage(spec.plan.stages) or error from error
+    data = pickle.dumps((spec.sys_path, pickled_spec), protocol=5)
     fd = os.memfd_create("stagepipe-worker-spec", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
