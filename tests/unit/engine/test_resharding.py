@@ -25,7 +25,7 @@ def state(rank: int, world_size: int, position: EpochPosition, **config: str) ->
 def resume(
     states: list[dict[str, Any]], rank: int, world_size: int, *order_points: str, **config: str
 ) -> EpochPosition:
-    described = {**CONFIG, **config, "world_size": str(world_size)}
+    described = {**CONFIG, "order_points": str(len(order_points)), **config, "world_size": str(world_size)}
     return parse_state_dict(states, described, Shard(rank, world_size), order_points=order_points)
 
 
