@@ -265,15 +265,22 @@ class Pipeline(Generic[T_co]):
         """
         return make_state_dict(self._state.position(), self._state_description, self.shard)
 
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
+    ) -> None:
         """Resume from `state`: the next iteration yields the rest of its epoch. Later ones are whole epochs.
 
-        The number of workers, the transport and the machine may differ. Raises UsageError, with the differences, if the
-        state was saved with a config that yields other items, and if it is not a state. Functions and objects from
-        Python are compared by their fingerprints: code, constants, defaults, closure values, attributes.
+        The number of workers, the transport and the machine may differ. So may the number of ranks, if `state` is the
+        list of the states that all ranks saved at the same step: the items that they have not yielded are divided among
+        the new ranks. A rank that stopped inside a group, such as a shuffled block, is refused, and so are ranks that
+        stopped at different steps.
 
-        `allow_changed=True` resumes in spite of such differences, and where an object has no fingerprint. `order`, the
-        ranks and the number of `Batch` and `Shuffle` stages must still be the same.
+        Raises UsageError, with the differences, if the state was saved with a config that yields other items, and if it
+        is not a state. Functions and objects from Python are compared by their fingerprints: code, constants, defaults,
+        closure values, attributes.
+
+        `allow_changed=True` resumes in spite of such differences, and where an object has no fingerprint. `order`,
+        `even` and the number of `Batch` and `Shuffle` stages must still be the same.
 
         >>> def make_pipeline(factor):
         ...     stages = [{"name": "scale", "uses": lambda number: number * factor}]
@@ -287,7 +294,14 @@ class Pipeline(Generic[T_co]):
         resume with the config of the saved run, start without the state, or accept it with allow_changed=True ...
         >>> make_pipeline(3).load_state_dict(state, allow_changed=True)
         """
-        position = parse_state_dict(state, self._state_description, self.shard, allow_changed=allow_changed)
+        position = parse_state_dict(
+            state,
+            self._state_description,
+            self.shard,
+            order_points=[stage.name for stage in self.spec.stages if stage.is_order_point],
+            is_inline=self._is_inline,
+            allow_changed=allow_changed,
+        )
         if self._is_inline and self.spec.order == "any" and position.items_yielded:
             order = self.spec.source.syntax.format_setting("order", "any")
             raise UsageError(

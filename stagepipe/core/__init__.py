@@ -1,6 +1,7 @@
 """What every layer shares, in every process. Imports nothing else of stagepipe.
 
 errors         the exceptions, and `Problem`, one mistake in a config
+error_types    a RunError with the type of the exception that caused it
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths of a config, resolved and imported
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
 from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
 from stagepipe.core.deferred import Deferred, defer
+from stagepipe.core.error_types import get_error_type, name_error_type, with_error_type
 from stagepipe.core.errors import (
     ArenaFullError,
     ConfigError,
@@ -127,6 +129,7 @@ __all__ = [
     "format_percent",
     "format_rate",
     "format_setting",
+    "get_error_type",
     "get_field_names",
     "import_paths",
     "import_target",
@@ -141,6 +144,7 @@ __all__ = [
     "keep_until_exit",
     "lazy_names",
     "make_html_table",
+    "name_error_type",
     "names_file",
     "parse_bytes",
     "parse_duration_ns",
@@ -151,6 +155,7 @@ __all__ = [
     "split_by_segment",
     "split_target_path",
     "stage_locals",
+    "with_error_type",
     "write_advice",
 ]
 

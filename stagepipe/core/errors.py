@@ -8,7 +8,7 @@ from dataclasses import dataclass
 class StagepipeError(Exception):
     """The base of all exceptions that stagepipe raises itself.
 
-    Exceptions of your own stages arrive as a `RunError`; its `trace` is their traceback.
+    Exceptions of your own stages arrive as a `RunError` that also has their type; its `trace` is their traceback.
 
     >>> try:
     ...     raise UsageError("the pipeline is closed")
@@ -83,6 +83,11 @@ class RunError(StagepipeError):
     `stage` is the name of the stage, `worker` its worker's number (-1 if unknown), `item` the item's key as text, and
     `trace` the traceback of the worker as text; `stage`, `item` and `trace` are empty if unknown.
 
+    An error that a stage raised is also an instance of the stage's exception type, so `except KeyError` catches it: if
+    the type is builtin, or if a module that you have imported defines it, at its top level or in a class. It is made
+    without the type's `__init__`, so it lacks the attributes that this would set. StopIteration and exceptions that are
+    no `Exception` (SystemExit) arrive as a plain RunError.
+
     >>> error = RunError("no such file: a.jpg", stage="decode", worker=0, item="17")
     >>> error.stage, error.item
     ('decode', '17')
@@ -96,6 +101,10 @@ class RunError(StagepipeError):
         self.item = item
         self.trace = trace
         super().__init__(f"{message}\n\n{trace.rstrip()}" if trace else message)
+
+    def __str__(self) -> str:
+        """The message and the trace: not as the user's type, such as KeyError, would show them."""
+        return str(self.args[0])
 
 
 class ReadOnceError(RunError):

@@ -3,8 +3,10 @@
 local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
 iteration      the epochs of a pipeline: which is next, which is under way
-state          an iteration's position as a state dict, and back
+position       a position in an epoch
+state          a position as a state dict, and back
 state_schema   the types and ranges of what a state dict holds
+resharding     a position of all ranks, dealt out to another number of ranks
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 probe          runs the first few items through real workers and measures them
@@ -21,7 +23,8 @@ from stagepipe.engine.dead_letters import load_retry_selection, write_dead_lette
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.iteration import EpochIterator, IterationState, PipelineState
 from stagepipe.engine.local import LocalRun
-from stagepipe.engine.state import EpochPosition, make_state_dict, parse_state_dict
+from stagepipe.engine.position import EpochPosition
+from stagepipe.engine.state import make_state_dict, parse_state_dict
 
 __all__ = [
     "AutoWorkersResult",

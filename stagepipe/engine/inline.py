@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, advise_in
+from stagepipe.core import Cursor, Key, RunError, advise_in, name_error_type, with_error_type
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress
@@ -183,7 +183,8 @@ class InlineRun:
                 stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), shard))
             except (Exception, SystemExit) as error:
                 message = f"stage {stage.name}, worker 0: cannot be built: {format_error(error)}"
-                raise RunError(message, stage=stage.name, worker=0, trace=format_user_traceback(error)) from error
+                run_error = RunError(message, stage=stage.name, worker=0, trace=format_user_traceback(error))
+                raise with_error_type(run_error, name_error_type(error)) from error
         return stages
 
     def iter_epoch(self, epoch: int) -> Iterator[Any]:
@@ -191,9 +192,9 @@ class InlineRun:
         try:
             yield from self._run_epoch(epoch)
         except StageError as error:
-            raise RunError(
-                error.describe(worker=0), stage=error.stage, worker=0, item=format_key(error.key), trace=error.trace
-            ) from error.cause
+            item = format_key(error.key)
+            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
+            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
 
     def _run_epoch(self, epoch: int) -> Iterator[Any]:
         for stage in self._source_stages:

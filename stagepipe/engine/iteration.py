@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 from stagepipe.core import MAX_EPOCH, UsageError
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.local import LocalRun
-from stagepipe.engine.state import EpochPosition
+from stagepipe.engine.position import EpochPosition
 
 
 class SupportsPosition(Protocol):

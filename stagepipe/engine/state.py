@@ -2,34 +2,32 @@
 
 A state dict is small and flat; its values are numbers and strings. It has the same keys at any position of any epoch,
 so `torch.distributed.checkpoint` can fill one from another. The position of a rank has the rank in its key, so that one
-rank's is never taken for another's.
+rank's is never taken for another's, and the states of all ranks merge into one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from stagepipe.core import Cursor, UsageError
+from stagepipe.core import UsageError
 from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
-from stagepipe.engine.state_schema import STATE_VERSION, check_state_dict, decode_config, decode_position
+from stagepipe.engine.position import EpochPosition
+from stagepipe.engine.resharding import reshard_position
+from stagepipe.engine.state_schema import (
+    STATE_VERSION,
+    check_state_dict,
+    decode_config,
+    decode_position,
+    decode_world_size,
+)
 from stagepipe.fingerprint import find_differences, get_unknown_reason
 from stagepipe.plan import Shard
 
 _ACCEPT_HINT: Final = "accept it with allow_changed=True (`stagepipe run --allow-changed`)"
-
-
-@dataclass(frozen=True)
-class EpochPosition:
-    """A position in an epoch, after `items_yielded` items. `cursor` is that of the last item; None at the start."""
-
-    epoch: int = 0
-    items_yielded: int = 0
-    cursor: Cursor | None = None
 
 
 def make_state_dict(position: EpochPosition, config_description: Mapping[str, str], shard: Shard) -> dict[str, Any]:
@@ -48,24 +46,73 @@ def make_state_dict(position: EpochPosition, config_description: Mapping[str, st
 
 
 def parse_state_dict(
-    state_dict: Mapping[str, Any], config_description: Mapping[str, str], shard: Shard, *, allow_changed: bool = False
+    state: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    config_description: Mapping[str, str],
+    shard: Shard,
+    *,
+    order_points: Sequence[str] = (),
+    is_inline: bool = False,
+    allow_changed: bool = False,
 ) -> EpochPosition:
-    """Return the position in a state dict.
+    """Return the position in a state dict, or in a list of them: those of all ranks, perhaps of another world size.
 
-    Raises UsageError if it is not a state or is damaged, if it belongs to another version or another rank, or, with the
-    differences, to a config that yields other items. With `allow_changed`, the config may differ in all that leaves the
-    position its meaning.
+    `order_points` are the names of the pipeline's order points. Raises UsageError if it is not a state or is damaged,
+    if it belongs to another version or another rank, or, with the differences, to a config that yields other items.
+    With `allow_changed`, the config may differ in all that leaves the position its meaning.
     """
+    state_dict: Any = merge_states(state) if isinstance(state, list | tuple) else state
     check_state_dict(state_dict)
     saved_description = decode_config(state_dict)
     saved_description.setdefault(ORDER_POINTS_KEY, config_description[ORDER_POINTS_KEY])  # an earlier version has none
+    saved_world_size = decode_world_size(state_dict, default=shard.world_size)
+    is_resharded = saved_world_size != shard.world_size and "share" not in saved_description
+    if is_resharded:
+        _require_all_ranks(state_dict, saved_world_size, shard)
+        saved_description["world_size"] = config_description["world_size"]
     (_check_position_keys if allow_changed else _check_config)(saved_description, config_description)
+    depth = int(config_description[ORDER_POINTS_KEY])
+    if is_resharded:
+        positions = [_parse_position(state_dict, f"rank{rank}", depth) for rank in range(saved_world_size)]
+        if is_inline and any(position.items_yielded for position in positions):
+            message = "an inline pipeline cannot resume at another world size in the middle of an epoch"
+            raise UsageError(f"{message}; remove `inline`")
+        return reshard_position(positions, shard, order_points)
     rank_key = f"rank{shard.rank}"
     if rank_key not in state_dict:
         ranks = ", ".join(sorted(key for key in map(str, state_dict) if key.startswith("rank")))
         message = f"this state is of {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
         raise UsageError(message)
-    saved = decode_position(state_dict, rank_key, int(config_description[ORDER_POINTS_KEY]))
+    return _parse_position(state_dict, rank_key, depth)
+
+
+def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the state dicts of several ranks as one. Raises UsageError if they are not of one run."""
+    merged: dict[str, Any] = {}
+    for index, state_dict in enumerate(states):
+        check_state_dict(state_dict)
+        differing = [key for key, value in state_dict.items() if merged.get(key, value) != value]
+        if differing:
+            raise UsageError(
+                f"the states of a list must be of different ranks of one run, but state {index} has another "
+                f"`{differing[0]}` than one before it; pass the states that all ranks saved at the same step"
+            )
+        merged |= state_dict
+    return merged
+
+
+def _require_all_ranks(state_dict: Mapping[str, Any], saved_world_size: int, shard: Shard) -> None:
+    """Raise UsageError unless the states of all ranks are there: another number of ranks needs them all."""
+    rank_keys = (f"rank{rank}" for rank in range(saved_world_size))
+    missing = next((key for key in rank_keys if key not in state_dict), None)
+    if missing is not None:
+        raise UsageError(
+            f"this state is of another number of ranks (world_size: saved {saved_world_size}, now {shard.world_size}) "
+            f"and has no {missing}; pass the states of all {saved_world_size} ranks in one list"
+        )
+
+
+def _parse_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> EpochPosition:
+    saved = decode_position(state_dict, rank_key, order_points)
     return EpochPosition(saved.epoch, saved.items, saved.cursor)
 
 

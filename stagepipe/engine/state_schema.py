@@ -69,6 +69,14 @@ def decode_config(state_dict: Mapping[str, Any]) -> dict[str, str]:
     return _decode("config", state_dict["config"], msgspec.json.Decoder(dict[str, str]).decode)
 
 
+def decode_world_size(state_dict: Mapping[str, Any], default: int) -> int:
+    """Return the number of ranks of the run that was saved; `default` where it is missing. Raises UsageError."""
+    world_size = state_dict.get("world_size", default)
+    if type(world_size) is not int or world_size < 1:
+        raise _make_error(f"(`world_size` is {_shorten(repr(world_size))})")
+    return world_size
+
+
 def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: int) -> SavedPosition:
     """Return the position under `rank_key`, in a pipeline with so many order points.
 

@@ -22,8 +22,8 @@ class Batch(OrderPointStage):
     - Python `bool`, `int`, `float`: arrays of `bool`, `int64`, `float64`;
     - everything else (str, bytes, None, PIL images): a list.
 
-    This matches `torch.utils.data.default_collate`, except that arrays stay arrays. The last group of an epoch may be
-    shorter; `drop_last` drops it.
+    This matches `torch.utils.data.default_collate`, except that arrays stay arrays; docs/how-to/datasets.md lists the
+    other differences. The last group of an epoch may be shorter; `drop_last` drops it.
 
     >>> batch = Batch(size=2)
     >>> batch.add({"x": 1, "name": "a"}, samples=1)

@@ -5,10 +5,15 @@ dataset           `StageDataset`: a `Loader` for `torch.utils.data.DataLoader`
 tensors           turns the NumPy arrays of an item into tensors without a copy
 transfer          moves tensors to pinned memory and to the device
 pinning           page-locks shared-memory blocks for the GPU
+minimum_version   refuses a torch that is too old
 shared_pipeline/  `share="node"`: one pipeline for all ranks of a machine
 """
 
-from stagepipe.torch.dataset import StageDataset
-from stagepipe.torch.loader import Loader
+from stagepipe.torch.minimum_version import require_torch  # first: the others import torch
+
+require_torch()
+
+from stagepipe.torch.dataset import StageDataset  # noqa: E402
+from stagepipe.torch.loader import Loader  # noqa: E402
 
 __all__ = ["Loader", "StageDataset"]

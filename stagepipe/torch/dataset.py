@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -68,7 +68,9 @@ class StageDataset(IterableDataset[Any]):
         """Return the position of the iteration, as `Loader.state_dict` does."""
         return self.loader.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
+    ) -> None:
         """Resume the next iteration at a saved position, as `Loader.load_state_dict` does."""
         self.loader.load_state_dict(state_dict, allow_changed=allow_changed)
 

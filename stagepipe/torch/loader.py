@@ -123,12 +123,15 @@ class Loader:
         """
         return self.pipeline.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
+    ) -> None:
         """Resume the next iteration at a saved position; later iterations are whole epochs.
 
-        The number of workers, the transport and the machine may differ. Raises UsageError, with the difference, if the
-        state was saved with a config or a world size that yields different items. `allow_changed=True` accepts another
-        config, as in `stagepipe.Pipeline.load_state_dict`, but no other world size.
+        The number of workers, the transport and the machine may differ. So may the world size, if `state_dict` is the
+        list of the states that all ranks saved at the same step. Raises UsageError, with the difference, if the state
+        was saved with a config that yields different items. `allow_changed=True` accepts another config. For more, see
+        `stagepipe.Pipeline.load_state_dict`.
         """
         self.pipeline.load_state_dict(state_dict, allow_changed=allow_changed)
 

@@ -8,6 +8,7 @@ import pytest
 
 from stagepipe import Pipeline, RunError
 from tests.support.pipelines import BAD, batch, pipeline, stage, with_workers
+from tests.support.user_errors import BadImage
 
 pytestmark = pytest.mark.timeout(40)
 MAX_FAILURE_S = 12.0  # start and stop on a busy machine; a run that must be killed exceeds its stop timeout
@@ -32,6 +33,25 @@ def test_a_stages_exception_names_stage_worker_item_and_keeps_its_traceback(inli
     assert 'return numerator["wanted"]' in error.trace
     assert error.trace.endswith("KeyError: 'wanted'")
     assert "stagepipe/runtime" not in error.trace, "frames of stagepipe are noise"
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("kind", [BadImage, KeyError])
+def test_a_stages_exception_can_be_caught_by_its_own_type(kind, inline):
+    source = {"uses": [kind.__name__]}
+    config = pipeline(stage("tests.support.user_errors.raise_named", name="decode"), source=source)
+    with pytest.raises(kind) as caught, Pipeline(config, inline=inline) as running:
+        list(running)
+    error = caught.value
+    assert isinstance(error, RunError)
+    assert (error.stage, error.item, isinstance(error.__cause__, kind)) == ("decode", "0", inline)
+    assert str(error).startswith(f"stage decode, worker 0, item 0: {kind.__name__}: ")
+    assert "raise ERRORS[name]" in str(error), "the worker's traceback"
+
+
+def test_an_exception_while_building_can_be_caught_by_its_own_type():
+    error = failure(pipeline(stage(f"{BAD}.NotBuilt", with_={"size": 3})), inline=True)
+    assert isinstance(error, TypeError)
 
 
 def test_the_cause_of_an_exception_is_shown():

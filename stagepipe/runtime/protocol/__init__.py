@@ -1,6 +1,7 @@
 """What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
 
 worker_spec         what a worker is started with: its part of the plan and its descriptors
+main_objects        what workers need of the caller's script; imported on first use, because workers do not need it
 unpicklable_stage   names what in a stage cannot be sent to its workers
 control_channel     the socket that workers connect to
 messages            commands to workers, events to the supervisor
@@ -11,6 +12,9 @@ lineage             what an order point's output was made of, with `order: sourc
 unordered_lineage   the same with `order: any`
 """
 
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
 from stagepipe.runtime.protocol.cardinality import Cardinality, count_outputs, infer_cardinality
 from stagepipe.runtime.protocol.control_channel import ControlSocket, get_control_address
 from stagepipe.runtime.protocol.errors import (
@@ -58,9 +62,13 @@ from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
     WorkerSpec,
+    load_worker_spec,
     read_worker_spec,
     write_worker_spec,
 )
+
+if TYPE_CHECKING:
+    from stagepipe.runtime.protocol.main_objects import pickle_main_objects
 
 __all__ = [
     "BROKEN_CUDA_EXIT_CODE",
@@ -102,8 +110,10 @@ __all__ = [
     "format_user_traceback",
     "get_control_address",
     "infer_cardinality",
+    "load_worker_spec",
     "make_run_error",
     "pack_lineage",
+    "pickle_main_objects",
     "raise_inexact_cursor",
     "read_only_hint",
     "read_worker_spec",
@@ -112,3 +122,5 @@ __all__ = [
     "unpack_unordered_lineage",
     "write_worker_spec",
 ]
+
+__getattr__ = lazy_names(__name__, {"pickle_main_objects": "main_objects"})

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError, format_setting
+from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError, format_setting, with_error_type
 from stagepipe.runtime.protocol.messages import FailureEvent
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
@@ -117,14 +117,15 @@ def describe_failure(stage: str, worker: int, item: str, error: str) -> str:
 
 
 def make_run_error(event: FailureEvent) -> RunError:
-    """Return the RunError that ends the run for a worker's failure."""
-    return RunError(
+    """Return the RunError that ends the run for a worker's failure, with the type of the user's exception."""
+    error = RunError(
         event.message,
         stage=event.stage,
         worker=event.worker,
         item=event.item,
         trace=event.trace,
     )
+    return with_error_type(error, event.error_type)
 
 
 class WorkerDiedError(StagepipeError):

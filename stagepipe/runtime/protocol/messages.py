@@ -71,7 +71,10 @@ class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
 
 
 class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
-    """A stage raised, an item could not be sent, or a stage could not be built (then `generation` is 0)."""
+    """A stage raised, an item could not be sent, or a stage could not be built (then `generation` is 0).
+
+    `error_type` names the type of the user's exception; see `stagepipe.core.name_error_type`.
+    """
 
     process: int
     stage: str
@@ -80,6 +83,7 @@ class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
     message: str
     trace: str
     generation: int
+    error_type: str = ""
 
 
 class DeadLetterEvent(msgspec.Struct, tag="dead_letter", frozen=True, kw_only=True):

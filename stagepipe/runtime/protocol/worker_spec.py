@@ -6,6 +6,7 @@ else.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import pickle
@@ -13,6 +14,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
 from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
@@ -55,6 +57,7 @@ class WorkerSpec:
     stage_names: tuple[str, ...]  # of the whole plan, the source's first
     config_dir: Path | None
     sys_path: tuple[str, ...]
+    main_pickles: Mapping[str, bytes]  # of the caller's `__main__`; see `main_objects`
     started_ns: int  # when it was started; for a successor, when the worker before it died
     log_level: int = field(default_factory=lambda: logging.getLogger().level)  # of the caller's root logger
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
@@ -83,13 +86,13 @@ def write_worker_spec(spec: WorkerSpec) -> int:
 
     Raises UsageError, with the stage and the variable, for what cannot be pickled.
     """
-    import cloudpickle  # here, because workers only read specs and need not import it
+    from stagepipe.runtime.protocol.main_objects import dump_with_main_objects  # workers do not need cloudpickle
 
     try:
-        pickled_spec = cloudpickle.dumps(spec, protocol=5)
+        pickled_spec = dump_with_main_objects(spec)
     except Exception as error:
         raise find_unpicklable_stage(spec.plan.stages) or error from error
-    data = cloudpickle.dumps((spec.sys_path, pickled_spec), protocol=5)
+    data = pickle.dumps((spec.sys_path, pickled_spec), protocol=5)
     fd = os.memfd_create("stagepipe-worker-spec", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
@@ -102,3 +105,10 @@ def read_worker_spec(fd: int) -> tuple[tuple[str, ...], bytes]:
     with os.fdopen(fd, "rb") as file:
         sys_path, pickled_spec = pickle.load(file)
     return sys_path, pickled_spec
+
+
+def load_worker_spec(pickled_spec: bytes) -> tuple[WorkerSpec, Mapping[str, Any]]:
+    """Return the spec, and by name the classes and functions of the caller's `__main__` that it refers to."""
+    unpickler = pickle.Unpickler(io.BytesIO(pickled_spec))
+    spec: WorkerSpec = unpickler.load()
+    return spec, unpickler.load()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter_ns
 
 from stagepipe.core import fork_lock
 from stagepipe.plan import Plan
 from stagepipe.runtime.logs import OutputCollector
-from stagepipe.runtime.protocol import WorkerSpec
+from stagepipe.runtime.protocol import WorkerSpec, pickle_main_objects
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess, terminate_workers
@@ -33,11 +34,13 @@ class WorkerPool:
         self._output_collector = output_collector
         self.workers: dict[int, WorkerProcess] = {}
         self._incarnations: dict[int, int] = {}
+        self._main_pickles: Mapping[str, bytes] = {}
         self._lock = threading.Lock()
         self.is_stopping = False
 
     def start_all(self) -> None:
         """Start the first worker of every slot. If one cannot be started, end the others."""
+        self._main_pickles = pickle_main_objects(self._plan)
         try:
             for slot in self._resources.slots:
                 self._start_worker(slot, 0, perf_counter_ns())
@@ -97,6 +100,7 @@ class WorkerPool:
             stage_names=plan.stage_names,
             config_dir=plan.config_dir,
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            main_pickles=self._main_pickles,
             started_ns=started_ns,
             keep_idle_pages=plan.keep_idle_pages,
             is_probe=plan.is_probe,

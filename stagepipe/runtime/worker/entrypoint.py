@@ -7,7 +7,6 @@ import faulthandler
 import importlib
 import logging
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -16,9 +15,16 @@ from typing import NoReturn
 
 from stagepipe.core import add_import_path, stage_locals
 from stagepipe.runtime.logs import redirect_output
-from stagepipe.runtime.protocol import STACK_DUMP_SIGNAL, WorkerSpec, get_control_address, read_worker_spec
+from stagepipe.runtime.protocol import (
+    STACK_DUMP_SIGNAL,
+    WorkerSpec,
+    get_control_address,
+    load_worker_spec,
+    read_worker_spec,
+)
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.loop import Worker
+from stagepipe.runtime.worker.main_objects import install_main_objects
 
 
 def _reject_breakpoint(*_: object, **__: object) -> NoReturn:
@@ -36,7 +42,8 @@ def worker_main() -> None:
     crash_log = os.fdopen(int(sys.argv[2]), "w")
     faulthandler.enable(crash_log, all_threads=False)
     faulthandler.register(STACK_DUMP_SIGNAL, crash_log, all_threads=True)
-    spec: WorkerSpec = pickle.loads(pickled_spec)
+    spec, main_objects = load_worker_spec(pickled_spec)
+    install_main_objects(main_objects, spec.main_pickles)
     logging.getLogger().setLevel(spec.log_level)
     if spec.config_dir is not None:
         add_import_path(spec.config_dir)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagepipe.core import ArenaFullError
+from stagepipe.core import ArenaFullError, name_error_type
 from stagepipe.runtime.execution import StageError
 from stagepipe.runtime.protocol import (
     ArenaFullEvent,
@@ -33,14 +33,15 @@ class FailureReporter:
     def report_build_failure(self, stage: str, error: BaseException) -> None:
         """Report that a stage, or what runs it, cannot be built."""
         message = describe_failure(stage, self._spec.worker, "", f"cannot be built: {format_error(error)}")
-        self._send_failure(0, stage, "", message, format_user_traceback(error))
+        self._send_failure(0, stage, "", message, format_user_traceback(error), name_error_type(error))
 
     def report(self, generation: int, error: Exception) -> None:
         """Report an error of an item: of its stage, of the memory, of the transport, or an unpicklable item."""
         stages = self._spec.plan.stages
         if isinstance(error, StageError):
             message = error.describe(self._spec.worker, read_only_hint(error.cause, stages[0].name))
-            self._send_failure(generation, error.stage, format_key(error.key), message, error.trace)
+            error_type = name_error_type(error.cause)
+            self._send_failure(generation, error.stage, format_key(error.key), message, error.trace, error_type)
             return
         item = format_item(self._spec.shard, self._region.current_key[:1])
         if isinstance(error, ArenaFullError):
@@ -49,7 +50,9 @@ class FailureReporter:
             message = describe_failure(stages[-1].name, self._spec.worker, item, format_error(error))
             self._send_failure(generation, stages[-1].name, item, message, format_user_traceback(error))
 
-    def _send_failure(self, generation: int, stage: str, item: str, message: str, trace: str) -> None:
+    def _send_failure(  # noqa: PLR0917 - the fields of the event
+        self, generation: int, stage: str, item: str, message: str, trace: str, error_type: str = ""
+    ) -> None:
         event = FailureEvent(
             process=self._spec.process,
             stage=stage,
@@ -58,6 +61,7 @@ class FailureReporter:
             message=message,
             trace=trace,
             generation=generation,
+            error_type=error_type,
         )
         self._control.send(event)
 

@@ -105,7 +105,10 @@ class SequenceColumn:
             column.put(row, entry)
 
     def take(self, row_count: int) -> Any:
-        """Return a sequence of the items' class."""
+        """Return a sequence of the items' class, or a tuple or list if that class cannot hold arrays."""
         values = [column.take(row_count) for column in self.columns]
         build = getattr(self.item_class, "_make", self.item_class)  # a namedtuple's constructor takes separate fields
-        return build(values)
+        try:
+            return build(values)
+        except TypeError:  # for example a torch.Size
+            return tuple(values) if issubclass(self.item_class, tuple) else values

@@ -68,6 +68,17 @@ def _check_shape(path: str, value: Any, shape: tuple[int, ...]) -> None:
         )
 
 
+def _require_dense(path: str, tensor: Any) -> None:
+    """Raise ValueError for a tensor whose values do not lie in one dense block."""
+    if str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta):
+        return
+    names = {"nested": tensor.is_nested, "quantized": tensor.is_quantized, "meta": tensor.is_meta}
+    name = next((name for name, applies in names.items() if applies), "sparse")
+    raise ValueError(
+        f"Batch: {format_path(path)} is a {name} tensor, which cannot be a row of a dense one; convert it before Batch"
+    )
+
+
 class ArrayColumn:
     """NumPy arrays and scalars."""
 
@@ -100,9 +111,13 @@ class ArrayColumn:
 
 
 class TensorColumn(ArrayColumn):
-    """Torch tensors of any subclass, on any device. The batch is a plain CPU tensor."""
+    """Dense torch tensors of any subclass, on any device. The batch is a plain CPU tensor."""
 
     kind = "tensor"
+
+    def __init__(self, first_value: Any, size: int, path: str) -> None:
+        _require_dense(path, first_value)
+        super().__init__(first_value, size, path)
 
     def copy_row(self, row: int, value: Any) -> None:
         """Copy without the tensor's autograd history, from a GPU if it is there."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from stagepipe.core import Cursor, RunError, StagepipeError, UsageError
+from stagepipe.core import Cursor, RunError, StagepipeError, UsageError, get_error_type
 from stagepipe.engine import LocalRun
 from stagepipe.plan import EvenMode
 from stagepipe.runtime import MemoryHandle
@@ -262,6 +262,7 @@ def to_failure_message(iteration: int, error: StagepipeError) -> IterationFailed
             worker=error.worker,
             item=error.item,
             trace=error.trace[-_MAX_TRACEBACK_CHARS:],
+            error_type=get_error_type(error),
         )
     return IterationFailed(iteration=iteration, message=str(error))
 

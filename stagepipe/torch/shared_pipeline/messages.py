@@ -52,7 +52,10 @@ class EpochRequest(msgspec.Struct, tag="epoch_request", frozen=True):
 
 
 class IterationFailed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
-    """A rank's iteration failed; iteration 0 means that all its iterations are over."""
+    """A rank's iteration failed; iteration 0 means that all its iterations are over.
+
+    `error_type` names the type of the user's exception; see `stagepipe.core.name_error_type`.
+    """
 
     iteration: int
     message: str
@@ -60,6 +63,7 @@ class IterationFailed(msgspec.Struct, tag="failed", frozen=True, kw_only=True):
     worker: int = -1
     item: str = ""
     trace: str = ""
+    error_type: str = ""
 
 
 class LoaderClosed(msgspec.Struct, tag="loader_closed", frozen=True):

@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
@@ -152,7 +152,9 @@ class SharedPipeline:
         """Return this rank's position: after the last item that it received."""
         return make_state_dict(self._state.position(), self._state_description, self._shard)
 
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
+    ) -> None:
         """Resume the next iteration, on all ranks from the lowest of their positions. Raises UsageError."""
         position = parse_state_dict(state, self._state_description, self._shard, allow_changed=allow_changed)
         self._state.load_position(position)

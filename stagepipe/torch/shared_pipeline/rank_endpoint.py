@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from stagepipe.core import RunError
+from stagepipe.core import RunError, with_error_type
 from stagepipe.engine import EpochPosition
 from stagepipe.torch.shared_pipeline.messages import IterationFailed
 from stagepipe.transport import Lease
@@ -43,4 +43,7 @@ class RankEndpoint(Protocol):
 
 def to_run_error(failure: IterationFailed) -> RunError:
     """Convert a failure message to the error to raise."""
-    return RunError(failure.message, stage=failure.stage, worker=failure.worker, item=failure.item, trace=failure.trace)
+    error = RunError(
+        failure.message, stage=failure.stage, worker=failure.worker, item=failure.item, trace=failure.trace
+    )
+    return with_error_type(error, failure.error_type)

@@ -205,8 +205,8 @@ def test_a_change_that_leaves_no_position_is_refused_even_then(change, differenc
     with pytest.raises(UsageError, match="no position in this config, even with allow_changed=True") as caught:
         Pipeline({**config, **change}).load_state_dict(state, allow_changed=True)
     assert difference in str(caught.value)
-    with pytest.raises(UsageError, match="world_size: saved 1, now 2"):
-        Pipeline(config, world_size=2).load_state_dict(state, allow_changed=True)
+    with pytest.raises(UsageError, match="even: saved None, now drop"):
+        Pipeline(config, even="drop").load_state_dict(state, allow_changed=True)
 
 
 def test_a_state_with_objects_is_small():

@@ -26,7 +26,7 @@ def test_a_changed_stage_is_accepted_on_request(kind):
         assert list(second) == [4000, 6000]
 
 
-def test_another_world_size_is_refused_even_then():
+def test_another_world_size_without_the_other_ranks_is_refused_even_then():
     state = Loader(config(STAGE), world_size=2).state_dict()
     with pytest.raises(UsageError, match="world_size: saved 2, now 3"):
         Loader(config(STAGE), world_size=3).load_state_dict(state, allow_changed=True)

@@ -1,5 +1,6 @@
 """A message arrives as it was sent, with typed fields, and a seek fits its page of the board."""
 
+import msgspec
 import pytest
 
 from stagepipe.core import Cursor, ImposedSkip
@@ -44,7 +45,7 @@ def test_a_seek_arrives_typed():
 
 def test_a_field_of_the_wrong_type_is_refused():
     data = encode_message(sample_seek()).replace(b"\xa5embed", b"\xc4\x05embed")  # bytes instead of a string
-    with pytest.raises(ValueError, match=r"Expected `str`, got `bytes` - at `\$\[8\]\[0\]\[0\]`"):
+    with pytest.raises(msgspec.ValidationError, match=r"Expected `str`, got `bytes` - at `\$\[8\]\[0\]\[0\]`"):
         decode_command(data)
 
 

@@ -1,0 +1,114 @@
+"""Classes and functions of the caller's script or notebook (`__main__`), for the workers' own `__main__`.
+
+cloudpickle sends them by value, so in a worker they belong to a module `__main__` that lacks them. Items are pickled by
+name, so a worker could neither send nor receive an instance of such a class. Each worker therefore gets under their
+names those that its own stages refer to, and pickles of those that the items of other stages may need. It unpickles
+these when an item asks for one. Runs in the caller's process; workers must not import this module, nor cloudpickle.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any, Final
+
+import cloudpickle
+
+from stagepipe.plan import Plan
+
+_MAX_PICKLE_BYTES: Final = 1 << 20
+"""A larger object of a script, such as a function with its model, goes only to the stages that refer to it."""
+
+
+class MainObjectPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles as cloudpickle does, and records in `main_objects` the objects of `__main__` that it meets.
+
+    The names are qualified ones: cloudpickle loses that of a class inside a class.
+    """
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        super().__init__(file, protocol=5, **options)
+        self.main_objects: dict[str, Any] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Record a class or a function of `__main__`, and the class that it is defined in."""
+        if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
+            found: Any = sys.modules["__main__"]
+            found_objects: dict[str, Any] = {}
+            for part in obj.__qualname__.split("."):
+                found = vars(found).get(part)
+                if not isinstance(found, type | FunctionType) or found.__module__ != "__main__":
+                    break
+                found_objects[found.__qualname__] = found
+            if found is obj:
+                self.main_objects |= found_objects
+        return super().reducer_override(obj)
+
+
+def dump_with_main_objects(value: Any) -> bytes:
+    """Return two pickles, one after the other: `value`, and the objects of `__main__` in it by name."""
+    file = io.BytesIO()
+    pickler = MainObjectPickler(file)
+    pickler.dump(value)
+    pickler.dump(dict(pickler.main_objects))  # with the memo of the first: these are the same objects
+    return file.getvalue()
+
+
+def pickle_main_objects(plan: Plan) -> Mapping[str, bytes]:
+    """Return a pickle of each top-level class and function of `__main__` that the plan's stages refer to.
+
+    The stages themselves are left out. What cannot be pickled by itself, or is large, is left out too.
+    """
+    targets = [stage.target for process in plan.processes for stage in process.stages]
+    if all(isinstance(target.uses, str) for target in targets) or not _has_classes():
+        return {}
+    pickler = MainObjectPickler(_LimitedFile(None), buffer_callback=lambda _: None)
+    try:
+        pickler.dump([(target.uses, target.arguments) for target in targets])
+    except Exception:  # noqa: BLE001 - a user's pickling may raise anything; the start of that stage's worker reports it
+        return {}
+    stage_ids = {id(target.uses) for target in targets}
+    objects_by_root: dict[str, dict[str, Any]] = {}
+    for name, value in pickler.main_objects.items():
+        if id(value) not in stage_ids:
+            objects_by_root.setdefault(name.partition(".")[0], {})[name] = value
+    pickles = {root: _pickle_limited(objects) for root, objects in objects_by_root.items()}
+    return {root: data for root, data in pickles.items() if data}
+
+
+def _has_classes() -> bool:
+    """Whether the script or notebook defines a class."""
+    return any(isinstance(value, type) and value.__module__ == "__main__" for value in _main_values())
+
+
+def _main_values() -> list[Any]:
+    return list(vars(sys.modules["__main__"]).values())
+
+
+def _pickle_limited(value: Any) -> bytes:
+    file = _LimitedFile(_MAX_PICKLE_BYTES)
+    try:
+        cloudpickle.Pickler(file, protocol=5).dump(value)
+    except Exception:  # noqa: BLE001 - too large, or a user's pickling may raise anything
+        return b""
+    return b"".join(file.parts)
+
+
+class _LimitedFile:
+    """Keeps what is written, up to `max_bytes`; with None it keeps nothing and has no limit."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._bytes_left = max_bytes
+        self.parts: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        """Keep `data`. Raises ValueError above the limit."""
+        if self._bytes_left is None:
+            return
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
+            message = "too large"
+            raise ValueError(message)
+        self.parts.append(bytes(data))
