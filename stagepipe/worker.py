@@ -18,12 +18,15 @@ def _exit_if_orphaned(lifetime_fd: int) -> None:
             os._exit(1)
 
 
-def _exit_at_once(status: list[int]) -> None:
+def _exit_at_once(worker_pid: int, status: list[int]) -> None:
     """Exit without the interpreter's teardown, which takes seconds where torch is imported.
 
     Registered first, so `atexit` calls it last: threads have been joined, and the handlers of the stages' modules have
-    run. What else a teardown does for user code is done here: it frees the stages and flushes open files.
+    run. What else a teardown does for user code is done here: it frees the stages and flushes open files. A child that
+    a stage has forked exits as usual.
     """
+    if os.getpid() != worker_pid:
+        return
     gc.collect()
     for file in gc.get_objects():
         if issubclass(type(file), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
@@ -35,7 +38,7 @@ def _exit_at_once(status: list[int]) -> None:
 if __name__ == "__main__":
     _exit_if_orphaned(int(sys.argv[3]))  # before the imports, which may take seconds
     exit_status = [1]
-    atexit.register(_exit_at_once, exit_status)
+    atexit.register(_exit_at_once, os.getpid(), exit_status)
     from stagepipe.runtime import worker_main
 
     worker_main()

@@ -70,8 +70,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         owner_pid = os.getpid()
         try:
             if not quiet:
-                if not inline:
-                    print_cpu_warnings(pipeline.spec)
+                print_cpu_warnings(pipeline.spec)
                 with signals.interruptible():
                     print_auto_workers(pipeline)
             with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():

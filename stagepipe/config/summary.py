@@ -16,7 +16,7 @@ def summarize_spec(spec: PipelineSpec) -> str:
     >>> from stagepipe.spec import SourceSpec, StageSpec, Target
     >>> decode = StageSpec(name="decode", target=Target("my_ops.decode"), workers=2)
     >>> flip = StageSpec(name="flip", target=Target("my_ops.flip"), fuse=True)
-    >>> summarize_spec(PipelineSpec(source=SourceSpec(Target("my_ops.read")), stages=(decode, flip)))
+    >>> summarize_spec(PipelineSpec(source=SourceSpec(target=Target("my_ops.read")), stages=(decode, flip)))
     'source -> decode (2) + flip'
     """
     text = "source"

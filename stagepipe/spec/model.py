@@ -73,7 +73,7 @@ class BatchSpec:
     max_wait_ns: Annotated[int, ConfigKey("Maximum time to wait for a full list, such as 20ms.")] = 20_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceSpec:
     """The source of the items: an import path and its arguments.
 

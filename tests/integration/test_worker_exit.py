@@ -9,7 +9,7 @@ STAGES = "tests.support.exiting_stages"
 
 
 def test_a_slow_teardown_of_the_interpreter_is_not_waited_for(caplog):
-    with Pipeline(pipeline(stage(f"{STAGES}.tears_down_slowly"), source=3)) as running:
+    with Pipeline(pipeline(stage(f"{STAGES}.TearsDownSlowly"), source=3)) as running:
         assert list(running) == [0, 1, 2]
         started_s = time.monotonic()
     assert time.monotonic() - started_s < 4

@@ -278,9 +278,7 @@ def closes_all_descriptors(item: Any) -> Any:
 
 
 def forgets_its_return(item: Any) -> Any:
-    if number_of(item) != BAD_ITEM:
-        return item
-    str(item)
+    return None if number_of(item) == BAD_ITEM else item
 
 
 def floods_both(item: Any) -> Any:
