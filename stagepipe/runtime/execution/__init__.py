@@ -10,7 +10,8 @@ retry               repeats a failed call with the same seeds and the same input
 source              SourceRunner: the source as the first stage of a chain
 source_reader       SourceReader: reads an indexed source or a stream from any item on
 seeding             seeds the global generators of Python, NumPy and torch
-own_generators      seeds the generators that a transform keeps for itself
+own_generators      seeds the generators that a stage keeps for itself
+reachable_objects   walks the objects that a stage can reach
 fields/             `field` and `as`: a function applied to fields of a dict item
 """
 
