@@ -80,7 +80,7 @@ def _get_generator_types() -> tuple[type, ...]:
 
 def _list_global_generator_ids() -> set[int]:
     """Return the ids of the generators that are seeded as global ones."""
-    numpy_state = np.random.mtrand._rand  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
+    numpy_state = np.random.mtrand._rand  # noqa: SLF001 - it has no public name
     generators = [random._inst, numpy_state, np.random.get_bit_generator()]  # type: ignore[attr-defined]  # noqa: SLF001
     generators.append(getattr(sys.modules.get("torch"), "default_generator", None))
     generators += getattr(sys.modules.get("torch.cuda"), "default_generators", ())
@@ -91,7 +91,7 @@ def _make_seeder(generator: Any) -> Seeder:
     if isinstance(generator, np.random.BitGenerator):
         return partial(_seed_bit_generator, generator)
     if isinstance(generator, np.random.RandomState):
-        bit_generator = generator._bit_generator  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
+        bit_generator = generator._bit_generator  # noqa: SLF001 - it has no public name
         if not isinstance(bit_generator, np.random.MT19937):
             return partial(_seed_bit_generator, bit_generator)
         return lambda seed: generator.seed(seed & 0xFFFFFFFF)

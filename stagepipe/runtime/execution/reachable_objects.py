@@ -97,7 +97,7 @@ def _list_elements(value: Any) -> list[Any]:
 
 def _list_attributes(value: Any) -> list[Any]:
     """Return what an object's `__dict__` and slots hold."""
-    attributes = []
+    attributes: list[Any] = []
     with suppress(Exception):  # there is none, or a class in C has its own idea of it
         attributes += islice(object.__getattribute__(value, "__dict__").values(), _MAX_ELEMENTS)
     slots = (base.__dict__.values() for base in type(value).__mro__ if "__slots__" in base.__dict__)
