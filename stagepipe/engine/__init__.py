@@ -7,6 +7,7 @@ state          an iteration's position as a state dict, and back
 state_schema   the types and ranges of what a state dict holds
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
+determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
 recording      a snapshot of the run -> RunRecord
@@ -18,20 +19,24 @@ dead_letters   files of dead letters, and the source items to retry from one
 from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
 from stagepipe.engine.config_description import describe_config
 from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
+from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.iteration import EpochIterator, IterationState, PipelineState
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.state import EpochPosition, make_state_dict, parse_state_dict
 
 __all__ = [
+    "CHECKED_ITEMS",
     "AutoWorkersResult",
     "EpochIterator",
     "EpochPosition",
     "InlineRun",
     "IterationState",
     "LocalRun",
+    "Nondeterminism",
     "PipelineState",
     "describe_config",
+    "find_nondeterminism",
     "forecast_pipeline",
     "load_retry_selection",
     "make_state_dict",
