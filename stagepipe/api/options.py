@@ -40,7 +40,7 @@ class StageOptions(TypedDict, total=False):
     mutable: bool
     """true: the stage gets a private copy that it may modify."""
     reseed: bool
-    """false: do not seed the global random generators before each item."""
+    """false: do not seed random generators before each item, neither the global ones nor the stage's own."""
 
 
 class SourceOptions(TypedDict, total=False):

@@ -32,8 +32,10 @@ from stagepipe.engine import (
     InlineRun,
     IterationState,
     LocalRun,
+    Nondeterminism,
     PipelineState,
     describe_config,
+    find_nondeterminism,
     forecast_pipeline,
     make_state_dict,
     parse_state_dict,
@@ -160,6 +162,17 @@ class Pipeline(Generic[T_co]):
         ('stages.decode.workers=3',)
         """
         return forecast_pipeline(self._resolve_auto_workers(), self._plan_spec)
+
+    def find_nondeterminism(self) -> Nondeterminism | None:
+        """Run the first 8 items in new processes, twice with 1 worker per stage, then with 2; compare all outputs.
+
+        Returns the first stage and item whose output differs, None if none does. The sink does not run. Raises RunError
+        if a stage fails, and ReadOnceError if the source can be read only once.
+
+        >>> print(Pipeline("train.yaml").find_nondeterminism())  # doctest: +SKIP
+        stage augment, item 0: the output differs from run to run; ...
+        """
+        return find_nondeterminism(self.spec, self._plan_spec)
 
     def start(self) -> Self:
         """Start the workers unless they run already. Iterating does this too.

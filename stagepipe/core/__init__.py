@@ -7,6 +7,7 @@ ids            keys and cursors
 imports        import paths of a config, resolved and imported
 targets        the objects of a config, built with their arguments and called
 config_syntax  how a pipeline was written: messages advise in the same terms
+code_origin    whether code is installed or the user's own
 deferred       `defer`: classes that each worker builds
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
@@ -20,6 +21,7 @@ version        the version
 
 from typing import TYPE_CHECKING
 
+from stagepipe.core.code_origin import is_installed
 from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
 from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
 from stagepipe.core.deferred import Deferred, defer
@@ -136,6 +138,7 @@ __all__ = [
     "is_class_or_classmethod",
     "is_dataclass_instance",
     "is_generator",
+    "is_installed",
     "is_main_script",
     "is_pil_image",
     "is_stream",

@@ -9,6 +9,7 @@ state_schema   the types and ranges of what a state dict holds
 resharding     a position of all ranks, dealt out to another number of ranks
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
+determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
 recording      a snapshot of the run -> RunRecord
@@ -20,6 +21,7 @@ dead_letters   files of dead letters, and the source items to retry from one
 from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
 from stagepipe.engine.config_description import describe_config
 from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
+from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.iteration import EpochIterator, IterationState, PipelineState
 from stagepipe.engine.local import LocalRun
@@ -27,14 +29,17 @@ from stagepipe.engine.position import EpochPosition
 from stagepipe.engine.state import make_state_dict, parse_state_dict
 
 __all__ = [
+    "CHECKED_ITEMS",
     "AutoWorkersResult",
     "EpochIterator",
     "EpochPosition",
     "InlineRun",
     "IterationState",
     "LocalRun",
+    "Nondeterminism",
     "PipelineState",
     "describe_config",
+    "find_nondeterminism",
     "forecast_pipeline",
     "load_retry_selection",
     "make_state_dict",

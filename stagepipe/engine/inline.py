@@ -20,6 +20,7 @@ from stagepipe.runtime import (
     Cardinality,
     DeadLetterStore,
     DeadLetterWriter,
+    IsolatedGenerators,
     ItemHeader,
     OrderedGrouping,
     SourceReader,
@@ -154,6 +155,8 @@ class InlineRun:
             any_order=False,
         )
         self._output = _InlineOutput(self._store_dead_letter)
+        is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
+        self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self.items_yielded = 0
         self.samples_yielded = 0
         downstream: _InlineOutput = self._output
@@ -180,7 +183,8 @@ class InlineRun:
         for stage in process.stages:
             shard = plan.shard.for_segment(process.output_segment if stages else process.input_segment)
             try:
-                stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), shard))
+                with self._generators.swap_in():
+                    stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), shard))
             except (Exception, SystemExit) as error:
                 message = f"stage {stage.name}, worker 0: cannot be built: {format_error(error)}"
                 run_error = RunError(message, stage=stage.name, worker=0, trace=format_user_traceback(error))
@@ -189,14 +193,21 @@ class InlineRun:
 
     def iter_epoch(self, epoch: int) -> Iterator[Any]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
+        steps = self._iter_steps(epoch)
+        while self._advance(steps):
+            yield from self._pop_ready_items()
+
+    def _advance(self, steps: Iterator[None]) -> bool:
+        """Step until items are ready; False at the end of the epoch. Outside, the caller's generators are untouched."""
         try:
-            yield from self._run_epoch(epoch)
+            with self._generators.swap_in():
+                return any(self._output.ready_items for _ in steps)
         except StageError as error:
             item = format_key(error.key)
             run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
             raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
 
-    def _run_epoch(self, epoch: int) -> Iterator[Any]:
+    def _iter_steps(self, epoch: int) -> Iterator[None]:
         for stage in self._source_stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
@@ -206,10 +217,10 @@ class InlineRun:
         while self._step(item_number):
             item_number += 1
             self._items_read += 1
-            yield from self._pop_ready_items()
+            yield
         with advise_in(self.plan.syntax):
             self._downstream.finish_epoch()
-        yield from self._pop_ready_items()
+        yield
         self.dead_letters.enforce_limit()
 
     def _step(self, item_number: int) -> bool:
@@ -224,7 +235,8 @@ class InlineRun:
 
     def get_epoch_length(self) -> int | None:
         """Return the number of items that an epoch yields; None if it is unknown."""
-        return count_outputs(self._source_reader.epoch_items, self._cardinalities)
+        with self._generators.swap_in():  # a sampler may draw to tell its length
+            return count_outputs(self._source_reader.epoch_items, self._cardinalities)
 
     def _pop_ready_items(self) -> Iterator[Any]:
         while self._output.ready_items:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import zmq
 
-from stagepipe.core import Cursor, RunError
+from stagepipe.core import Cursor, Key, RunError
 from stagepipe.engine.monitor import RunMonitor
 from stagepipe.engine.recording import make_run_record
 from stagepipe.machine import detect_machine
@@ -137,6 +137,11 @@ class LocalRun:
     def cancel_epoch(self) -> None:
         """End the current epoch from another thread because no more items are wanted. The run has not failed."""
         self._supervisor.abort_epoch(EpochCancelledError("the epoch was cancelled: no more items are wanted"))
+
+    @property
+    def item_digests(self) -> dict[str, dict[Key, bytes]]:
+        """What a determinism check has recorded, by process name and item."""
+        return self._supervisor.item_digests
 
     def share_memory(self) -> MemoryHandle:
         """Share the run's memory with other processes. Call it before the first epoch. See `Consumer.share_memory`."""

@@ -29,7 +29,7 @@ load libraries on its way."""
 _POLL_INTERVAL_S = 0.1
 
 
-class _ProbeTimeLimitError(RunError):
+class ProbeTimeLimitError(RunError):
     """The probe reached its time limit."""
 
 
@@ -47,11 +47,11 @@ def run_probe(plan: Plan) -> ProbeRecord:
     Raises RunError if a stage fails, and ReadOnceError (a RunError) if the source can be read only once.
     """
     run = LocalRun(make_probe_plan(plan))
-    with run, _limit_duration(run):
+    with run, limit_duration(run):
         try:
             for item in run.iter_epoch(0):
                 del item
-        except _ProbeTimeLimitError:
+        except ProbeTimeLimitError:
             pass
         probe_results = _collect_results(
             run.take_snapshot()
@@ -75,8 +75,8 @@ def _collect_results(snapshot: RunSnapshot) -> dict[str, ProbeResult]:
 
 
 @contextmanager
-def _limit_duration(run: LocalRun) -> Iterator[None]:
-    """Abort the run at its time limit."""
+def limit_duration(run: LocalRun) -> Iterator[None]:
+    """Abort the run at its time limit: its iteration raises RunError."""
     probe_ended = threading.Event()
     time_limit_thread = threading.Thread(
         target=_watch_duration, args=(run, probe_ended), name="stagepipe-probe", daemon=True
@@ -101,5 +101,5 @@ def _watch_duration(run: LocalRun, probe_ended: threading.Event) -> None:
         if len(snapshot.workers[0].probe_samples) >= _MIN_WARM_ITEMS:
             warm_at_s = min(warm_at_s, now_s)
         if now_s - warm_at_s > _MAX_WARM_PROBE_S or now_s - ready_at_s > _MAX_PROBE_S:
-            run.abort_epoch(_ProbeTimeLimitError("the probe reached its time limit"))
+            run.abort_epoch(ProbeTimeLimitError("the probe reached its time limit"))
             return

@@ -24,7 +24,7 @@ objects      objects of any other class
 classes      classes
 functions    functions, methods and partials
 bytecode     instructions, constants and global names of a code object
-origin       where code was defined: installed, importable, or neither
+origin       where code was defined, and the name to show for it
 """
 
 from stagepipe.fingerprint.builder import compute_fingerprint

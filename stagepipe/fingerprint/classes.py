@@ -8,9 +8,10 @@ from functools import cached_property, partial
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
+from stagepipe.core import is_installed
 from stagepipe.fingerprint.functions import fingerprint_leniently
 from stagepipe.fingerprint.model import Build, Fingerprint, make_composite, make_exact
-from stagepipe.fingerprint.origin import get_display_name, is_importable, is_installed
+from stagepipe.fingerprint.origin import get_display_name, is_importable
 
 _DESCRIPTOR_TYPES = (GetSetDescriptorType, MemberDescriptorType)
 _METHOD_TYPES = (FunctionType, staticmethod, classmethod, property, cached_property)

@@ -8,9 +8,10 @@ from functools import cached_property, partial
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from stagepipe.core import is_installed
 from stagepipe.fingerprint.bytecode import CodeContent, read_code
 from stagepipe.fingerprint.model import Build, Fingerprint, make_composite, make_exact, make_opaque
-from stagepipe.fingerprint.origin import get_display_name, is_importable, is_installed
+from stagepipe.fingerprint.origin import get_display_name, is_importable
 
 _MISSING = object()
 

@@ -115,6 +115,7 @@ class Plan:
     keep_idle_pages: bool = False
     shard: Shard = UNSHARDED
     is_probe: bool = False  # workers report samples of the first items they send
+    records_digests: bool = False  # workers report a digest of each item they send
     max_restarts: int = 10
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
+        IsolatedGenerators,
         ItemHeader,
         OrderedGrouping,
         SourceReader,
@@ -62,6 +63,7 @@ __all__ = [
     "DeadLetterWriter",
     "HeldMemoryLimit",
     "HopTimings",
+    "IsolatedGenerators",
     "ItemHeader",
     "MemoryHandle",
     "OrderedGrouping",
@@ -99,6 +101,7 @@ __getattr__ = lazy_names(
         "DeadLetterWriter": "dead_letters",
         "HeldMemoryLimit": "flow",
         "HopTimings": "snapshot",
+        "IsolatedGenerators": "execution",
         "ItemHeader": "execution",
         "MemoryHandle": "consumer",
         "OrderedGrouping": "execution",

@@ -144,7 +144,12 @@ class StageSpec:
     ] = None
     batch: Annotated[BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_process_key=True)] = None
     mutable: Annotated[bool, ConfigKey("true: the stage gets a private copy that it may modify.")] = False
-    reseed: Annotated[bool, ConfigKey("false: do not seed the global random generators before each item.")] = True
+    reseed: Annotated[
+        bool,
+        ConfigKey(
+            "false: do not seed random generators before each item, neither the global ones nor the stage's own."
+        ),
+    ] = True
     is_order_point: bool = False
     items_per_output: int = 1
     syntax: ConfigSyntax = ConfigSyntax.YAML

@@ -12,7 +12,7 @@ import pytest
 from stagepipe.config import load
 from stagepipe.core import Context, build_target, stage_locals
 from stagepipe.runtime.execution.fields import FieldAdapter
-from stagepipe.runtime.execution.own_generators import find_seed_method
+from stagepipe.runtime.execution.own_generators import find_own_generators
 from stagepipe.spec import PipelineSpec, StageSpec
 from stagepipe.stages import OrderPointStage
 from tests.support.demo_data import make_demo_data
@@ -55,7 +55,7 @@ def apply_stage(stage: StageSpec, spec: PipelineSpec, items: list[Any]) -> list[
 
 def seed_per_item(function: Any) -> Any:
     """Wrap a function that has random generators of its own: seed them with each item's number."""
-    seed = find_seed_method(function)
+    seed = find_own_generators(function)
     if seed is None:
         return function
 

@@ -1,10 +1,12 @@
 """The output is bit-identical with any number of workers, in every run, for any library's augmentations."""
 
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from stagepipe import Pipeline
+from stagepipe.engine import Nondeterminism
 from tests.support.pipelines import STAGES, batch, digest, outputs, pipeline, plain, shuffle, stage, with_workers
 
 RANDOM_SOURCES = "tests.support.random_sources"
@@ -110,3 +112,38 @@ def test_a_stream_that_draws_fused_or_not_and_resumed():
         assert [plain(item) for item in resumed] == expected[5:]
         resumed.set_epoch(0)
         assert [plain(item) for item in resumed] == expected
+
+
+KEPT = pipeline(
+    stage("tests.support.own_generators.Augment", workers=2),
+    source={"uses": "stagepipe.sources.dataset", "with": {"dataset": "tests.support.own_generators.Images"}},
+    seed=11,
+)
+KEPT["source"]["with"]["with"] = {"count": 8}
+
+
+def test_generators_that_a_dataset_and_a_stage_keep():
+    expected = outputs(KEPT, inline=True, epochs=2)
+    assert expected[:8] != expected[8:]
+    assert outputs(KEPT, inline=True, epochs=2) == expected
+    stages = [{"name": "dataset", "workers": 2}, {**KEPT["stages"][0], "workers": 1, "fuse": True}]
+    assert outputs({**KEPT, "stages": stages}, epochs=2) == expected
+
+
+@pytest.mark.parametrize(
+    "culprit,difference",
+    [
+        ("noisy", None),
+        ("unseeded", Nondeterminism(("culprit", "same"), "0", "runs")),
+        ("Counting", Nondeterminism(("culprit", "same"), ANY, "workers")),
+    ],
+)
+def test_the_check_names_the_first_stage_that_differs(culprit, difference):
+    config = pipeline(
+        stage(f"{RANDOM_SOURCES}.noisy_parts" if culprit == "noisy" else "same", name="before"),
+        stage(f"{RANDOM_SOURCES}.{culprit}", name="culprit"),
+        stage("same", fuse=True),
+        shuffle(3),
+        source=STREAM["source"] if culprit == "noisy" else 20,
+    )
+    assert Pipeline(config).find_nondeterminism() == difference

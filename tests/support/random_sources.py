@@ -47,6 +47,21 @@ def noisy_parts(item: Any) -> Iterator[Any]:
         yield (item, total, *draw())
 
 
+class Counting:
+    """Keeps a count from item to item: its output depends on which worker gets which items."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, item: Any) -> Any:
+        self.count += 1
+        return item, self.count
+
+
+def unseeded(item: Any) -> Any:
+    return item, np.random.default_rng().random()
+
+
 class NoisyPairs(Pairs):
     """An order point that draws in both of its methods."""
 

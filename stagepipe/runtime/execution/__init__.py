@@ -10,10 +10,13 @@ retry               repeats a failed call with the same seeds and the same input
 source              SourceRunner: the source as the first stage of a chain
 source_reader       SourceReader: reads an indexed source or a stream from any item on
 seeding             seeds the global generators of Python, NumPy and torch
-own_generators      seeds the generators that a transform keeps for itself
+callers_generators  keeps the caller's generators as they were, inline
+own_generators      seeds the generators that a stage keeps for itself
+reachable_objects   walks the objects that a stage can reach
 fields/             `field` and `as`: a function applied to fields of a dict item
 """
 
+from stagepipe.runtime.execution.callers_generators import IsolatedGenerators
 from stagepipe.runtime.execution.chain import Box, ItemHeader, StageChain
 from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.source import SourceRunner
@@ -25,6 +28,7 @@ from stagepipe.runtime.execution.unordered_grouping import make_grouping
 __all__ = [
     "READ_ONCE_MESSAGE",
     "Box",
+    "IsolatedGenerators",
     "ItemHeader",
     "OrderedGrouping",
     "SourceReader",

@@ -10,7 +10,8 @@ import importlib.machinery
 import importlib.util
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +31,6 @@ def seed_global_generators(seed: int) -> None:
         _TorchImportSeeder.seed = seed
     elif hasattr(torch, "default_generator"):
         _seed_torch(torch, seed)
-        _CudaStartSeeder.is_installed = True
 
 
 def _seed_torch(torch: Any, seed: int) -> None:
@@ -42,7 +42,8 @@ def _seed_torch(torch: Any, seed: int) -> None:
         cuda.manual_seed_all(seed)
         return
     _CudaStartSeeder.seed = seed
-    if not _CudaStartSeeder.is_installed:
+    queued_call = cuda._lazy_seed_tracker.manual_seed_all_cb  # noqa: SLF001 - it has no public name
+    if queued_call is None or queued_call[0] != _CudaStartSeeder.seed_devices:
         # Replaces a seed that was set while the stage was built. It takes 0.1 ms, so it is done once, not per item.
         cuda._lazy_call(_CudaStartSeeder.seed_devices, seed_all=True)  # noqa: SLF001 - `manual_seed_all` does it too
 
@@ -51,7 +52,6 @@ class _CudaStartSeeder:
     """Seeds CUDA's generators when CUDA starts, while a stage works on an item: its draws must be reproducible too."""
 
     seed = 0
-    is_installed = False
 
     @classmethod
     def seed_devices(cls) -> None:
@@ -64,6 +64,8 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
     """Seeds torch when a stage imports it while it works on an item: that item's draws must be reproducible too."""
 
     seed = 0
+    initial_state: Any = None
+    """The state of torch's generator after the import, before it was seeded."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
@@ -78,6 +80,7 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
 
             def exec_module_and_seed(module: ModuleType) -> None:
                 exec_module(module)
+                _TorchImportSeeder.initial_state = module.default_generator.get_state()
                 _seed_torch(module, _TorchImportSeeder.seed)
 
             spec.loader.exec_module = exec_module_and_seed  # type: ignore[method-assign]
@@ -86,5 +89,26 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
 
 def install_torch_import_hook() -> None:
     """Seed torch at its first import, unless it is imported already."""
-    if "torch" not in sys.modules and not any(isinstance(finder, _TorchImportSeeder) for finder in sys.meta_path):
+    if "torch" not in sys.modules and not _has_torch_import_hook():
         sys.meta_path.insert(0, _TorchImportSeeder())
+
+
+def _has_torch_import_hook() -> bool:
+    return any(isinstance(finder, _TorchImportSeeder) for finder in sys.meta_path)
+
+
+@contextmanager
+def without_torch_import_hook_after() -> Iterator[None]:
+    """Inside, a first import of torch is seeded; after it, only if it was before."""
+    had_hook = _has_torch_import_hook()
+    install_torch_import_hook()
+    try:
+        yield
+    finally:
+        if not had_hook:
+            sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchImportSeeder)]
+
+
+def get_initial_torch_state() -> Any:
+    """Return the state that torch's generator had after the import; None where a stage did not import torch."""
+    return _TorchImportSeeder.initial_state

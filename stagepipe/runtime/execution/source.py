@@ -55,7 +55,7 @@ class SourceRunner:
 
     def _read(self, key: Key, _: Box) -> Any:
         stage, reader = self._stage, self._reader
-        if reader.is_indexed:  # a stream seeds each item itself, those that it discards too
+        if reader.is_indexed and reader.may_draw:  # a stream seeds each item itself, those that it discards too
             stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
         if result is None and stage.refuses_none:

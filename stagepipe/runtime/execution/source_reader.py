@@ -17,6 +17,8 @@ READ_ONCE_MESSAGE = (
     "__len__ and __getitem__"
 )
 
+_PACKAGES_THAT_DRAW_NO_ITEM: Final = frozenset({"builtins", __name__.partition(".")[0]})
+
 END_OF_SOURCE: Final = object()
 """What a read after the last item returns."""
 
@@ -60,6 +62,8 @@ class SourceReader:
         self._limit = limit
         self._shard = shard
         self.is_indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+        self.may_draw = type(source).__module__.partition(".")[0] not in _PACKAGES_THAT_DRAW_NO_ITEM
+        """Whether reading an item may draw random numbers. The built-in sources and lists draw at most an order."""
         self.is_single_pass = isinstance(source, Iterator)
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
         self.passes_none = getattr(source, "passes_none", False) or type(source) in {list, tuple}

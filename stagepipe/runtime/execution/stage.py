@@ -25,7 +25,7 @@ from stagepipe.core import (
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
 from stagepipe.runtime.execution.input_description import describe_failing_input
-from stagepipe.runtime.execution.own_generators import find_seed_method
+from stagepipe.runtime.execution.own_generators import find_own_generators
 from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
 from stagepipe.runtime.execution.stage_error import NoneResultError, StageError
 from stagepipe.runtime.protocol import format_key, infer_cardinality
@@ -87,7 +87,7 @@ class StageRunner:
         install_torch_import_hook()
         target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
         self.cardinality = infer_cardinality(target)
-        self.reseed_own_generators = find_seed_method(target) if plan.reseed else None
+        self._seed_own_generators = find_own_generators(target) if plan.reseed else None
         if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
             target = FieldAdapter(
@@ -161,8 +161,8 @@ class StageRunner:
         if self.plan.reseed:
             seed = derive_seed(self._seed, self.epoch, self.name, key)
             seed_global_generators(seed)
-            if self.reseed_own_generators is not None:
-                self.reseed_own_generators(seed & 0xFFFFFFFF)
+            if self._seed_own_generators is not None:
+                self._seed_own_generators(seed)
 
     def call(self, key: Key, box: list[Any]) -> Any:
         """Call the stage with the item in `box`. The box is emptied, so the input is freed when the call returns."""

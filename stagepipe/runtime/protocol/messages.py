@@ -123,6 +123,14 @@ class ProbeSample(msgspec.Struct, tag="probe_sample", frozen=True, kw_only=True)
     item: ItemSample
 
 
+class ItemDigestEvent(msgspec.Struct, tag="item_digest", frozen=True, kw_only=True):
+    """Determinism check: what the workers of process `process` send for item `key`, as a digest."""
+
+    process: str
+    key: Key
+    digest: bytes
+
+
 class StaleLeasesEvent(msgspec.Struct, tag="stale_leases", frozen=True, kw_only=True):
     """The process has entered `era` and still has these leases on blocks of older eras."""
 
@@ -139,7 +147,14 @@ class ReadOnceEvent(msgspec.Struct, tag="read_once", frozen=True, kw_only=True):
 
 SupervisorCommand = Seek | Stop
 WorkerEvent = (
-    ReadyEvent | FailureEvent | DeadLetterEvent | ArenaFullEvent | ProbeSample | StaleLeasesEvent | ReadOnceEvent
+    ReadyEvent
+    | FailureEvent
+    | DeadLetterEvent
+    | ArenaFullEvent
+    | ProbeSample
+    | ItemDigestEvent
+    | StaleLeasesEvent
+    | ReadOnceEvent
 )
 
 encode_message = msgspec.msgpack.Encoder().encode

@@ -62,6 +62,7 @@ class WorkerSpec:
     log_level: int = field(default_factory=lambda: logging.getLogger().level)  # of the caller's root logger
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
     is_probe: bool = False  # send a sample of each of the first items
+    records_digests: bool = False  # send a digest of each item
     start_hook: str | None = None  # "package.module:function", called with the spec at the start; set by tests
     start_hook_argument: str = ""  # for the hook to read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from time import sleep
 
-from stagepipe.core import RunError
+from stagepipe.core import Key, RunError
 from stagepipe.plan import Plan
 from stagepipe.runtime.dead_letters import DeadLetterStore, make_letter_counters
 from stagepipe.runtime.logs import OutputCallback, OutputCollector, forward_output
@@ -81,6 +81,11 @@ class Supervisor:
     def probe_samples(self) -> dict[int, list[ProbeSample]]:
         """What a probe run has measured, by process index."""
         return self._event_handler.probe_samples
+
+    @property
+    def item_digests(self) -> dict[str, dict[Key, bytes]]:
+        """What a determinism check has recorded, by process name and item."""
+        return self._event_handler.item_digests
 
     def wait_for_epoch_length(self) -> int | None:
         """The number of items of an epoch; None if it is unknown.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from stagepipe.core import ReadOnceError
+from stagepipe.core import Key, ReadOnceError
 from stagepipe.runtime.dead_letters import DeadLetterStore
 from stagepipe.runtime.protocol import (
     ArenaFullEvent,
     DeadLetterEvent,
     FailureEvent,
+    ItemDigestEvent,
     ProbeSample,
     ReadOnceEvent,
     ReadyEvent,
@@ -42,6 +43,8 @@ class WorkerEventHandler:
         """The newest of each worker that has been ready, by process index."""
         self.probe_samples: dict[int, list[ProbeSample]] = {}
         """What a probe run has measured, by process index."""
+        self.item_digests: dict[str, dict[Key, bytes]] = {}
+        """What a determinism check has recorded, by process name and item."""
 
     def handle(self, event: WorkerEvent) -> None:
         """Handle an event."""
@@ -58,6 +61,8 @@ class WorkerEventHandler:
                 self._handle_dead_letter(event)
             case ProbeSample():
                 self.probe_samples.setdefault(event.process, []).append(event)
+            case ItemDigestEvent():
+                self.item_digests.setdefault(event.process, {})[event.key] = event.digest
             case ReadOnceEvent():
                 self._recovery.fail(ReadOnceError())
             case _:

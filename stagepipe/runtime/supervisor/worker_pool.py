@@ -104,6 +104,7 @@ class WorkerPool:
             started_ns=started_ns,
             keep_idle_pages=plan.keep_idle_pages,
             is_probe=plan.is_probe,
+            records_digests=plan.records_digests,
             start_hook=WORKER_START_HOOK.target,
             start_hook_argument=WORKER_START_HOOK.argument,
         )

@@ -17,6 +17,7 @@ from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPubl
 from stagepipe.runtime.protocol import ReadyEvent, Seek, WorkerSpec, decode_command
 from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
 from stagepipe.runtime.worker.control_client import ControlClient
+from stagepipe.runtime.worker.digests import DigestedHopOutput
 from stagepipe.runtime.worker.failures import FailureReporter
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
@@ -114,6 +115,10 @@ class Worker:
 
     def _make_output(self) -> HopOutput:
         spec = self._spec
+        if spec.in_fd is None and (spec.is_probe or spec.records_digests):
+            reject_read_once_source(self._stages[0].target, spec.process, self._control)
+        if spec.records_digests:
+            return DigestedHopOutput(self._sender, spec.plan.name, self._control, is_source=spec.in_fd is None)
         if not spec.is_probe:
             dead_letters = DeadLetterWriter(
                 process_index=spec.process,
@@ -123,8 +128,6 @@ class Worker:
                 any_order=spec.any_order,
             )
             return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
-        if spec.in_fd is None:
-            reject_read_once_source(self._stages[0].target, spec.process, self._control)
         return ProbedHopOutput(
             self._sender, ItemProbe(spec.process, self._memory, self._policy.min_out_of_band_bytes, self._control)
         )

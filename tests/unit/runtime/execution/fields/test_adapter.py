@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerFast
 import stagepipe
 from stagepipe.core import build_target
 from stagepipe.runtime.execution.fields import FieldAdapter
-from stagepipe.runtime.execution.own_generators import find_seed_method
+from stagepipe.runtime.execution.own_generators import find_own_generators
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_albumentations_maps_arguments_to_fields_of_other_names(item: dict[str, 
 def test_albumentations_own_generators_are_seeded(item: dict[str, Any]):
     def draw(seed: int) -> np.ndarray:
         compose = albumentations.Compose([albumentations.RandomCrop(32, 32), albumentations.HorizontalFlip()])
-        reseed = find_seed_method(compose)
+        reseed = find_own_generators(compose)
         assert reseed is not None
         reseed(seed)
         return FieldAdapter(compose, {"image": "image"}, None, "augment")(item)["image"]

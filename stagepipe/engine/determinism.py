@@ -1,0 +1,110 @@
+"""Runs the first few items several times and finds the first stage whose output differs. In the caller's process.
+
+Nothing that a library in C draws can be seeded from outside; that its output differs can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic, sleep
+from typing import Final, Literal
+
+from stagepipe.core import Key
+from stagepipe.engine.local import LocalRun
+from stagepipe.engine.probe import ProbeTimeLimitError, limit_duration
+from stagepipe.plan import Plan
+from stagepipe.runtime import format_key
+from stagepipe.spec import PipelineSpec
+
+CHECKED_ITEMS: Final = 8
+"""Source items in each run: enough for two workers to get some each."""
+
+_MAX_EVENT_WAIT_S: Final = 2.0
+"""Time to wait for the last digests once all items have come: they travel on their own."""
+
+
+@dataclass(frozen=True)
+class _RecordedRun:
+    """The digest of each item that a process sent, by the process's name; and whether the run took too long."""
+
+    digests: Mapping[str, Mapping[Key, bytes]]
+    is_cut: bool
+
+
+@dataclass(frozen=True)
+class Nondeterminism:
+    """The first stage whose output differs. `stages` are those of its process: the stage, and what is fused to it.
+
+    `item` is the item's number, with the part's for a part of a generator: "17.3". `between` says which runs differ.
+    """
+
+    stages: tuple[str, ...]
+    item: str
+    between: Literal["runs", "workers"]
+
+    def __str__(self) -> str:
+        """What differs, and what to do."""
+        name, *fused = self.stages
+        where = f"stage {name}" + (f" (with {', '.join(fused)} fused to it)" if fused else "")
+        runs = "from run to run" if self.between == "runs" else "between 1 and 2 workers"
+        return (
+            f"{where}, item {self.item}: the output differs {runs}; draw from `stagepipe.context().rng`, seed"
+            " libraries that draw by themselves with a number from it, and keep nothing from item to item"
+        )
+
+
+def find_nondeterminism(spec: PipelineSpec, make_plan: Callable[[PipelineSpec], Plan]) -> Nondeterminism | None:
+    """Run the first items twice with one worker per stage and once with two; return the first difference.
+
+    The sink does not run. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
+    """
+    plan = make_plan(_with_workers(spec, 1))
+    first = _record_run(plan)
+    if difference := _find_difference(plan, first, _record_run(plan), "runs"):
+        return difference
+    return _find_difference(plan, first, _record_run(make_plan(_with_workers(spec, 2))), "workers")
+
+
+def _with_workers(spec: PipelineSpec, workers: int) -> PipelineSpec:
+    stages = tuple(
+        replace(stage, workers=1 if stage.fuse or stage.is_order_point or stage.stateful else workers)
+        for stage in spec.stages
+    )
+    return replace(spec, stages=stages, order="source")
+
+
+def _record_run(plan: Plan) -> _RecordedRun:
+    limit = min(CHECKED_ITEMS, plan.limit or CHECKED_ITEMS)
+    run = LocalRun(replace(plan, limit=limit, records_digests=True))
+    items = 0
+    is_cut = False
+    with run, limit_duration(run):
+        try:
+            for item in run.iter_epoch(0):
+                del item
+                items += 1
+        except ProbeTimeLimitError:
+            is_cut = True
+        _wait_for_events(run, plan.processes[-1].name, items)
+    return _RecordedRun(run.item_digests, is_cut)
+
+
+def _wait_for_events(run: LocalRun, last_process: str, items: int) -> None:
+    deadline_s = monotonic() + _MAX_EVENT_WAIT_S
+    while len(run.item_digests.get(last_process, {})) < items and monotonic() < deadline_s:
+        sleep(0.01)
+
+
+def _find_difference(
+    plan: Plan, first: _RecordedRun, second: _RecordedRun, between: Literal["runs", "workers"]
+) -> Nondeterminism | None:
+    for process in plan.processes:
+        first_digests, second_digests = (run.digests.get(process.name, {}) for run in (first, second))
+        is_cut = first.is_cut or second.is_cut
+        keys = first_digests.keys() & second_digests if is_cut else first_digests.keys() | second_digests
+        for key in sorted(keys):
+            if first_digests.get(key) != second_digests.get(key):
+                names = tuple(stage.name for stage in process.stages)
+                return Nondeterminism(names, format_key(key), between)
+    return None
