@@ -1,0 +1,53 @@
+"""A case of the property: a small random pipeline, and the ways of running it that must give the same values.
+
+A case has the keys of a chaos case, so the same shrinking makes it smaller.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.chaos.cases import Case, make_config
+
+KINDS = ("fused", "killed", "several", "one", "fused", "killed", "drawn")
+"""How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
+"""
+_PROCESS_KEYS = ("fuse", "workers")
+
+
+def make_case(seed: int) -> Case:
+    """Return the case of a seed."""
+    rnd = random.Random(f"property {seed}")
+    config = make_config(rnd, small=True)
+    keys = {"limit": rnd.randint(0, 8)} if rnd.random() < 0.1 else {}
+    if rnd.random() < 0.1:
+        keys |= {"world_size": 2, "rank": rnd.randrange(2)}
+    return {
+        "seed": seed,
+        "config": config,
+        "keys": keys,
+        "kind": KINDS[seed % len(KINDS)],
+        "epochs": [],
+        "resume": None,
+        "disturbances": [],
+    }
+
+
+def vary(config: Case, kind: str, rnd: random.Random) -> Case:
+    """Return the same pipeline in other processes: fused, or not, with one worker or several on each stage.
+
+    `drawn` and `killed` leave it as it is.
+    """
+    if kind in {"drawn", "killed"}:
+        return config
+    return {**config, "stages": [_vary_stage(entry, kind, rnd) for entry in config["stages"]]}
+
+
+def _vary_stage(entry: dict[str, Any], kind: str, rnd: random.Random) -> dict[str, Any]:
+    if not any(key in entry for key in _PROCESS_KEYS):
+        return entry  # an order point
+    kept = {key: value for key, value in entry.items() if key not in _PROCESS_KEYS}
+    if kind == "fused" and "batch" not in entry:
+        return {**kept, "fuse": True}
+    return {**kept, "workers": rnd.choice([1, 2, 3]) if kind == "several" else 1}
