@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.chaos.cases import Case, make_config
 
-KINDS = ("fused", "killed", "several", "one", "fused", "killed", "drawn")
+KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
 """How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
 """
 _PROCESS_KEYS = ("fuse", "workers")
@@ -19,7 +19,7 @@ _PROCESS_KEYS = ("fuse", "workers")
 def make_case(seed: int) -> Case:
     """Return the case of a seed."""
     rnd = random.Random(f"property {seed}")
-    config = make_config(rnd, small=True)
+    config = vary(make_config(rnd, small=True), "mixed", rnd)
     keys = {"limit": rnd.randint(0, 8)} if rnd.random() < 0.1 else {}
     if rnd.random() < 0.1:
         keys |= {"world_size": 2, "rank": rnd.randrange(2)}
@@ -35,11 +35,12 @@ def make_case(seed: int) -> Case:
 
 
 def vary(config: Case, kind: str, rnd: random.Random) -> Case:
-    """Return the same pipeline in other processes: fused, or not, with one worker or several on each stage.
+    """Return the same pipeline in other processes.
 
-    `drawn` and `killed` leave it as it is.
+    `fused` fuses all stages, `one` and `several` none: with one worker each, or with up to three. `mixed` draws for each
+    stage. A `killed` pipeline is as it was drawn.
     """
-    if kind in {"drawn", "killed"}:
+    if kind == "killed":
         return config
     return {**config, "stages": [_vary_stage(entry, kind, rnd) for entry in config["stages"]]}
 
@@ -48,6 +49,7 @@ def _vary_stage(entry: dict[str, Any], kind: str, rnd: random.Random) -> dict[st
     if not any(key in entry for key in _PROCESS_KEYS):
         return entry  # an order point
     kept = {key: value for key, value in entry.items() if key not in _PROCESS_KEYS}
-    if kind == "fused" and "batch" not in entry:
+    fuse_share = {"fused": 1.0, "mixed": 0.5}.get(kind, 0.0)
+    if rnd.random() < fuse_share and "batch" not in entry:
         return {**kept, "fuse": True}
-    return {**kept, "workers": rnd.choice([1, 2, 3]) if kind == "several" else 1}
+    return {**kept, "workers": rnd.choice({"several": [1, 2, 3], "mixed": [1, 1, 2]}.get(kind, [1]))}
