@@ -5,11 +5,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 IMAGES ?= 2000
 MINUTES ?= 20
+PIPELINES ?= 2000
 
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
 .NOTPARALLEL:
 
-.PHONY: help demo test test-quick test-wheel test-slow coverage chaos soak check docs bench bench-full bench-servers clean
+.PHONY: help demo test test-quick test-wheel test-slow coverage chaos properties soak check docs bench bench-full bench-servers clean
 help:
 	@echo "make demo           run 2,000 photographs through four processes and print the report"
 	@echo "make test           run the checks, test-wheel, and all tests except the slow ones"
@@ -18,6 +19,7 @@ help:
 	@echo "make test-wheel     build the wheel, install it into a clean environment, run a pipeline"
 	@echo "make coverage       run the unit and integration tests and print their coverage"
 	@echo "make chaos          kill the workers of random pipelines, compare with undisturbed runs: MINUTES=20"
+	@echo "make properties     run random pipelines in several ways, compare their values: PIPELINES=2000"
 	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
 	@echo "make check          run ruff, mypy, import-linter and deptry, and build the documentation"
 	@echo "make docs           update the generated tables of the documentation and build its site in site/"
@@ -51,6 +53,9 @@ test-slow: .venv/.test
 
 chaos: .venv/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
+
+properties: .venv/.test
+	$(BIN)/python -m tests.properties --pipelines $(PIPELINES)
 
 soak: .venv/.test
 	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES)

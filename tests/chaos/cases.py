@@ -15,7 +15,7 @@ from stagepipe.testing.crash_points import CRASH_POINTS
 from tests.support.pipelines import pipeline, stage
 
 STAGES = "tests.chaos.stages"
-_LIBRARY_SHARE = 0.003
+_LIBRARY_SHARE = 0.01
 """Of the stages, those that import a library for seconds."""
 Case = dict[str, Any]
 

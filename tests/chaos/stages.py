@@ -108,7 +108,7 @@ class DrawingItems:
 
 def _append_draws(index: int) -> int:
     own = int(stagepipe.context().rng.integers(1 << 10))
-    return index << 32 | random.getrandbits(10) << 20 | int(np.random.randint(1 << 10)) << 10 | own
+    return index << 32 | random.getrandbits(10) << 20 | int(np.random.randint(1 << 10)) << 10 | own  # noqa: NPY002 - the global generator is meant
 
 
 # ---------------------------------------------------------------------------------------------- payloads
@@ -193,7 +193,7 @@ class OwnGenerators:
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng()
-        self._others = {"python": [random.Random()], "legacy": np.random.RandomState()}  # noqa: NPY002 - as libraries do
+        self._others = {"python": [random.Random()], "legacy": np.random.RandomState()}
 
     def __call__(self, item: Any) -> dict[str, Any]:
         python, legacy = self._others["python"][0], self._others["legacy"]
@@ -204,7 +204,7 @@ def drawn_parts(item: Any) -> Iterator[Any]:
     """Zero to three parts, with draws between them: some parts are dropped."""
     for part in range(random.randrange(4)):
         draws = drawn(part)
-        yield stagepipe.SKIP if random.random() < 0.1 else {"of": item, **draws}
+        yield stagepipe.SKIP if random.random() < 0.1 else {"item": item, **draws}
 
 
 def torch_drawn(item: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ python -m tests.properties --pipelines 2000 --seed 1    consecutive seeds; the f
 python -m tests.properties --pipelines 1 --seed 17      one seed
 python -m tests.properties --case '{...}'               the given case
 
-Inline, fused, not fused, with one worker a stage and with several, resumed at every position, and with workers killed at
-random positions: `running` says what each case compares.
+Inline, fused, not fused, with one worker a stage and with several, resumed at every position, and with workers killed
+at random positions: `running` says what each case compares.
 """
 
 # ruff: noqa: T201 - a command-line tool

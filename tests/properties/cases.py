@@ -16,10 +16,12 @@ KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
 _PROCESS_KEYS = ("fuse", "workers")
 
 
-def make_case(seed: int) -> Case:
-    """Return the case of a seed."""
+def make_case(seed: int, kind: str | None = None) -> Case:
+    """Return the case of a seed. `kind` is one of KINDS, or `inline`: without processes."""
     rnd = random.Random(f"property {seed}")
     config = vary(make_config(rnd, small=True), "mixed", rnd)
+    if config["stages"][-1]["uses"].endswith(".Unbatch") and rnd.random() < 0.5:
+        config["stages"].pop()  # the output is batches
     keys = {"limit": rnd.randint(0, 8)} if rnd.random() < 0.1 else {}
     if rnd.random() < 0.1:
         keys |= {"world_size": 2, "rank": rnd.randrange(2)}
@@ -27,7 +29,7 @@ def make_case(seed: int) -> Case:
         "seed": seed,
         "config": config,
         "keys": keys,
-        "kind": KINDS[seed % len(KINDS)],
+        "kind": kind or KINDS[seed % len(KINDS)],
         "epochs": [],
         "resume": None,
         "disturbances": [],
@@ -37,8 +39,8 @@ def make_case(seed: int) -> Case:
 def vary(config: Case, kind: str, rnd: random.Random) -> Case:
     """Return the same pipeline in other processes.
 
-    `fused` fuses all stages, `one` and `several` none: with one worker each, or with up to three. `mixed` draws for each
-    stage. A `killed` pipeline is as it was drawn.
+    `fused` fuses all stages, `one` and `several` none: with one worker each, or with up to three. `mixed` draws for
+    each stage. A `killed` pipeline is as it was drawn.
     """
     if kind == "killed":
         return config
