@@ -129,6 +129,9 @@ class Sink(OrderPoint):
     def __init__(self, segment: int, shared: SharedState, *, incoming: Hop) -> None:
         super().__init__("sink", segment, shared, incoming=incoming)
         self.delivered: list[Any] = []
+        """The values of this epoch."""
+        self.delivery_count = 0
+        """The values of all epochs."""
         self.stopped = False
 
     def stop(self) -> None:
@@ -143,6 +146,7 @@ class Sink(OrderPoint):
         """Deliver a value."""
         if packet.kind is PacketKind.ITEM:
             self.delivered.append(self.memory.read(packet.block))
+            self.delivery_count += 1
             self.drop_lease(packet.block)
 
     def _begin(self, seek: Seek) -> None:

@@ -54,7 +54,7 @@ class SeekCoordinator:
 
     def recover_from_stall(self) -> None:
         """Nothing moves: ask for a seek, unless that has not helped before."""
-        delivered = len(self._sink.delivered)
+        delivered = self._sink.delivery_count
         if delivered != self._delivered_before_stall and self._shared.keeps(Rule.FORGET_STALLS):
             self._stalls = 0
         self._delivered_before_stall = delivered
