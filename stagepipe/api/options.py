@@ -29,6 +29,8 @@ class StageOptions(TypedDict, total=False):
     """How often a failed item is retried."""
     on_error: Literal["fail", "skip"]
     """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
+    allow_none: bool
+    """true: None is a valid item. false: it ends the run, because a `return` may be missing."""
     stateful: bool
     """true: the stage keeps state across items."""
     transport: Literal["auto", "pipe", "shared_memory"]
@@ -48,6 +50,8 @@ class SourceOptions(TypedDict, total=False):
     """How often a failed item is retried."""
     on_error: Literal["fail", "skip"]
     """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
+    allow_none: bool
+    """true: None is a valid item. false: it ends the run, because a `return` may be missing."""
 
 
 class RunOptions(TypedDict, total=False):

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -16,7 +17,15 @@ import msgspec
 
 from stagepipe.calibration import load_curves
 from stagepipe.config import load, summarize_spec
-from stagepipe.core import VERSION, UsageError, make_html_table
+from stagepipe.core import (
+    MAX_ITEM_NUMBER,
+    VERSION,
+    UsageError,
+    format_owner_message,
+    keep_until_exit,
+    make_html_table,
+    register_owner,
+)
 from stagepipe.engine import (
     AutoWorkersResult,
     EpochIterator,
@@ -108,6 +117,7 @@ class Pipeline(Generic[T_co]):
         self._auto_workers_result: AutoWorkersResult | None = None
         self._state = PipelineState()
         self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._owner_pid = 0
 
     def make_plan(self) -> Plan:
         """Plan what will run. Measures this machine's cost curves if they are not cached, and resolves `workers: auto`.
@@ -167,7 +177,9 @@ class Pipeline(Generic[T_co]):
                 _ = self._state_description
             plan = self.make_plan()
             self._run = InlineRun(plan) if self._is_inline else LocalRun(plan, self.on_output)
-            self._finalizer = weakref.finalize(self, _close_if_same_process, os.getpid(), self._run.close)
+            self._finalizer = weakref.finalize(self, self._run.close)
+            self._owner_pid = os.getpid()
+            register_owner(self)
         return self._run
 
     def __iter__(self) -> Iterator[T_co]:
@@ -231,7 +243,7 @@ class Pipeline(Generic[T_co]):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the next one: from its start, or from its loaded position.
 
-        Raises UsageError if `epoch` is not an integer of at least 0.
+        Raises UsageError if `epoch` is not an integer from 0 to 2**32 - 1.
         """
         self._state.set_epoch(epoch)
 
@@ -305,7 +317,8 @@ class Pipeline(Generic[T_co]):
         Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
         """
         if not isinstance(self._run, LocalRun):
-            reason = "an inline run has no hops" if self._is_inline else "the pipeline has not started yet"
+            not_running = self._state.closed_reason or "the pipeline has not started yet"
+            reason = "an inline run has no hops" if self._is_inline else not_running
             message = f"no report: {reason}"
             raise UsageError(message)
         record = self._run.make_record()
@@ -338,11 +351,20 @@ class Pipeline(Generic[T_co]):
 
     def close(self) -> None:
         """Stop the workers and release all resources. The report and the state stay available."""
-        self._state.closed_reason = _CLOSED_MESSAGE
+        self._state.closed_reason = self._state.closed_reason or _CLOSED_MESSAGE
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._run is not None:
             self._run.close()
+
+    def abandon_in_child(self) -> None:
+        """Leave the workers to the process that started them. Called in a forked child."""
+        if isinstance(self._run, LocalRun):
+            self._state.closed_reason = format_owner_message("pipeline", self._owner_pid)
+            keep_until_exit(self._run)
+            self._run = None
+            if self._finalizer is not None:
+                self._finalizer.detach()
 
     def __enter__(self) -> Self:
         """Start the pipeline and return it."""
@@ -361,10 +383,8 @@ def _make_item_selection(source_items: Sequence[int], world_size: int) -> Subset
     if world_size != 1:
         message = f"only={list(source_items)[:3]}...: `only` runs on one rank, not on {world_size}; remove `world_size`"
         raise UsageError(message)
-    return SubsetShard(items=tuple(sorted(set(source_items))))
-
-
-def _close_if_same_process(owner_pid: int, close: Callable[[], None]) -> None:
-    """Close a garbage-collected pipeline in its own process; a forked child must not close its parent's."""
-    if os.getpid() == owner_pid:
-        close()
+    for item in source_items:
+        if isinstance(item, bool) or not isinstance(item, Integral) or not 0 <= item <= MAX_ITEM_NUMBER:
+            message = f"only: {item!r} is not the number of a source item; they are integers from 0 on"
+            raise UsageError(message)
+    return SubsetShard(items=tuple(sorted({int(item) for item in source_items})))

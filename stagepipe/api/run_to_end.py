@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +25,13 @@ def run_to_sink(
 ) -> None:
     """Run one epoch and pass each item to the sink, or drop it if there is none. Another thread calls `on_progress`.
 
-    `state_file` holds the number of items that the sink had received when it was loaded. It is kept up to date.
+    `state_file` holds the number of items that the sink had received when it was loaded. It is kept up to date, from
+    before the first item on: so a run that is killed at any moment resumes with the items that its sink has.
     Raises RunError if the run or the sink fails.
     """
-    items_delivered = 0 if state_file is None else state_file.items_delivered
+    items_delivered = None if state_file is None else state_file.items_delivered
     is_delivered = True
+    owner_pid = os.getpid()
     stop_event = threading.Event()
 
     def report_progress() -> None:
@@ -37,10 +40,12 @@ def run_to_sink(
 
     progress_thread = threading.Thread(target=report_progress, name="stagepipe-progress", daemon=True)
     sink, close_sink = _build_sink(pipeline.spec.sink, pipeline.spec.config_dir, items_delivered)
+    if state_file is not None:
+        state_file.save(pipeline)
     pipeline.start()
     progress_thread.start()
     try:
-        for item_number, item in enumerate(pipeline, items_delivered):
+        for item_number, item in enumerate(pipeline, items_delivered or 0):
             is_delivered = False
             try:
                 sink(item)
@@ -55,11 +60,12 @@ def run_to_sink(
                 state_file.save_if_due(pipeline)
         on_progress(pipeline.progress())
     finally:
-        stop_event.set()
-        progress_thread.join()
-        close_sink()
-        if state_file is not None and is_delivered:  # otherwise the sink lacks the last item that the state counts
-            state_file.save(pipeline)
+        if os.getpid() == owner_pid:  # else a sink has forked, and this child ends: sink and state are its parent's
+            stop_event.set()
+            progress_thread.join()
+            close_sink()
+            if state_file is not None and is_delivered:  # otherwise the sink lacks the last item that the state counts
+                state_file.save(pipeline)
 
 
 def _discard_item(item: Any) -> None:
@@ -76,16 +82,16 @@ def _has_start_parameter(sink_target: object, config_dir: Path | None) -> bool:
 
 
 def _build_sink(
-    target: Target | None, config_dir: Path | None, items_delivered: int
+    target: Target | None, config_dir: Path | None, items_delivered: int | None
 ) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
     """Build the sink; return it and its `close`.
 
-    If it takes `start`, it gets the number of items that an earlier run delivered.
+    If it takes `start`, it gets the number of items that an earlier run delivered; nothing for a new run.
     """
     if target is None:
         return _discard_item, _close_nothing
     try:
-        has_start = bool(items_delivered) and _has_start_parameter(target.uses, config_dir)
+        has_start = items_delivered is not None and _has_start_parameter(target.uses, config_dir)
         start_argument = {"start": items_delivered} if has_start else {}
         sink = build_target(target.uses, {**target.arguments, **start_argument}, config_dir)
     except Exception as error:

@@ -6,13 +6,14 @@ Written by the main process of the run.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from stagepipe.api.pipeline import Pipeline
-from stagepipe.core import UsageError
+from stagepipe.core import RunError, UsageError
 
 _SAVE_INTERVAL_S: Final = 0.5
 """Time between saves, which take about 0.1 ms. After a kill, the sink gets the items since the last save again."""
@@ -24,30 +25,55 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         """Use the file at `path`. If it is missing, the run starts at its beginning."""
         self._path = path
+        # One name for all runs, so a run that was killed leaves nothing that the next one would have to find.
+        self._partial_path = path.with_name(f".{path.name}.stagepipe-partial")
         self._last_save_s = monotonic()
-        self.items_delivered = 0
-        """Number of items that the sink had received when the state was loaded."""
+        self.items_delivered: int | None = None
+        """Number of items that the sink had received when the state was loaded; None if there was no state."""
 
     def load(self, pipeline: Pipeline, *, allow_changed: bool = False) -> bool:
         """Load the state into `pipeline`. Returns False if that run is finished.
 
-        Raises UsageError if the file does not hold a state, or holds the state of a different config; see
-        `Pipeline.load_state_dict`.
+        Raises UsageError if the file cannot be written, does not hold a state, or holds the state of a different
+        config; see `Pipeline.load_state_dict`.
         """
-        for stale_tmp_path in self._path.parent.glob(f"{self._path.name}.tmp*"):  # left by a run that was killed
-            stale_tmp_path.unlink(missing_ok=True)
-        try:
-            state = json.loads(self._path.read_text())
-        except FileNotFoundError:
+        first_epoch = pipeline.epoch
+        state = self._read()
+        if state is None:
+            self._check_writable()
             return True
-        except (OSError, ValueError) as error:
-            message = (
-                f"{self._path} does not hold the state of a run ({error}); use another file, or delete it to start over"
-            )
-            raise UsageError(message) from error
-        pipeline.load_state_dict(state, allow_changed=allow_changed)
+        try:
+            pipeline.load_state_dict(state, allow_changed=allow_changed)
+        except UsageError as error:
+            raise self._make_usage_error(str(error)) from error
+        self._check_writable()
         self.items_delivered = pipeline.items_yielded
-        return not pipeline.epoch
+        return pipeline.epoch <= first_epoch
+
+    def _read(self) -> Any:
+        """Return what the file holds; None if it is missing."""
+        if self._path.exists() and not self._path.is_file():
+            raise self._make_usage_error("this is not a file; name another one")
+        try:
+            return msgspec.json.decode(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            message = f"it does not hold the state of a run ({reason}); use another file, or delete it to start over"
+            raise self._make_usage_error(message) from error
+
+    def _check_writable(self) -> None:
+        """Raise UsageError if no state can be written: hours later would be too late."""
+        try:
+            self._partial_path.write_bytes(b"")
+            self._partial_path.unlink()
+        except OSError as error:
+            message = f"the state cannot be written there ({error.strerror}); use a file in another folder"
+            raise self._make_usage_error(message) from error
+
+    def _make_usage_error(self, problem: str) -> UsageError:
+        return UsageError(f"--resume {self._path}: {problem}")
 
     def save_if_due(self, pipeline: Pipeline) -> None:
         """Save the state if the last save is more than half a second ago."""
@@ -55,11 +81,15 @@ class StateFile:
             self.save(pipeline)
 
     def save(self, pipeline: Pipeline) -> None:
-        """Save the state. The sink must have received all items up to it."""
+        """Save the state. The sink must have received all items up to it. Raises RunError if it cannot be written."""
         self._last_save_s = monotonic()
-        tmp_path = self._path.with_name(f"{self._path.name}.tmp{os.getpid()}")
+        text = json.dumps(pipeline.state_dict())
         try:
-            tmp_path.write_text(json.dumps(pipeline.state_dict()))
-            tmp_path.replace(self._path)
-        finally:
-            tmp_path.unlink(missing_ok=True)
+            self._partial_path.write_text(text)
+            self._partial_path.replace(self._path)
+        except OSError as error:
+            message = (
+                f"the state cannot be written to {self._path}: {error.strerror}; make room and resume, which delivers "
+                "the items since the last save again"
+            )
+            raise RunError(message) from error

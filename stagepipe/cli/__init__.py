@@ -10,6 +10,8 @@ forecasts    prints and draws forecasts; used by `plan` and `run`
 reports      checks report paths; writes and prints reports
 progress     the progress bar, or a line every 10 s
 interrupts   Ctrl-C, SIGTERM and a closed terminal
+standard_streams  stdout and stderr that are closed or full
+calls        wrong calls: a file without a command, a key of the config as an option
 errors       errors -> text on stderr and an exit status
 json_lines   `--log-json`: stderr as lines of JSON
 """

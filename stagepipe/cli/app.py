@@ -7,22 +7,25 @@ from typing import Annotated
 import typer
 
 from stagepipe.cli.bench import bench
+from stagepipe.cli.calls import CommandGroup, ConfigCommand
 from stagepipe.cli.plan import plan
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
+from stagepipe.cli.standard_streams import open_standard_streams
 from stagepipe.cli.validate import validate
 from stagepipe.core import VERSION
 
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Data preparation in stages, each in its own process, with every hop between them measured.",
 )
-app.command()(run)
-app.command()(validate)
-app.command()(plan)
+app.command(cls=ConfigCommand)(run)
+app.command(cls=ConfigCommand)(validate)
+app.command(cls=ConfigCommand)(plan)
 app.command()(bench)
 app.command()(schema)
 
@@ -44,4 +47,5 @@ def _root_command(
 
 def main() -> None:
     """Run the command line; the entry point of the `stagepipe` script."""
+    open_standard_streams()
     app()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 import typer
 
 from stagepipe.cli.interrupts import InterruptedBySignal
+from stagepipe.cli.standard_streams import explain_stdout_errors, print_to_stderr
 from stagepipe.core import ConfigError, RunError, TargetError, UsageError
 
 EXIT_RUN_FAILED: Final = 1
@@ -26,17 +26,18 @@ EXIT_INTERRUPTED: Final = 130
 def exit_on_error() -> Iterator[None]:
     """Print a command's error and exit with its status. Also works as a decorator."""
     try:
-        yield
+        with explain_stdout_errors():
+            yield
     except ConfigError as error:
-        print("\n".join(str(problem) for problem in error.problems), file=sys.stderr)
+        print_to_stderr("\n".join(str(problem) for problem in error.problems))
         count = len(error.problems)
-        print(f"{count} problem{'s' if count != 1 else ''}", file=sys.stderr)
+        print_to_stderr(f"{count} problem{'s' if count != 1 else ''}")
         raise typer.Exit(EXIT_USAGE_ERROR) from None
     except (UsageError, TargetError) as error:
-        print(error, file=sys.stderr)
+        print_to_stderr(error)
         raise typer.Exit(EXIT_USAGE_ERROR) from None
     except RunError as error:
-        print(error, file=sys.stderr)
+        print_to_stderr(error)
         raise typer.Exit(EXIT_RUN_FAILED) from None
     except InterruptedBySignal as interrupt:
         raise typer.Exit(128 + interrupt.signal_number) from None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from stagepipe.api import Pipeline
     from stagepipe.forecast import Forecast
+    from stagepipe.spec import PipelineSpec
 
 _GRAPH_SUFFIXES: Final = (".svg", ".mmd")
 
@@ -62,6 +63,15 @@ def print_auto_workers(pipeline: Pipeline) -> None:
             auto_workers = pipeline.explain_auto_workers()
         for line in auto_workers:
             print(line, file=sys.stderr)
+
+
+def print_cpu_warnings(spec: PipelineSpec) -> None:
+    """Print on stderr which stages have more workers than this machine has CPUs."""
+    from stagepipe.machine import detect_machine
+    from stagepipe.plan import find_cpu_warnings
+
+    for warning in find_cpu_warnings(spec, detect_machine().cpus):
+        print(f"note: {warning}", file=sys.stderr)
 
 
 def write_graph(forecast: Forecast, paths: Sequence[Path]) -> None:

@@ -6,6 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from stagepipe.cli.standard_streams import print_to_stderr
 from stagepipe.core import format_rate
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class ProgressDisplay:
         elif progress.elapsed_ns >= self._next_line_ns:
             # The next multiple of 10 s, so that lines neither drift nor pile up with a slow caller.
             self._next_line_ns = (progress.elapsed_ns // _LINE_INTERVAL_NS + 1) * _LINE_INTERVAL_NS
-            print(format_progress_line(progress, self._total), file=sys.stderr, flush=True)
+            print_to_stderr(format_progress_line(progress, self._total))
 
 
 def format_progress_line(progress: Progress, total: int | None) -> str:

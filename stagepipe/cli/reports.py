@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stagepipe.cli.standard_streams import explain_stdout_errors
 from stagepipe.core import UsageError
 
 if TYPE_CHECKING:
@@ -49,4 +50,5 @@ def print_report(report: Report) -> None:
 
     from stagepipe.report import render_report, render_summary
 
-    Console().print(render_summary(report) if report.run.status == "failed" else render_report(report))
+    with explain_stdout_errors():  # the error that ends the run is still to be printed
+        Console().print(render_summary(report) if report.run.status == "failed" else render_report(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.forecasts import print_auto_workers
+from stagepipe.cli.forecasts import print_auto_workers, print_cpu_warnings
 from stagepipe.cli.interrupts import SignalHandler
 from stagepipe.cli.json_lines import redirect_stderr_to_json
 from stagepipe.cli.progress import ProgressDisplay
@@ -60,18 +61,23 @@ def run(  # noqa: PLR0913 - one parameter per option
             make_parent_folder("--dead-letters", dead_letters)
         if pipeline.spec.report.json_path is not None:
             report_paths.append(check_report_path(Path(pipeline.spec.report.json_path)))
+        if resume is not None:
+            make_parent_folder("--resume", resume)
         state = None if resume is None else StateFile(resume)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
             return
+        owner_pid = os.getpid()
         try:
             if not quiet:
+                if not inline:
+                    print_cpu_warnings(pipeline.spec)
                 with signals.interruptible():
                     print_auto_workers(pipeline)
             with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():
                 run_to_sink(pipeline, display.update, state)
         finally:
-            if dead_letters is not None:
+            if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if not inline and pipeline.started:
                 result = pipeline.report()

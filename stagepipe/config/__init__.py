@@ -29,16 +29,26 @@ if TYPE_CHECKING:
     from stagepipe.config.loading import load
     from stagepipe.config.python_calls import PythonCall
     from stagepipe.config.schema import build_json_schema
+    from stagepipe.config.suggestions import find_option_key
     from stagepipe.config.summary import find_spec_warnings, summarize_spec
     from stagepipe.config.yaml import write_yaml
 
-__all__ = ["PythonCall", "build_json_schema", "find_spec_warnings", "load", "summarize_spec", "write_yaml"]
+__all__ = [
+    "PythonCall",
+    "build_json_schema",
+    "find_option_key",
+    "find_spec_warnings",
+    "load",
+    "summarize_spec",
+    "write_yaml",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "PythonCall": "python_calls",
         "build_json_schema": "schema",
+        "find_option_key": "suggestions",
         "find_spec_warnings": "summary",
         "load": "loading",
         "summarize_spec": "summary",

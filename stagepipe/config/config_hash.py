@@ -18,7 +18,7 @@ def hash_source(resolved: MapNode) -> str:
     source = resolved.get("source")
     selected = resolved.without(*(key for key in resolved.entries if key not in {"source", "seed"}))
     if isinstance(source, MapNode):
-        selected = selected.with_entry("source", source.without("retries", "on_error"))
+        selected = selected.with_entry("source", source.without("retries", "on_error", "allow_none"))
     return hash_config(selected)
 
 

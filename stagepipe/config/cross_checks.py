@@ -101,6 +101,9 @@ def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
             message = f"`{label}` takes no `{key}`: an item that it cannot accept ends the run"
             hint = f"remove `{key}`; set it on an earlier stage that rejects such items"
             yield stage.entries[key].key_location.make_problem(message, hint)
+    if stage.get("allow_none") is not None:
+        message = f"`{label}` takes no `allow_none`: it may group None like any other item"
+        yield stage.entries["allow_none"].key_location.make_problem(message, "remove `allow_none`")
 
 
 def _check_whole_item_stage(stage: MapNode, label: str) -> Iterator[Problem]:

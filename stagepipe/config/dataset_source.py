@@ -156,7 +156,7 @@ def _make_fetch_stage(stage: MapNode, expanded_arguments: MapNode, source: MapNo
 
 
 def _check_source_keys(source: MapNode) -> Iterator[Problem]:
-    for key in ("retries", "on_error"):
+    for key in ("retries", "on_error", "allow_none"):
         if source.get(key) is not None:
             message = (
                 f"`{_DATASET_SOURCE_PATH}` takes no `{key}`: it only sends indices; "

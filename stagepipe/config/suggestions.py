@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, closest_match, write_advice
+from stagepipe.spec import PipelineSpec, StageSpec, iter_options
 
 KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
     key: frozenset(synonyms.split())
@@ -29,6 +30,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "source": "input inputs dataset data reader sources loader",
         "sink": "output outputs writer destination sinks",
         "on_error": "on_failure on_exception error_policy errors ignore_errors handler",
+        "allow_none": "none_ok nullable optional keep_none accept_none",
         "cpus": "cpu_affinity affinity cpu cores cpuset cpu_set",
         "device": "gpus gpu num_gpus devices cuda accelerator",
         "name": "id label title rename key",
@@ -145,6 +147,20 @@ def find_intended_key(key: str, known_keys: Iterable[str]) -> str | None:
     folded = _fold(key)
     synonyms = (known for known, words in KEY_SYNONYMS.items() if known in known_keys and folded in words)
     return next(synonyms, None) or closest_match(key, known_keys)
+
+
+def find_option_key(name: str) -> str | None:
+    """Return the override's path for a key that was written as an option of a command; None if there is no such key.
+
+    >>> find_option_key("num_workers"), find_option_key("seed"), find_option_key("colour")
+    ('stages.NAME.workers', 'seed', None)
+    """
+    for spec_type, prefix in ((PipelineSpec, ""), (StageSpec, "stages.NAME.")):
+        keys = [key.key for key in iter_options(spec_type)]
+        found = next((key for key in keys if key == name or name in KEY_SYNONYMS.get(key, ())), None)
+        if found is not None:
+            return f"{prefix}{found}"
+    return None
 
 
 def make_key_hint(

@@ -5,7 +5,7 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from inspect import Parameter, Signature
@@ -20,6 +20,7 @@ from stagepipe.config.static_analysis import (
     BrokenSourceError,
     Callee,
     CalleeKind,
+    ConstantName,
     Definition,
     DefinitionLookup,
     MissingName,
@@ -37,6 +38,7 @@ from stagepipe.core import (
     ConfigSyntax,
     Placeholder,
     Problem,
+    closest_file_name,
     closest_match,
     file_exists,
     is_main_script,
@@ -49,6 +51,7 @@ from stagepipe.spec import Target
 _POSITIONAL_KINDS: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _FOREIGN_USES_KEYS: Final = ("_target_", "class_path")  # the keys of Hydra and jsonargparse for `uses`
 _MAX_SHOWN_NAMES: Final = 8
+_BUILT_IN_PACKAGES: Final = frozenset({"sinks", "sources", "stages"})
 _SAMPLER_DATASET_PARAMETERS: Final = frozenset({"dataset", "data_source"})  # the parameter names of torch's samplers
 
 
@@ -101,7 +104,7 @@ class TargetChecker:
         if isinstance(arguments, MapNode) and arguments.entries and not takes_arguments:
             message = f"`uses` is an object ({type(uses.value).__name__}), which takes no arguments"
             self.problems.append(node.entries["with"].key_location.make_problem(message, "remove `with`"))
-        callee = self._find_callee(uses)
+        callee = self._find_callee(uses, role)
         if callee is None or not (arguments is None or isinstance(arguments, MapNode)):
             return
         label = Target(uses.value).label
@@ -164,11 +167,11 @@ class TargetChecker:
             self.problems.append(uses_node.location.make_problem(message, "write pkg.module.name"))
         self._check_target(node, role)
 
-    def _find_callee(self, uses: ScalarNode) -> Callee | None:
+    def _find_callee(self, uses: ScalarNode, role: TargetRole) -> Callee | None:
         if not isinstance(uses.value, str):
             return inspect_object(uses.value) if callable(uses.value) else None
         try:
-            return self._resolve_path(uses.value, uses.location)
+            return self._resolve_path(uses.value, uses.location, role)
         except BrokenSourceError as error:
             location = SourceLocation(
                 file=_display_path(error.path), line=error.line, column=error.column, source_line=error.source_line
@@ -178,7 +181,7 @@ class TargetChecker:
             self.problems.append(location.make_problem(f"SyntaxError: {error.message}", hint))
             return None
 
-    def _resolve_path(self, path: str, location: SourceLocation) -> Callee | None:
+    def _resolve_path(self, path: str, location: SourceLocation, role: TargetRole) -> Callee | None:
         module, attributes = split_target_path(path)
         names = attributes.split(".") if attributes is not None else []
         syntax_problem = _check_path_syntax(path, module, names)
@@ -195,6 +198,9 @@ class TargetChecker:
             message = f"`{path}` is in the running script: every worker would run it again"
             self.problems.append(location.make_problem(message, _write_main_script_hint))
             return None
+        if isinstance(result, ConstantName):
+            self.problems += _check_constant(path, location, result, role)
+            return None
         return self._to_callee(path, location, result)
 
     def _find_start_module(
@@ -204,7 +210,7 @@ class TargetChecker:
             return None, [*module.split("."), *names]
         file = resolve_file(module, self.config_dir)
         if not file_exists(file):
-            closest = closest_match(file.name, (p.name for p in file.parent.glob("*.py")))
+            closest = closest_file_name(file.name, (p.name for p in file.parent.glob("*.py")))
             base = "config's folder" if location.syntax is ConfigSyntax.YAML else "current folder"
             similar_path = f"{module[: -len(file.name)]}{closest}"
             hint = f"did you mean `{similar_path}`?" if closest else f"the path is relative to the {base}"
@@ -212,18 +218,29 @@ class TargetChecker:
             return None, []
         return self._lookup.module_finder.parse_file(file), names
 
+    def _make_built_in_hint(self, path: str, missing: MissingName) -> str:
+        """Name the full path of a built-in that was written without the package's name, such as `sinks.npz`."""
+        if missing.owner or missing.name not in _BUILT_IN_PACKAGES:
+            return ""
+        result = self._lookup.find_target(f"stagepipe.{path.replace(':', '.')}")
+        if not isinstance(result, MissingName):
+            return f"did you mean `stagepipe.{path}`?"
+        closest = closest_match(result.name, result.choices)
+        return (
+            f"did you mean `{result.owner}.{closest}`?"
+            if closest
+            else f"`{result.owner}`: {_list_names(result.choices)}"
+        )
+
     def _to_callee(self, path: str, location: SourceLocation, lookup_result: object) -> Callee | None:
         if isinstance(lookup_result, MissingName):
-            self.problems.append(_missing_name_problem(path, location, lookup_result))
+            self.problems.append(
+                _missing_name_problem(path, location, lookup_result, self._make_built_in_hint(path, lookup_result))
+            )
             return None
         if isinstance(lookup_result, ParsedModule):
             if lookup_result.tree is not None:
-                names = [name for name in lookup_result.bindings if not name.startswith("_")][:_MAX_SHOWN_NAMES]
-                hint = (
-                    f"it has {', '.join(f'`{name}`' for name in names)}"
-                    if names
-                    else "add the name of a function in it"
-                )
+                hint = _list_names(lookup_result.bindings) or "add the name of a function in it"
                 self.problems.append(location.make_problem(f"`{path}` is a module, not a function or class", hint))
             return None
         callee = inspect_definition(lookup_result, self._lookup) if isinstance(lookup_result, Definition) else None
@@ -262,13 +279,30 @@ def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, A
     return None
 
 
-def _missing_name_problem(path: str, location: SourceLocation, missing: MissingName) -> Problem:
+def _check_constant(path: str, location: SourceLocation, constant: ConstantName, role: TargetRole) -> Iterator[Problem]:
+    """Yield the problem of a constant as a target: only an argument may be one, and a source one that has items."""
+    if role is TargetRole.ARGUMENT or (role is TargetRole.SOURCE and constant.is_iterable):
+        return
+    message = f"`{path}` is a constant ({constant.text}), not a function or class"
+    yield location.make_problem(
+        message, f"use a function, or a class{'' if role is TargetRole.SOURCE else ' with `__call__`'}"
+    )
+
+
+def _list_names(names: Iterable[str]) -> str:
+    shown = [name for name in names if not name.startswith("_")][:_MAX_SHOWN_NAMES]
+    return f"it has {', '.join(f'`{name}`' for name in shown)}" if shown else ""
+
+
+def _missing_name_problem(
+    path: str, location: SourceLocation, missing: MissingName, built_in_hint: str = ""
+) -> Problem:
     closest = closest_match(missing.name, (name for name in missing.choices if not name.startswith("__")))
     if not missing.owner:
         place = "put it next to the config" if location.syntax is ConfigSyntax.YAML else "add its folder to sys.path"
-        hint = f"did you mean `{closest}`?" if closest else f"install it, or {place}"
+        hint = built_in_hint or (f"did you mean `{closest}`?" if closest else f"install it, or {place}")
         return location.make_problem(f"`{path}`: no module named `{missing.name}`", hint)
-    hint = f"did you mean `{closest}`?" if closest else ""
+    hint = f"did you mean `{closest}`?" if closest else _list_names(missing.choices)
     return location.make_problem(f"`{path}`: `{missing.owner}` has no `{missing.name}`", hint)
 
 

@@ -19,7 +19,7 @@ from stagepipe.config.schema import (
     format_kind,
     format_value,
 )
-from stagepipe.config.suggestions import find_intended_key, make_key_hint, make_value_hint
+from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint, make_value_hint
 from stagepipe.config.yaml import (
     ListNode,
     MapEntry,
@@ -148,11 +148,30 @@ def _unknown_key_problem(root: MapNode, path: tuple[Any, ...], mapping_path: str
     other_mappings = [
         (label, get_known_keys(other, syntax)) for other, label in labels.items() if other != mapping_path
     ]
-    hint = make_key_hint(str(path[-1]), get_known_keys(mapping_path, syntax), mapping_path, other_mappings)
+    hint = _make_argument_hint(root, path, location) or make_key_hint(
+        str(path[-1]), get_known_keys(mapping_path, syntax), mapping_path, other_mappings
+    )
     if syntax is ConfigSyntax.BUILDER:
         return location.make_problem(f"unknown option `{path[-1]}`", hint)
     label = labels.get(mapping_path, f"in `{mapping_path.replace('[]', '')}`")
     return location.make_problem(f"unknown key `{path[-1]}` {label}", hint)
+
+
+def _make_argument_hint(root: MapNode, path: tuple[Any, ...], location: SourceLocation) -> str:
+    """Advise to write an argument of a target into `with`; "" unless the unknown key may be one."""
+    parent, key, syntax = find_node(root, path[:-1]), str(path[-1]), location.syntax
+    mapping_path = _to_mapping_path(path[:-1])
+    if syntax is ConfigSyntax.BUILDER or mapping_path not in {"source", "sink"} or not isinstance(parent, MapNode):
+        return ""
+    intended = find_intended_key(key, get_known_keys(mapping_path))
+    if (mapping_path, key) in UNKNOWN_KEY_HINTS or (intended is not None and parent.get(intended) is None):
+        return ""
+    override_path, _, value = location.file.removeprefix("override ").partition("=")
+    head, _, last = override_path.rpartition(".")
+    if location.file.startswith("override ") and last == key:
+        return f"did you mean `{head}.with.{key}={value}`?"
+    argument = {key: Placeholder("...")}
+    return f"if it is an argument of the {mapping_path}: `{syntax.format_setting('with', argument)}`"
 
 
 def _describe_error(details: ErrorDetails, mapping_path: str) -> tuple[AdviceText, AdviceText]:

@@ -10,6 +10,7 @@ deferred       `defer`: classes that each worker builds
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
 value_kind     what kind of value an item contains
+forks          what a process owns, and its forked children
 html_table     a small table for notebooks
 lazy           faces of packages that import on first use
 paths          where the package is installed
@@ -31,11 +32,13 @@ from stagepipe.core.errors import (
     TransportError,
     UsageError,
 )
+from stagepipe.core.forks import fork_lock, format_owner_message, keep_until_exit, register_owner
 from stagepipe.core.html_table import make_html_table
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
     TargetError,
     add_import_path,
+    closest_file_name,
     closest_match,
     file_exists,
     import_paths,
@@ -69,7 +72,7 @@ from stagepipe.core.units import format_bytes, format_ns, format_percent, format
 from stagepipe.core.version import VERSION
 
 if TYPE_CHECKING:
-    from stagepipe.core.ids import Cursor, ImposedSkip, Key, split_by_segment
+    from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, split_by_segment
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE_MODULE_PREFIX",
+    "MAX_EPOCH",
+    "MAX_ITEM_NUMBER",
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
@@ -108,14 +113,17 @@ __all__ = [
     "build_deferred",
     "build_target",
     "classify_value",
+    "closest_file_name",
     "closest_match",
     "context",
     "defer",
     "derive_seed",
     "empty",
     "file_exists",
+    "fork_lock",
     "format_bytes",
     "format_ns",
+    "format_owner_message",
     "format_percent",
     "format_rate",
     "format_setting",
@@ -130,12 +138,14 @@ __all__ = [
     "is_stream",
     "is_stream_class",
     "is_tensor",
+    "keep_until_exit",
     "lazy_names",
     "make_html_table",
     "names_file",
     "parse_bytes",
     "parse_duration_ns",
     "rebuild_dataclass",
+    "register_owner",
     "require_callable",
     "resolve_file",
     "split_by_segment",
@@ -147,6 +157,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "MAX_EPOCH": "ids",
+        "MAX_ITEM_NUMBER": "ids",
         "Cursor": "ids",
         "ImposedSkip": "ids",
         "Key": "ids",

@@ -5,12 +5,19 @@ The protocol that uses them is executable in `tests/protocol_model`, under the s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 Key = tuple[int, ...]
 """(item number, part, part of the part ...): identifies an item within its segment. Keys sort in output order."""
+
+
+MAX_ITEM_NUMBER: Final = (1 << 39) - 1
+"""The largest item number. The board counts items in 40 bits; one of them is left for what is in flight."""
+
+MAX_EPOCH: Final = (1 << 32) - 1
+"""The largest epoch: added to a seed it still fits the 64 bits that random generators take."""
 
 
 class ImposedSkip(NamedTuple):

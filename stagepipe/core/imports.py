@@ -42,6 +42,17 @@ def closest_match(word: str, choices: Iterable[str]) -> str | None:
     return by_folded[matches[0]] if matches else None
 
 
+def closest_file_name(name: str, choices: Iterable[str]) -> str | None:
+    """The closest of `choices` to a misspelled file name; None if none is close. Suffixes make no name similar.
+
+    >>> closest_file_name("trian.yaml", ["train.yml"]), closest_file_name("nope.yaml", ["07none.yaml"])
+    ('train.yml', None)
+    """
+    name_by_stem = {Path(choice).stem.casefold(): choice for choice in choices}
+    stems = difflib.get_close_matches(Path(name).stem.casefold(), list(name_by_stem), n=1, cutoff=0.7)
+    return name_by_stem[stems[0]] if stems else None
+
+
 def split_target_path(path: str) -> tuple[str, str | None]:
     """A target path as its module or file, and the attributes after the colon (None without a colon).
 
@@ -139,7 +150,7 @@ def import_file(file: str, config_dir: Path | None) -> ModuleType:
     """The module of a file, loaded once per process. Raises TargetError."""
     path = resolve_file(file, config_dir)
     if not file_exists(path):
-        match = closest_match(path.name, (sibling.name for sibling in path.parent.glob("*.py")))
+        match = closest_file_name(path.name, (sibling.name for sibling in path.parent.glob("*.py")))
         message = f"no file `{path}`{_did_you_mean(match)}"
         raise TargetError(message)
     return _import_module(file, file_module_name(path))

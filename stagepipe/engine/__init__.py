@@ -4,6 +4,7 @@ local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
 iteration      the epochs of a pipeline: which is next, which is under way
 state          an iteration's position as a state dict, and back
+state_schema   the types and ranges of what a state dict holds
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 probe          runs the first few items through real workers and measures them

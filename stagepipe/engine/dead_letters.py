@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import msgspec
 
-from stagepipe.core import UsageError
+from stagepipe.core import MAX_EPOCH, MAX_ITEM_NUMBER, UsageError
 from stagepipe.report import DeadLetter, from_json
 from stagepipe.spec import PipelineSpec
 
@@ -50,6 +50,11 @@ def load_retry_selection(path: Path, spec: PipelineSpec) -> RetrySelection:
             path, f"its items come from epochs {', '.join(map(str, epochs))}; keep only the lines of one epoch"
         )
     source_items = sorted({item for dead_letter in dead_letters for item in dead_letter.source_items})
+    if not 0 <= epochs[0] <= MAX_EPOCH:
+        _raise_usage_error(path, f"there is no epoch {epochs[0]}; epochs are numbered from 0")
+    if source_items and not 0 <= source_items[0] <= source_items[-1] <= MAX_ITEM_NUMBER:
+        wrong_item = source_items[0] if source_items[0] < 0 else source_items[-1]
+        _raise_usage_error(path, f"there is no source item {wrong_item}; items are numbered from 0")
     if not source_items:
         _raise_usage_error(
             path,
@@ -67,7 +72,7 @@ def _read_dead_letters(path: Path) -> list[DeadLetter]:
         if b'"stagepipe.report/' in data[:200]:
             return list(from_json(data).dead_letters)
         return [msgspec.json.decode(line, type=DeadLetter) for line in data.splitlines() if line.strip()]
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
         _raise_usage_error(path, f"the file is neither a report nor the output of `--dead-letters FILE`: {error}")
 
 

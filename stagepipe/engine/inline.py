@@ -191,9 +191,8 @@ class InlineRun:
         try:
             yield from self._run_epoch(epoch)
         except StageError as error:
-            message = f"stage {error.stage}, worker 0, item {format_key(error.key)}: {error}"
             raise RunError(
-                message, stage=error.stage, worker=0, item=format_key(error.key), trace=error.trace
+                error.describe(worker=0), stage=error.stage, worker=0, item=format_key(error.key), trace=error.trace
             ) from error.cause
 
     def _run_epoch(self, epoch: int) -> Iterator[Any]:

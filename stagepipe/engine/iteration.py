@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Protocol, Self
 
-from stagepipe.core import UsageError
+from stagepipe.core import MAX_EPOCH, UsageError
 from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.state import EpochPosition
@@ -42,10 +42,10 @@ class PipelineState:
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the next one: from its start, or from its loaded position.
 
-        Raises UsageError if `epoch` is not an integer of at least 0.
+        Raises UsageError if `epoch` is not an integer from 0 to 2**32 - 1.
         """
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            message = f"set_epoch({epoch!r}): an epoch is an integer of at least 0"
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+            message = f"set_epoch({epoch!r}): an epoch is an integer of at least 0 and at most {MAX_EPOCH}"
             raise UsageError(message)
         if self.next_position.epoch != epoch:
             self.next_position = EpochPosition(epoch)

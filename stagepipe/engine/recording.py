@@ -75,19 +75,37 @@ def make_run_record(
         cpus=plan.cpu_count,
         window_items=plan.segments[0].window,
         slowest=_find_slowest_items(timings.stages),
-        restarts=tuple(
+        restarts=_make_restart_reports(snapshot),
+        dead_letters=dead_letters,
+        order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
+    )
+
+
+def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, ...]:
+    """The deaths and the stalls that led to a restart, oldest first."""
+    reports = [
+        (
+            restart.death.died_at_ns,
             WorkerRestartReport(
                 stage=restart.death.stage.name,
                 worker=restart.death.worker,
                 cause=restart.death.cause,
                 item=restart.death.item,
                 lost_ns=restart.lost_ns,
-            )
-            for restart in snapshot.restarts
-        ),
-        dead_letters=dead_letters,
-        order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
-    )
+            ),
+        )
+        for restart in snapshot.restarts
+    ]
+    reports += [
+        (
+            restart.began_at_ns + restart.stall.stalled_ns,
+            WorkerRestartReport(
+                stage="", worker=-1, cause=restart.stall.description, item="", lost_ns=restart.lost_ns, kind="stall"
+            ),
+        )
+        for restart in snapshot.stall_restarts
+    ]
+    return tuple(report for _, report in sorted(reports, key=lambda entry: entry[0]))
 
 
 def _make_stage_records(

@@ -16,11 +16,9 @@ import msgspec
 
 from stagepipe.core import Cursor, UsageError
 from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
+from stagepipe.engine.state_schema import STATE_VERSION, check_state_dict, decode_config, decode_position
 from stagepipe.fingerprint import find_differences, get_unknown_reason
 from stagepipe.plan import Shard
-
-_STATE_VERSION: Final = 1
-"""Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
 
 _ACCEPT_HINT: Final = "accept it with allow_changed=True (`stagepipe run --allow-changed`)"
 
@@ -42,7 +40,7 @@ def make_state_dict(position: EpochPosition, config_description: Mapping[str, st
         "cursor": msgspec.to_builtins(position.cursor, order="deterministic"),
     }
     return {
-        "version": _STATE_VERSION,
+        "version": STATE_VERSION,
         "world_size": shard.world_size,
         "config": json.dumps(config_description, separators=(",", ":")),
         f"rank{shard.rank}": json.dumps(position_fields, separators=(",", ":")),
@@ -54,33 +52,21 @@ def parse_state_dict(
 ) -> EpochPosition:
     """Return the position in a state dict.
 
-    Raises UsageError if it is not a state, belongs to another version or to another rank or, with the differences, to
-    a config that yields other items. With `allow_changed`, the config may differ in all that leaves the position its
-    meaning.
+    Raises UsageError if it is not a state or is damaged, if it belongs to another version or another rank, or, with the
+    differences, to a config that yields other items. With `allow_changed`, the config may differ in all that leaves the
+    position its meaning.
     """
-    if not isinstance(state_dict, Mapping) or "version" not in state_dict or "config" not in state_dict:
-        found = f"keys {sorted(map(str, state_dict))}" if isinstance(state_dict, Mapping) else type(state_dict).__name__
-        message = f"not the state of a stagepipe pipeline (found {found}); pass what state_dict() returned"
-        raise UsageError(message)
-    if state_dict["version"] != _STATE_VERSION:
-        message = (
-            f"this state has version {state_dict['version']}, expected version {_STATE_VERSION}; "
-            "resume with the stagepipe that saved it"
-        )
-        raise UsageError(message)
-    saved_description = json.loads(state_dict["config"])
+    check_state_dict(state_dict)
+    saved_description = decode_config(state_dict)
     saved_description.setdefault(ORDER_POINTS_KEY, config_description[ORDER_POINTS_KEY])  # an earlier version has none
     (_check_position_keys if allow_changed else _check_config)(saved_description, config_description)
-    rank_position = state_dict.get(f"rank{shard.rank}")
-    if rank_position is None:
-        ranks = ", ".join(sorted(key for key in state_dict if key.startswith("rank")))
-        message = (
-            f"this state is of {ranks or 'no rank'}, but this is rank{shard.rank}; load the state that this rank saved"
-        )
+    rank_key = f"rank{shard.rank}"
+    if rank_key not in state_dict:
+        ranks = ", ".join(sorted(key for key in map(str, state_dict) if key.startswith("rank")))
+        message = f"this state is of {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
         raise UsageError(message)
-    position_fields = json.loads(rank_position)
-    cursor = msgspec.convert(position_fields["cursor"], Cursor | None)
-    return EpochPosition(int(position_fields["epoch"]), int(position_fields["items"]), cursor)
+    saved = decode_position(state_dict, rank_key, int(config_description[ORDER_POINTS_KEY]))
+    return EpochPosition(saved.epoch, saved.items, saved.cursor)
 
 
 def _check_config(saved: Mapping[str, str], current: Mapping[str, str]) -> None:

@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
+    from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
     from stagepipe.plan.planner import make_plan
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
     from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
-    from stagepipe.plan.system_requirements import check_plan_limits, check_spec_limits, find_memory_warnings
+    from stagepipe.plan.system_requirements import (
+        check_plan_limits,
+        check_spec_limits,
+        find_cpu_warnings,
+        find_memory_warnings,
+    )
 
 __all__ = [
     "SINK_NAME",
+    "SOURCE_NAME",
     "UNSHARDED",
     "EvenMode",
     "HopPlan",
@@ -37,6 +43,7 @@ __all__ = [
     "SubsetShard",
     "check_plan_limits",
     "check_spec_limits",
+    "find_cpu_warnings",
     "find_memory_warnings",
     "make_plan",
     "make_probe_plan",
@@ -54,12 +61,14 @@ __getattr__ = lazy_names(
         "ProcessPlan": "model",
         "ProcessRole": "model",
         "SINK_NAME": "model",
+        "SOURCE_NAME": "model",
         "Shard": "shard",
         "StagePlan": "model",
         "SubsetShard": "shard",
         "UNSHARDED": "shard",
         "check_plan_limits": "system_requirements",
         "check_spec_limits": "system_requirements",
+        "find_cpu_warnings": "system_requirements",
         "find_memory_warnings": "system_requirements",
         "make_plan": "planner",
         "make_probe_plan": "probing",

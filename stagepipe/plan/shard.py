@@ -56,6 +56,9 @@ class Shard:
         padding = self.world_size - 1 if self.even == "pad" else self.world_size - 1 - self.rank
         return (total_items + padding) // self.world_size
 
+    def check_source(self, total_items: int) -> None:
+        """Raise UsageError if a source of `total_items` lacks items that were asked for by their number."""
+
     def to_item_number(self, local_index: int) -> int:
         """The number, in the source's order, of this rank's item `local_index`. Messages name it and seeds use it."""
         return local_index * self.world_size + self.rank
@@ -91,6 +94,16 @@ class SubsetShard(Shard):
         """The number of `items` that a source of `total_items` has."""
         return sum(item < total_items for item in self.items)
 
+    def check_source(self, total_items: int) -> None:
+        """Raise UsageError unless a source of `total_items` has all `items`."""
+        missing = [item for item in self.items if item >= total_items]
+        if missing:
+            message = (
+                f"an epoch of this source has {total_items:,} items, so there is no item {missing[0]:,} to run; give "
+                "numbers below that, or the source that they are from"
+            )
+            raise UsageError(message)
+
     def to_item_number(self, local_index: int) -> int:
         """The number in the source's order. An index beyond the last item stays as it is."""
         return self.items[local_index] if local_index < len(self.items) else local_index
@@ -101,10 +114,15 @@ class SubsetShard(Shard):
         return self.items[local_index]
 
     def slice_stream(self, stream: Iterator[Any], start_index: int) -> Iterator[Any]:
-        """The items from `items[start_index]` on, of a stream that is at its start."""
+        """The items from `items[start_index]` on, of a stream that is at its start. UsageError where it ends early."""
         wanted = set(self.items[start_index:])
-        last = max(wanted, default=-1)
-        return (value for index, value in enumerate(itertools.islice(stream, last + 1)) if index in wanted)
+        stream_items = 0
+        for index, value in enumerate(itertools.islice(stream, max(wanted, default=-1) + 1)):
+            stream_items = index + 1
+            if index in wanted:
+                yield value
+        if wanted:
+            self.check_source(stream_items)
 
     def for_segment(self, segment: int) -> Shard:
         """Groups of the items are numbered from 0."""

@@ -45,7 +45,18 @@ def check_spec_limits(spec: PipelineSpec) -> tuple[str, ...]:
     """Check the limits for a spec, before anything is measured or probed. Returns the warnings that remain."""
     plan = _make_uncalibrated_plan(spec)
     check_plan_limits(plan)
-    return tuple(find_memory_warnings(plan, detect_machine().memory_bytes))
+    machine = detect_machine()
+    return (*find_memory_warnings(plan, machine.memory_bytes), *find_cpu_warnings(spec, machine.cpus))
+
+
+def find_cpu_warnings(spec: PipelineSpec, cpus: int) -> Iterator[str]:
+    """Yield a warning for each stage with more workers than CPUs. Pure."""
+    for stage in spec.stages:
+        if stage.workers != "auto" and stage.workers > cpus:
+            yield (
+                f"stage {stage.name} has {stage.workers} workers on {cpus} CPU{'s' if cpus != 1 else ''}: more workers "
+                "than CPUs help only a stage that waits for files, a network or a GPU"
+            )
 
 
 def find_memory_warnings(plan: Plan, max_memory_bytes: int) -> Iterator[str]:

@@ -39,7 +39,7 @@ def from_json(text: bytes | str) -> Report:
             )
             raise UsageError(message)
         return msgspec.json.decode(text, type=Report)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
         message = f"not a {SCHEMA} file: {error}; pass a file that `stagepipe run --report FILE.json` wrote"
         raise UsageError(message) from error
 

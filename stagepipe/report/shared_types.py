@@ -5,6 +5,8 @@ The types are a part of the schema `stagepipe.report/2`. Durations are integer n
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -131,13 +133,18 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that died and was restarted. `lost_ns` is the time until the pipeline was back where it had been."""
+    """A restart from the last delivered item. `lost_ns` is the time until the next item was delivered, in ns.
+
+    `kind` is `death` (a worker died and another took its place) or `stall` (no item moved, and no worker died: then
+    `stage` and `item` are empty and `worker` is -1). `cause` says why.
+    """
 
     stage: str
     worker: int
     cause: str
     item: str
     lost_ns: int
+    kind: Literal["death", "stall"] = "death"
 
 
 class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):

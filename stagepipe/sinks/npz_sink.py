@@ -26,7 +26,8 @@ class NpzSink:
         compress: deflate the arrays. Files get smaller, and writing gets many times slower.
         overwrite: first delete the numbered archives of an earlier run. Without it, a folder that is not empty is
             refused.
-        start: the number of the first item. `run --resume` sets it; above 0 the folder may hold earlier items.
+        start: the number of the first item; the folder may hold items of an earlier run. `run --resume` sets it where
+            there is a state. With None, this is a new run.
 
     A file gets its final name only when it is complete, so a crash leaves no half-written file under that name.
 
@@ -39,16 +40,18 @@ class NpzSink:
     Raises FileExistsError for a folder that is not empty, and TypeError for an item that an npz file cannot hold.
     """
 
-    def __init__(self, path: str | Path, *, compress: bool = False, overwrite: bool = False, start: int = 0) -> None:
+    def __init__(
+        self, path: str | Path, *, compress: bool = False, overwrite: bool = False, start: int | None = None
+    ) -> None:
         self.path: Final = Path(path)
         self.compression: Final = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-        self._next_number = start
+        self._next_number = start or 0
         self.path.mkdir(parents=True, exist_ok=True)
-        if start:
+        if start is not None:
             _remove_matching(self.path, _PARTIAL_NAME_PATTERN)  # left by the previous run, which was killed
-        if overwrite and not start:
+        elif overwrite:
             _remove_matching(self.path, _ARCHIVE_NAME_PATTERN)
-        elif not start and any(self.path.iterdir()):
+        elif any(self.path.iterdir()):
             raise FileExistsError(
                 f"npz: the folder {self.path.absolute()} is not empty; use another folder, or set `overwrite` to true "
                 "to delete its numbered .npz files"

@@ -116,6 +116,8 @@ class DatasetIndices:
 class DatasetSamples:
     """The samples of an iterable dataset."""
 
+    passes_none: ClassVar = True  # the stage `dataset` judges them, which has the key `allow_none`
+
     def __init__(self, dataset: Any) -> None:
         """Raises TypeError for a dataset that is an iterator: it could be read only once."""
         _refuse_iterator(dataset, "the dataset")

@@ -21,6 +21,9 @@ _OnError = Annotated[
     Literal["fail", "skip"],
     ConfigKey("fail: the run ends. skip: the item goes to the dead letters and the run continues."),
 ]
+_AllowNone = Annotated[
+    bool, ConfigKey("true: None is a valid item. false: it ends the run, because a `return` may be missing.")
+]
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class SourceSpec:
     target: Target
     retries: _Retries = None
     on_error: _OnError = "fail"
+    allow_none: _AllowNone = False
     syntax: ConfigSyntax = ConfigSyntax.YAML
 
 
@@ -122,6 +126,7 @@ class StageSpec:
     start_timeout_ns: Annotated[int, ConfigKey("Maximum time for a worker to start, such as 10m.")] = 600_000_000_000
     retries: _Retries = None
     on_error: _OnError = "fail"
+    allow_none: _AllowNone = False
     stateful: Annotated[bool, ConfigKey("true: the stage keeps state across items.")] = False
     transport: Annotated[TransportMode, ConfigKey("Transport of the hop into this stage.")] = "auto"
     fuse: Annotated[bool, ConfigKey("true: the stage runs in the previous stage's process.")] = False

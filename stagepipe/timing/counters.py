@@ -30,7 +30,7 @@ class ProcessCounter(IntEnum):
     EPOCH_ITEMS_PLUS_ONE = 15  # 1 + the number of items of an epoch; 0 while unknown
     EPOCH_END_NS = 16
     CURRENT_ITEM_PLUS_ONE = 17  # 1 + the number of the item being processed
-    ITEMS_SENT = 18  # items that the source has sent, in all epochs
+    ITEMS_SENT = 18  # items that the source has sent, in all epochs; one that is read again counts once
     PROCESS_STATE = 19
     STOPPED_NS = 20
     HELD_BYTES = 21  # of blocks that it leases; for the consumer, of blocks that its caller holds

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stagepipe.core import keep_until_exit
 from stagepipe.transport import MIN_PUNCH_BYTES, Lease, size_class_bytes
 
 FindLease = Callable[[int, int], Lease | None]
@@ -165,6 +166,11 @@ class PinnedBlocks:
             RuntimeWarning,
             stacklevel=4,
         )
+
+    def abandon_in_child(self) -> None:
+        """Forget the blocks without unregistering them. In a forked child."""
+        keep_until_exit(dict(self._blocks))
+        self._blocks.clear()
 
     def close(self) -> None:
         """Wait for the copies in progress and unregister all blocks."""

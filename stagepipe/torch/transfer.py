@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from stagepipe.core import keep_until_exit, register_owner
 from stagepipe.torch.pinning import CopyEvent, CudaHostMemoryRegistrar, FindLease, HostMemoryRegistrar, PinnedBlocks
 from stagepipe.torch.tensors import map_leaves
 from stagepipe.transport import Lease
@@ -69,6 +70,7 @@ class DeviceTransfer:
         """The pinned blocks that the caller has tensors on, and may copy from."""
         # Also when nobody calls `close`: a worker must not write to a block that a device reads.
         weakref.finalize(self, _wait_for_copies, self._pending_copies).atexit = False
+        register_owner(self)
 
     def __call__(self, item: Any) -> Any:
         """Return the item with its tensors pinned or on the device."""
@@ -136,6 +138,15 @@ class DeviceTransfer:
         current_stream.wait_event(event)
         self._pending_copies.append(([event], sources))
         return item
+
+    def abandon_in_child(self) -> None:
+        """Leave the copies and the pinned blocks to the process that made them: CUDA does not work in a child."""
+        keep_until_exit((list(self._pending_copies), self._yielded_blocks))
+        self._pending_copies.clear()
+        self._yielded_blocks = []
+        if self._pinned_blocks is not None:
+            self._pinned_blocks.abandon_in_child()
+            self._pinned_blocks = None
 
     def close(self) -> None:
         """Wait for the copies in progress and unpin all blocks. Tensors on them stay valid."""

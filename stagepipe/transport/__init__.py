@@ -7,7 +7,7 @@ hop     the sending and the receiving end of a hop, and the order of items
 """
 
 from stagepipe.transport.codec import Encoder
-from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender
+from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender, UnreadableItemError
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
     Arena,
@@ -51,6 +51,7 @@ __all__ = [
     "Sender",
     "SharedMemoryPool",
     "TransferPolicy",
+    "UnreadableItemError",
     "WakeEvent",
     "encode_policy_word",
     "era_span_bytes",

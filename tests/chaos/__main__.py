@@ -2,6 +2,7 @@
 
 make chaos MINUTES=20
 python -m tests.chaos --minutes 20 [--seed 1]    cases from consecutive seeds; the first that fails is shrunk
+python -m tests.chaos --kills 2000 [--seed 1]    cases with many kills, until 2,000 workers have died and were replaced
 python -m tests.chaos --seed 17 --once           the case of one seed
 python -m tests.chaos --case '{...}' [--times 9] the given case
 """
@@ -11,47 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import sys
 import time
-from collections import Counter
+from collections.abc import Callable
 
-from tests.chaos.cases import Case, accepts_key, make_case
+from tests.chaos.cases import Case, make_case, make_kill_case
 from tests.chaos.runner import Runner
-from tests.chaos.running import Outcome
 from tests.chaos.shrinking import shrink
+from tests.chaos.totals import BAD_VERDICTS, Totals, describe_case
 
-BAD_VERDICTS = ("different", "hang", "failed", "late", "left", "died")
-_COUNT_NAMES = ("items", "crashes", "kills", "stops", "errors")
-"""Crashes are the deaths that the run recovered from: by kills, and at crash points."""
 _SHRINK_TIMEOUT_S = 240.0
-_PROGRESS_INTERVAL_S = 20.0
-
-
-class Totals:
-    """The totals over all cases."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._started_s = self._printed_s = time.monotonic()
-
-    def add(self, outcome: Outcome) -> None:
-        """Add the outcome of a case."""
-        self._counts[outcome["verdict"]] += 1
-        if outcome["verdict"] != "no case":
-            self._counts["pipelines"] += 1
-        for name in _COUNT_NAMES:
-            self._counts[name] += outcome.get(name, 0)
-
-    def __str__(self) -> str:
-        names = ("pipelines", *_COUNT_NAMES, *BAD_VERDICTS, "no case")
-        seconds = time.monotonic() - self._started_s
-        return f"{seconds:5.0f} s: " + ", ".join(f"{self._counts[name]} {name}" for name in names)
-
-    def print_progress(self) -> None:
-        """Print the totals, at most every 20 seconds."""
-        if time.monotonic() - self._printed_s > _PROGRESS_INTERVAL_S:
-            self._printed_s = time.monotonic()
-            print(self, flush=True)
 
 
 def main() -> int:
@@ -64,13 +36,19 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--no-kills", action="store_true")
     parser.add_argument("--go-on", action="store_true", help="Do not stop at the first case that fails.")
+    parser.add_argument("--kills", type=int, default=0, help="Run cases with many kills until so many workers died.")
     options = parser.parse_args()
+    make = make_kill_case if options.kills else lambda seed: make_case(seed, kills=not options.no_kills)
+    deadline = time.monotonic() + 60 * options.minutes
     with Runner() as runner:
         if options.case or options.once:
-            case = json.loads(options.case) if options.case else make_case(options.seed)
+            case = json.loads(options.case) if options.case else make(options.seed)
             return _run_repeatedly(runner, case, options.times)
-        kills = not options.no_kills and accepts_key("max_restarts", 1000, of_stage=False)
-        return _run_seeds(runner, options.seed, 60 * options.minutes, kills=kills, go_on=options.go_on)
+
+        def is_enough(totals: Totals) -> bool:
+            return totals["restarts"] >= options.kills if options.kills else time.monotonic() > deadline
+
+        return _run_seeds(runner, options.seed, make, is_enough, go_on=options.go_on)
 
 
 def _run_repeatedly(runner: Runner, case: Case, times: int) -> int:
@@ -83,22 +61,32 @@ def _run_repeatedly(runner: Runner, case: Case, times: int) -> int:
     return bool(failure_count)
 
 
-def _run_seeds(runner: Runner, seed: int, timeout_s: float, *, kills: bool, go_on: bool) -> int:
-    totals, deadline, failure_count = Totals(), time.monotonic() + timeout_s, 0
-    while time.monotonic() < deadline:
-        case = make_case(seed, kills=kills)
-        outcome = runner.run(case)
-        totals.add(outcome)
-        totals.print_progress()
-        if outcome["verdict"] in BAD_VERDICTS:
-            failure_count += 1
-            print(f"seed {seed}: {outcome['verdict']}: {outcome['details']}\n{json.dumps(case)}", flush=True)
-            if not go_on:
-                _print_smallest(runner, case, outcome["verdict"])
-                break
-        seed += 1
-    print(totals)
+def _run_seeds(
+    runner: Runner, seed: int, make: Callable[[int], Case], is_enough: Callable[[Totals], bool], *, go_on: bool
+) -> int:
+    totals, failure_count = Totals(), 0
+    print(f"{' '.join(sys.argv[1:])}: Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.platform()}")
+    try:
+        while not is_enough(totals) and (go_on or not failure_count):
+            failure_count += _run_seed(runner, make(seed), totals, go_on=go_on)
+            seed += 1
+    except KeyboardInterrupt:
+        print("interrupted")
+        failure_count += 1
+    print(totals.describe())
     return bool(failure_count)
+
+
+def _run_seed(runner: Runner, case: Case, totals: Totals, *, go_on: bool) -> bool:
+    outcome = runner.run(case)
+    totals.add(case, outcome)
+    print(describe_case(case, outcome), flush=True)
+    has_failed = outcome["verdict"] in BAD_VERDICTS
+    if has_failed:
+        print(f"{outcome['details']}\n{json.dumps(case)}", flush=True)
+        if not go_on:
+            _print_smallest(runner, case, outcome["verdict"])
+    return has_failed
 
 
 def _print_smallest(runner: Runner, case: Case, verdict: str) -> None:

@@ -6,64 +6,102 @@
 from __future__ import annotations
 
 import random
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from stagepipe.config import load
-from stagepipe.core import ConfigError
 from stagepipe.testing.crash_points import CRASH_POINTS
 from tests.support.pipelines import pipeline, stage
 
 STAGES = "tests.chaos.stages"
-_LIBRARY_SHARE = 0.01
-"""Of the stages, those that import a library for seconds."""
 Case = dict[str, Any]
+_LIBRARY_SHARE = 0.01
+"""Of the stages, those that import torch, which takes seconds."""
 
 
-@cache
-def accepts_key(key: str, value: Any, *, of_stage: bool = True) -> bool:
-    """Whether this version of stagepipe accepts the key in a stage or in the config."""
-    keys = {key: value}
-    config = pipeline(stage(f"{STAGES}.same", **(keys if of_stage else {})), **({} if of_stage else keys))
-    try:
-        load(config)
-    except ConfigError:
-        return False
-    return True
+class StageKinds(NamedTuple):
+    """The stages to choose from: without arguments, and with a `salt`; and whether some change their input in place."""
+
+    plain: tuple[str, ...]
+    salted: tuple[str, ...]
+    in_place: bool = False
+
+
+_STAGES = StageKinds(
+    ("same", "slow", "nested", "drawn", "Keeping", "drawn_parts"),
+    ("changed", "borrowed", "dropped", "parts", "flaky", "flaky_draws", "failing"),
+    in_place=True,
+)
+_SMALL_STAGES = StageKinds(
+    ("drawn", "drawn", "Keeping", "drawn_parts", "drawn_parts"), ("dropped", "parts", "flaky", "flaky_draws", "failing")
+)
 
 
 def make_case(seed: int, *, kills: bool = True) -> Case:
     """Return the case of a seed. Without `kills` no worker dies, but workers are stopped and stages fail."""
     rnd = random.Random(seed)
-    config = make_config(rnd)
+    order = rnd.choices(["source", "any"], [5, 1])[0]
+    batchable = order == "source" and rnd.random() < 0.5
+    stages = _make_stages(rnd, batchable=batchable)
+    stages, mode = _choose_transport(rnd, stages)
+    config = {
+        **pipeline(*stages, source=_make_source(rnd)),
+        "seed": rnd.randrange(100),
+        "order": order,
+        "window": rnd.choice(["auto", "auto", 1, 2, rnd.randint(3, 30)]),
+        "memory": rnd.choice(["128MiB", "256MiB", "1GiB"]),
+        "transport": {"mode": mode},
+        "max_restarts": 1000,
+    }
     epochs = [rnd.choice([None, None, rnd.random()]) for _ in range(rnd.randint(1, 3))]
     resume = rnd.randrange(len(epochs)) if rnd.random() < 0.4 else None
     case = {"seed": seed, "config": config, "epochs": epochs, "resume": resume}
     return {**case, "disturbances": _make_disturbances(rnd, get_process_names(case), kills=kills)}
 
 
-def make_config(rnd: random.Random, *, small: bool = False) -> dict[str, Any]:
-    """Draw a pipeline. A `small` one has at most 12 items of at most some kB and four stages."""
+def make_kill_case(seed: int) -> Case:
+    """Return a case with many kills: a short chain with many items, half of the time in any order and with small items.
+
+    A worker dies by SIGKILL from outside, alone or with others, or at a crash point, also the successor of one that
+    died there. All kills hit the first moments of recovery too.
+    """
+    rnd = random.Random(f"kills {seed}")
+    order = rnd.choice(["source", "any"])
+    batchable = order == "source" and rnd.random() < 0.4
+    payload = "small" if rnd.random() < 0.5 else ""
+    stages = _make_stages(rnd, batchable=batchable, max_stages=3, payload=payload)
+    for entry in stages:
+        if entry["uses"].endswith((".flaky", ".flaky_draws", ".failing")):
+            entry["retries"] = 20  # several workers may be killed while they have the item
+    stages, mode = _choose_transport(rnd, stages)
+    config = {
+        **pipeline(*stages, source=_make_source(rnd, rnd.randint(200, 1200))),
+        "seed": rnd.randrange(100),
+        "order": order,
+        "window": rnd.choice(["auto", "auto", 2, rnd.randint(3, 30)]),
+        "memory": "256MiB",
+        "transport": {"mode": mode},
+        "max_restarts": 1000,
+    }
+    epochs = [rnd.choice([None, rnd.uniform(0.3, 0.9)]) for _ in range(rnd.randint(0, 1))]
+    case = {"seed": seed, "config": config, "epochs": epochs, "resume": None}
+    return {**case, "disturbances": _make_many_kills(rnd, get_process_names(case))}
+
+
+def make_small_config(rnd: random.Random) -> dict[str, Any]:
+    """Return a pipeline of at most 12 items of at most some kB, often with draws and generators."""
     order = rnd.choices(["source", "any"], [5, 1])[0]
     batchable = order == "source" and rnd.random() < 0.5
-    stages = _make_stages(rnd, batchable=batchable, small=small)
-    mode = rnd.choice(["auto", "auto", "pipe", "shared_memory"])
-    is_large = not stages[0]["uses"].endswith(".number")
-    if small and is_large:
-        mode = "auto"  # with any number of workers
-    elif mode == "pipe" and is_large:  # one worker on each side
-        stages = [{**entry, "workers": 1} if "workers" in entry else entry for entry in stages]
-    config = {
-        **pipeline(*stages, source=_make_source(rnd, small=small)),
+    payload = "number" if rnd.random() < 0.8 else rnd.choice(["text", "image", "loaned"][batchable:])
+    stages = _make_stages(rnd, batchable=batchable, max_stages=4, payload=payload, kinds=_SMALL_STAGES)
+    modes = ["auto", "pipe", "shared_memory"] if payload == "number" else ["auto", "shared_memory"]
+    return {
+        **pipeline(*stages, source=_make_source(rnd, rnd.randint(1, 12))),
         "seed": rnd.randrange(100),
         "order": order,
         "window": rnd.choice(["auto", "auto", 1, 2, rnd.randint(3, 30)]),
-        "memory": rnd.choice(["128MiB", "256MiB", "1GiB"]),
-        "transport": {"mode": mode},
+        "memory": "128MiB",
+        "transport": {"mode": rnd.choice(modes)},
+        "max_restarts": 1000,
     }
-    if accepts_key("max_restarts", 1000, of_stage=False):
-        config["max_restarts"] = 1000
-    return config
 
 
 def get_process_names(case: Case) -> list[str]:
@@ -84,25 +122,40 @@ def vary_resources(config: dict[str, Any], rnd: random.Random) -> dict[str, Any]
 # ---------------------------------------------------------------------------------------------- the pipeline
 
 
-def _make_source(rnd: random.Random, *, small: bool) -> dict[str, Any]:
-    count = rnd.randint(1, 12) if small else rnd.choice([0, 1, rnd.randint(2, 40), rnd.randint(40, 300)])
+def _make_source(rnd: random.Random, count: int | None = None) -> dict[str, Any]:
+    if count is None:
+        count = rnd.choice([0, 1, rnd.randint(2, 40), rnd.randint(40, 300)])
     own = ["Items", "stream", "drawing_stream", "drawing_stream", "DrawingItems"]
     uses = rnd.choice(["stagepipe.sources.numbers", *(f"{STAGES}.{name}" for name in own)])
-    return {"uses": uses, "with": {"count": count}}
+    return {"uses": uses, "with": {"count": count}, "retries": 1000}
 
 
-def _make_stages(rnd: random.Random, *, batchable: bool, small: bool) -> list[dict[str, Any]]:
-    payloads = ["number", "image", "loaned"] if batchable else ["number", "text", "arrays", "image", "loaned"]
-    payload = "number" if small and rnd.random() < 0.8 else rnd.choice(payloads)
+def _make_stages(
+    rnd: random.Random,
+    *,
+    batchable: bool,
+    max_stages: int = 6,
+    payload: str = "",
+    kinds: StageKinds | None = None,
+) -> list[dict[str, Any]]:
+    payload = payload or rnd.choice(
+        ["number", "image", "loaned"] if batchable else ["number", "text", "arrays", "image", "loaned"]
+    )
     stages = [_make_stage(rnd, payload, salt=True)]
-    if small and payload == "arrays":
-        stages[0]["with"]["max_size"] = 4000
-    while len(stages) < rnd.randint(1, 4 if small else 6):
-        is_order_point = batchable and rnd.random() < 0.35
-        stages += _make_order_point(rnd) if is_order_point else [_make_random_stage(rnd, small=small)]
+    while len(stages) < rnd.randint(1, max_stages):
+        stages += (
+            _make_order_point(rnd) if batchable and rnd.random() < 0.35 else [_make_random_stage(rnd, kinds or _STAGES)]
+        )
     for index, entry in enumerate(stages):
         entry["name"] = f"s{index}"
     return stages
+
+
+def _choose_transport(rnd: random.Random, stages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    mode = rnd.choice(["auto", "auto", "pipe", "shared_memory"])
+    if mode == "pipe" and not stages[0]["uses"].endswith(".number"):  # large items want one worker on each side
+        stages = [{**entry, "workers": 1} if "workers" in entry else entry for entry in stages]
+    return stages, mode
 
 
 def _make_order_point(rnd: random.Random) -> list[dict[str, Any]]:
@@ -113,28 +166,19 @@ def _make_order_point(rnd: random.Random) -> list[dict[str, Any]]:
     return [stage("stagepipe.stages.Batch", with_=batch), _make_stage(rnd, "stagepipe.stages.Unbatch")]
 
 
-def _make_random_stage(rnd: random.Random, *, small: bool) -> dict[str, Any]:
-    plain = ["same", "slow", "nested", "drawn", "Keeping", "drawn_parts"]
-    salted = ["changed", "borrowed", "dropped", "parts"]
-    if small:
-        plain = ["drawn", "drawn", "Keeping", "drawn_parts", "drawn_parts"]
-        salted = ["dropped", "parts"]
+def _make_random_stage(rnd: random.Random, kinds: StageKinds) -> dict[str, Any]:
+    plain, salted = kinds.plain, kinds.salted
     if rnd.random() < _LIBRARY_SHARE:
-        plain = ["torch_drawn"]
-        salted = []
-    if accepts_key("retries", 2):
-        salted += ["flaky", "flaky_draws"]
-    if accepts_key("on_error", "skip"):
-        salted.append("failing")
+        return _make_stage(rnd, "torch_drawn")
     draw = rnd.random()
     if draw < 0.1:
         return {
             **_make_stage(rnd, "listed", salt=True, fuse=False),
             "batch": {"size": rnd.randint(1, 8), "max_wait": "5ms"},
         }
-    if draw < 0.2 and not small:
+    if draw < 0.2 and kinds.in_place:
         return {**_make_stage(rnd, "in_place", fuse=False), "mutable": True}
-    uses = rnd.choice(plain + salted)
+    uses = rnd.choice([*plain, *salted])
     entry = _make_stage(rnd, uses, salt=uses in salted)
     if uses == "Keeping":
         entry["with"] = {"count": rnd.randint(1, 5)}
@@ -150,7 +194,7 @@ def _make_stage(rnd: random.Random, uses: str, *, salt: bool = False, fuse: bool
     keys: dict[str, Any] = (
         {"fuse": True} if fuse and rnd.random() < 0.2 else {"workers": rnd.choice([1, 1, 1, 1, 2, 2, 3, 4])}
     )
-    if accepts_key("retries", 1000) and uses not in {"failing", "flaky", "flaky_draws"}:
+    if uses not in {"failing", "flaky", "flaky_draws"}:
         keys["retries"] = 1000  # no item must be skipped because its worker was killed from outside too often
     path = uses if "." in uses else f"{STAGES}.{uses}"
     return stage(path, **({"with_": {"salt": rnd.randrange(100)}} if salt else {}), **keys)
@@ -172,4 +216,18 @@ def _make_disturbances(rnd: random.Random, processes: list[str], *, kills: bool)
         moment = {"after": rnd.choice(["start", "first", "first"]), "delay_s": round(10 ** rnd.uniform(-3, 0), 4)}
         duration = {"for_s": round(rnd.uniform(0.01, 0.5), 3)} if kind == "stop" else {}
         disturbances.append({"kind": kind, "process": process, **moment, **duration})
+    return disturbances
+
+
+def _make_many_kills(rnd: random.Random, processes: list[str]) -> list[dict[str, Any]]:
+    """Return some 8 to 30 kills, alone or in bursts, spread over the items, and crash points, few of which are hit."""
+    disturbances: list[dict[str, Any]] = []
+    for _ in range(rnd.randint(8, 15)):
+        share = rnd.choice(["start", "first", *(round(rnd.random(), 3) for _ in range(18))])
+        for _ in range(rnd.choice([1, 1, 1, 2, 3])):
+            delay_s = round(10 ** rnd.uniform(-4, -0.3), 4)
+            disturbances.append({"kind": "kill", "process": "*", "after": share, "delay_s": delay_s})
+    for _ in range(rnd.randint(10, 25)):
+        rule = f"{rnd.choice(sorted(CRASH_POINTS))}:{rnd.choice([1, 2, rnd.randint(3, 60)])}:{rnd.choice(processes)}"
+        disturbances.append({"kind": "crash", "at": f"{rule}:{rnd.choice([0, 0, 1, 2, 3])}"})
     return disturbances

@@ -28,6 +28,7 @@ from tests.chaos.running import Outcome
 from tests.support.paths import ROOT
 
 CASE_TIMEOUT_S = 60.0
+TIMEOUT_PER_DISTURBANCE_S = 5.0
 _EXTRA_TIMEOUT_S = 20.0
 """How much longer than the case's timeout the caller waits for the runner's answer."""
 
@@ -114,8 +115,9 @@ class Runner:
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="chaos-")  # apart from the files of other runs
 
-    def run(self, case: Case, timeout_s: float = CASE_TIMEOUT_S) -> Outcome:
+    def run(self, case: Case) -> Outcome:
         """Run a case and return its outcome."""
+        timeout_s = CASE_TIMEOUT_S + TIMEOUT_PER_DISTURBANCE_S * len(case["disturbances"])
         process = self._ensure_started()
         assert process.stdin is not None
         assert process.stdout is not None

@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stagepipe import Pipeline, RunError
+from stagepipe import ConfigError, Pipeline, RunError
+from stagepipe.report import Report
 from stagepipe.testing.crash_points import crash_workers_at
 from tests.chaos.cases import Case, vary_resources
+from tests.chaos.comparison import compare
 from tests.chaos.disturbances import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
 from tests.chaos.stages import FOLDER, digest
@@ -26,7 +28,18 @@ _MAX_CLOSE_S = 4.5
 """A stop that takes longer is close to the 5 s after which workers are terminated."""
 
 Outcome = dict[str, Any]
-"""`verdict`: equal, different, failed, late, left, or no case (the inline run fails too); `details`; and counts."""
+"""`verdict`, `details` and counts. The verdicts:
+
+equal      the output is that of the inline run
+different  it is not: `lost`, `doubled` and `strange` count the items
+refused    the config is refused, so nothing ran
+failed     the run failed
+crashed    a worker died of something else than a kill
+stalled    the run was equal, but only because the watchdog restarted it from the last item
+late       it took long to end
+left       it left something behind
+no case    the inline run fails too
+"""
 
 
 def run_case(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
@@ -35,6 +48,8 @@ def run_case(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
     try:
         with Pipeline(case["config"], inline=True) as oracle:
             expected = [[digest(item) for item in oracle] for _ in range(epochs)]
+    except ConfigError as error:
+        return {"verdict": "refused", "details": str(error)}
     except Exception as error:  # noqa: BLE001 - then there is nothing to compare with
         return {"verdict": "no case", "details": str(error)}
     mark, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix="chaos-")
@@ -55,6 +70,8 @@ def run_case(case: Case, watch: Callable[[Pipeline | None], None]) -> Outcome:
         for name in (MARK, FOLDER):
             os.environ.pop(name, None)
         shutil.rmtree(folder, ignore_errors=True)
+    if verdict == "equal" and trial.complaint:
+        verdict, details = trial.complaint
     if verdict == "equal" and trial.longest_close_s > _MAX_CLOSE_S:
         verdict, details = "late", f"it took {trial.longest_close_s:.1f} s to end"
     leftovers = state_before.found()
@@ -73,8 +90,11 @@ class Trial:
         self._items_before_resume: list[str] = []
         self.longest_close_s = 0.0
         self._any_order = case["config"]["order"] == "any"
-        self._disturber = Disturber(case["disturbances"])
+        item_count = sum(self._get_item_limit(epoch) or len(items) for epoch, items in enumerate(expected))
+        self._disturber = Disturber(case["disturbances"], item_count)
         self.counts: Counter[str] = Counter()
+        self.complaint: tuple[str, str] | None = None
+        """A verdict and its details, where a run ended well but not as it should."""
 
     def run(self) -> str:
         """Return a description of the first difference, or an empty text."""
@@ -96,7 +116,9 @@ class Trial:
 
     def _run_pipeline(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
         running = Pipeline(config)
+        deaths: list[Any] = []
         try:
+            deaths = running.start()._run._supervisor.recovery.restarts.history  # type: ignore[union-attr]
             return self._run_epochs(running, state)
         finally:
             started_s = time.monotonic()
@@ -104,13 +126,27 @@ class Trial:
             self.longest_close_s = max(self.longest_close_s, time.monotonic() - started_s)
             if running.started:
                 report = running.report()
-                self.counts["crashes"] += len(report.restarts)
                 self.counts["errors"] += sum(stage.errors for stage in report.stages)
+                self._count_restarts(report, [restart.death.pid for restart in deaths])
+
+    def _count_restarts(self, report: Report, dead_pids: list[int]) -> None:
+        """Count deaths and stalls. A death must have been by SIGKILL: a kill from outside, or a crash point."""
+        deaths = [restart for restart in report.restarts if restart.kind == "death"]
+        stalls = [restart.cause for restart in report.restarts if restart.kind == "stall"]
+        crashes = [death.cause for death in deaths if "was killed by SIGKILL" not in death.cause]
+        self.counts["restarts"] += len(deaths)
+        self.counts["killed"] += len(self._disturber.killed_pids.intersection(dead_pids))
+        self.counts["at crash points"] += len(set(dead_pids) - self._disturber.killed_pids)
+        self.counts["stalls"] += len(stalls)
+        if crashes:
+            self.complaint = "crashed", "; ".join(crashes)
+        elif stalls:
+            self.complaint = "stalled", "; ".join(stalls)
 
     def _run_epochs(self, running: Pipeline, state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
         case = self._case
         first_epoch = 0 if state is None else case["resume"]
-        self._disturber.running = running.start()
+        self._disturber.running = running
         if state is not None:
             running.load_state_dict(state)
         self._watch(running)
@@ -119,8 +155,10 @@ class Trial:
             expected = self._expected[epoch]
             stop = None if is_resumed else self._get_item_limit(epoch)
             received = self._items_before_resume * is_resumed + list(self._iter_epoch(running, stop))
-            if not self._is_equal(received, expected, stop):
-                return self._describe_difference(epoch, received, expected, stop), None
+            difference = compare(received, expected, any_order=self._any_order, stop=stop)
+            if difference is not None:
+                self.counts.update(lost=difference.lost, doubled=difference.doubled, strange=difference.strange)
+                return f"epoch {epoch}: {difference}", None
             if state is None and epoch == case["resume"] and stop is not None:
                 self._items_before_resume = received
                 return "", running.state_dict()
@@ -134,26 +172,5 @@ class Trial:
 
     def _iter_epoch(self, running: Pipeline, stop: int | None) -> Iterator[str]:
         for item in itertools.islice(running, stop):
-            self._disturber.first_item_event.set()
+            self._disturber.count_item()
             yield digest(item)
-
-    def _is_equal(self, received: list[str], expected: list[str], stop: int | None) -> bool:
-        if not self._any_order:
-            return received == expected[: len(expected) if stop is None else stop]
-        unexpected = Counter(received) - Counter(expected)
-        return not unexpected and len(received) == (len(expected) if stop is None else stop)
-
-    def _describe_difference(self, epoch: int, received: list[str], expected: list[str], stop: int | None) -> str:
-        expected = expected[:stop]
-        pairs = enumerate(zip(received, expected, strict=False))
-        index = next((index for index, pair in pairs if pair[0] != pair[1]), None)
-        missing, unexpected = Counter(expected) - Counter(received), Counter(received) - Counter(expected)
-        location = (
-            "they differ in number only"
-            if index is None
-            else f"the first difference is at {index}: {received[index]} instead of {expected[index]}"
-        )
-        return (
-            f"epoch {epoch}: {len(received)} items instead of {len(expected)}, {sum(missing.values())} missing, "
-            f"{sum(unexpected.values())} unexpected (duplicates or others); {location}"
-        )

@@ -118,6 +118,12 @@ def number(item: int, salt: int) -> int:
     return item * 3 + salt
 
 
+def small(item: int, salt: int) -> dict[str, Any]:
+    """A small item: 0 to 1,024 bytes beside its number."""
+    rnd = _make_random(item, salt)
+    return {"id": item, "data": rnd.randbytes(rnd.choice([0, 1, rnd.randint(2, 1024)]))}
+
+
 def text(item: int, salt: int) -> dict[str, Any]:
     return {"id": item, "text": f"{salt} {item} " * (_make_random(item, salt).choice([0, 1, 9, 900]))}
 

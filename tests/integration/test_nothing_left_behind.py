@@ -14,16 +14,22 @@ import psutil
 import pytest
 
 from stagepipe import Pipeline, RunError
+from stagepipe.report import from_json
 from tests.support.paths import ROOT
 from tests.support.pipelines import BAD, batch, pipeline, stage, with_workers
 
 EXIT_TIMEOUT_S = 1.0
+START_TIMEOUT_S = 30.0
+ITEM_COUNT = 30
+WORKER_COUNT = 5
+"""Of the pipeline in the caller's process: a source, and two stages of two workers."""
 CONFIG = """
 name: endless
 source: {uses: stagepipe.sources.numbers, with: {count: 1000000}}
 stages:
   - {name: make, uses: tests.support.stages.megabyte, workers: 2}
   - {name: touch, uses: tests.support.stages.touched}
+  - {name: record, uses: tests.support.stages.recorded, fuse: true, with: {path: PATH}}
 """
 
 
@@ -33,6 +39,21 @@ def count_fds() -> int:
 
 def children() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
+
+
+def count_live_workers() -> int:
+    """The processes of the test that run `stagepipe.worker`; there is time for each to become one."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (count := sum(is_worker(child) for child in children())) < WORKER_COUNT and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return count
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and "stagepipe.worker" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(autouse=True)
@@ -68,17 +89,19 @@ def find_processes(marker: str) -> list[int]:
 
 def runs_to_its_end(config: dict[str, Any]) -> None:
     with Pipeline(config) as running:
-        list(running)
+        assert len(list(running)) == ITEM_COUNT
 
 
 def breaks_after_one_item(config: dict[str, Any]) -> None:
     with Pipeline(config) as running:
         next(iter(running))
+        assert count_live_workers() == WORKER_COUNT
 
 
 def is_garbage_collected(config: dict[str, Any]) -> None:
     running = Pipeline(config)
     next(iter(running))
+    assert count_live_workers() == WORKER_COUNT
     del running
 
 
@@ -102,7 +125,7 @@ def ends_with_a_worker_death(config: dict[str, Any]) -> None:
 
 def is_never_iterated(config: dict[str, Any]) -> None:
     with Pipeline(config):
-        pass
+        assert count_live_workers() == WORKER_COUNT
 
 
 ENDS = [
@@ -119,7 +142,7 @@ ENDS = [
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
 @pytest.mark.timeout(90)
 def test_a_run_leaves_nothing_in_the_callers_process(end):
-    config = with_workers(pipeline(stage("megabyte"), stage("touched"), source=30), 2)
+    config = with_workers(pipeline(stage("megabyte"), stage("touched"), source=ITEM_COUNT), 2)
     end(config)  # what is loaded only once is loaded here
     files, fds, threads, processes = leftover_files(), count_fds(), set(threading.enumerate()), children()
     for _ in range(2):
@@ -133,8 +156,10 @@ def test_a_run_leaves_nothing_in_the_callers_process(end):
 def test_processes_that_a_stage_has_started_are_killed_too():
     marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
     name, value = marker.split("=")
-    stages = [stage(f"{BAD}.leaves_children", env={name: value})]
-    runs_to_its_end(pipeline(*stages))
+    config = pipeline(stage(f"{BAD}.leaves_children", env={name: value}), source=ITEM_COUNT)
+    with Pipeline(config) as running:
+        assert len(list(running)) == ITEM_COUNT
+        assert "sleep" in {psutil.Process(pid).name() for pid in find_processes(marker)}
     assert all_gone(marker)
 
 
@@ -142,7 +167,7 @@ def test_processes_that_a_stage_has_started_are_killed_too():
 def endless(tmp_path):
     """A long `stagepipe run`, the marker of all its processes, and the folder of its report."""
     config = tmp_path / "endless.yaml"
-    config.write_text(CONFIG)
+    config.write_text(CONFIG.replace("PATH", str(tmp_path / "recorded")))
     marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
     name, value = marker.split("=")
     environment = {**os.environ, name: value}
@@ -156,12 +181,22 @@ def endless(tmp_path):
         "--quiet",
     ]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 30
-        while len(find_processes(marker)) < 5 and time.monotonic() < deadline:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (tmp_path / "recorded").exists():
+            assert time.monotonic() < deadline, "no item has reached the last stage"
             time.sleep(0.1)
-        time.sleep(1)
+        time.sleep(0.5)
+        assert process.poll() is None, "it must live until the test ends it"
+        assert len(find_processes(marker)) == 5, "itself, a source, and three workers"
         yield process, marker, tmp_path
         process.kill()
+
+
+def wait_for_processes(marker: str, count: int) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (found := len(find_processes(marker))) < count:
+        assert time.monotonic() < deadline, f"only {found} of {count} processes have started"
+        time.sleep(0.1)
 
 
 def all_gone(marker: str, within_s: float = EXIT_TIMEOUT_S) -> bool:
@@ -176,7 +211,9 @@ def test_ctrl_c_ends_with_130_and_the_report_is_written(endless):
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 130
     assert all_gone(marker)
-    assert '"status":"interrupted"' in (folder / "r.json").read_text().replace(": ", ":")
+    report = from_json((folder / "r.json").read_bytes())
+    assert report.run.status == "interrupted"
+    assert report.run.items_out > 0
     assert list((folder / "temporary").iterdir()) == []
     assert "Traceback" not in process.stderr.read()
 
@@ -187,22 +224,25 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_ends_the_run(endless):
         os.kill(pid, signal.SIGINT)
     assert process.wait(10) == 130
     assert all_gone(marker)
-    assert (folder / "r.json").exists()
+    assert from_json((folder / "r.json").read_bytes()).run.status == "interrupted"
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
-def test_a_killed_main_process_leaves_nothing_behind(endless, signal_number):
+@pytest.mark.parametrize(
+    "signal_number, exit_status", [(signal.SIGKILL, -9), (signal.SIGTERM, 143)], ids=["SIGKILL", "SIGTERM"]
+)
+def test_a_killed_main_process_leaves_nothing_behind(endless, signal_number, exit_status):
     process, marker, folder = endless
     files_before = leftover_files()
     process.send_signal(signal_number)
-    process.wait(10)
+    assert process.wait(10) == exit_status
     assert all_gone(marker)
     assert leftover_files() <= files_before
     assert list((folder / "temporary").iterdir()) == []
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3, 2.0])
-def test_the_supervisors_death_kills_workers_that_hang_or_start(tmp_path, temporary, after_s):
+@pytest.mark.parametrize("live_count, after_s", [(1, 0.0), (1, 0.03), (1, 0.1), (1, 0.3), (4, 1.5)])
+def test_the_supervisors_death_kills_workers_that_hang_or_start(tmp_path, temporary, live_count, after_s):
+    """Killed during start-up, and with all four processes, after the stage began to hang."""
     marker = f"STAGEPIPE_TEST={os.getpid()}.{time.time_ns()}"
     name, value = marker.split("=")
     script = tmp_path / "script.py"
@@ -217,10 +257,12 @@ def test_the_supervisors_death_kills_workers_that_hang_or_start(tmp_path, tempor
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     with subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
+        assert process.stdout.readline() == b"up\n"
+        wait_for_processes(marker, live_count)
         time.sleep(after_s)
+        assert len(find_processes(marker)) >= live_count
         process.kill()
-        process.wait(5)
+        assert process.wait(5) == -signal.SIGKILL
     assert all_gone(marker)
     assert list(temporary.iterdir()) == []
 
@@ -229,4 +271,5 @@ def test_shared_memory_has_no_name():
     with Pipeline(pipeline(stage("megabyte"), batch(2), source=4)) as running:
         items = iter(running)
         next(items)
+        assert running.report().memory.arena_peak_bytes > 1_000_000, "it lies in shared memory"
         assert leftover_files() == set()

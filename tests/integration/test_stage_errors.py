@@ -64,8 +64,13 @@ def test_the_failing_stage_is_named_among_busy_neighbours():
         (stage(f"{BAD}.breaks_in_the_middle", name="bad"), "bad", r"item 5\.1: ValueError: the second part is broken"),
         (stage(f"{BAD}.too_few", name="bad", batch={"size": 4}), "bad", r"called with \d items and returned \d"),
         (stage(f"{BAD}.stops_iteration", name="bad"), "bad", "item 5: StopIteration"),
+        (
+            stage(f"{BAD}.forgets_its_return", name="bad", on_error="skip", retries=2),
+            "bad",
+            "^stage bad returned None for item 5: did you forget `return`?",
+        ),
     ],
-    ids=["build", "generator", "batch", "StopIteration"],
+    ids=["build", "generator", "batch", "StopIteration", "None"],
 )
 def test_a_stage_that_fails_is_named_with_its_error(bad, stage_name, words, inline):
     error = failure(pipeline(stage("same"), bad, stage("double")), inline=inline)

@@ -7,7 +7,10 @@ import time
 import pytest
 
 from stagepipe import Pipeline, RunError
+from stagepipe.runtime.supervisor import watchdog
 from stagepipe.runtime.supervisor.stalls import WorkerStatus, describe_stall, is_deadlocked
+from stagepipe.testing.start_hook import worker_start_hook
+from tests.support.lost_packets import HOOK as LOSE_PACKET
 from tests.support.pipelines import BAD, pipeline, stage
 
 pytestmark = pytest.mark.timeout(60)
@@ -23,6 +26,7 @@ def test_an_item_that_hangs_is_retried_and_then_skipped():
     assert (letter.item, letter.stage, letter.attempts) == ("5", "hangs", 2)
     assert "`timeout` of 700 ms" in letter.error
     assert len(report.restarts) == 2
+    assert report.run.items_in == 12, "items that are read again count once"
 
 
 def test_the_error_shows_where_the_stage_hung():
@@ -87,3 +91,17 @@ def test_a_run_is_deadlocked_only_if_all_workers_wait():
     assert not is_deadlocked([idle, WorkerStatus(name="c/0", item="3", item_age_ns=1)])
     assert not is_deadlocked([idle, WorkerStatus(name="c/0", is_stopped=True)])
     assert not is_deadlocked([idle, WorkerStatus(name="c/0", starting_ns=1)])
+
+
+def test_a_deadlock_restarts_from_the_last_item_and_the_report_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(watchdog, "_STALL_RECOVERY_AFTER_NS", SECOND_NS)
+    with worker_start_hook(LOSE_PACKET, "source/0:5"):  # noqa: SIM117 - the hook must outlive the start
+        with Pipeline(pipeline(stage("same", workers=2), source=40)) as running:
+            assert list(running) == list(range(40))
+            report = running.report()
+    (restart,) = report.restarts
+    assert (restart.kind, restart.stage, restart.worker, restart.item) == ("stall", "", -1, "")
+    assert restart.cause.startswith("no item has moved for 1.")
+    assert restart.lost_ns > SECOND_NS
+    assert sum(record.crashes for record in report.stages) == 0
+    assert f"{restart.cause}; restarting from the last delivered item" in caplog.messages

@@ -101,7 +101,9 @@ def test_a_stage_that_hangs_is_killed():
 
 
 def test_a_death_at_an_item_of_an_epoch_that_was_left_costs_no_item_of_the_next(tmp_path):
-    dying = stage(f"{BAD}.exits_in_first_epoch", name="bad", with_={"folder": str(tmp_path)}, retries=0, on_error="skip")
+    dying = stage(
+        f"{BAD}.exits_in_first_epoch", name="bad", with_={"folder": str(tmp_path)}, retries=0, on_error="skip"
+    )
     with Pipeline(pipeline(dying, source=6)) as running:
         items = iter(running)
         assert next(items) == 0

@@ -144,6 +144,23 @@ def test_a_child_that_outlives_its_worker_does_not_delay_the_end(stderr_lines):
     assert time.monotonic() - started_s < 6
 
 
+def test_the_first_error_of_on_output_is_logged_and_the_run_continues(caplog):
+    calls = []
+
+    def fail(lines):
+        calls.append(lines)
+        raise RuntimeError("the caller's function fails")
+
+    running = Pipeline(pipeline(printing("says"), source=20))
+    running.on_output = fail
+    with running:
+        assert len(list(running)) == 20
+    (record,) = [record for record in caplog.records if record.name == "stagepipe"]
+    assert record.getMessage().startswith("`on_output` raised an error, so some output of the workers is lost")
+    assert "the caller's function fails" in str(record.exc_info[1])
+    assert calls
+
+
 def test_a_closed_stderr_does_not_break_the_run(monkeypatch):
     broken = open(os.devnull, "w")  # noqa: PTH123, SIM115 - closed on the next line
     broken.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.chaos.cases import Case, make_config
+from tests.chaos.cases import Case, make_small_config
 
 KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
 """How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
@@ -19,7 +19,7 @@ _PROCESS_KEYS = ("fuse", "workers")
 def make_case(seed: int, kind: str | None = None) -> Case:
     """Return the case of a seed. `kind` is one of KINDS, or `inline`: without processes."""
     rnd = random.Random(f"property {seed}")
-    config = vary(make_config(rnd, small=True), "mixed", rnd)
+    config = vary(make_small_config(rnd), "mixed", rnd)
     if config["stages"][-1]["uses"].endswith(".Unbatch") and rnd.random() < 0.5:
         config["stages"].pop()  # the output is batches
     keys = {"limit": rnd.randint(0, 8)} if rnd.random() < 0.1 else {}

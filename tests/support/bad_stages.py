@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+import stagepipe
+
 BAD_ITEM = 5
 """The item at which they break."""
 
@@ -275,6 +277,12 @@ def closes_all_descriptors(item: Any) -> Any:
     if number_of(item) == BAD_ITEM:
         os.closerange(3, 1 << 16)
     return item
+
+
+def forgets_its_return(item: Any) -> Any:
+    if number_of(item) != BAD_ITEM:
+        return item
+    str(item)
 
 
 def floods_both(item: Any) -> Any:

@@ -150,6 +150,16 @@ def nap(item: Any, seconds: float = 0.01) -> Any:
     return item
 
 
+def timed_nap(item: Any, seconds: float, path: str) -> Any:
+    """Sleep, and append the nanoseconds that it took by the stage's own clock to the file at `path`."""
+    begin_ns = time.perf_counter_ns()
+    time.sleep(seconds)
+    duration_ns = time.perf_counter_ns() - begin_ns
+    with Path(path).open("a") as log:
+        log.write(f"{duration_ns}\n")
+    return item
+
+
 def nap_at_random(item: Any, most_s: float = 0.004) -> Any:
     """Sleep for a time that depends on the clock, so that no two runs are scheduled alike."""
     time.sleep(random.Random(time.perf_counter_ns()).random() * most_s)
@@ -240,6 +250,17 @@ def filled(item: int, nbytes: int) -> dict[str, Any]:
     return {"id": item, "image": np.full(nbytes, item % 251, np.uint8)}
 
 
+def lent(item: int, nbytes: int) -> dict[str, Any]:
+    """An array of `nbytes` bytes, allocated in the outgoing shared memory."""
+    image = stagepipe.empty((nbytes,), np.uint8)
+    image[:] = item % 251
+    return {"id": item, "image": image}
+
+
+def number_of(item: dict[str, Any]) -> int:
+    return item["id"]
+
+
 def hosted(item: int) -> Any:
     """A tensor as it arrives from another device."""
     import torch
@@ -302,6 +323,12 @@ def cuda_is_available(item: int) -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def recorded(item: Any, path: str) -> Any:
+    """Leave a file at `path`, as a sign that an item has come this far."""
+    Path(path).touch()
+    return item
 
 
 def touched(item: dict[str, Any]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _name_hint(value: str) -> str:
 
 
 def _check_stage_name(value: Any) -> str:
-    if value in _RESERVED_STAGE_NAMES:
+    if isinstance(value, str) and value in _RESERVED_STAGE_NAMES:
         raise InvalidValueError(
             f"the name `{value}` is reserved for {_RESERVED_STAGE_NAMES[value]}", "give the stage another name"
         )

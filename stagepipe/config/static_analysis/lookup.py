@@ -22,6 +22,8 @@ class Undecided(Enum):
 
 
 UNDECIDED: Final = Undecided.UNDECIDED
+_MAX_LITERAL_CHARS: Final = 40
+_LITERALS: Final = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set)
 _MAX_LOOKUP_DEPTH: Final = 60  # re-exports and bases followed for one name; also ends import cycles
 
 
@@ -43,7 +45,15 @@ class MissingName:
     choices: tuple[str, ...]
 
 
-LookupResult = ParsedModule | Definition | MissingName | Undecided
+@dataclass(frozen=True)
+class ConstantName:
+    """A name whose only binding is a literal, such as `SIZE = 3`. `text` is the literal."""
+
+    text: str
+    is_iterable: bool
+
+
+LookupResult = ParsedModule | Definition | MissingName | ConstantName | Undecided
 
 
 @dataclass
@@ -122,6 +132,8 @@ class DefinitionLookup:
             return self._resolve_import(module, binding, name, depth)
         if isinstance(binding, AssignedName) and isinstance(binding.value, ast.Name) and binding.value.id != name:
             return self.resolve_name(module, binding.value.id, depth + 1)
+        if isinstance(binding, AssignedName) and isinstance(binding.value, _LITERALS) and not module.is_dynamic:
+            return _make_constant_name(binding.value)
         return UNDECIDED
 
     def _resolve_several_bindings(
@@ -192,6 +204,13 @@ class DefinitionLookup:
             owner = self.resolve_expression(module, expression.value)
             return self._resolve_attribute(owner, expression.attr) if isinstance(owner, ParsedModule) else UNDECIDED
         return UNDECIDED
+
+
+def _make_constant_name(literal: ast.expr) -> ConstantName:
+    is_iterable = not isinstance(literal, ast.Constant) or isinstance(literal.value, str | bytes)
+    text = ast.unparse(literal)
+    is_short = len(text) <= _MAX_LITERAL_CHARS
+    return ConstantName(text if is_short else f"{text[:_MAX_LITERAL_CHARS]}...", is_iterable)
 
 
 def _is_marker_base(base: ast.expr) -> bool:

@@ -24,7 +24,7 @@ from stagepipe.config.yaml.nodes import (
     is_null,
 )
 from stagepipe.config.yaml.scalars import parse_scalar
-from stagepipe.core import ConfigError, Problem, closest_match
+from stagepipe.core import ConfigError, Problem, closest_file_name
 
 MAX_FILE_BYTES: Final = 1 << 20
 """Maximum file size. A config has a few kilobytes; a megabyte is probably the wrong file."""
@@ -68,7 +68,7 @@ def read_file(path: Path, display_path: str | None = None) -> MapNode:
 def _similar_file_hint(path: Path) -> str:
     folder = path.parent
     names = [p.name for pattern in ("*.yaml", "*.yml") for p in folder.glob(pattern)] if folder.is_dir() else []
-    closest = closest_match(path.name, names)
+    closest = closest_file_name(path.name, names)
     return f"did you mean `{folder / closest}`?" if closest else ""
 
 

@@ -246,7 +246,11 @@ def _format_prediction_error(hop: HopReport) -> str:
 def _render_events(report: Report) -> Iterator[RenderableType]:
     """Yield the restarts, dead letters and slowest items, a few of each."""
     yield from _render_event_list(
-        "Restarts", [f"{r.stage} worker {r.worker}: {r.cause}, item {r.item}" for r in report.restarts]
+        "Restarts",
+        [
+            f"{r.stage} worker {r.worker}: {r.cause}, item {r.item}" if r.kind == "death" else f"stall: {r.cause}"
+            for r in report.restarts
+        ],
     )
     dead_letters = [
         f"item {d.item} at {d.stage} after {d.attempts:,} {'attempt' if d.attempts == 1 else 'attempts'}: {d.error}"

@@ -107,9 +107,13 @@ class Consumer:
         delivery = self._enter_generation(epoch, cursor or Cursor(), rebuild_stateful=not self._is_epoch_complete)
         return self._iter_items(epoch, delivery, iteration)
 
-    def _enter_generation(self, epoch: int, cursor: Cursor, *, rebuild_stateful: bool = True) -> GenerationDelivery:
+    def _enter_generation(
+        self, epoch: int, cursor: Cursor, *, rebuild_stateful: bool = True, is_recovery: bool = False
+    ) -> GenerationDelivery:
         """Seek: answer the coordinator with `cursor`, and begin its new generation there."""
-        seek = self._recovery.begin_generation(cursor, epoch, rebuild_stateful=rebuild_stateful)
+        seek = self._recovery.begin_generation(
+            cursor, epoch, rebuild_stateful=rebuild_stateful, is_recovery=is_recovery
+        )
         self._is_recovering = self._recovery.awaits_delivery
         self._is_epoch_complete = False
         self._delivery = delivery = GenerationDelivery(seek.generation, cursor, self._plan, self._progress)
@@ -152,7 +156,7 @@ class Consumer:
         """Stop, and ask the coordinator what to do: go on, or seek to the cursor. Raises RunError if the run failed."""
         self._reader.publish_held_bytes()
         if self._recovery.resolve_interrupt(self.statistics.items):
-            return self._enter_generation(epoch, delivery.cursor)
+            return self._enter_generation(epoch, delivery.cursor, is_recovery=True)
         return delivery
 
     def close(self) -> None:

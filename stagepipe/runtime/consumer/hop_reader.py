@@ -18,9 +18,10 @@ from stagepipe.runtime.flow import (
     ProgressPublisher,
     StaleLeaseReporter,
 )
+from stagepipe.runtime.protocol import format_item, format_user_traceback
 from stagepipe.runtime.supervisor import RecoveryCoordinator, RunResources
 from stagepipe.timing import RECEIVE_PHASES, DurationRecorder, ProcessCounter
-from stagepipe.transport import ReceivedPacket, Receiver, SharedMemoryPool
+from stagepipe.transport import ReceivedPacket, Receiver, SharedMemoryPool, UnreadableItemError
 
 _FLUSH_INTERVAL_NS = 100_000_000
 
@@ -43,6 +44,7 @@ class HopReader:
         """
         process_index = resources.consumer_process_index
         self.memory = memory
+        self._shard = resources.plan.shard.for_segment(len(resources.plan.segments) - 1)
         self._progress = progress
         self._region = region = resources.board.region(process_index)
         self._recorder = DurationRecorder(region.receive_histogram_words, len(RECEIVE_PHASES), region.receive_ledger)
@@ -71,6 +73,15 @@ class HopReader:
             self._receiver.copy_all = self._held_memory.check()
         try:
             return self._receiver.receive(generation)
+        except UnreadableItemError as error:
+            item = format_item(self._shard, error.key)
+            raise RunError(
+                f"{SINK_NAME}, item {item}: {error}",
+                stage=SINK_NAME,
+                worker=0,
+                item=item,
+                trace=format_user_traceback(error),
+            ) from error
         except TransportError as error:
             raise RunError(f"{SINK_NAME}: {error}", stage=SINK_NAME, worker=0) from error
 

@@ -1,7 +1,8 @@
 """What runs on an item: the source, the stages, and what happens when they fail. In workers and inline.
 
 stage               StageRunner: builds one stage, calls it, times it and seeds it
-stage_error         StageError: what a stage raised, with the stage and the item
+stage_error         StageError: an exception with its stage and item; NoneResultError: a missing `return`
+input_description   what a failing item was, for the text of its error
 chain               StageChain: the fused stages of a process, called one after the other
 grouping            what an order point does with `order: source`: groups of leaves, and their lineage
 unordered_grouping  the same with `order: any`

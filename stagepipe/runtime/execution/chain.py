@@ -116,6 +116,11 @@ class StageChain:
 
     # ------------------------------------------------------------------ items that go no further
 
+    def reject(self, key: Key, error: Exception, header: ItemHeader) -> None:
+        """Count an item that has not reached the first stage as failed there."""
+        stage = self._stages[0]
+        self._skip(stage, key, stage.record_failure(key, error), header)
+
     def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
         """Send a tombstone in the item's place: the stage returned SKIP for it."""
         stage.count_skipped()
@@ -131,7 +136,7 @@ class StageChain:
 
     def _skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
         """Send a skip in the item's place; raise the error where the stage does not skip what fails."""
-        if error is not None and not stage.skips_failures:
+        if error is not None and (error.is_mistake or not stage.skips_failures):
             raise error
         stage.count_skipped()
         self._output.send_skip(stage, key, error, header)
@@ -187,7 +192,7 @@ class StageChain:
         try:
             return self._calls[0](keys, values)  # type: ignore[no-any-return]
         except StageError as error:
-            if not stage.skips_failures:
+            if error.is_mistake or not stage.skips_failures:
                 raise
             return [error] * len(keys)
 

@@ -64,7 +64,7 @@ def call_with_retries(
             return attempt()
         except StageError as error:
             error.attempts = attempts
-            if restore_inputs is None or attempts > (stage.plan.retries or 0):
+            if restore_inputs is None or error.is_mistake or attempts > (stage.plan.retries or 0):
                 raise
         attempts += 1
         stage.count_retry()
@@ -110,7 +110,7 @@ def call_batch_with_retries(stage: StageRunner, keys: list[Key], values: list[An
     try:
         results: list[Any] = call_with_retries(stage, partial(stage.call_batch, keys, values), values, restore_values)
     except StageError as error:
-        if restore_values is None or not one_by_one:
+        if restore_values is None or error.is_mistake or not one_by_one:
             raise
         attempts = error.attempts + 1
     else:
@@ -122,5 +122,7 @@ def _call_single_item(stage: StageRunner, key: Key, value: Any, attempts: int) -
     try:
         return stage.call_batch([key], [value])[0]
     except StageError as error:
+        if error.is_mistake:
+            raise
         error.attempts = attempts
         return error

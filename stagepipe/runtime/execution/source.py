@@ -30,6 +30,7 @@ class SourceRunner:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
         self._reader = reader
         self._stage = stages[0]
+        self._stage.refuses_none = self._stage.refuses_none and not reader.passes_none
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
         is_retried = reader.is_indexed and self._stage.plan.retries
         self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
@@ -57,6 +58,8 @@ class SourceRunner:
         if reader.is_indexed:  # a stream seeds each item itself, those that it discards too
             stage.seed_item(key)
         result = stage.run_timed(key, partial(reader.read, key[0]))
+        if result is None and stage.refuses_none:
+            raise stage.make_none_error(key, "returned" if reader.is_indexed else "yielded")
         if result is not END_OF_SOURCE:
             stage.count_item(key)
         return result

@@ -62,6 +62,8 @@ class SourceReader:
         self.is_indexed = hasattr(source, "__len__") and hasattr(source, "__getitem__")
         self.is_single_pass = isinstance(source, Iterator)
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
+        self.passes_none = getattr(source, "passes_none", False) or type(source) in {list, tuple}
+        """Whether None is no mistake of its code: in a list it was written, and a dataset's next stage judges it."""
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
         self._source_items = 0
@@ -90,6 +92,7 @@ class SourceReader:
             begin(epoch, self._seed)
         if self.is_indexed:
             self._source_items = self._count_source_items()
+            self._shard.check_source(self._source_items)
             self._item_count = self._shard.count_items(self._source_items)
             return
         if self.is_single_pass and self._was_read:

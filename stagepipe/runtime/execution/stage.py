@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import GeneratorType
@@ -24,10 +24,11 @@ from stagepipe.core import (
 )
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
+from stagepipe.runtime.execution.input_description import describe_failing_input
 from stagepipe.runtime.execution.own_generators import find_seed_method
 from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
-from stagepipe.runtime.execution.stage_error import StageError
-from stagepipe.runtime.protocol import infer_cardinality
+from stagepipe.runtime.execution.stage_error import NoneResultError, StageError
+from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
 from stagepipe.timing import STAGE_WORDS, DurationRecorder, StageCounter, StageRegion
 
@@ -60,6 +61,8 @@ class StageRunner:
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self.epoch = 0
+        self.refuses_none = not plan.allow_none
+        """Whether None as a result ends the run."""
         self.skips_failures = plan.on_error == "skip"
         """Whether an item that fails is skipped. Otherwise it ends the run."""
         self._run_recorder = DurationRecorder(region.run_histogram_words, 1)
@@ -87,7 +90,9 @@ class StageRunner:
         self.reseed_own_generators = find_seed_method(target) if plan.reseed else None
         if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
-            target = FieldAdapter(target, plan.field, plan.as_, plan.target.label, batched=batched)
+            target = FieldAdapter(
+                target, plan.field, plan.as_, plan.target.label, batched=batched, allow_none=plan.allow_none
+            )
         self.seeds_grouping = plan.is_order_point and type(target).__module__.partition(".")[0] != _OWN_PACKAGE
         """Whether this is an order point that may draw: not a built-in one."""
         self.target = target
@@ -170,6 +175,8 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(key, error) from error
         if type(result) is not GeneratorType:
+            if result is None and self.refuses_none:
+                raise self.make_none_error(key)
             self._record_call(key, perf_counter_ns() - started_ns)
         return result
 
@@ -178,18 +185,18 @@ class StageRunner:
         try:
             self.seed_item(keys[0])
             started_ns = perf_counter_ns()
-            results = self.target(values)
-            results = list(results)
-            if len(results) != len(keys):
-                message = (
-                    f"a stage with `batch` was called with {len(keys)} items and returned {len(results)}; it must "
-                    "return one result (or stagepipe.SKIP) for each"
-                )
-                raise ValueError(message)  # noqa: TRY301 - reported as an error of the stage
+            output = self.target(values)
+            results = None if output is None and self.refuses_none else _to_list(output, len(keys))
         except self._propagated_errors:
             raise
         except BaseException as error:
             raise self.record_failure(keys[0], error) from error
+        if results is None:
+            raise self.make_none_error(keys[0])
+        if self.refuses_none:
+            for key, result in zip(keys, results, strict=True):
+                if result is None:
+                    raise self.make_none_error(key)
         elapsed_ns = perf_counter_ns() - started_ns
         for key in keys:
             self._record_call(key, elapsed_ns // len(keys))
@@ -215,6 +222,8 @@ class StageRunner:
             except BaseException as error:
                 raise self.record_failure((*key, part), error) from error
             elapsed_ns += perf_counter_ns() - started_ns
+            if box[0] is None and self.refuses_none:
+                raise self.make_none_error((*key, part), "yielded")
             rng = self._context.__dict__.get("rng", rng)
             yield box
             part += 1
@@ -257,10 +266,16 @@ class StageRunner:
     def record_failure(self, key: Key, cause: BaseException) -> StageError:
         """Count a failed item and return its StageError."""
         self._error_count += 1
-        error = StageError(self.name, self.global_key(key), cause)
+        input_note = describe_failing_input(cause, self.plan, self.target)
+        error = StageError(self.name, self.global_key(key), cause, input_note=input_note)
         if self.on_survivable_failure is not None and (self.plan.on_error == "skip" or self.plan.retries):
             self.on_survivable_failure(error)
         return error
+
+    def make_none_error(self, key: Key, verb: str = "returned") -> StageError:
+        """Return the error of a stage that gave None for an item, and count it."""
+        item = format_key(self.global_key(key))
+        return self.record_failure(key, NoneResultError(self.name, item, verb, self.plan.syntax))
 
     def count_dead_letter(self) -> None:
         """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""
@@ -283,6 +298,17 @@ class StageRunner:
         region[StageCounter.FAILED_ATTEMPTS] = self._error_count
         region[StageCounter.RETRIES] = self._retry_count
         region[StageCounter.BUSY_NS] = self._busy_ns
+
+
+def _to_list(output: Iterable[Any], count: int) -> list[Any]:
+    """Return the results of a stage with a `batch`. Raises ValueError where there is not one for each item."""
+    results = list(output)
+    if len(results) != count:
+        raise ValueError(
+            f"a stage with `batch` was called with {count} items and returned {len(results)}; it must return one "
+            "result (or stagepipe.SKIP) for each"
+        )
+    return results
 
 
 def make_private_stage_region() -> StageRegion:

@@ -1,21 +1,65 @@
-"""`StageError`: what a stage raised, with the stage and the item. In workers and inline."""
+"""The errors of a stage's call: an exception with its stage and item, and the mistake of a missing `return`.
+
+In workers and inline.
+"""
 
 from __future__ import annotations
 
-from stagepipe.core import Key
-from stagepipe.runtime.protocol import format_error_text, format_user_traceback
+from typing import Final
+
+from stagepipe.core import ConfigSyntax, Key, StagepipeError
+from stagepipe.plan import SOURCE_NAME
+from stagepipe.runtime.protocol import describe_failure, format_error_text, format_key, format_user_traceback
+
+_SINK_BY_SYNTAX: Final = {
+    ConfigSyntax.YAML: "sink",
+    ConfigSyntax.MAPPING: '"sink"',
+    ConfigSyntax.BUILDER: ".sink(...)",
+}
+
+
+class NoneResultError(StagepipeError):
+    """A stage without `allow_none` gave None for an item. It ends the run: the stage itself is wrong.
+
+    >>> print(NoneResultError("r", "0", "yielded", ConfigSyntax.YAML))
+    stage r yielded None for item 0: yield stagepipe.SKIP to drop an item; `allow_none: true` if None is meant
+    """
+
+    def __init__(self, stage: str, item: str, verb: str, syntax: ConfigSyntax) -> None:
+        """`verb` is what the stage did: "returned" or "yielded"."""
+        label = stage if stage == SOURCE_NAME else f"stage {stage}"
+        setting = f"`{syntax.format_setting('allow_none', value=True)}` if None is meant"
+        if verb == "yielded":
+            hint = f"yield stagepipe.SKIP to drop an item; {setting}"
+        else:
+            hint = f"did you forget `return`? Return stagepipe.SKIP to drop an item; {setting}"
+            if stage != SOURCE_NAME:
+                hint += f"; a stage that only saves belongs in `{_SINK_BY_SYNTAX[syntax]}`"
+        super().__init__(f"{label} {verb} None for item {item}: {hint}")
 
 
 class StageError(Exception):
     """An exception that a stage raised (`cause`), with the stage and the item."""
 
-    def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1) -> None:
-        """`cause` keeps its traceback; `attempts` is how often the item was tried."""
+    def __init__(self, stage: str, key: Key, cause: BaseException, attempts: int = 1, input_note: str = "") -> None:
+        """`cause` keeps its traceback; `attempts` is how often the item was tried. `input_note` follows its text."""
         self.stage = stage
         self.key = key
         self.cause = cause
         self.attempts = attempts
-        super().__init__(f"{type(cause).__name__}: {format_error_text(cause)}")
+        text = str(cause) if self.is_mistake else f"{type(cause).__name__}: {format_error_text(cause)}"
+        super().__init__(f"{text}{input_note}")
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether the stage itself is wrong, whatever the item: the run ends, without a retry or a skip."""
+        return isinstance(self.cause, NoneResultError)
+
+    def describe(self, worker: int, hint: str = "") -> str:
+        """Return the message of the run's error: stage, worker, item, the error's text and a hint."""
+        if self.is_mistake:
+            return str(self)
+        return describe_failure(self.stage, worker, format_key(self.key), f"{self}{hint}")
 
     @property
     def trace(self) -> str:

@@ -8,6 +8,7 @@ floods its output blocks on its own full pipe and slows down no other.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import threading
@@ -25,6 +26,7 @@ _READ_INTERVAL_S: Final = 0.01
 _PARTIAL_LINE_POLL_S: Final = 0.25
 _MAX_REMEMBERED_WARNINGS: Final = 1000
 _THREAD_JOIN_TIMEOUT_S: Final = 2.0
+_log = logging.getLogger("stagepipe")
 
 
 class OutputCollector:
@@ -39,6 +41,7 @@ class OutputCollector:
         self._epoll = select.epoll()
         self._epoll.register(self._wake_event.fd, select.EPOLLIN)
         self._is_closing = False
+        self._has_failed = False
         self._thread = threading.Thread(target=self._read_until_closed, name="stagepipe-output", daemon=True)
         self._thread.start()
 
@@ -104,9 +107,22 @@ class OutputCollector:
 
     def _deliver(self, lines: list[OutputLine]) -> None:
         new_lines = [line for line in lines if self._is_first_occurrence(line)]
-        if new_lines:
-            with contextlib.suppress(Exception):  # a logging handler's error, a closed terminal: nowhere to report it
-                self._on_output(new_lines)
+        if not new_lines:
+            return
+        try:
+            self._on_output(new_lines)
+        except Exception:  # noqa: BLE001 - of the caller's function, a logging handler, a closed terminal
+            self._log_first_failure()
+
+    def _log_first_failure(self) -> None:
+        if self._has_failed:
+            return
+        self._has_failed = True
+        with contextlib.suppress(Exception):  # logging fails too where stderr is closed: nowhere to report it
+            _log.warning(
+                "`on_output` raised an error, so some output of the workers is lost; its later errors are not shown",
+                exc_info=True,
+            )
 
     def _is_first_occurrence(self, line: OutputLine) -> bool:
         """Whether to show the line. A warning that several workers of a stage give is shown once."""

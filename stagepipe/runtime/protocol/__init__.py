@@ -1,6 +1,7 @@
 """What travels between the supervisor and the workers of a run, and how it is written. Imported on both sides.
 
 worker_spec         what a worker is started with: its part of the plan and its descriptors
+unpicklable_stage   names what in a stage cannot be sent to its workers
 control_channel     the socket that workers connect to
 messages            commands to workers, events to the supervisor
 keys                how messages write the key of an item
@@ -15,6 +16,7 @@ from stagepipe.runtime.protocol.control_channel import ControlSocket, get_contro
 from stagepipe.runtime.protocol.errors import (
     UnpicklableResultError,
     WorkerDiedError,
+    describe_failure,
     extract_user_stacks,
     format_error,
     format_error_text,
@@ -88,6 +90,7 @@ __all__ = [
     "count_outputs",
     "decode_command",
     "decode_event",
+    "describe_failure",
     "detach_root",
     "encode_message",
     "extract_root",

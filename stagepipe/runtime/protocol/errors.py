@@ -107,11 +107,19 @@ def _strip_internal_frames(block: str) -> str:
     return block if first_own_line is None or first_own_line == frame_lines[0] else "\n".join(lines[:first_own_line])
 
 
+def describe_failure(stage: str, worker: int, item: str, error: str) -> str:
+    """Return the message for an error: stage, worker, item (if known) and the error's text.
+
+    >>> describe_failure("decode", 0, "", "cannot be built: ValueError: no such model")
+    'stage decode, worker 0: cannot be built: ValueError: no such model'
+    """
+    return f"stage {stage}, worker {worker}{f', item {item}' if item else ''}: {error}"
+
+
 def make_run_error(event: FailureEvent) -> RunError:
     """Return the RunError that ends the run for a worker's failure."""
-    item = f", item {event.item}" if event.item else ""
     return RunError(
-        f"stage {event.stage}, worker {event.worker}{item}: {event.error}",
+        event.message,
         stage=event.stage,
         worker=event.worker,
         item=event.item,

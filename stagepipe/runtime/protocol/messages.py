@@ -36,7 +36,8 @@ class UnbatchedRange(msgspec.Struct, frozen=True, array_like=True):
 class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=True):
     """Start a new generation at `cursor`, a cursor of the last segment. Windows are by segment.
 
-    `rebuild_stateful` is False only where the seek follows the natural end of an epoch. The board has room for about a
+    `rebuild_stateful` is False only where the seek follows the natural end of an epoch. With `is_recovery` the same
+    iteration goes on, so that the source reads some items again. The board has room for about a
     thousand bytes, so all of it is written without field names.
     """
 
@@ -49,6 +50,7 @@ class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=Tru
     forced_skips: list[ForcedSkip] = []
     unbatched_ranges: list[UnbatchedRange] = []
     rebuild_stateful: bool = False
+    is_recovery: bool = False
 
     def segment_cursor(self, segment: int) -> Cursor:
         """Return the cursor of a segment; that of the source's is 0."""
@@ -75,7 +77,7 @@ class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):
     stage: str
     worker: int
     item: str
-    error: str
+    message: str
     trace: str
     generation: int
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
+from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
 from stagepipe.timing import BoardLayout
 
 BROKEN_CUDA_EXIT_CODE = 86
@@ -78,10 +79,17 @@ class WorkerSpec:
 
 
 def write_worker_spec(spec: WorkerSpec) -> int:
-    """Return a memfd with `spec` in it. Functions of a script or a notebook cell go by value (cloudpickle)."""
+    """Return a memfd with `spec` in it. Functions of a script or a notebook cell go by value (cloudpickle).
+
+    Raises UsageError, with the stage and the variable, for what cannot be pickled.
+    """
     import cloudpickle  # here, because workers only read specs and need not import it
 
-    data = cloudpickle.dumps((spec.sys_path, cloudpickle.dumps(spec, protocol=5)), protocol=5)
+    try:
+        pickled_spec = cloudpickle.dumps(spec, protocol=5)
+    except Exception as error:
+        raise find_unpicklable_stage(spec.plan.stages) or error from error
+    data = cloudpickle.dumps((spec.sys_path, pickled_spec), protocol=5)
     fd = os.memfd_create("stagepipe-worker-spec", os.MFD_CLOEXEC)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)

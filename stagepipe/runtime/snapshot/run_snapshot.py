@@ -7,7 +7,7 @@ from time import perf_counter_ns
 
 from stagepipe.runtime.consumer import Consumer, DeliverySnapshot
 from stagepipe.runtime.protocol import ProbeSample
-from stagepipe.runtime.supervisor import Supervisor, WorkerRestart, WorkerSlot
+from stagepipe.runtime.supervisor import StallRestart, Supervisor, WorkerRestart, WorkerSlot
 from stagepipe.timing import ProcessCounter, StageCounter
 
 
@@ -41,6 +41,7 @@ class RunSnapshot:
     copied_out_items: int
     """Items of which the consumer copied a part out of shared memory."""
     restarts: tuple[WorkerRestart, ...]
+    stall_restarts: tuple[StallRestart, ...]
 
     @property
     def worker_groups(self) -> tuple[tuple[WorkerSnapshot, ...], ...]:
@@ -66,6 +67,7 @@ def take_run_snapshot(supervisor: Supervisor, consumer: Consumer) -> RunSnapshot
         deliveries=consumer.statistics.take_snapshot(),
         copied_out_items=consumer_region[ProcessCounter.COPIED_OUT_ITEMS],
         restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.history)),
+        stall_restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.stalls)),
     )
 
 

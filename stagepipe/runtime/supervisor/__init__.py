@@ -25,9 +25,17 @@ adaptive_transport  corrects the transport rules of the hops from measured costs
 """
 
 from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
-from stagepipe.runtime.supervisor.restarts import WorkerRestart
+from stagepipe.runtime.supervisor.restarts import StallRestart, WorkerRestart
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.supervisor import Supervisor
 
-__all__ = ["WORKER_START_HOOK", "RecoveryCoordinator", "RunResources", "Supervisor", "WorkerRestart", "WorkerSlot"]
+__all__ = [
+    "WORKER_START_HOOK",
+    "RecoveryCoordinator",
+    "RunResources",
+    "StallRestart",
+    "Supervisor",
+    "WorkerRestart",
+    "WorkerSlot",
+]

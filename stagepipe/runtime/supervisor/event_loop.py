@@ -82,9 +82,9 @@ class EventLoop:
         wait_s = min(self._adaptive_transport.time_to_next_check_s, self._watchdog.time_to_next_check_s)
         ready = dict(self._poller.poll(int(1000 * self._recovery.restarts.limit_wait_s(wait_s))))
         self._adaptive_transport.check()
-        stall_description = self._watchdog.check()
-        if stall_description:
-            self._recovery.handle_stall(stall_description)
+        stall = self._watchdog.check()
+        if stall is not None:
+            self._recovery.handle_stall(stall)
         if self._control_server.wake_event.fd in ready:
             self._control_server.wake_event.clear()
         for event in self._control_server.receive_events():

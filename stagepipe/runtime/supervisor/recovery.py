@@ -10,6 +10,7 @@ era (`record_era_entry`), and the memory that a dead worker held is given back.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from stagepipe.runtime.supervisor.restart_policy import FailDecision
 from stagepipe.runtime.supervisor.restarts import Restarts, WorkerRestart
 from stagepipe.runtime.supervisor.run_resources import RunResources
 from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
+from stagepipe.runtime.supervisor.stalls import Stall
 from stagepipe.runtime.supervisor.worker_deaths import WorkerDeaths
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
 from stagepipe.timing import ProcessCounter, ProcessState
@@ -36,6 +38,7 @@ _MAX_STALL_RECOVERIES = 2
 """How many times in a row a stalled run is restarted from the last delivered item before it fails."""
 _ARENA_FULL_SETTLE_S = 0.15
 """Workers publish their held bytes every 100 ms (`FLUSH_INTERVAL_NS`): after this wait all of them are current."""
+_log = logging.getLogger("stagepipe")
 
 
 @dataclass(frozen=True)
@@ -106,22 +109,25 @@ class RecoveryCoordinator:
             sleep(_ARENA_FULL_SETTLE_S)
         return decision is ArenaFullDecision.SEEK
 
-    def begin_generation(self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True) -> Seek:
+    def begin_generation(
+        self, cursor: Cursor | None, epoch: int, *, rebuild_stateful: bool = True, is_recovery: bool = False
+    ) -> Seek:
         """Name `cursor` under a new generation, send it to all ready workers, and return the seek. Does not wait.
 
         The consumer has stopped, and enters the seek next. `rebuild_stateful`: stages with `stateful: true` are built
-        again; False only where the seek follows the natural end of an epoch.
+        again; False only where the seek follows the natural end of an epoch. `is_recovery`: the iteration goes on.
         """
         cursors = split_by_segment(cursor, len(self._plan.segments))
         with self._lock:
             if not self._has_failed_for_good:
                 self._interrupt = None
-            seek = self._current_seek = self._make_seek(cursors, epoch, rebuild_stateful=rebuild_stateful)
+            seek = self._make_seek(cursors, epoch, rebuild_stateful=rebuild_stateful, is_recovery=is_recovery)
+            self._current_seek = seek
             self._dead_letters.apply_seek(seek.generation, epoch, cursors, seek.forced_skips)
             self._publisher.publish(seek)
         return seek
 
-    def _make_seek(self, cursors: Sequence[Cursor], epoch: int, *, rebuild_stateful: bool) -> Seek:
+    def _make_seek(self, cursors: Sequence[Cursor], epoch: int, *, rebuild_stateful: bool, is_recovery: bool) -> Seek:
         windows = self._arena_full_policy.windows
         return Seek(
             generation=self.generation + 1,
@@ -133,6 +139,7 @@ class RecoveryCoordinator:
             forced_skips=self._deaths.collect_forced_skips(epoch, cursors),
             unbatched_ranges=self._deaths.collect_unbatched_ranges(epoch),
             rebuild_stateful=rebuild_stateful,
+            is_recovery=is_recovery,
         )
 
     @property
@@ -225,14 +232,18 @@ class RecoveryCoordinator:
                 self._interrupt = event
                 self._resources.consumer_wake_event.set()
 
-    def handle_stall(self, diagnosis: str) -> None:
+    def handle_stall(self, stall: Stall) -> None:
         """Nothing moves: a seek drops the items in flight and processes them again. If that did not help, fail."""
         with self._lock:
             self._stall_recovery_count += 1
             if self._stall_recovery_count <= _MAX_STALL_RECOVERIES:
-                self._request_seek(diagnosis)
+                _log.warning("%s; restarting from the last delivered item", stall.description)
+                self.restarts.record_stall(stall)
+                self._request_seek(stall.description)
                 return
-            message = f"{diagnosis}; no progress after {_MAX_STALL_RECOVERIES} restarts from the last delivered item"
+            message = (
+                f"{stall.description}; no progress after {_MAX_STALL_RECOVERIES} restarts from the last delivered item"
+            )
             self._record_failure(RunFailure(RunError(message)))
 
     def handle_death(self, worker: WorkerProcess) -> None:

@@ -40,6 +40,7 @@ class WorkerDeath:
     item_count: int = 1
     uptime_ns: int | None = None  # since it became ready; None: it never was
     is_memory_fault: bool = False  # SIGSEGV or SIGBUS: its item is not retried unless `retries` says so
+    is_order_point: bool = False  # its stage has no `on_error`
     was_killed_externally: bool = False  # by another process or the out-of-memory killer: a retry may succeed
     trace: str = ""
 
@@ -104,7 +105,8 @@ class RestartPolicy:
             suffix = "" if kill_count == 1 else f"; this item has killed {kill_count} workers"
             setting = syntax.format_setting("on_error", "skip")
             hint = f"; set `{setting}` to send the item to the dead letters and continue"
-            return FailDecision(f"{death.description}{suffix}{'' if death.is_memory_fault else hint}")
+            has_hint = not (death.is_memory_fault or death.is_order_point)
+            return FailDecision(f"{death.description}{suffix}{hint if has_hint else ''}")
         if len(self.deaths) > self.max_restarts:
             return FailDecision(self._describe_deaths(death))
         return RestartDecision(self._compute_backoff_s(death), kill_count, is_unbatching_needed=death.item_count > 1)

@@ -1,4 +1,4 @@
-"""The restarts of a run: which are due, and how much time each death has cost. In the caller's process.
+"""The restarts of a run: which are due, and how much time each death or stall has cost. In the caller's process.
 
 The recovery coordinator changes it with its lock held; other threads only read.
 """
@@ -10,6 +10,7 @@ from time import perf_counter_ns
 
 from stagepipe.runtime.supervisor.restart_policy import WorkerDeath
 from stagepipe.runtime.supervisor.run_resources import WorkerSlot
+from stagepipe.runtime.supervisor.stalls import Stall
 
 
 @dataclass
@@ -22,11 +23,21 @@ class WorkerRestart:
     lost_ns: int = 0
 
 
+@dataclass
+class StallRestart:
+    """A stall that was ended by a seek; no worker died. `lost_ns`: from its first moment to the next delivered item."""
+
+    stall: Stall
+    began_at_ns: int
+    lost_ns: int = 0
+
+
 class Restarts:
     """The restarts of a run, oldest first, and those among them that are not due yet."""
 
     def __init__(self) -> None:
         self.history: list[WorkerRestart] = []
+        self.stalls: list[StallRestart] = []
         self._pending: list[WorkerRestart] = []
 
     def schedule(self, death: WorkerDeath, slot: WorkerSlot, delay_s: float) -> None:
@@ -34,6 +45,10 @@ class Restarts:
         restart = WorkerRestart(death, slot, death.died_at_ns + int(delay_s * 1e9))
         self.history.append(restart)
         self._pending.append(restart)
+
+    def record_stall(self, stall: Stall) -> None:
+        """All processes go on from the last delivered item, to end a stall."""
+        self.stalls.append(StallRestart(stall, perf_counter_ns() - stall.stalled_ns))
 
     def take_due(self) -> list[WorkerRestart]:
         """Remove the restarts that are due from the pending ones, and return them."""
@@ -57,3 +72,5 @@ class Restarts:
         now_ns = perf_counter_ns()
         for restart in self.history:
             restart.lost_ns = restart.lost_ns or now_ns - restart.death.died_at_ns
+        for restart in self.stalls:
+            restart.lost_ns = restart.lost_ns or now_ns - restart.began_at_ns

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from stagepipe.core import format_ns
 
 
+@dataclass(frozen=True)
+class Stall:
+    """A run in which nothing has moved for `stalled_ns` and no worker is busy. `description` is for people."""
+
+    description: str
+    stalled_ns: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
     """What a worker is doing. With `item` set and `item_age_ns` 0 it waits to send the item."""

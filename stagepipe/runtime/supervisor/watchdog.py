@@ -18,7 +18,7 @@ from stagepipe.core import Key, format_ns
 from stagepipe.plan import Plan, StagePlan
 from stagepipe.runtime.protocol import format_item
 from stagepipe.runtime.supervisor.memory_pressure import MemoryPressureMonitor
-from stagepipe.runtime.supervisor.stalls import WorkerStatus, describe_stall, is_deadlocked
+from stagepipe.runtime.supervisor.stalls import Stall, WorkerStatus, describe_stall, is_deadlocked
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
 from stagepipe.timing import Board, ProcessCounter, ProcessRegion, ProcessState, StageCounter
 
@@ -75,12 +75,12 @@ class Watchdog:
         """Seconds until the next check is due."""
         return max(self._check_interval_ns - (monotonic_ns() - self._checked_at_ns), 0) / 1e9
 
-    def check(self) -> str:
-        """Check all workers, if a check is due. Returns a description of the stall if the run needs a seek, else ""."""
+    def check(self) -> Stall | None:
+        """Check all workers, if a check is due. Returns the stall if the run needs a seek to end it."""
         now_ns = monotonic_ns()
         elapsed_ns = now_ns - self._checked_at_ns
         if elapsed_ns < self._check_interval_ns:
-            return ""
+            return None
         self._checked_at_ns = now_ns
         counted_ns = min(elapsed_ns, 2 * self._check_interval_ns)
         for process_index, worker in self._workers.items():
@@ -137,7 +137,7 @@ class Watchdog:
 
     # ------------------------------------------------------------------ all workers
 
-    def _check_for_stall(self, elapsed_ns: int) -> str:
+    def _check_for_stall(self, elapsed_ns: int) -> Stall | None:
         progress_hash = self._compute_progress_hash()
         consumer = self._board.region(len(self._workers))
         if (
@@ -148,18 +148,18 @@ class Watchdog:
             self._stalled_ns = 0
             self._next_warning_ns = _STALL_WARNING_AFTER_NS
             self._next_recovery_ns = _STALL_RECOVERY_AFTER_NS
-            return ""
+            return None
         self._stalled_ns += elapsed_ns
         if self._stalled_ns < min(self._next_warning_ns, self._next_recovery_ns):
-            return ""
+            return None
         statuses = [self._make_worker_status(index, worker) for index, worker in sorted(self._workers.items())]
         if self._stalled_ns >= self._next_warning_ns:
             self._next_warning_ns *= 2
             _log.warning("%s", describe_stall(statuses, self._stalled_ns))
         if self._stalled_ns >= self._next_recovery_ns and is_deadlocked(statuses):
             self._next_recovery_ns += _STALL_RECOVERY_AFTER_NS
-            return describe_stall(statuses, self._stalled_ns)
-        return ""
+            return Stall(describe_stall(statuses, self._stalled_ns), self._stalled_ns)
+        return None
 
     def _compute_progress_hash(self) -> int:
         """A number that changes whenever an item moves."""

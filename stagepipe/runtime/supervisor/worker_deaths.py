@@ -10,7 +10,7 @@ from time import perf_counter_ns
 
 from stagepipe.core import Cursor, Key
 from stagepipe.machine import oom_kill_count
-from stagepipe.plan import Plan
+from stagepipe.plan import Plan, ProcessRole
 from stagepipe.runtime.protocol import ForcedSkip, UnbatchedRange, format_item
 from stagepipe.runtime.supervisor.restart_policy import FailDecision, RestartDecision, RestartPolicy, WorkerDeath
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
@@ -47,11 +47,13 @@ class WorkerDeaths:
         stages = slot.process_plan.stages
         # A worker may still be at an item of an epoch that was left: the item of that number in this one is another.
         key = region.current_key if region[ProcessCounter.CURRENT_EPOCH] == epoch else ()
+        stage_index = min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0
         last_item_plus_one = region[ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE]
         # Its ready event may not have arrived, so the board counts too.
         was_ready = worker.is_ready or region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING
         return WorkerDeath(
-            stage=stages[min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0],
+            stage=stages[stage_index],
+            is_order_point=slot.process_plan.role is ProcessRole.ORDER_POINT and not stage_index,
             worker=slot.worker,
             process_index=slot.process_index,
             pid=worker.pid,

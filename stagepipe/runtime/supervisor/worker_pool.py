@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from time import perf_counter_ns
 
+from stagepipe.core import fork_lock
 from stagepipe.plan import Plan
 from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import WorkerSpec
@@ -60,6 +61,10 @@ class WorkerPool:
         return not was_stopping
 
     def _start_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
+        with fork_lock:  # a child that inherits a lifetime pipe must know it
+            return self._spawn_worker(slot, era, started_ns)
+
+    def _spawn_worker(self, slot: WorkerSlot, era: int, started_ns: int) -> WorkerProcess:
         plan = self._plan
         resources = self._resources
         incarnation = self._incarnations.get(slot.process_index, -1) + 1

@@ -17,7 +17,7 @@ from time import monotonic
 
 import psutil
 
-from stagepipe.core import PACKAGE_DIR, format_bytes
+from stagepipe.core import PACKAGE_DIR, format_bytes, register_owner
 from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import (
     BROKEN_CUDA_EXIT_CODE,
@@ -66,6 +66,7 @@ class WorkerProcess:
         """Which timeout it exceeded, if it was killed for that; else ""."""
         self.rss_bytes = 0
         self._owned_fds = [lifetime_write_fd]
+        register_owner(self)
         try:
             self._crash_log_fd = self._own_fd(os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC))
             with output_collector.open_pipe(slot.process_plan.name, slot.worker) as output_fd:
@@ -86,6 +87,10 @@ class WorkerProcess:
         for fd in self._owned_fds:
             os.close(fd)
         self._owned_fds.clear()
+
+    def abandon_in_child(self) -> None:
+        """Close the descriptors: a child that kept the lifetime pipe open would keep the worker alive."""
+        self._close_fds()
 
     def _spawn(self, worker_spec: WorkerSpec, output_fd: int) -> subprocess.Popen[bytes]:
         spec_fd = write_worker_spec(worker_spec)
@@ -255,8 +260,17 @@ def terminate_workers(workers: Iterable[WorkerProcess], *, is_stop_requested: bo
 def _log_slow_exit(worker: WorkerProcess, *, is_stop_requested: bool) -> None:
     """Log the stacks of a worker that does not exit."""
     if is_stop_requested and worker.is_ready and not worker.is_stopped:
-        message = "%s did not exit within %.0f s of the stop request and will be terminated; its stacks:\n%s"
-        _log.warning(message, worker.name, _STOP_TIMEOUT_S, worker.dump_stacks())
+        message = "%s did not exit within %.0f s of the stop request and will be terminated; %s"
+        _log.warning(message, worker.name, _STOP_TIMEOUT_S, describe_stacks(worker.dump_stacks()))
+
+
+def describe_stacks(stacks: str) -> str:
+    """Return the end of a sentence that shows stacks; a worker in native code, or in its teardown, may have none.
+
+    >>> describe_stacks("Thread 0x1 (most recent call first):")
+    'it runs no Python code'
+    """
+    return f"its stacks:\n{stacks}" if "  File " in stacks else "it runs no Python code"
 
 
 def _make_environment(worker_spec: WorkerSpec) -> Mapping[str, str]:

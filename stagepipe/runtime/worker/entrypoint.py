@@ -25,8 +25,8 @@ def _reject_breakpoint(*_: object, **__: object) -> NoReturn:
     raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
 
 
-def worker_main() -> NoReturn:
-    """Run the worker whose spec, crash log and lifetime pipe are the descriptors in `sys.argv[1:4]`; then exit."""
+def worker_main() -> None:
+    """Run the worker whose spec, crash log and lifetime pipe are the descriptors in `sys.argv[1:4]`, until a stop."""
     if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen: no debugger, or a remote one
         sys.breakpointhook = _reject_breakpoint
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
@@ -57,7 +57,7 @@ def worker_main() -> NoReturn:
     finally:
         worker.close()
         control.close()
-    sys.exit(0)
+        stage_locals.allocate = None  # it holds the worker, and so the stages
 
 
 def _call_start_hook(hook: str, spec: WorkerSpec) -> None:

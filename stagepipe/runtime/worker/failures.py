@@ -8,6 +8,7 @@ from stagepipe.runtime.protocol import (
     ArenaFullEvent,
     FailureEvent,
     WorkerSpec,
+    describe_failure,
     format_error,
     format_item,
     format_key,
@@ -31,28 +32,30 @@ class FailureReporter:
 
     def report_build_failure(self, stage: str, error: BaseException) -> None:
         """Report that a stage, or what runs it, cannot be built."""
-        self._send_failure(0, stage, "", f"cannot be built: {format_error(error)}", format_user_traceback(error))
+        message = describe_failure(stage, self._spec.worker, "", f"cannot be built: {format_error(error)}")
+        self._send_failure(0, stage, "", message, format_user_traceback(error))
 
     def report(self, generation: int, error: Exception) -> None:
         """Report an error of an item: of its stage, of the memory, of the transport, or an unpicklable item."""
         stages = self._spec.plan.stages
         if isinstance(error, StageError):
-            text = f"{error}{read_only_hint(error.cause, stages[0].name)}"
-            self._send_failure(generation, error.stage, format_key(error.key), text, error.trace)
+            message = error.describe(self._spec.worker, read_only_hint(error.cause, stages[0].name))
+            self._send_failure(generation, error.stage, format_key(error.key), message, error.trace)
             return
         item = format_item(self._spec.shard, self._region.current_key[:1])
         if isinstance(error, ArenaFullError):
             self._send_arena_full(generation, stages[-1].name, item, error)
         else:
-            self._send_failure(generation, stages[-1].name, item, format_error(error), format_user_traceback(error))
+            message = describe_failure(stages[-1].name, self._spec.worker, item, format_error(error))
+            self._send_failure(generation, stages[-1].name, item, message, format_user_traceback(error))
 
-    def _send_failure(self, generation: int, stage: str, item: str, error: str, trace: str) -> None:
+    def _send_failure(self, generation: int, stage: str, item: str, message: str, trace: str) -> None:
         event = FailureEvent(
             process=self._spec.process,
             stage=stage,
             worker=self._spec.worker,
             item=item,
-            error=error,
+            message=message,
             trace=trace,
             generation=generation,
         )

@@ -13,7 +13,7 @@ from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol import Seek
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.timing import ProcessCounter
-from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, ReorderBuffer
+from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, ReorderBuffer, UnreadableItemError
 
 
 class SegmentBoundary(NamedTuple):
@@ -33,9 +33,11 @@ class OrderPointRole:
         self, stages: list[StageRunner], output: HopOutput, boundary: SegmentBoundary, worker_context: WorkerContext
     ) -> None:
         """The target of `stages[0]` does the grouping; the other stages are fused to it."""
+        self._stage = stages[0]
         self._chain = StageChain(stages[1:], output, worker_context.region)
         self._output = output
         self._receiver = boundary.receiver
+        self._receiver.on_item = worker_context.region.set_current_item
         self._progress = boundary.progress
         self._admission = boundary.admission
         self._input_segment = boundary.input_segment
@@ -96,9 +98,14 @@ class OrderPointRole:
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
 
     def _receive(self) -> None:
-        packet = self._receiver.receive(self._generation)
+        try:
+            packet = self._receiver.receive(self._generation)
+        except UnreadableItemError as error:
+            raise self._stage.record_failure(error.key, error) from error
         if packet is None:
             raise SeekInterruptError
+        if packet.kind == PacketKind.ITEM:
+            self._worker_context.region.clear_current_item(packet.key)
         if packet.kind == PacketKind.END_OF_SEGMENT:
             self._segment_items = packet.count
             return

@@ -14,7 +14,7 @@ from stagepipe.runtime.protocol import Seek, UnbatchedRange
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.spec import BatchSpec
 from stagepipe.timing import ProcessCounter
-from stagepipe.transport import PacketKind, ReceivedPacket, Receiver
+from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, UnreadableItemError
 
 
 class SourceRole:
@@ -36,6 +36,8 @@ class SourceRole:
         self._runner = SourceRunner(reader, stages, output, worker_context.region)
         self.epoch_items = reader.epoch_items
         self._next_item = 0
+        self._first_new_item = 0
+        """Items before it have been counted: a recovery reads them again."""
         self._is_exhausted = True
 
     def apply_seek(self, seek: Seek) -> None:
@@ -46,6 +48,8 @@ class SourceRole:
         self._is_exhausted = False
         self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
         region = self._worker_context.region
+        furthest_item = max(self._first_new_item, region[ProcessCounter.ITEMS_IN])  # a predecessor may have read more
+        self._first_new_item = furthest_item if seek.is_recovery else 0
         region[ProcessCounter.ITEMS_IN] = self._next_item
         self._runner.seek(seek.epoch, self._next_item, seek.forced_skips)
         epoch_items = self._reader.epoch_items
@@ -69,7 +73,8 @@ class SourceRole:
         self._next_item += 1
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
         region[ProcessCounter.ITEMS_IN] = self._next_item
-        region[ProcessCounter.ITEMS_SENT] += 1
+        if self._next_item > self._first_new_item:
+            region[ProcessCounter.ITEMS_SENT] += 1
 
 
 class StageRole:
@@ -85,6 +90,7 @@ class StageRole:
         self._worker_context = worker_context
         self._batch = stages[0].plan.batch
         self._stage_name = stages[0].name
+        receiver.on_item = worker_context.region.set_current_item
         self._unbatched_ranges: list[UnbatchedRange] = []
         self._generation = 0
 
@@ -93,13 +99,20 @@ class StageRole:
         self._generation = seek.generation
         self._output.apply_seek(seek)
         self._chain.set_forced_skips(seek.forced_skips)
+        self._receiver.unwanted_keys = frozenset(
+            skip.key for skip in seek.forced_skips if skip.stage == self._stage_name
+        )
         self._unbatched_ranges = [
             unbatched_range for unbatched_range in seek.unbatched_ranges if unbatched_range.stage == self._stage_name
         ]
 
     def step(self) -> None:
         """Process one packet, or up to `batch.size` of them."""
-        packet = self._receiver.receive(self._generation)
+        try:
+            packet = self._receiver.receive(self._generation)
+        except UnreadableItemError as error:
+            self._reject(error)
+            return
         if packet is None:
             raise SeekInterruptError
         if packet.kind != PacketKind.ITEM:
@@ -109,24 +122,27 @@ class StageRole:
         else:
             box = [packet.value]
             packet.value = None
-            key = packet.key
-            region = self._worker_context.region
-            if len(key) == 1:
-                region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = key[0] + 1
-                self._chain.push(key, box, packet.samples, packet.meta)
-                region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
-            else:
-                region.set_current_key(key)
-                self._chain.push(key, box, packet.samples, packet.meta)
-                region.set_current_key(())
+            self._chain.push(packet.key, box, packet.samples, packet.meta)
+            self._worker_context.region.clear_current_item(packet.key)
+
+    def _reject(self, error: UnreadableItemError) -> None:
+        """Treat an item that cannot be unpickled like one at which the first stage failed."""
+        self._chain.reject(error.key, error, (error.samples, error.meta))
+        self._worker_context.region.clear_current_item(error.key)
 
     def _step_batch(self, first: ReceivedPacket, batch: BatchSpec) -> None:
+        region = self._worker_context.region
         packets = [first]
         deadline_ns = perf_counter_ns() + batch.max_wait_ns
         packet: ReceivedPacket | None = None
         while len(packets) < batch.size:
+            region.clear_current_item(packets[-1].key)  # a death while it waits is no item's fault
             remaining_ns = deadline_ns - perf_counter_ns()
-            packet = self._receiver.receive(self._generation, max(remaining_ns, 0) / 1e9)
+            try:
+                packet = self._receiver.receive(self._generation, max(remaining_ns, 0) / 1e9)
+            except UnreadableItemError as error:
+                self._reject(error)
+                continue
             if packet is None:
                 if self._worker_context.is_interrupted():
                     raise SeekInterruptError
@@ -141,7 +157,6 @@ class StageRole:
         packets.clear()
         first.value = None
         del packet
-        region = self._worker_context.region
         if any(run.first_item <= key[0] <= run.last_item for key in keys for run in self._unbatched_ranges):
             values.reverse()
             for key, header in zip(keys, headers, strict=True):

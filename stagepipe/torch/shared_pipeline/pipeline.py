@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ from typing import Any, Self
 import msgspec
 
 from stagepipe.api import Pipeline
-from stagepipe.core import Cursor, UsageError
+from stagepipe.core import Cursor, UsageError, format_owner_message, keep_until_exit, register_owner
 from stagepipe.engine import EpochPosition, PipelineState, make_state_dict, parse_state_dict
 from stagepipe.plan import Shard
 from stagepipe.report import Report
@@ -52,6 +52,7 @@ class SharedPipeline:
         self._endpoint: RankEndpoint | None = None
         self._state = PipelineState()
         self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._owner_pid = 0
 
     # ------------------------------------------------------------------ start and end
 
@@ -69,17 +70,27 @@ class SharedPipeline:
                 self._endpoint = Follower(topology, folder, self._config_description)
             else:
                 self._endpoint = Leader(self._pipeline, topology, folder, self._config_description)
-            self._finalizer = weakref.finalize(self, _close_if_same_process, os.getpid(), self._endpoint.close)
+            self._finalizer = weakref.finalize(self, self._endpoint.close)
+            self._owner_pid = os.getpid()
+            register_owner(self)
         return self._endpoint
 
     def close(self) -> None:
         """Disconnect from the other ranks; on the leader, stop the workers."""
-        self._state.closed_reason = _CLOSED_MESSAGE
+        self._state.closed_reason = self._state.closed_reason or _CLOSED_MESSAGE
         if self._finalizer is not None:
             self._finalizer.detach()
         if self._endpoint is not None:
             self._endpoint.close()
         self._pipeline.close()
+
+    def abandon_in_child(self) -> None:
+        """Leave the workers and the other ranks to the process that started or joined them. In a forked child."""
+        self._state.closed_reason = format_owner_message("loader", self._owner_pid)
+        keep_until_exit(self._endpoint)
+        self._endpoint = None
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     def __enter__(self) -> Self:
         """Start the pipeline and return it."""
@@ -165,12 +176,6 @@ class SharedPipeline:
             )
             raise UsageError(message)
         return self._pipeline.report()
-
-
-def _close_if_same_process(pid: int, close: Callable[[], None]) -> None:
-    """Close a garbage-collected pipeline, but only in the process that opened it, not in a forked child."""
-    if os.getpid() == pid:
-        close()
 
 
 class _RankIterationState:

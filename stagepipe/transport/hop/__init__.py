@@ -9,8 +9,8 @@ reorder         the order of items, restored at an order point
 """
 
 from stagepipe.transport.hop.packer import SendCounts
-from stagepipe.transport.hop.receiver import ReceivedPacket, Receiver
+from stagepipe.transport.hop.receiver import ReceivedPacket, Receiver, UnreadableItemError
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
 
-__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "SendCounts", "Sender"]
+__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "SendCounts", "Sender", "UnreadableItemError"]

@@ -42,6 +42,16 @@ class ReceivedPacket:
     value: Any
 
 
+class UnreadableItemError(TransportError):
+    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its packet."""
+
+    def __init__(self, packet: Packet, message: str) -> None:
+        self.key = packet.key
+        self.samples = packet.samples
+        self.meta = packet.meta
+        super().__init__(message)
+
+
 class Receiver:
     """The receiving end of a hop."""
 
@@ -72,6 +82,10 @@ class Receiver:
         self._tick = tick or memory.flush_releases
         self._wake_event = wake_event
         self._waiter = PipeWaiter(fd, select.EPOLLIN, wake_event)
+        self.on_item: Callable[[Key], None] = _ignore_key
+        """Called with an item's key before the item is unpickled, which may kill this process."""
+        self.unwanted_keys: frozenset[Key] = frozenset()
+        """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
         self._pending_packet: Packet | None = None
         self._read_at_ns = 0
         self.starved_ns = 0
@@ -82,7 +96,8 @@ class Receiver:
         """The next packet of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
         Packets of older generations are dropped and their blocks released. A packet of a newer generation is kept until
-        this process has entered that generation. Raises TransportError if a packet is damaged or cannot be unpickled.
+        this process has entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError
+        if its item cannot be unpickled.
         """
         self._memory.flush_releases_if_many()
         while True:
@@ -159,6 +174,9 @@ class Receiver:
         kind = packet.kind
         if kind not in (PacketKind.ITEM, PacketKind.FRAGMENTED):
             return ReceivedPacket(kind, packet.key, packet.samples, packet.count_or_bytes, packet.meta, None)
+        if self.unwanted_keys and packet.key in self.unwanted_keys:
+            return self._drop_item(packet)
+        self.on_item(packet.key)
         begin_ns = perf_counter_ns()
         buffers: list[Any] = []
         flags: list[int] = []
@@ -181,7 +199,10 @@ class Receiver:
             pickle_view = memoryview(packet.data)[start:end]
         received_at_ns = perf_counter_ns()
         pickle_buffers = self._pickle_buffers(buffers, flags) if any(flags) else ()
-        value = decode(pickle_view, buffers, pickle_buffers, readonly=self._is_readonly)
+        try:
+            value = decode(pickle_view, buffers, pickle_buffers, readonly=self._is_readonly)
+        except TransportError as error:
+            raise UnreadableItemError(packet, str(error)) from error.__cause__
         del pickle_view, buffers, pickle_buffers
         decoded_at_ns = perf_counter_ns()
         queue_ns = max(self._read_at_ns - packet.sent_at_ns, 0)
@@ -191,6 +212,14 @@ class Receiver:
         durations_ns = (queue_ns, receive_ns, decode_ns, packet.sender_ns + receive_ns + decode_ns)
         self._recorder.add(durations_ns, (transfer_kind, nbytes, receive_ns))
         return ReceivedPacket(PacketKind.ITEM, packet.key, packet.samples, 0, packet.meta, value)
+
+    def _drop_item(self, packet: Packet) -> ReceivedPacket | None:
+        """Take an item off the hop and release its blocks, without a look at its contents."""
+        if packet.kind == PacketKind.FRAGMENTED and self._read_fragments(packet) is None:
+            return None
+        for arena, block in referenced_blocks(packet, self._memory):
+            self._memory.release_block(arena, block)
+        return ReceivedPacket(PacketKind.ITEM, packet.key, packet.samples, 0, packet.meta, None)
 
     def _pickle_buffers(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
         """The buffers that pickle itself asks for, in order."""
@@ -222,6 +251,10 @@ class Receiver:
     def close(self) -> None:
         """Close the waiter. The pipe stays open."""
         self._waiter.close()
+
+
+def _ignore_key(_: Key) -> None:
+    """The default of `on_item`."""
 
 
 def _transfer_kind(packet: Packet, buffers: list[Any], inline_bytes: int) -> tuple[TransferKind, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stagepipe import Pipeline
+from stagepipe import Pipeline, StagepipeError, UsageError
 from stagepipe.cli.app import app
 from tests.support.pipelines import batch, pipeline, plain, stage
 
@@ -82,6 +82,12 @@ def test_failed_items_are_retried_alone_with_the_same_seeds(folder: Path):
         ("name: n", "neither a report nor the output of `--dead-letters FILE`"),
         ({"source_sha256": "another"}, "a different `source` or `seed`; use the config and overrides of that run"),
         ({"source_sha256": ""}, "a line has no `source_sha256`: another version of stagepipe wrote it"),
+        (b"\xff", "neither a report nor the output"),
+        ('{"item": ' + "[" * 9999, "neither a report nor the output"),
+        ({"source_items": [-1]}, "there is no source item -1; items are numbered from 0"),
+        ({"source_items": [10**20]}, f"there is no source item {10**20}"),
+        ({"source_items": [99999]}, "an epoch of this source has 20 items, so there is no item 99,999 to run"),
+        ({"epoch": -1}, "there is no epoch -1; epochs are numbered from 0"),
         ({"source_items": []}, "the source items of these dead letters are unknown"),
     ],
 )
@@ -94,7 +100,7 @@ def test_a_file_that_does_not_fit_is_rejected_with_what_to_do(content: Any, word
         dead_letter |= {"source_items": [3], "source_sha256": source_sha256}
         content = json.dumps(dead_letter | content)
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     output = run(str(folder / "c.yaml"), "--only-dead-letters", str(path), "--inline", expect=2)
     assert words in " ".join(output.split())
 
@@ -111,3 +117,19 @@ def test_selected_items_of_a_stream_before_a_batch_and_in_a_later_epoch(inline: 
     grouped = pipeline(stage("same"), batch(2), stage("light_draws", name="draw"), source=12)
     with Pipeline(grouped, inline=inline, only=range(4, 9)) as selected:
         assert [item["item"].tolist() for item in selected] == [[4, 5], [6, 7], [8]]
+
+
+@pytest.mark.parametrize("uses", ["tests.support.failing_stages.stream_of", "stagepipe.sources.numbers"])
+def test_a_selected_item_that_the_source_lacks_is_refused(uses: str):
+    config = pipeline(stage("same"), source={"uses": uses, "with": {"count": 3}})
+    with (
+        Pipeline(config, inline=True, only=[1, 7]) as selected,
+        pytest.raises(StagepipeError, match="an epoch of this source has 3 items, so there is no item 7"),
+    ):
+        list(selected)
+
+
+@pytest.mark.parametrize("item", [-1, 10**20, True, "3"])
+def test_a_selected_item_that_is_no_number_is_refused(item: Any):
+    with pytest.raises(UsageError, match="is not the number of a source item"):
+        Pipeline(pipeline(stage("same"), source=3), inline=True, only=[item])

@@ -40,13 +40,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def started(folder: Path, *more: str) -> subprocess.Popen[str]:
-    command = [COMMAND, "run", "resumed.yaml", "--quiet", "--resume", "state.json", *more]
+def started(folder: Path, *more: str, state: Path | str = "state.json") -> subprocess.Popen[str]:
+    command = [COMMAND, "run", "resumed.yaml", "--quiet", "--resume", str(state), *more]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finished(folder: Path, *more: str) -> tuple[int, str]:
-    process = started(folder, *more)
+def finished(folder: Path, *more: str, state: Path | str = "state.json") -> tuple[int, str]:
+    process = started(folder, *more, state=state)
     _, error = process.communicate(timeout=60)
     return process.returncode, error
 
@@ -66,6 +66,30 @@ def test_a_run_that_is_killed_twice_resumes_to_its_end(folder):
     code, error = finished(folder)
     assert code == 0
     assert "this run has finished" in error
+
+
+def test_a_run_that_is_killed_in_its_first_item_resumes(folder):
+    (folder / "ops.py").write_text("""
+import os
+import signal
+from pathlib import Path
+class Killing:
+    def __init__(self, number): self.number = number
+    def __array__(self, *_, **__):
+        import numpy as np
+        if not Path("killed").exists():
+            Path("killed").touch()
+            Path("out/000000.tmp1").touch()  # what a kill in the middle of a file leaves
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.array(self.number)
+def make(number):
+    return Killing(number)
+""")
+    arguments = ("--inline", "source.with.count=3", "stages.make.workers=1")
+    state = Path("new") / "state.json"
+    assert finished(folder, *arguments, state=state)[0] == -signal.SIGKILL
+    assert finished(folder, *arguments, state=state) == (0, "")
+    assert sorted(file.name for file in (folder / "out").iterdir()) == [f"{number:06d}.npz" for number in range(3)]
 
 
 def test_a_file_without_a_state_and_one_of_a_different_config_are_rejected(folder):

@@ -11,6 +11,7 @@ from tests.support.paths import ROOT
 
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 assert len(WORKFLOWS) >= 3
+LONG_TARGETS = ("test-slow", "chaos", "kills", "soak")
 WITH_MAKE_TARGETS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WORKFLOWS]
 
 
@@ -39,6 +40,16 @@ def test_every_make_target_that_is_named_exists(page: Path):
     named |= {target.split()[0] for target in yaml.safe_load(matrix.group(1))} if matrix else set()
     assert named
     assert named <= make_targets()
+
+
+def test_every_night_the_long_tests_run_and_their_logs_are_kept():
+    job = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())["jobs"]["nightly"]
+    assert {target.split()[0] for target in job["strategy"]["matrix"]["target"]} == {*LONG_TARGETS}
+    assert job["timeout-minutes"] <= 120
+    make, keep = job["steps"][-2:]
+    assert make["shell"] == "bash", "with it, a pipe fails when make fails"
+    log = make["run"].rpartition("| tee ")[2]
+    assert (keep["if"], keep["with"]["path"]) == ("always()", log)
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / ".pre-commit-config.yaml"], ids=lambda path: path.name)

@@ -21,6 +21,7 @@ STAGE_VALUES: dict[str, list[Any]] = {
     "start_timeout": [1.5, "2s"],
     "retries": [2],
     "on_error": ["fail", "skip"],
+    "allow_none": [True],
     "stateful": [True],
     "transport": ["auto", "pipe", "shared_memory"],
     "fuse": [False],

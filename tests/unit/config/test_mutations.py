@@ -61,8 +61,15 @@ def test_ten_thousand_mutated_configs(folder):
 )
 def test_any_value_under_any_key(value, key):
     source = {"uses": "itertools.count"}
-    stage = {"name": "a", "uses": "math.sqrt", "cpus": value if key == "cpus" else None, "field": value, "env": value}
+    name, cpus = (value if key == option else default for option, default in (("name", "a"), ("cpus", None)))
+    stage = {"name": name, "uses": "math.sqrt", "cpus": cpus, "field": value, "env": value}
     try:
         load({"name": "p", "source": source, "stages": [stage], key: value})
     except ConfigError as error:
         assert error.problems  # noqa: PT017 - either outcome is right
+
+
+@pytest.mark.parametrize("name", [{"a": 1}, [1], 3, True, ""])
+def test_a_stage_name_of_another_type_is_a_problem_of_the_config(name):
+    with pytest.raises(ConfigError, match=r"stages\.0\.name"):
+        load({"name": "p", "source": {"uses": range(3)}, "stages": [{"name": name, "uses": "math.sqrt"}]})

@@ -17,7 +17,7 @@ from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine, SystemLimits
 from stagepipe.plan import make_plan
-from stagepipe.plan.system_requirements import find_shortages
+from stagepipe.plan.system_requirements import find_cpu_warnings, find_shortages
 from stagepipe.transport import PipeEnds, make_packet_pipe
 from tests.support.paths import ROOT
 from tests.support.pipelines import pipeline, stage
@@ -35,6 +35,13 @@ def plan_of(stages: int, **keys: object):
 
 def test_sixty_four_stages_fit_1024_descriptors():
     assert list(find_shortages(plan_of(64), SystemLimits(max_memory_bytes=64 * GIB, max_fds=1024, free_fds=1000))) == []
+
+
+@pytest.mark.parametrize("workers,is_remarked", [(2, False), (3, True), ("auto", False)])
+def test_more_workers_than_cpus_are_remarked(workers, is_remarked):
+    warnings = list(find_cpu_warnings(load(pipeline(stage("same", workers=workers))), cpus=2))
+    message = "stage same has 3 workers on 2 CPUs: more workers than CPUs help only a stage that waits for "
+    assert warnings == ([f"{message}files, a network or a GPU"] if is_remarked else [])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ class FieldAdapter:
 
     `field={"image": "img"}` calls `function(image=item["img"])`. If the result is a mapping, a key that is a mapped
     argument replaces its field, and any other key becomes a field. Any other result replaces the field, if only one
-    argument is mapped.
+    argument is mapped. Where the function returns None, the result is None, unless `allow_none`: then the field is.
 
     `field=None` converts the whole item: each field of a dict that can be converted, or the item itself.
 
@@ -51,10 +51,12 @@ class FieldAdapter:
         label: str,
         *,
         batched: bool = False,
+        allow_none: bool = False,
     ) -> None:
         self.function = function
         self.label = label
         self.is_batched = batched
+        self._allows_none = allow_none
         self._field_path: FieldPath = make_field_path(field, as_)
         self._is_first_item = True
 
@@ -72,6 +74,8 @@ class FieldAdapter:
         return self._put_each(item, result) if isinstance(result, GeneratorType) else self._put(item, result)
 
     def _put(self, item: Any, result: Any) -> Any:
+        if result is None and not self._allows_none:
+            return None
         return SKIP if result is SKIP else self._field_path.put_result(item, result)
 
     def _put_each(self, item: Any, results: Iterator[Any]) -> Iterator[Any]:

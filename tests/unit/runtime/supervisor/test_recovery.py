@@ -17,6 +17,7 @@ from stagepipe.runtime.supervisor import recovery as recovery_module
 from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
+from stagepipe.runtime.supervisor.stalls import Stall
 from stagepipe.timing import ProcessCounter, ProcessState
 from tests.support.pipelines import pipeline, stage
 
@@ -61,7 +62,7 @@ class Run:
         self.recovery = RecoveryCoordinator(self.plan, self.resources, DeadLetterStore(self.plan, int), publisher)
 
     def fail(self, error: str, generation: int) -> None:
-        event = FailureEvent(process=1, stage="a", worker=0, item="7", error=error, trace="", generation=generation)
+        event = FailureEvent(process=1, stage="a", worker=0, item="7", message=error, trace="", generation=generation)
         self.recovery.handle_failure(event)
 
     def fill_arena(self, generation: int) -> None:
@@ -221,14 +222,14 @@ def test_stalls_without_progress_fail_the_run(run):
     recovery = run.recovery
     for _ in range(3):
         recovery.begin_generation(None, 0)
-        recovery.handle_stall("no item has moved")
+        recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
         assert recovery.resolve_interrupt(0)
         recovery.begin_generation(None, 0)
         recovery.record_delivery()
-    recovery.handle_stall("no item has moved")
-    recovery.handle_stall("no item has moved")
+    recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
+    recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
     assert recovery.resolve_interrupt(0)
-    recovery.handle_stall("no item has moved")
+    recovery.handle_stall(Stall("no item has moved", 30 * 10**9))
     with pytest.raises(RunError, match="no progress after 2 restarts"):
         recovery.resolve_interrupt(0)
 

@@ -1,0 +1,52 @@
+"""A child that the caller forks cannot touch its parent's run, and does not keep its workers alive."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.timeout(90)
+INERT = ("close", "leave", "exit", "state", "dead letters", "collect", "own pipeline")
+REFUSED = ("next", "iter", "len", "progress", "report")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.forking_parent", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_nothing_that_a_child_does_changes_the_parents_run():
+    process = start(",".join((*INERT, *REFUSED)))
+    output = process.communicate(timeout=80)[0]
+    for action in INERT:
+        assert f"{action}: {'[0, -1, -2] ' * (action == 'own pipeline')}{'inert' * (action != 'exit')}" in output
+    for action in REFUSED:
+        assert f"belongs to process {process.pid}, which forked this one; make a new one in the child" in next(
+            line for line in output.splitlines() if line.startswith(f"{action}: ")
+        )
+    assert output.count("exit code 3") == len(INERT) + len(REFUSED), output
+    assert output.endswith("items True\nrestarts 0\n"), output
+
+
+def test_workers_in_native_code_end_with_the_parent_although_its_child_lives():
+    process = start("outlive")
+    child, *workers = map(int, process.stdout.readline().split())
+    try:
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while any(map(psutil.pid_exists, workers)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert psutil.pid_exists(child)
+        assert not any(map(psutil.pid_exists, workers))
+    finally:
+        for pid in (child, *workers):
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)
+        process.stdout.close()

@@ -1,0 +1,45 @@
+"""Owners abandon what they own in each child that their process forks, and only there."""
+
+import gc
+import os
+
+from stagepipe.core import register_owner
+
+
+class Owner:
+    def __init__(self):
+        self.abandoned = []
+
+    def abandon_in_child(self):
+        self.abandoned.append(os.getpid())
+
+
+def fork_and_ask(question) -> int:
+    """Return what `question` answers in a forked child."""
+    pid = os.fork()
+    if not pid:
+        os._exit(question())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_an_owner_abandons_in_the_child_alone():
+    owner = Owner()
+    register_owner(owner)
+    assert fork_and_ask(lambda: len(owner.abandoned)) == 1
+    assert owner.abandoned == []
+
+
+def test_a_grandchild_does_not_abandon_again():
+    owner = Owner()
+    register_owner(owner)
+    assert fork_and_ask(lambda: fork_and_ask(lambda: len(owner.abandoned))) == 1
+
+
+def test_an_owner_that_is_gone_is_forgotten():
+    abandoned = []
+    owner = Owner()
+    owner.abandoned = abandoned
+    register_owner(owner)
+    del owner
+    gc.collect()
+    assert fork_and_ask(lambda: len(abandoned)) == 0
