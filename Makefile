@@ -5,12 +5,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 IMAGES ?= 2000
 MINUTES ?= 20
+PIPELINES ?= 2000
 KILLS ?= 2000
 
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
 .NOTPARALLEL:
 
-.PHONY: help demo test test-quick test-wheel test-slow coverage chaos kills soak check docs bench bench-full bench-servers clean
+.PHONY: help demo test test-quick test-wheel test-slow coverage chaos kills properties soak check docs
+.PHONY: bench bench-full bench-servers clean
 help:
 	@echo "make demo           run 2,000 photographs through four processes and print the report"
 	@echo "make test           run the checks, test-wheel, and all tests except the slow ones"
@@ -19,6 +21,7 @@ help:
 	@echo "make test-wheel     build the wheel, install it into a clean environment, run a pipeline"
 	@echo "make coverage       run the unit and integration tests and print their coverage"
 	@echo "make chaos          kill the workers of random pipelines, compare with undisturbed runs: MINUTES=20"
+	@echo "make properties     run random pipelines in several ways, compare their values: PIPELINES=2000"
 	@echo "make kills          kill workers of random pipelines until so many have died: KILLS=2000; half an hour"
 	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
 	@echo "make check          run ruff, mypy, import-linter and deptry, and build the documentation"
@@ -54,6 +57,8 @@ test-slow: .venv/.test
 chaos: .venv/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)
 
+properties: .venv/.test
+	$(BIN)/python -m tests.properties --pipelines $(PIPELINES)
 kills: .venv/.test
 	$(BIN)/python -m tests.chaos --kills $(KILLS)
 

@@ -35,9 +35,10 @@ _RUN_WORDS = 8
 _SEEK_WORDS = 128
 """The current seek: its generation, its length and checksum, its bytes. A simple seek has less than 100 bytes."""
 _SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
-# The words of a segment. Its order point writes the first, its feeder the others.
+# The words of a segment. Its order point writes the first two, its feeder the others.
 _SEGMENT_WORDS = 8  # a cache line; its two writers share it, because both write rarely
 _CONSUMED_WORD = 0
+_EARLY_WORD = 1
 _WAKE_COUNT_WORD = 4
 _ITEM_BYTES_WORD = 5
 _FITTING_ITEMS_WORD = 6
@@ -158,6 +159,14 @@ class Board:
     def publish_consumed(self, segment: int, generation: int, count: int) -> None:
         """Publish how many items have been consumed. Only the order point at the end of the segment calls this."""
         self.words[self._segment_offset(segment) + _CONSUMED_WORD] = generation << _COUNT_BITS | count
+
+    def read_early(self, segment: int, generation: int) -> int | None:
+        """The items that have reached their order point before their turn; None as in `read_consumed`."""
+        return self._read_progress(segment, _EARLY_WORD, generation)
+
+    def publish_early(self, segment: int, generation: int, count: int) -> None:
+        """Publish how many items have arrived before their turn. Only the order point of the segment calls this."""
+        self.words[self._segment_offset(segment) + _EARLY_WORD] = generation << _COUNT_BITS | count
 
     def read_wake_count(self, segment: int, generation: int) -> int | None:
         """The consumed count at which the feeder of a segment waits to be woken; None if it does not wait."""

@@ -40,6 +40,7 @@ class ProcessCounter(IntEnum):
     CURRENT_PARTS_PLUS_ONE = 25  # four words: 1 + the part of the item, the part of the part ...; 0 after the last
     LAST_CURRENT_ITEM_PLUS_ONE = 29  # 1 + the number of the last of several items being processed together
     HEARTBEAT_NS = 30  # the last tick of a wait
+    CURRENT_EPOCH = 31  # the epoch of that item
     LAST_RESERVED = 39
 
 

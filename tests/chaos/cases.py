@@ -1,15 +1,38 @@
-"""A chaos case: a random pipeline, its epochs and its disturbances. Plain values, drawn from a seed."""
+"""A chaos case: a random pipeline, its epochs and its disturbances. Plain values, drawn from a seed.
+
+`tests.properties` draws its pipelines here too, but small ones.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 from stagepipe.testing.crash_points import CRASH_POINTS
 from tests.support.pipelines import pipeline, stage
 
 STAGES = "tests.chaos.stages"
 Case = dict[str, Any]
+_LIBRARY_SHARE = 0.01
+"""Of the stages, those that import torch, which takes seconds."""
+
+
+class StageKinds(NamedTuple):
+    """The stages to choose from: without arguments, and with a `salt`; and whether some change their input in place."""
+
+    plain: tuple[str, ...]
+    salted: tuple[str, ...]
+    in_place: bool = False
+
+
+_STAGES = StageKinds(
+    ("same", "slow", "nested", "drawn", "Keeping", "drawn_parts"),
+    ("changed", "borrowed", "dropped", "parts", "flaky", "flaky_draws", "failing"),
+    in_place=True,
+)
+_SMALL_STAGES = StageKinds(
+    ("drawn", "drawn", "Keeping", "drawn_parts", "drawn_parts"), ("dropped", "parts", "flaky", "flaky_draws", "failing")
+)
 
 
 def make_case(seed: int, *, kills: bool = True) -> Case:
@@ -46,7 +69,7 @@ def make_kill_case(seed: int) -> Case:
     payload = "small" if rnd.random() < 0.5 else ""
     stages = _make_stages(rnd, batchable=batchable, max_stages=3, payload=payload)
     for entry in stages:
-        if entry["uses"].endswith((".flaky", ".failing")):
+        if entry["uses"].endswith((".flaky", ".flaky_draws", ".failing")):
             entry["retries"] = 20  # several workers may be killed while they have the item
     stages, mode = _choose_transport(rnd, stages)
     config = {
@@ -61,6 +84,24 @@ def make_kill_case(seed: int) -> Case:
     epochs = [rnd.choice([None, rnd.uniform(0.3, 0.9)]) for _ in range(rnd.randint(0, 1))]
     case = {"seed": seed, "config": config, "epochs": epochs, "resume": None}
     return {**case, "disturbances": _make_many_kills(rnd, get_process_names(case))}
+
+
+def make_small_config(rnd: random.Random) -> dict[str, Any]:
+    """Return a pipeline of at most 12 items of at most some kB, often with draws and generators."""
+    order = rnd.choices(["source", "any"], [5, 1])[0]
+    batchable = order == "source" and rnd.random() < 0.5
+    payload = "number" if rnd.random() < 0.8 else rnd.choice(["text", "image", "loaned"][batchable:])
+    stages = _make_stages(rnd, batchable=batchable, max_stages=4, payload=payload, kinds=_SMALL_STAGES)
+    modes = ["auto", "pipe", "shared_memory"] if payload == "number" else ["auto", "shared_memory"]
+    return {
+        **pipeline(*stages, source=_make_source(rnd, rnd.randint(1, 12))),
+        "seed": rnd.randrange(100),
+        "order": order,
+        "window": rnd.choice(["auto", "auto", 1, 2, rnd.randint(3, 30)]),
+        "memory": "128MiB",
+        "transport": {"mode": rnd.choice(modes)},
+        "max_restarts": 1000,
+    }
 
 
 def get_process_names(case: Case) -> list[str]:
@@ -84,19 +125,27 @@ def vary_resources(config: dict[str, Any], rnd: random.Random) -> dict[str, Any]
 def _make_source(rnd: random.Random, count: int | None = None) -> dict[str, Any]:
     if count is None:
         count = rnd.choice([0, 1, rnd.randint(2, 40), rnd.randint(40, 300)])
-    uses = rnd.choice(["stagepipe.sources.numbers", f"{STAGES}.Items", f"{STAGES}.stream"])
+    own = ["Items", "stream", "drawing_stream", "drawing_stream", "DrawingItems"]
+    uses = rnd.choice(["stagepipe.sources.numbers", *(f"{STAGES}.{name}" for name in own)])
     return {"uses": uses, "with": {"count": count}, "retries": 1000}
 
 
 def _make_stages(
-    rnd: random.Random, *, batchable: bool, max_stages: int = 6, payload: str = ""
+    rnd: random.Random,
+    *,
+    batchable: bool,
+    max_stages: int = 6,
+    payload: str = "",
+    kinds: StageKinds | None = None,
 ) -> list[dict[str, Any]]:
     payload = payload or rnd.choice(
         ["number", "image", "loaned"] if batchable else ["number", "text", "arrays", "image", "loaned"]
     )
     stages = [_make_stage(rnd, payload, salt=True)]
     while len(stages) < rnd.randint(1, max_stages):
-        stages += _make_order_point(rnd) if batchable and rnd.random() < 0.35 else [_make_random_stage(rnd)]
+        stages += (
+            _make_order_point(rnd) if batchable and rnd.random() < 0.35 else [_make_random_stage(rnd, kinds or _STAGES)]
+        )
     for index, entry in enumerate(stages):
         entry["name"] = f"s{index}"
     return stages
@@ -117,22 +166,23 @@ def _make_order_point(rnd: random.Random) -> list[dict[str, Any]]:
     return [stage("stagepipe.stages.Batch", with_=batch), _make_stage(rnd, "stagepipe.stages.Unbatch")]
 
 
-def _make_random_stage(rnd: random.Random) -> dict[str, Any]:
-    plain = ["same", "slow", "nested", "drawn", "Keeping"]
-    salted = ["changed", "borrowed", "dropped", "parts", "flaky", "failing"]
+def _make_random_stage(rnd: random.Random, kinds: StageKinds) -> dict[str, Any]:
+    plain, salted = kinds.plain, kinds.salted
+    if rnd.random() < _LIBRARY_SHARE:
+        return _make_stage(rnd, "torch_drawn")
     draw = rnd.random()
     if draw < 0.1:
         return {
             **_make_stage(rnd, "listed", salt=True, fuse=False),
             "batch": {"size": rnd.randint(1, 8), "max_wait": "5ms"},
         }
-    if draw < 0.2:
+    if draw < 0.2 and kinds.in_place:
         return {**_make_stage(rnd, "in_place", fuse=False), "mutable": True}
-    uses = rnd.choice(plain + salted)
+    uses = rnd.choice([*plain, *salted])
     entry = _make_stage(rnd, uses, salt=uses in salted)
     if uses == "Keeping":
         entry["with"] = {"count": rnd.randint(1, 5)}
-    elif uses == "flaky":
+    elif uses in {"flaky", "flaky_draws"}:
         entry["retries"] = 2
     elif uses == "failing":
         entry["on_error"] = "skip"
@@ -144,7 +194,7 @@ def _make_stage(rnd: random.Random, uses: str, *, salt: bool = False, fuse: bool
     keys: dict[str, Any] = (
         {"fuse": True} if fuse and rnd.random() < 0.2 else {"workers": rnd.choice([1, 1, 1, 1, 2, 2, 3, 4])}
     )
-    if uses not in {"failing", "flaky"}:
+    if uses not in {"failing", "flaky", "flaky_draws"}:
         keys["retries"] = 1000  # no item must be skipped because its worker was killed from outside too often
     path = uses if "." in uses else f"{STAGES}.{uses}"
     return stage(path, **({"with_": {"salt": rnd.randrange(100)}} if salt else {}), **keys)

@@ -1,11 +1,13 @@
 """A process that runs cases and reports their outcomes. If a case hangs, it reports all stacks and exits.
 
-`python -m tests.chaos.runner` reads JSON lines `{"case": ..., "timeout_s": ...}` and writes an outcome per line.
+`python -m tests.chaos.runner MODULE` reads JSON lines `{"case": ..., "timeout_s": ...}`, gives each case to `run_case`
+of the module, and writes an outcome per line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -22,7 +24,7 @@ from stagepipe import Pipeline
 from stagepipe.timing import ProcessCounter, ProcessState
 from tests.chaos.cases import Case
 from tests.chaos.leftovers import MARK, find_marked_pids
-from tests.chaos.running import Outcome, run_case
+from tests.chaos.running import Outcome
 from tests.support.paths import ROOT
 
 CASE_TIMEOUT_S = 60.0
@@ -88,6 +90,7 @@ _OUTCOME_FD = 1
 def main() -> None:
     """Run the cases of stdin until its end. Only outcomes go to stdout."""
     global _OUTCOME_FD  # noqa: PLW0603 - stages of workers may print
+    run_case = importlib.import_module(sys.argv[1]).run_case
     _OUTCOME_FD = os.dup(1)
     os.set_inheritable(_OUTCOME_FD, False)
     os.dup2(2, 1)
@@ -107,7 +110,8 @@ def main() -> None:
 class Runner:
     """The caller's handle of a runner process, which is restarted when it has ended. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.chaos.running") -> None:
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="chaos-")  # apart from the files of other runs
 
@@ -138,7 +142,7 @@ class Runner:
             self.close()
             path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.runner"],
+                [sys.executable, "-m", "tests.chaos.runner", self._module],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": path, "TMPDIR": self._folder.name},
                 stdin=subprocess.PIPE,

@@ -74,6 +74,43 @@ def stream(count: int) -> Iterator[int]:
     yield from range(count)
 
 
+def drawing_stream(count: int) -> Iterator[int]:
+    """Numbers that end in a draw from each global generator and the context's."""
+    for index in range(count):
+        yield _append_draws(index)
+
+
+class OwnDrawingStream:
+    """A stream that draws from a generator of its own, and counts by epochs."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._generators = [np.random.default_rng(), random.Random()]
+
+    def __iter__(self) -> Iterator[int]:
+        numpy_rng, python_rng = self._generators
+        for index in range(self.count):
+            yield index << 32 | int(numpy_rng.integers(1 << 16)) << 16 | python_rng.getrandbits(16)
+
+
+class DrawingItems:
+    """An indexed source whose items end in draws."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        return _append_draws(index)
+
+
+def _append_draws(index: int) -> int:
+    own = int(stagepipe.context().rng.integers(1 << 10))
+    return index << 32 | random.getrandbits(10) << 20 | int(np.random.randint(1 << 10)) << 10 | own  # noqa: NPY002 - the global generator is meant
+
+
 # ---------------------------------------------------------------------------------------------- payloads
 
 
@@ -157,6 +194,45 @@ def drawn(item: Any) -> dict[str, Any]:
     return {"of": item, "draws": [own, random.randrange(1 << 30), int(np.random.randint(1 << 30))]}  # noqa: NPY002
 
 
+class OwnGenerators:
+    """Draws from generators that the stage keeps for itself, as transforms of libraries do."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng()
+        self._others = {"python": [random.Random()], "legacy": np.random.RandomState()}
+
+    def __call__(self, item: Any) -> dict[str, Any]:
+        python, legacy = self._others["python"][0], self._others["legacy"]
+        return {"of": item, "own": [int(self.rng.integers(1 << 30)), python.getrandbits(30), legacy.randint(1 << 30)]}
+
+
+def drawn_parts(item: Any) -> Iterator[Any]:
+    """Zero to three parts, with draws between them: some parts are dropped."""
+    for part in range(random.randrange(4)):
+        draws = drawn(part)
+        yield stagepipe.SKIP if random.random() < 0.1 else {"item": item, **draws}
+
+
+def torch_drawn(item: Any) -> dict[str, Any]:
+    """The item with a draw of torch, whose import takes seconds."""
+    import torch
+
+    return {"of": item, "draw": int(torch.randint(1 << 30, ()))}
+
+
+class Augmented:
+    """Adds an image, changed by albumentations transforms that it holds in a list. Their import takes a second."""
+
+    def __init__(self) -> None:
+        import albumentations
+
+        self._transforms = [albumentations.Compose([albumentations.GaussNoise(p=0.8)])]
+
+    def __call__(self, item: Any) -> dict[str, Any]:
+        image = np.full((4, 4, 3), 100, np.uint8)
+        return {"of": item, "image": self._transforms[0](image=image)["image"]}
+
+
 def dropped(item: Any, salt: int) -> Any:
     return stagepipe.SKIP if _make_random(item, salt).random() < 0.3 else item
 
@@ -200,6 +276,13 @@ def in_place(item: Any) -> Any:
         return leaf
 
     return _map_leaves(item, change)
+
+
+def flaky_draws(item: Any, salt: int) -> Any:
+    """Draws before it raises: the retry must draw the same."""
+    draws = drawn(item)
+    flaky(item, salt)
+    return draws
 
 
 def flaky(item: Any, salt: int) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stagepipe import RunError
+from stagepipe import Pipeline, RunError
 from tests.support.pipelines import STAGES, batch, outputs, pipeline, plain, shuffle, stage, with_workers
 from tests.support.stages import Record, parts, two
 
@@ -158,6 +158,19 @@ def test_any_order_yields_each_item_exactly_once(engine):
     results = run(config, engine, workers=3, epochs=2)
     expected = [pair for item in generated(range(40)) for pair in two(item)]
     assert Counter(results[: len(expected)]) == Counter(results[len(expected) :]) == Counter(expected)
+
+
+def test_any_order_yields_all_other_items_before_a_first_item_that_waits_for_them(tmp_path):
+    last_came = tmp_path / "9"
+    slow = stage("first_waits_for", with_={"path": str(last_came)}, workers=2)
+    results = []
+    with Pipeline(pipeline(slow, source=10, order="any")) as running:
+        for item in running:
+            results.append(item)
+            if item == 9:
+                last_came.touch()
+    assert sorted(results) == list(range(10))
+    assert results[-1] == 0
 
 
 def test_any_order_fills_batches_in_order_of_arrival():

@@ -98,3 +98,18 @@ def test_a_stage_that_hangs_is_killed():
         time.sleep(0.2)
         pids = [worker.pid for worker in running._run._supervisor.workers.values()]
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)  # noqa: PTH110
+
+
+def test_a_death_at_an_item_of_an_epoch_that_was_left_costs_no_item_of_the_next(tmp_path):
+    dying = stage(
+        f"{BAD}.exits_in_first_epoch", name="bad", with_={"folder": str(tmp_path)}, retries=0, on_error="skip"
+    )
+    with Pipeline(pipeline(dying, source=6)) as running:
+        items = iter(running)
+        assert next(items) == 0
+        while not (tmp_path / "reached").exists():
+            time.sleep(0.005)
+        items = iter(running)
+        (tmp_path / "left").touch()
+        assert list(items) == list(range(6))
+    assert len(running.report().restarts) == 1

@@ -18,16 +18,21 @@ another one. The output must equal the plain run, no stage may receive wiped mem
 fail at random, the output has no single right value. There the trial checks that no wiped value is delivered, and that
 no source item is delivered twice unless a stage is a generator.
 
-It leaves out `order: any`, poison items (those that kill their worker each time), memory limits, and real releases:
-here a release takes effect at once and is never lost. It does not check how far a window lets a process run ahead, only
-that windows never block the pipeline for ever. It does not notice a lease that is held until the next seek. It says
-nothing about speed.
+Some pipelines deliver in any order; the output is then compared without its order. Some have values that kill the
+worker that processes them: always (poison, which is skipped or ends the run) or too seldom for poison. In some, packets
+vanish, so that nothing can move until the supervisor seeks.
+
+It leaves out any order with Batch or Shuffle, lists of items that die together, memory limits, and real releases: here
+a release takes effect at once and is never lost. It does not check how far a window lets a process run ahead, only that
+windows never block the pipeline for ever. It does not notice a lease that is held until the next seek. It says nothing
+about speed, and a stall begins as soon as nothing can move.
 
     trials              what is done to the pipeline of a seed, and what its output is compared with
     random_pipelines    the pipeline of a seed, and its plain run
     stage_functions     what stages compute
     pipeline            the processes, the random scheduler, kills, wipes
-    seeks               the supervisor's part of a seek
+    seeks               the supervisor's part of a seek, and of a stall
+    deaths              whom it blames for a death
     order_points        Batch, Shuffle, the sink
     reorder             how an order point restores the order of keys
     workers, sources    the other processes

@@ -28,6 +28,8 @@ class Cursor(NamedTuple):
     """How many outputs of the group that begins here are already out (Shuffle)."""
     skips: frozenset[ErrorSkip] = frozenset()
     """Error skips inside a group that is partly out. They must be imposed when the group is made again."""
+    emitted_keys: frozenset[Key] = frozenset()
+    """In any order: the leaves of `item` and of later items that are already out."""
 
 
 START = Cursor(upstream=None, item=0)

@@ -60,10 +60,13 @@ class OrderPoint(Process):
         self.enter(seek)
         self.epoch = seek.epoch
         self.cursor = seek.cursor
+        if not self.shared.keeps(Rule.REMEMBER_EMITTED_KEYS):
+            self.cursor = self.cursor._replace(emitted_keys=frozenset())
         self.reorder = Reorder(
-            seek.cursor,
+            self.cursor,
             self._give_back,
             remember_last=self.shared.keeps(Rule.REMEMBER_LAST_LEAF),
+            any_order=self.shared.any_order,
         )
         self.finished = False
 
@@ -90,18 +93,27 @@ class OrderPoint(Process):
             if leaf is None:
                 self._end_item()
                 continue
-            skips = leaf.skips if self.shared.keeps(Rule.CARRY_SKIPS) else frozenset()
-            self.cursor = self.cursor._replace(item=leaf.key[0], last=leaf.key, emitted=0, skips=skips)
+            self._move_past(leaf)
             self.consume(leaf)
+
+    def _move_past(self, leaf: Packet) -> None:
+        cursor = self.cursor
+        if not self.shared.any_order:
+            skips = leaf.skips if self.shared.keeps(Rule.CARRY_SKIPS) else frozenset()
+            self.cursor = cursor._replace(item=leaf.key[0], last=leaf.key, emitted=0, skips=skips)
+            return
+        item = cursor.item if self.shared.keeps(Rule.RESUME_AT_LOWEST_OPEN) else max(cursor.item, leaf.key[0] + 1)
+        self.cursor = cursor._replace(item=item, emitted_keys=cursor.emitted_keys | {leaf.key})
 
     def _end_item(self) -> None:
         ended = self.reorder.item - 1
         origin = self.reorder.origins.pop(ended, None)
+        emitted_keys = frozenset(key for key in self.cursor.emitted_keys if key[0] > ended)
         upstream = None
         if origin and self.segment:
             upstream = origin.after
             self._add_skips(origin.skips)
-        self.cursor = Cursor(upstream, ended + 1)
+        self.cursor = Cursor(upstream, ended + 1, emitted_keys=emitted_keys)
         self.board.publish_consumed(self.segment, self.generation, ended + 1)
 
     def _add_skips(self, skips: frozenset[ErrorSkip]) -> None:
@@ -117,6 +129,9 @@ class Sink(OrderPoint):
     def __init__(self, segment: int, shared: SharedState, *, incoming: Hop) -> None:
         super().__init__("sink", segment, shared, incoming=incoming)
         self.delivered: list[Any] = []
+        """The values of this epoch."""
+        self.delivery_count = 0
+        """The values of all epochs."""
         self.stopped = False
 
     def stop(self) -> None:
@@ -131,6 +146,7 @@ class Sink(OrderPoint):
         """Deliver a value."""
         if packet.kind is PacketKind.ITEM:
             self.delivered.append(self.memory.read(packet.block))
+            self.delivery_count += 1
             self.drop_lease(packet.block)
 
     def _begin(self, seek: Seek) -> None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.protocol_model.cursors import Cursor
+from tests.protocol_model.deaths import OnPoison
 from tests.protocol_model.order_points import Grouping, GroupingPoint, Sink
 from tests.protocol_model.packets import Hop
 from tests.protocol_model.processes import Process, SharedState
 from tests.protocol_model.rules import Rule
 from tests.protocol_model.seeks import SeekCoordinator
 from tests.protocol_model.sources import Source
-from tests.protocol_model.stage_functions import Function
+from tests.protocol_model.stage_functions import DeadlyValues, Function
 from tests.protocol_model.windows import Board
 from tests.protocol_model.workers import Worker
 
@@ -26,6 +27,7 @@ _ANSWER_CHANCE = 0.1
 _NOTIFY_CHANCE = 0.2
 _KILL_CHANCE = 0.004
 _WIPE_CHANCE = 0.05
+_LOSS_CHANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class StageStep:
 
     function: Function
     workers: int
+    deadly: DeadlyValues | None = None
 
     def __str__(self) -> str:
         return f"stage * {self.workers}"
@@ -57,8 +60,19 @@ class Outcome(enum.Enum):
     """How a run ended."""
 
     FINISHED = "finished"
+    FAILED = "failed: an item is poison, or seeks do not end a stall"
     STUCK = "stuck: no process can do anything"
     ENDLESS = "endless: too many steps"
+
+
+@dataclass
+class Troubles:
+    """What may still happen in a run."""
+
+    kills: int
+    losses: int
+    delivered: int = 0
+    """How many values had been delivered when the last packet was lost."""
 
 
 class Pipeline:
@@ -73,13 +87,15 @@ class Pipeline:
         window: int = 3,
         hop_capacity: int = 3,
         stream: bool = False,
+        any_order: bool = False,
+        on_poison: OnPoison | None = None,
         broken: Rule | None = None,
     ) -> None:
         self._rnd = rnd
         self._window = window
         self._hop_capacity = hop_capacity
         groupings = sum(isinstance(step, GroupingStep) for step in steps)
-        self.shared = SharedState(Board(segments=groupings + 1), broken)
+        self.shared = SharedState(Board(segments=groupings + 1), broken, any_order=any_order)
         self._hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
         source = Source(self.shared, self._hops[0], items=items, window=window, stream=stream)
         self.processes: list[Process] = [source]
@@ -89,7 +105,7 @@ class Pipeline:
             segment += isinstance(step, GroupingStep)
         self.sink = Sink(segment, self.shared, incoming=self._hops[-1])
         self.processes.append(self.sink)
-        self.seeks = SeekCoordinator(rnd, self.shared, self.processes, self.sink)
+        self.seeks = SeekCoordinator(rnd, self.shared, self.processes, self.sink, on_poison)
         source.delivered_item = self.seeks.delivered_source_item
         self.start(epoch=0)
 
@@ -98,42 +114,79 @@ class Pipeline:
         self.sink.delivered = []
         self.seeks.begin_generation(cursor, epoch, new_era=False)
 
-    def run(self, kills: int) -> Outcome:
-        """Run to the end of the epoch. Up to `kills` processes die on the way."""
-        rnd = self._rnd
-        seeks = self.seeks
+    def run(self, kills: int, losses: int = 0) -> Outcome:
+        """Run to the end of the epoch.
+
+        Up to `kills` processes die on the way, and up to `losses` packets vanish, each after another delivery.
+        """
         idle = 0
+        troubles = Troubles(kills, losses)
         for _ in range(MAX_STEPS):
-            chance = rnd.random()
-            if seeks.asking:
-                if chance < _ANSWER_CHANCE:
-                    seeks.answer()
-                    continue
-            elif seeks.pending and chance < _NOTIFY_CHANCE:
-                seeks.notify_one()
+            chance = self._rnd.random()
+            if self._let_supervisor_act(chance):
                 continue
-            if kills and chance > 1 - _KILL_CHANCE:
-                kills -= 1
-                self._kill_one()
-            if chance > 1 - _WIPE_CHANCE:
-                self._wipe()
-            if self.sink.finished and self._is_current():
-                self._wipe()
-                return Outcome.FINISHED
-            if rnd.choice(self.processes).step():
+            self._make_trouble(troubles, chance)
+            outcome = self._outcome(idle)
+            if outcome is not None:
+                return outcome
+            idle = 0 if self._step_one(self._rnd) else idle + 1
+            if idle > _MAX_IDLE_STEPS and self.shared.keeps(Rule.SEEK_WHEN_STALLED) and self._is_settled():
                 idle = 0
-                continue
-            idle += 1
-            if idle > _MAX_IDLE_STEPS and not seeks.pending and not seeks.asking:
-                return Outcome.STUCK
+                self.seeks.recover_from_stall()
         return Outcome.ENDLESS
+
+    def _let_supervisor_act(self, chance: float) -> bool:
+        """At times let the supervisor take the sink's answer, or notify a process of a seek."""
+        seeks = self.seeks
+        if seeks.asking and chance < _ANSWER_CHANCE:
+            seeks.answer()
+            return True
+        if seeks.pending and not seeks.asking and chance < _NOTIFY_CHANCE:
+            seeks.notify_one()
+            return True
+        return False
+
+    def _make_trouble(self, troubles: Troubles, chance: float) -> None:
+        """At times kill a process, lose a packet, or wipe memory."""
+        delivered = len(self.sink.delivered)
+        if troubles.kills and chance > 1 - _KILL_CHANCE:
+            troubles.kills -= 1
+            self._kill_one()
+        if troubles.losses and chance < _LOSS_CHANCE and delivered > troubles.delivered and self._lose_one():
+            troubles.losses -= 1
+            troubles.delivered = delivered
+        if chance > 1 - _WIPE_CHANCE:
+            self._wipe()
+
+    def _outcome(self, idle: int) -> Outcome | None:
+        if self.seeks.has_failed:
+            return Outcome.FAILED
+        if self.sink.finished and self._is_current():
+            self._wipe()
+            return Outcome.FINISHED
+        return Outcome.STUCK if idle > _MAX_IDLE_STEPS and self._is_settled() else None
+
+    def _is_settled(self) -> bool:
+        return not self.seeks.pending and not self.seeks.asking
 
     def advance(self, rnd: random.Random) -> None:
         """Notify one process of the latest seek, or let one process do a step."""
-        if self.seeks.pending and rnd.random() < 0.3:
+        if self.seeks.asking:
+            self.seeks.answer()
+        elif self.seeks.pending and rnd.random() < 0.3:
             self.seeks.notify_one()
         else:
-            rnd.choice(self.processes).step()
+            self._step_one(rnd)
+
+    def _step_one(self, rnd: random.Random) -> bool:
+        """Let one process do a step, which may be its last."""
+        process = rnd.choice(self.processes)
+        was_dead = process.dead
+        moved = process.step()
+        if process.dead and not was_dead:
+            self.seeks.recover(process)
+            return True
+        return moved
 
     def leaked_blocks(self) -> int:
         """After a run: blocks that no packet in flight accounts for. 0 while a process is late or leases blocks."""
@@ -148,7 +201,15 @@ class Pipeline:
         hops: dict[str, Any] = {"incoming": self._hops[stage], "outgoing": self._hops[stage + 1]}
         if isinstance(step, StageStep):
             return [
-                Worker(f"stage {stage}/{worker}", segment, self.shared, stage=stage, function=step.function, **hops)
+                Worker(
+                    f"stage {stage}/{worker}",
+                    segment,
+                    self.shared,
+                    stage=stage,
+                    function=step.function,
+                    deadly=step.deadly,
+                    **hops,
+                )
                 for worker in range(step.workers)
             ]
         name = f"{step.grouping.value} {stage}"
@@ -162,8 +223,19 @@ class Pipeline:
         return self.sink.generation == self.seeks.generation and not self.seeks.asking
 
     def _kill_one(self) -> None:
-        self._rnd.choice(self.processes).die()
-        self.seeks.recover()
+        process = self._rnd.choice(self.processes)
+        process.die()
+        self.seeks.recover(process)
+
+    def _lose_one(self) -> bool:
+        """Let a packet of this generation vanish, as a defect would."""
+        hops = [hop for hop in self._hops if hop.queue and hop.queue[0].generation == self.seeks.generation]
+        if not hops:
+            return False
+        packet = self._rnd.choice(hops).queue.popleft()
+        if packet.block:
+            self.shared.memory.release(packet.block)
+        return True
 
     def _wipe(self) -> None:
         """Free the blocks of older eras, once all processes have entered this one."""

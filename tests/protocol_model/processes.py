@@ -33,6 +33,8 @@ class SharedState:
     board: Board
     broken: Rule | None = None
     memory: Memory = field(default_factory=Memory)
+    any_order: bool = False
+    """Whether the sink delivers leaves as they arrive. Then there is one segment."""
     wiped_value_seen: bool = False
     """Whether a stage function was called with the content of a wiped block."""
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.protocol_model.cursors import Key
+from tests.protocol_model.deaths import OnPoison
 from tests.protocol_model.order_points import Grouping
 from tests.protocol_model.pipeline import GroupingStep, Pipeline, StageStep, Step
 from tests.protocol_model.rules import Rule
-from tests.protocol_model.stage_functions import RandomFunction, SpecialResult, batched, shuffled, unbatch
+from tests.protocol_model.stage_functions import (
+    DeadlyValues,
+    RandomFunction,
+    SpecialResult,
+    batched,
+    shuffled,
+    unbatch,
+)
 
 _Keyed = tuple[Key, Any]
 
@@ -26,12 +36,21 @@ class Case:
     stream: bool
     flaky: bool
     """Whether stages fail, and succeed on the second try. Then the output depends on the scheduler."""
+    any_order: bool = False
+    on_poison: OnPoison | None = None
+    """What becomes of poison; None if no value kills."""
+    losses: int = 0
+    """How many packets may vanish in an epoch."""
 
     @property
     def generates(self) -> bool:
         """Whether a stage makes several items of one."""
         functions = [step.function for step in self.steps if isinstance(step, StageStep)]
         return any(isinstance(each, RandomFunction) and each.kind == "generate" for each in functions)
+
+    def fails_in(self, epoch: int) -> bool:
+        """Whether a poison item ends the run in this epoch."""
+        return bool(self.on_poison and self.on_poison.fails and _has_poison(self, epoch))
 
     def pipeline(self, rnd: random.Random, broken: Rule | None = None) -> Pipeline:
         """The pipeline, scheduled by `rnd`."""
@@ -42,6 +61,8 @@ class Case:
             window=self.window,
             hop_capacity=self.hop_capacity,
             stream=self.stream,
+            any_order=self.any_order,
+            on_poison=self.on_poison,
             broken=broken,
         )
 
@@ -50,7 +71,10 @@ class Case:
 
 
 def random_case(rnd: random.Random) -> Case:
-    """One to five steps, and at times an Unbatch after a Batch; up to 40 items."""
+    """One to five steps, and at times an Unbatch after a Batch; up to 40 items.
+
+    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish.
+    """
     flaky = rnd.random() < 0.3
     steps: list[Step] = []
     for _ in range(rnd.randint(1, 5)):
@@ -63,7 +87,7 @@ def random_case(rnd: random.Random) -> Case:
             steps.append(GroupingStep(Grouping.SHUFFLE, rnd.randint(1, 6)))
         else:
             steps.append(StageStep(RandomFunction(rnd, flaky=flaky), rnd.randint(1, 4)))
-    return Case(
+    case = Case(
         steps=steps,
         items=rnd.randint(0, 40),
         window=rnd.randint(1, 6),
@@ -71,20 +95,59 @@ def random_case(rnd: random.Random) -> Case:
         stream=rnd.random() < 0.4,
         flaky=flaky,
     )
+    return _with_troubles(case, copy.copy(rnd))  # a copy, so that each seed keeps its pipeline
+
+
+def _with_troubles(case: Case, rnd: random.Random) -> Case:
+    steps = case.steps
+    on_poison = None
+    if not case.flaky and rnd.random() < 0.3:
+        on_poison = OnPoison(max_kills=rnd.randint(1, 3), fails=rnd.random() < 0.3)
+        steps = [_make_deadly(step, rnd, on_poison.max_kills) for step in steps]
+    groups = any(isinstance(step, GroupingStep) for step in steps)
+    return replace(
+        case,
+        steps=steps,
+        on_poison=on_poison,
+        any_order=not groups and rnd.random() < 0.5,
+        losses=0 if case.flaky or rnd.random() < 0.7 else rnd.randint(1, 6),
+    )
+
+
+def _make_deadly(step: Step, rnd: random.Random, max_kills: int) -> Step:
+    return replace(step, deadly=DeadlyValues(rnd, max_kills)) if isinstance(step, StageStep) else step
 
 
 def plain_run(case: Case, epoch: int) -> list[Any]:
-    """The output of the steps, one after the other, each on all values."""
+    """The output of the steps, one after the other, each on all values. Poison is left out."""
+    *_, keyed = _iter_inputs(case, epoch)
+    return [value for _, value in keyed]
+
+
+def _has_poison(case: Case, epoch: int) -> bool:
+    inputs = zip(case.steps, _iter_inputs(case, epoch), strict=False)
+    return any(
+        isinstance(step, StageStep) and step.deadly and step.deadly.is_poison(value)
+        for step, keyed in inputs
+        for _, value in keyed
+    )
+
+
+def _iter_inputs(case: Case, epoch: int) -> Iterator[list[_Keyed]]:
+    """Yield the input of each step, and the output of the last."""
     keyed: list[_Keyed] = [((item,), ("s", epoch, item)) for item in range(case.items)]
+    yield keyed
     for step in case.steps:
         if isinstance(step, StageStep):
             keyed = [made for key, value in keyed for made in _apply(step, key, value)]
         else:
             keyed = [((number,), value) for number, value in enumerate(_group(step, keyed, epoch))]
-    return [value for _, value in keyed]
+        yield keyed
 
 
 def _apply(step: StageStep, key: Key, value: Any) -> list[_Keyed]:
+    if step.deadly and step.deadly.is_poison(value):
+        return []
     result = step.function(value)
     if result is SpecialResult.DROPPED:
         return []

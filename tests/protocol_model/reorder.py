@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from tests.protocol_model.cursors import Cursor, Key
@@ -11,10 +12,13 @@ from tests.protocol_model.packets import Packet, PacketKind
 class Reorder:
     """Accepts packets in any order and yields leaves in key order.
 
-    A packet behind the cursor, and one that arrives twice, is given back.
+    A packet behind the cursor, and one that arrives twice, is given back. With `any_order` values are yielded as they
+    arrive, and a tombstone in the turn of each.
     """
 
-    def __init__(self, cursor: Cursor, give_back: Callable[[Packet], None], *, remember_last: bool) -> None:
+    def __init__(
+        self, cursor: Cursor, give_back: Callable[[Packet], None], *, remember_last: bool, any_order: bool
+    ) -> None:
         self.item = cursor.item
         """The item whose leaves come next."""
         self.origins: dict[int, Packet] = {}
@@ -22,6 +26,10 @@ class Reorder:
         self._last = cursor.last
         self._give_back = give_back
         self._remember_last = remember_last
+        self._emitted_keys = cursor.emitted_keys
+        self._any_order = any_order
+        self._early: deque[Packet] = deque()
+        """In any order: the values that have arrived since the last call of `ready`."""
         self._held: dict[Key, Packet] = {}
         self._part_counts: dict[Key, int] = {}
         self._parents: set[Key] = set()
@@ -37,6 +45,9 @@ class Reorder:
         if packet.kind is PacketKind.ITEM and self._is_out(key) and self._remember_last:
             self._give_back(packet)  # the output is out already: only its place in the order counts
             packet = packet._replace(kind=PacketKind.TOMBSTONE, block=None)
+        if packet.kind is PacketKind.ITEM and self._any_order:
+            self._early.append(packet)
+            packet = packet._replace(kind=PacketKind.TOMBSTONE, block=None)
         self.origins[key[0]] = packet
         self._parents.update(key[:length] for length in range(1, len(key)))
         if packet.kind is PacketKind.CLOSE:
@@ -45,7 +56,9 @@ class Reorder:
             self._held[key] = packet
 
     def ready(self) -> Iterator[Packet | None]:
-        """Yield the leaves whose turn it is, and None at the end of each item."""
+        """Yield the leaves whose turn it is, and None at the end of each item. In any order, values come first."""
+        while self._early:
+            yield self._early.popleft()
         complete = True
         while complete:
             leaves: list[Packet] = []
@@ -75,7 +88,7 @@ class Reorder:
         return True
 
     def _is_out(self, key: Key) -> bool:
-        return self._last is not None and key <= self._last
+        return key in self._emitted_keys or (self._last is not None and key <= self._last)
 
     def _next_item(self) -> None:
         ended = self.item

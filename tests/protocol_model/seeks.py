@@ -6,15 +6,26 @@ import random
 from collections.abc import Sequence
 
 from tests.protocol_model.cursors import Cursor, cursors_of_segments
+from tests.protocol_model.deaths import Deaths, OnPoison
 from tests.protocol_model.order_points import Sink
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.rules import Rule
+
+MAX_STALLS = 2
+"""The run fails at one more stall without a delivery since the first."""
 
 
 class SeekCoordinator:
     """Names cursors under new generations, and notifies the processes one by one, in a random order."""
 
-    def __init__(self, rnd: random.Random, shared: SharedState, processes: Sequence[Process], sink: Sink) -> None:
+    def __init__(
+        self,
+        rnd: random.Random,
+        shared: SharedState,
+        processes: Sequence[Process],
+        sink: Sink,
+        on_poison: OnPoison | None,
+    ) -> None:
         self._rnd = rnd
         self._shared = shared
         self._processes = processes
@@ -30,25 +41,48 @@ class SeekCoordinator:
         """The processes that have not received the latest seek."""
         self.asking = False
         """Whether the supervisor waits for the sink's committed cursor."""
+        self._needs_new_era = False
+        self._stalls = 0
+        self._delivered_before_stall = 0
+        self.deaths = Deaths(shared, on_poison)
+        self.has_failed = False
 
-    def recover(self) -> None:
-        """Begin a seek after a death: ask the sink to stop and to answer with its committed cursor."""
+    def recover(self, dead: Process) -> None:
+        """Blame a death, and ask for a seek under a new era."""
+        self.has_failed |= not self.deaths.blame(dead, self.epoch, self.generation)
+        self._ask(new_era=True)
+
+    def recover_from_stall(self) -> None:
+        """Nothing moves: ask for a seek, unless that has not helped before."""
+        delivered = self._sink.delivery_count
+        if delivered != self._delivered_before_stall and self._shared.keeps(Rule.FORGET_STALLS):
+            self._stalls = 0
+        self._delivered_before_stall = delivered
+        self._stalls += 1
+        self.has_failed |= self._stalls > MAX_STALLS
+        self._ask(new_era=False)
+
+    def _ask(self, *, new_era: bool) -> None:
+        """Ask the sink to stop and to answer with its committed cursor."""
+        self._needs_new_era |= new_era
         if self._shared.keeps(Rule.STOP_SINK_FIRST):
             self.asking = True
         else:
-            self.begin_generation(self._sink.cursor, self.epoch, new_era=True)
+            self.begin_generation(self._sink.cursor, self.epoch, new_era=self._needs_new_era)
 
     def answer(self) -> None:
         """The sink stops and answers. If it has not entered the last seek, it has delivered nothing since."""
         self.asking = False
         self._sink.stop()
         entered = self._sink.generation == self.generation
-        self.begin_generation(self._sink.cursor if entered else self._cursor, self.epoch, new_era=True)
+        cursor = self._sink.cursor if entered else self._cursor
+        self.begin_generation(cursor, self.epoch, new_era=self._needs_new_era)
 
     def begin_generation(self, cursor: Cursor | None, epoch: int, *, new_era: bool) -> None:
         """Name the cursor under a new generation. An older seek that has not arrived everywhere is void."""
         self.generation += 1
         self.epoch = epoch
+        self._needs_new_era = False
         self._cursor = cursor
         if new_era:
             self.era += 1
@@ -56,6 +90,7 @@ class SeekCoordinator:
         segments = self._sink.segment + 1
         cursors = cursors_of_segments(cursor, segments)
         self._shared.board.first_numbers = [each.item for each in cursors[1:]] + [0]
+        imposed_skips = self.deaths.poison_skips(epoch).union(*(each.skips for each in cursors))
         seeks = [
             Seek(
                 generation=self.generation,
@@ -63,7 +98,7 @@ class SeekCoordinator:
                 epoch=epoch,
                 cursor=cursors[segment],
                 first_number=self._shared.board.first_numbers[segment],
-                imposed_skips=frozenset().union(*(each.skips for each in cursors)),
+                imposed_skips=imposed_skips,
             )
             for segment in range(segments)
         ]

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import enum
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.protocol_model.cursors import Key
 from tests.protocol_model.memory import WIPED
+
+_POISON_CHANCE = 0.05
 
 Function = Callable[[Any], Any]
 """Value -> a value, a list of parts, or a `SpecialResult`."""
@@ -54,6 +57,29 @@ class RandomFunction:
             self._failed.add(value)
             return SpecialResult.FAILED
         return ("m", value)
+
+
+class DeadlyValues:
+    """The values that kill the worker that processes them: poison always, others less often than makes them poison."""
+
+    def __init__(self, rnd: random.Random, max_kills: int) -> None:
+        self._salt = rnd.random()
+        self._max_kills = max_kills
+        self._kills: Counter[Any] = Counter()
+
+    def is_poison(self, value: Any) -> bool:
+        """Whether the value kills each time."""
+        return self._draw(value) < _POISON_CHANCE
+
+    def kills(self, value: Any) -> bool:
+        """Whether the value kills this time."""
+        if self._draw(value) > 2 * _POISON_CHANCE:
+            return False
+        self._kills[value] += 1
+        return self.is_poison(value) or self._kills[value] < self._max_kills
+
+    def _draw(self, value: Any) -> float:
+        return random.Random(f"{self._salt}{value}").random()
 
 
 def unbatch(value: Any) -> Any:

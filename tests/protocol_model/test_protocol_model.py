@@ -1,11 +1,12 @@
 """The protocol model gives what the plain run gives, and notices each rule that is broken.
 
-`__main__` says what the model covers and what it leaves out: `order: any`, poison items, memory limits, real releases.
+`__main__` says what the model covers and what it leaves out: any order with groups, memory limits, real releases.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -25,6 +26,14 @@ SEEDS_OF_RULES = {
     Rule.CARRY_SKIPS: range(900, 1300),
     Rule.STOP_SINK_FIRST: range(100),
     Rule.WIPE_AFTER_ENTRY: range(100),
+    Rule.REMEMBER_EMITTED_KEYS: range(100),
+    Rule.RESUME_AT_LOWEST_OPEN: range(200),
+    Rule.CLEAR_CURRENT_ITEM: range(200),
+    Rule.BLAME_IN_ITS_EPOCH: range(400),
+    Rule.RETRY_BEFORE_SKIP: range(100),
+    Rule.KEEP_POISON_SKIPS: range(100),
+    Rule.SEEK_WHEN_STALLED: range(100),
+    Rule.FORGET_STALLS: range(100),
 }
 """Seeds of which at least two notice that the rule is broken.
 
@@ -66,12 +75,29 @@ def test_kills_reach_running_pipelines():
     eras = deliveries = 0
     for seed in range(50):
         rnd = random.Random(seed)
-        pipeline = random_case(rnd).pipeline(rnd)
-        assert pipeline.run(kills=8) is Outcome.FINISHED
+        case = random_case(rnd)
+        pipeline = case.pipeline(rnd)
+        assert pipeline.run(kills=8) is (Outcome.FAILED if case.fails_in(0) else Outcome.FINISHED)
         eras += pipeline.seeks.era
         deliveries += bool(pipeline.sink.delivered)
     assert eras > 50
     assert deliveries > 25
+
+
+def test_every_trouble_reaches_running_pipelines():
+    reached = Counter()
+    for seed in range(200):
+        rnd = random.Random(seed)
+        case = random_case(rnd)
+        pipeline = case.pipeline(rnd)
+        outcome = pipeline.run(0, case.losses)
+        reached["any order"] += case.any_order and pipeline.sink.delivered != plain_run(case, 0)
+        reached["poison skipped"] += bool(pipeline.seeks.deaths.poison_skips(0)) and outcome is Outcome.FINISHED
+        reached["poison failed"] += outcome is Outcome.FAILED
+        reached["survived a death"] += bool(pipeline.seeks.era) and outcome is Outcome.FINISHED
+        reached["survived a stall"] += bool(case.losses) and pipeline.seeks.generation > 1 + pipeline.seeks.era
+    assert all(count >= 5 for count in reached.values()), reached
+    assert len(reached) == 5
 
 
 def case(*steps, items):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -30,7 +31,7 @@ def problem_of(seed: int, broken: Rule | None = None) -> str | None:
     rnd = random.Random(seed)
     case = random_case(rnd)
     problem = _disturbed(case, rnd, broken)
-    if problem is None and not case.flaky:
+    if problem is None and not case.flaky and not (case.on_poison and case.on_poison.fails):
         problem = _resumed(case, seed, broken)
     return problem and f"seed {seed}, {case}: {problem}"
 
@@ -38,29 +39,38 @@ def problem_of(seed: int, broken: Rule | None = None) -> str | None:
 def _disturbed(case: Case, rnd: random.Random, broken: Rule | None) -> str | None:
     pipeline = case.pipeline(rnd, broken)
     problem = _run(case, pipeline, kills=rnd.randint(0, 8))
-    if problem:
+    if problem or pipeline.seeks.has_failed:
         return problem
     pipeline.start(epoch=1)
     for _ in range(rnd.randint(0, 300)):
         pipeline.advance(rnd)
+    if pipeline.seeks.has_failed:
+        return None if case.fails_in(1) else "epoch 1: failed"
     pipeline.sink.stop()
     pipeline.start(epoch=2)
     problem = _run(case, pipeline, kills=2)
     leaked = pipeline.leaked_blocks()
-    if problem is None and leaked and not case.flaky:
+    if problem is None and leaked and not case.flaky and not pipeline.seeks.has_failed:
         return f"epoch 2: {leaked} blocks leaked"
     return problem
 
 
 def _run(case: Case, pipeline: Pipeline, *, kills: int) -> str | None:
     epoch = pipeline.seeks.epoch
-    outcome = pipeline.run(kills)
-    if outcome is not Outcome.FINISHED:
+    outcome = pipeline.run(kills, case.losses)
+    fails = case.fails_in(epoch)
+    if outcome is not (Outcome.FAILED if fails else Outcome.FINISHED):
         return f"epoch {epoch}: {outcome.value}"
     if pipeline.shared.wiped_value_seen:
         return f"epoch {epoch}: a stage function received a wiped value"
+    if pipeline.seeks.deaths.poison_tried_again:
+        return f"epoch {epoch}: a worker processed an item that it should have skipped as poison"
     delivered = pipeline.sink.delivered
-    problem = _repeated_or_wiped(case, delivered) if case.flaky else _difference(delivered, plain_run(case, epoch))
+    problem = (
+        _repeated_or_wiped(case, delivered)
+        if case.flaky
+        else _difference(case, delivered, plain_run(case, epoch), is_whole=not fails)
+    )
     return problem and f"epoch {epoch}: {problem}"
 
 
@@ -74,8 +84,12 @@ def _repeated_or_wiped(case: Case, delivered: list[Any]) -> str | None:
     return None
 
 
-def _difference(delivered: list[Any], expected: list[Any]) -> str | None:
-    if delivered == expected:
+def _difference(case: Case, delivered: list[Any], expected: list[Any], *, is_whole: bool = True) -> str | None:
+    if case.any_order:
+        unexpected = Counter(delivered) - Counter(expected)
+        missing = Counter(expected) - Counter(delivered) if is_whole else Counter[Any]()
+        return f"{unexpected.total()} values too many, {missing.total()} missing" if unexpected or missing else None
+    if delivered == (expected if is_whole else expected[: len(delivered)]):
         return None
     pairs = enumerate(zip(delivered, expected, strict=False))
     first = next((index for index, (got, want) in pairs if got != want), min(len(delivered), len(expected)))
@@ -86,25 +100,33 @@ def _resumed(case: Case, seed: int, broken: Rule | None) -> str | None:
     """A cursor taken anywhere, given to another pipeline that has already begun to prefetch."""
     rnd = random.Random(seed)
     first, second = (
-        Pipeline(random.Random(seed + each), case.steps, items=case.items, broken=broken) for each in (2, 3)
+        Pipeline(
+            random.Random(seed + each),
+            case.steps,
+            items=case.items,
+            any_order=case.any_order,
+            on_poison=case.on_poison,
+            broken=broken,
+        )
+        for each in (2, 3)
     )
     expected = plain_run(case, 0)
-    if first.run(0) is not Outcome.FINISHED or first.sink.delivered != expected:
+    if first.run(0) is not Outcome.FINISHED or _difference(case, first.sink.delivered, expected):
         return "resume: the undisturbed run went wrong"
     first.start(epoch=0)
     if not _deliver(first, rnd.randint(0, len(expected)), rnd):
         return "resume: the pipeline to resume from is endless"
     cursor = first.sink.cursor
-    resume_at = len(first.sink.delivered)
+    before = list(first.sink.delivered)
     for _ in range(rnd.randint(0, 200)):
         second.advance(rnd)
     second.sink.stop()
     second.start(epoch=0, cursor=cursor)
     outcome = second.run(2)
     if outcome is not Outcome.FINISHED:
-        return f"resume at {resume_at}: {outcome.value}"
-    problem = _difference(second.sink.delivered, expected[resume_at:])
-    return problem and f"resume at {resume_at}: {problem}"
+        return f"resume at {len(before)}: {outcome.value}"
+    problem = _difference(case, before + second.sink.delivered, expected)
+    return problem and f"resume at {len(before)}: {problem}"
 
 
 def _deliver(pipeline: Pipeline, values: int, rnd: random.Random) -> bool:
@@ -113,7 +135,7 @@ def _deliver(pipeline: Pipeline, values: int, rnd: random.Random) -> bool:
     for _ in range(MAX_STEPS):
         if len(sink.delivered) >= values and not sink.dead and sink.generation == pipeline.seeks.generation:
             return True
-        if pipeline.seeks.pending:
+        if pipeline.seeks.pending and not pipeline.seeks.asking:
             pipeline.seeks.notify_one()
-        rnd.choice(pipeline.processes).step()
+        pipeline.advance(rnd)
     return False

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from tests.protocol_model.cursors import Key
+
+
+class CurrentItem(NamedTuple):
+    """The item or part that a worker is processing."""
+
+    epoch: int
+    stage: int
+    key: Key
+
 
 class Board:
     """One writer per word. A word carries the generation of its writer; readers ignore words of other generations."""
@@ -11,6 +23,8 @@ class Board:
         self._totals = [(0, -1)] * segments
         self.first_numbers = [0] * segments
         """Per order point: the number of its first output after the latest seek."""
+        self.current_items: dict[str, CurrentItem] = {}
+        """What each worker is processing. It stays when the worker dies."""
 
     def publish_consumed(self, segment: int, generation: int, items: int) -> None:
         """The order point that ends `segment` has consumed all items below this number."""

@@ -8,7 +8,9 @@ from tests.protocol_model.cursors import ErrorSkip
 from tests.protocol_model.memory import WIPED
 from tests.protocol_model.packets import Hop, Packet, PacketKind
 from tests.protocol_model.processes import Process, Seek, SharedState
-from tests.protocol_model.stage_functions import Function, SpecialResult
+from tests.protocol_model.rules import Rule
+from tests.protocol_model.stage_functions import DeadlyValues, Function, SpecialResult
+from tests.protocol_model.windows import CurrentItem
 
 
 class Worker(Process):
@@ -22,12 +24,15 @@ class Worker(Process):
         *,
         stage: int,
         function: Function,
+        deadly: DeadlyValues | None,
         incoming: Hop,
         outgoing: Hop,
     ) -> None:
         super().__init__(name, segment, shared)
         self.stage = stage
         self.function = function
+        self._deadly = deadly
+        self._epoch = 0
         self.incoming = incoming
         self.outgoing = outgoing
         self.in_hand: Packet | None = None
@@ -61,6 +66,7 @@ class Worker(Process):
         if self.received_seek:
             self.enter(self.received_seek)
             self.imposed_skips = self.received_seek.imposed_skips
+            self._epoch = self.received_seek.epoch
             self.received_seek = None
             return True
         if self.in_hand is None:
@@ -91,12 +97,18 @@ class Worker(Process):
             return
         value = self.memory.read(packet.block)
         self.shared.wiped_value_seen |= value == WIPED
+        self.board.current_items[self.name] = CurrentItem(self._epoch, self.stage, packet.key)
         if ErrorSkip(self.stage, packet.key) in self.imposed_skips:
             result = SpecialResult.FAILED
+        elif self._deadly and self._deadly.kills(value):
+            self.die()
+            return
         else:
             result = self.function(value)
         self._emit(packet, result)
         self.drop_lease(packet.block)
+        if self.shared.keeps(Rule.CLEAR_CURRENT_ITEM):
+            del self.board.current_items[self.name]
 
     def _emit(self, packet: Packet, result: object) -> None:
         if result is SpecialResult.FAILED:

@@ -166,6 +166,14 @@ def nap_at_random(item: Any, most_s: float = 0.004) -> Any:
     return item
 
 
+def first_waits_for(item: int, path: str, most_s: float = 20.0) -> int:
+    """Hold item 0 back until the file `path` exists."""
+    deadline = time.monotonic() + most_s
+    while item == 0 and not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return item
+
+
 # ---------------------------------------------------------------- randomness
 
 

@@ -116,10 +116,10 @@ class Consumer:
         )
         self._is_recovering = self._recovery.awaits_delivery
         self._is_epoch_complete = False
-        self._delivery = GenerationDelivery(seek.generation, cursor, self._plan, self._progress)
-        self._progress.start_generation(seek.generation, cursor.item, seek.windows[-1])
+        self._delivery = delivery = GenerationDelivery(seek.generation, cursor, self._plan, self._progress)
+        self._progress.start_generation(seek.generation, cursor.item, seek.windows[-1], delivery.count_early_items)
         self._reader.enter_era(seek.era)
-        return self._delivery
+        return delivery
 
     def _iter_items(self, epoch: int, delivery: GenerationDelivery, iteration: int) -> Iterator[Any]:
         statistics, receive, publish_progress = self.statistics, self._reader.receive, self._progress.publish

@@ -44,6 +44,10 @@ class GenerationDelivery:
         """All items of the segment below this number are delivered."""
         return self._reorder.next_item
 
+    def count_early_items(self) -> int:
+        """Return how many items have arrived before their turn, in whole or in part."""
+        return len(self._reorder)
+
     @property
     def is_complete(self) -> bool:
         """Whether everything was delivered until the end of the segment."""

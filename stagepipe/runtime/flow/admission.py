@@ -67,6 +67,7 @@ class AdmissionController:
         self._slow_start_window = 0
         self._effective_window = 0
         self._consumed_items = 0
+        self._arrived_items = 0
         self._live_bytes = 0
         self._held_bytes = 0
         self._max_item_bytes = 0
@@ -79,11 +80,12 @@ class AdmissionController:
         """Begin a generation at `first_item`."""
         self._generation = generation
         self._consumed_items = first_item
+        self._arrived_items = first_item
         self._window = window
         self._small_item_window = small_item_window
         self._live_bytes = int(self._limit_bytes) + 1
         self._release_deadline_ns = perf_counter_ns() + _RELEASE_GRACE_NS
-        # Slow start: the size of an item is unknown until some have come through, in this epoch or an earlier one.
+        # Slow start: the size of an item is unknown until some have arrived, in this epoch or an earlier one.
         self._slow_start_window = min(max(_SLOW_START_ITEMS, self._slow_start_window), max(window, small_item_window))
         self._effective_window = self._slow_start_window
 
@@ -110,10 +112,9 @@ class AdmissionController:
         self._live_bytes = self._board.live_bytes()
         consumed_items = self._board.read_consumed(self._segment, self._generation)
         if consumed_items is not None and consumed_items > self._consumed_items:
-            self._slow_start_window = min(
-                self._slow_start_window + 2 * (consumed_items - self._consumed_items), self._small_item_window
-            )
             self._consumed_items = consumed_items
+        if self._slow_start_window < self._small_item_window:
+            self._widen_slow_start()
         self._held_bytes = self._board.consumer_held_bytes()
         self._max_item_bytes = self._compute_max_item_bytes()
         in_flight_items = max(item - self._consumed_items, 1)
@@ -125,6 +126,15 @@ class AdmissionController:
         self._effective_window = min(
             max(self._window, min(small_items, self._small_item_window)), self._slow_start_window
         )
+
+    def _widen_slow_start(self) -> None:
+        """Widen by what has arrived, in any order: a slow first item must not hold back those behind it."""
+        arrived_items = self._consumed_items + (self._board.read_early(self._segment, self._generation) or 0)
+        if arrived_items > self._arrived_items:
+            self._slow_start_window = min(
+                self._slow_start_window + 2 * (arrived_items - self._arrived_items), self._small_item_window
+            )
+            self._arrived_items = arrived_items
 
     def _compute_max_item_bytes(self) -> int:
         """The most that an item takes at a time: a block in a stage's arena, and its copy in the next stage's arena."""
@@ -189,14 +199,23 @@ class ProgressPublisher:
         self._generation = 0
         self._consumed_items = 0
         self._published_items = 0
+        self._published_early_items = 0
+        self._count_early_items: Callable[[], int] = int
         self._last_notified_target = 0
         self._publish_interval_items = 1
 
-    def start_generation(self, generation: int, consumed_items: int, window: int) -> None:
-        """Begin a generation in which all items below `consumed_items` are consumed already."""
+    def start_generation(
+        self, generation: int, consumed_items: int, window: int, count_early_items: Callable[[], int]
+    ) -> None:
+        """Begin a generation in which all items below `consumed_items` are consumed already.
+
+        `count_early_items` returns how many later ones have arrived.
+        """
         self._generation = generation
         self._consumed_items = consumed_items
+        self._count_early_items = count_early_items
         self._published_items = -1
+        self._published_early_items = 0
         self._last_notified_target = 0
         self._publish_interval_items = max(window // 8, 1)
         self.flush()
@@ -208,8 +227,12 @@ class ProgressPublisher:
             self.flush()
 
     def flush(self) -> None:
-        """Publish the count now, if it has changed."""
+        """Publish the counts now, if they have changed."""
         consumed_items = self._consumed_items
+        early_items = self._count_early_items()
+        if early_items != self._published_early_items:  # before the consumed items, of which they may be some
+            self._published_early_items = early_items
+            self._board.publish_early(self._segment, self._generation, early_items)
         if consumed_items == self._published_items:
             return
         self._published_items = consumed_items

@@ -45,7 +45,8 @@ class WorkerDeaths:
         died_at_ns = perf_counter_ns()
         region = self._board.region(slot.process_index)
         stages = slot.process_plan.stages
-        key = region.current_key
+        # A worker may still be at an item of an epoch that was left: the item of that number in this one is another.
+        key = region.current_key if region[ProcessCounter.CURRENT_EPOCH] == epoch else ()
         stage_index = min(region[ProcessCounter.CURRENT_STAGE], len(stages) - 1) if key else 0
         last_item_plus_one = region[ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE]
         # Its ready event may not have arrived, so the board counts too.

@@ -221,6 +221,7 @@ class Worker:
         if seek is not None and seek.generation > self._generation and seek.era >= self._upkeep.stale_leases.era:
             self._generation = seek.generation
             self._region.set_current_key(())
+            self._region[ProcessCounter.CURRENT_EPOCH] = seek.epoch
             is_new_era = self._upkeep.stale_leases.enter_era(seek.era)
             for stage in self._stages:
                 if seek.rebuild_stateful and stage.plan.stateful:

@@ -72,7 +72,9 @@ class OrderPointRole:
         self._admission.start_generation(
             seek.generation, first_number, seek.windows[output_segment], seek.small_item_windows[output_segment]
         )
-        self._progress.start_generation(seek.generation, cursor.item, seek.windows[self._input_segment])
+        self._progress.start_generation(
+            seek.generation, cursor.item, seek.windows[self._input_segment], self._reorder.__len__
+        )
 
     def step(self) -> None:
         """Send one pending output, or receive one packet."""

@@ -74,14 +74,13 @@ def test_no_two_fields_share_a_word(layout):
     for segment in range(layout.segment_count):
         board.publish_consumed(segment, 5, segment)
         board.publish_wake_count(segment, 6, segment)
+        board.publish_early(segment, 7, segment)
     assert all(int(target[index]) == value for value, (target, index) in enumerate(fields, 1))
     assert board.generation == 77
-    assert [board.read_consumed(segment, 5) for segment in range(layout.segment_count)] == list(
-        range(layout.segment_count)
-    )
-    assert [board.read_wake_count(segment, 6) for segment in range(layout.segment_count)] == list(
-        range(layout.segment_count)
-    )
+    for generation, read in ((5, board.read_consumed), (6, board.read_wake_count), (7, board.read_early)):
+        assert [read(segment, generation) for segment in range(layout.segment_count)] == list(
+            range(layout.segment_count)
+        )
 
 
 def test_a_new_board_is_zero_and_every_process_is_starting(board):
@@ -97,7 +96,8 @@ def test_progress_of_another_generation_is_not_read(generation, count):
     os.close(fd)
     board.publish_consumed(0, generation, count)
     board.publish_wake_count(0, generation, count)
-    for read in (board.read_consumed, board.read_wake_count):
+    board.publish_early(0, generation, count)
+    for read in (board.read_consumed, board.read_wake_count, board.read_early):
         assert read(0, generation) == count
         assert read(0, generation + 1) is None
         assert read(0, generation - 1) is None

@@ -1,0 +1,81 @@
+"""A random pipeline gives the same values however it runs; `python -m tests.properties` runs thousands."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.chaos.cases import Case
+from tests.properties.__main__ import BAD_VERDICTS, count
+from tests.properties.cases import KINDS, make_case
+from tests.properties.mutations import streams_seeded_once
+from tests.properties.running import run_case
+
+INLINE_SEEDS = range(1000, 1120)
+SEEDS = range(len(KINDS))
+
+
+def run_all(cases: Iterable[Case]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for case in cases:
+        outcome = run_case(case, lambda _: None)
+        assert outcome["verdict"] not in BAD_VERDICTS, f"python -m tests.properties --case {case!r}: {outcome}"
+        count(totals, outcome)
+    return totals
+
+
+@pytest.mark.timeout(120)
+def test_fused_and_not_and_resumed_at_every_position_in_one_process():
+    totals = run_all(make_case(seed, "inline") for seed in INLINE_SEEDS)
+    assert totals["equal"] > 0.9 * len(INLINE_SEEDS)
+    assert totals["resumes inline"] > 800
+
+
+@pytest.mark.timeout(180)
+def test_in_processes_of_every_kind_resumed_at_every_position_and_killed():
+    totals = run_all(map(make_case, SEEDS))
+    assert [totals[kind] for kind in KINDS] == [KINDS.count(kind) for kind in KINDS]
+    assert totals["resumes"] >= 30
+    assert totals["kills"] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_two_hundred_pipelines():
+    totals = run_all(map(make_case, range(2000, 2200)))
+    assert totals["equal"] > 180
+    assert totals["kills"] > 50
+
+
+@pytest.mark.timeout(120)
+def test_a_stream_seeded_once_an_epoch_is_noticed():
+    sources = {seed: make_case(seed)["config"]["source"] for seed in range(100)}
+    seeds = [seed for seed, source in sources.items() if source["uses"].endswith("drawing_stream")]
+    with streams_seeded_once():
+        verdicts = [run_case(make_case(seed, "fused"), lambda _: None)["verdict"] for seed in seeds[:4]]
+    assert verdicts.count("different") >= 2, verdicts
+
+
+def test_a_seed_gives_one_case():
+    assert make_case(3) == make_case(3) != make_case(4)
+
+
+def test_every_kind_of_source_and_stage_is_drawn():
+    cases = [make_case(seed) for seed in range(2000)]
+    targets = Counter(
+        entry["uses"].rpartition(".")[2]
+        for case in cases
+        for entry in (case["config"]["source"], *case["config"]["stages"])
+    )
+    assert {"numbers", "Items", "stream", "drawing_stream", "DrawingItems"} <= set(targets)
+    assert {"drawn", "drawn_parts", "parts", "dropped", "Keeping", "listed"} <= set(targets)
+    assert {"flaky", "flaky_draws", "failing", "Batch", "Unbatch", "Shuffle", "torch_drawn"} <= set(targets)
+    assert {case["config"]["order"] for case in cases} == {"source", "any"}
+    assert {tuple(case["keys"]) for case in cases} == {
+        (),
+        ("limit",),
+        ("world_size", "rank"),
+        ("limit", "world_size", "rank"),
+    }
+    generators = [[entry["uses"].endswith("parts") for entry in case["config"]["stages"]] for case in cases]
+    assert any(sum(flags) > 1 for flags in generators), "no generator follows another"

@@ -1,0 +1,71 @@
+"""The feeder of a segment admits more items as those before them arrive, in whatever order."""
+
+import os
+
+import pytest
+
+from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
+from stagepipe.timing import Board, BoardLayout, make_board_fd
+from stagepipe.transport import WakeEvent
+
+GENERATION = 3
+WINDOW = 16
+
+
+class Segment:
+    """A feeder and an order point that meet on a board. `early` counts what the order point holds for its turn."""
+
+    def __init__(self, first_item: int = 0) -> None:
+        fd = make_board_fd(BoardLayout(1, (1, 1, 0)))
+        board = Board(fd, BoardLayout(1, (1, 1, 0)))
+        os.close(fd)
+        self.events = (WakeEvent(), WakeEvent())
+        self.early = 0
+        segment = FedSegment(0, ((0,), (1,)), 1 << 30)
+        self.admission = AdmissionController(board, segment, self.events, lambda: None)
+        self.progress = ProgressPublisher(board, 0, self.events[0])
+        self.start(GENERATION, first_item)
+
+    def start(self, generation: int, first_item: int) -> None:
+        self.admission.start_generation(generation, first_item, WINDOW, WINDOW)
+        self.progress.start_generation(generation, first_item, WINDOW, lambda: self.early)
+
+    def arrive(self, consumed: int, early: int) -> None:
+        self.early = early
+        self.progress.publish(consumed)
+        self.progress.flush()
+
+    def count_admitted(self, start: int) -> int:
+        item = start
+        while self.admission.can_admit(item):
+            item += 1
+        return item - start
+
+
+@pytest.fixture
+def segment():
+    segment = Segment(first_item=7)
+    yield segment
+    for event in segment.events:
+        event.close()
+
+
+def test_the_first_items_come_four_at_a_time_until_some_have_arrived(segment):
+    assert segment.count_admitted(7) == 4
+    segment.arrive(consumed=8, early=0)
+    assert segment.count_admitted(11) == 3
+
+
+def test_items_behind_a_slow_first_one_are_admitted_up_to_the_window(segment):
+    assert segment.count_admitted(7) == 4
+    segment.arrive(consumed=7, early=3)
+    assert segment.count_admitted(11) == 6
+    segment.arrive(consumed=7, early=9)
+    assert segment.count_admitted(17) == WINDOW - 10
+
+
+def test_what_arrived_in_an_earlier_generation_does_not_count(segment):
+    segment.arrive(consumed=7, early=3)
+    segment.early = 0
+    segment.start(GENERATION + 1, 7)
+    assert segment.count_admitted(7) == 4
