@@ -190,7 +190,8 @@ class Pipeline(Generic[T_co]):
                 _ = self._state_description
             plan = self.make_plan()
             self._run = InlineRun(plan) if self._is_inline else LocalRun(plan, self.on_output)
-            self._finalizer = weakref.finalize(self, self._run.close)
+            if isinstance(self._run, LocalRun):
+                self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)
         return self._run

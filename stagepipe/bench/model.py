@@ -79,6 +79,17 @@ class BenchResult:
     load_average: float = 0.0
 
     @property
+    def busy_warning(self) -> str:
+        """Why the costs are too high, if other processes used the CPUs; else ""."""
+        cpus = self.host.get("cpus", 0)
+        if not cpus or self.load_average <= cpus:
+            return ""
+        return (
+            f"other processes used the machine (load average {self.load_average:.1f} on {cpus} CPUs), so these costs "
+            "are too high; run it again when the machine is idle"
+        )
+
+    @property
     def crossover_bytes(self) -> int | None:
         """The size from which shared memory stays cheaper than the pipe; None if it is not cheaper at the largest."""
         crossover_bytes = self.curves.find_crossover_bytes()

@@ -6,7 +6,7 @@ measurement     measures all transfer kinds and sizes within a second and fits t
 cache           keeps the curves in the user's cache folder
 """
 
-from stagepipe.calibration.cache import load_curves, save_curves
+from stagepipe.calibration.cache import load_cached_curves, load_curves, save_curves
 from stagepipe.calibration.measurement import (
     MULTI_BUFFER_COUNT,
     TIMING_OVERHEAD_METHOD,
@@ -22,6 +22,7 @@ __all__ = [
     "WORK_BUFFER_BYTES",
     "RoundTrip",
     "fit_curves",
+    "load_cached_curves",
     "load_curves",
     "save_curves",
     "select_single_buffer",

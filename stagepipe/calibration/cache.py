@@ -50,10 +50,7 @@ def load_curves(version: str) -> CostCurves:
 
     Raises RunError if the machine cannot be measured.
     """
-    path = get_cache_dir() / f"curves-{make_cache_key(version)}.json"
-    cached = None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        cached = CostCurves.from_dict(json.loads(path.read_text()))
+    cached = load_cached_curves(version)
     if cached is not None and (cached.relative_iqr < _NOISY_RELATIVE_IQR or _is_recent(cached)):
         return cached
     curves = measure_curves()
@@ -61,6 +58,14 @@ def load_curves(version: str) -> CostCurves:
         curves = dataclasses.replace(cached, measured_at=curves.measured_at)
     save_curves(curves, version)
     return curves
+
+
+def load_cached_curves(version: str) -> CostCurves | None:
+    """Return the curves in the cache; None if there are none, or the file is damaged."""
+    path = get_cache_dir() / f"curves-{make_cache_key(version)}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return CostCurves.from_dict(json.loads(path.read_text()))
+    return None
 
 
 def _is_recent(curves: CostCurves) -> bool:

@@ -24,8 +24,10 @@ def check_report_path(path: Path) -> Path:
     return path
 
 
-def make_parent_folder(option: str, path: Path) -> None:
-    """Create the folder of an option's file. Raises UsageError if the file cannot be written there."""
+def make_parent_folder(option: str, path: Path | None) -> None:
+    """Create the folder of an option's file, if one is given. Raises UsageError if it cannot be written there."""
+    if path is None:
+        return
     if path.is_dir():
         message = f"{option} {path}: this is a folder; name a file in it"
         raise UsageError(message)

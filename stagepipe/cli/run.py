@@ -57,12 +57,10 @@ def run(  # noqa: PLR0913 - one parameter per option
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = [check_report_path(path) for path in report or []]
-        if dead_letters is not None:
-            make_parent_folder("--dead-letters", dead_letters)
+        make_parent_folder("--dead-letters", dead_letters)
+        make_parent_folder("--resume", resume)
         if pipeline.spec.report.json_path is not None:
             report_paths.append(check_report_path(Path(pipeline.spec.report.json_path)))
-        if resume is not None:
-            make_parent_folder("--resume", resume)
         state = None if resume is None else StateFile(resume)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)

@@ -16,6 +16,10 @@ _CROSSOVER_SAMPLES = 400
 """Sizes, from the smallest to the largest, at which two curves are compared."""
 
 
+_MAX_VALUE = 1 << 53
+"""The largest size and cost, in bytes and ns: the integers up to it are exact as floats."""
+
+
 @dataclass(frozen=True)
 class CostCurve:
     """The cost in ns of a message with one buffer of `sizes` bytes, both sides added.
@@ -128,11 +132,16 @@ class CostCurves:
     def from_dict(cls, data: Mapping[str, Any]) -> CostCurves:
         """Make the curves from what `to_dict` returned. Raises KeyError, TypeError or ValueError for other data."""
         curves = {field.name: _parse_curve(data[field.name]) for field in fields(cls) if field.type == "CostCurve"}
-        inline_ns, shared_ns = (int(value) for value in data["extra_buffer_ns"])
+        inline_ns, shared_ns, timing_ns = (
+            int(value) for value in (*data["extra_buffer_ns"], data["timing_ns_per_hop"])
+        )
+        if not all(0 <= value <= _MAX_VALUE for value in (inline_ns, shared_ns, timing_ns)):
+            message = "not cost curves: a cost is below 0 or too large"
+            raise ValueError(message)
         return cls(
             **curves,
             extra_buffer_ns=(inline_ns, shared_ns),
-            timing_ns_per_hop=int(data["timing_ns_per_hop"]),
+            timing_ns_per_hop=timing_ns,
             measured_at=str(data["measured_at"]),
         )
 
@@ -154,7 +163,8 @@ def _parse_curve(data: Mapping[str, Any]) -> CostCurve:
     rows = [tuple(int(value) for value in data[field.name]) for field in fields(CostCurve)]
     sizes, costs = rows[0], rows[1]
     rising = all(a < b for a, b in itertools.pairwise(sizes))
-    if len({len(row) for row in rows}) != 1 or len(sizes) < 2 or not rising or min(costs) < 1:  # noqa: PLR2004
+    is_in_range = all(0 <= value <= _MAX_VALUE for row in rows for value in row) and sizes[:1] > (0,)
+    if len({len(row) for row in rows}) != 1 or len(sizes) < 2 or not rising or not is_in_range or min(costs) < 1:  # noqa: PLR2004
         message = "not a cost curve: expected two or more rising sizes, with a cost above 0 for each"
         raise ValueError(message)
     return CostCurve(*rows)

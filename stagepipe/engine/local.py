@@ -179,6 +179,14 @@ class LocalRun:
             self._supervisor.close()
             self._consumer.release_references()
 
+    def close_unattended(self) -> None:
+        """Close the run when its pipeline is gone, or at the interpreter's exit.
+
+        Only a daemon thread can still iterate then. It waits for the end of the process.
+        """
+        self._consumer.is_process_ending = True
+        self.close()
+
     def __enter__(self) -> Self:
         """Return the run."""
         return self

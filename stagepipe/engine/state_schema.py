@@ -24,7 +24,7 @@ _SavedKey = Annotated[tuple[_Number, ...], msgspec.Meta(min_length=1)]
 _T = TypeVar("_T")
 
 
-class _SavedCursor(msgspec.Struct, frozen=True, array_like=True):
+class _SavedCursor(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """A `Cursor` with the ranges of its numbers. Workers decode cursors with each item, so `Cursor` has none."""
 
     upstream: _SavedCursor | None = None

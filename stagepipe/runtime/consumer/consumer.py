@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
-from typing import Any
+from time import perf_counter_ns, sleep
+from typing import Any, Final, NoReturn
 
-from stagepipe.core import Cursor
+from stagepipe.core import Cursor, UsageError
 from stagepipe.runtime.consumer.delivery import GenerationDelivery
 from stagepipe.runtime.consumer.hop_reader import HopReader
 from stagepipe.runtime.consumer.statistics import DeliveryStatistics
@@ -19,6 +19,8 @@ from stagepipe.runtime.flow import ProgressPublisher
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import ProcessCounter
 from stagepipe.transport import Arena, Lease, ReceivedPacket, SharedMemoryPool
+
+_PROCESS_END_WAIT_S: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,9 @@ class Consumer:
         self._delivery: GenerationDelivery | None = None
         self._is_epoch_complete = True  # no epoch is in progress
         self._is_recovering = False
+        self._is_closed = False
+        self.is_process_ending = False
+        """Set before a close at the interpreter's exit: a daemon thread that still iterates then waits for the end."""
         self.statistics = DeliveryStatistics()
 
     def share_memory(self) -> MemoryHandle:
@@ -139,8 +144,18 @@ class Consumer:
                     publish_progress(delivery.next_item)
             self._reader.flush()
             self._is_epoch_complete = True
+        except Exception:
+            if not self._is_closed:
+                raise
+            self._end_closed_iteration()
         finally:
             statistics.outside_clock.end_iteration(iteration)
+
+    def _end_closed_iteration(self) -> NoReturn:
+        """End an iteration whose run another thread has closed. Raises UsageError."""
+        while self.is_process_ending:  # a daemon thread: an error that nobody can act on would be printed
+            sleep(_PROCESS_END_WAIT_S)
+        raise UsageError("this pipeline was closed by another thread; make a new one")
 
     def _take_item(self, packet: ReceivedPacket) -> list[Any]:
         """Count the item and return it in a box, so that this object keeps no reference to it."""
@@ -161,6 +176,7 @@ class Consumer:
 
     def close(self) -> None:
         """Release what can be released, and stop receiving."""
+        self._is_closed = True
         self.statistics.end()
         self._reader.close()
 

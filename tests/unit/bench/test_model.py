@@ -1,6 +1,7 @@
 """The crossover sentence, the measured sizes and the points of a bench, for any curves."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -85,3 +86,10 @@ def test_a_path_that_cannot_be_written_is_refused_before_measuring(tmp_path):
     for path in (tmp_path, tmp_path / "missing" / "a.json"):
         with pytest.raises(UsageError, match="--json"):
             check_output_path(path)
+
+
+@pytest.mark.parametrize("load_average, is_busy", [(0.3, False), (2.0, False), (12.0, True)])
+def test_a_busy_machine_is_named(load_average, is_busy):
+    result = replace(bench((1, 2, 3), (1, 2, 3)), host={"cpus": 2}, load_average=load_average)
+    assert ("load average 12.0 on 2 CPUs" in result.busy_warning) == is_busy
+    assert bool(result.busy_warning) == is_busy

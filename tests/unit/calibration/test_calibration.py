@@ -71,7 +71,7 @@ def test_another_version_measures_again(cache_dir, monkeypatch):
     assert len(list(cache_dir.iterdir())) == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"pipe": 1}', b"null"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"pipe": 1}', b"null", b"[" * 99_999])
 def test_a_bad_cache_file_is_ignored_and_replaced(cache_dir, monkeypatch, content):
     curves = CostCurves.from_points((1, 2), (1, 2), (1, 2))
     monkeypatch.setattr(curve_cache, "measure_curves", lambda: curves)
