@@ -11,6 +11,8 @@ code_origin    whether code is installed or the user's own
 deferred       `defer`: classes that each worker builds
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
+batch_iterator lists of consecutive samples
+worker_info    what torch's `get_worker_info()` answers
 value_kind     what kind of value an item contains
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
@@ -21,9 +23,16 @@ version        the version
 
 from typing import TYPE_CHECKING
 
+from stagepipe.core.batch_iterator import BatchIterator
 from stagepipe.core.code_origin import is_installed
 from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
-from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
+from stagepipe.core.dataset_kind import (
+    WRAPPED_SAMPLER_ATTRIBUTES,
+    build_dataset,
+    find_iterator,
+    is_stream,
+    is_stream_class,
+)
 from stagepipe.core.deferred import Deferred, defer
 from stagepipe.core.error_types import get_error_type, name_error_type, with_error_type
 from stagepipe.core.errors import (
@@ -74,6 +83,7 @@ from stagepipe.core.targets import (
 )
 from stagepipe.core.units import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
 from stagepipe.core.version import VERSION
+from stagepipe.core.worker_info import WorkerIdentity, call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
     from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, split_by_segment
@@ -93,8 +103,10 @@ __all__ = [
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
+    "WRAPPED_SAMPLER_ATTRIBUTES",
     "AdviceText",
     "ArenaFullError",
+    "BatchIterator",
     "ConfigError",
     "ConfigSyntax",
     "Context",
@@ -111,11 +123,13 @@ __all__ = [
     "TargetError",
     "TransportError",
     "UsageError",
+    "WorkerIdentity",
     "add_import_path",
     "advise_in",
     "build_dataset",
     "build_deferred",
     "build_target",
+    "call_worker_init_fn",
     "classify_value",
     "closest_file_name",
     "closest_match",
@@ -124,6 +138,7 @@ __all__ = [
     "derive_seed",
     "empty",
     "file_exists",
+    "find_iterator",
     "fork_lock",
     "format_bytes",
     "format_ns",
@@ -155,6 +170,8 @@ __all__ = [
     "register_owner",
     "require_callable",
     "resolve_file",
+    "set_worker_info",
+    "show_worker_info",
     "split_by_segment",
     "split_target_path",
     "stage_locals",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from stagepipe.core.ids import Key
+    from stagepipe.core.worker_info import WorkerIdentity
 
 
 class Skip:
@@ -79,6 +80,7 @@ class _StageLocals(threading.local):
     context: Context | None = None
     allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
     syntax: ConfigSyntax = ConfigSyntax.YAML
+    worker_identity: WorkerIdentity | None = None
 
 
 stage_locals: Final = _StageLocals()

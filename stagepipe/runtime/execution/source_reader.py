@@ -80,6 +80,16 @@ class SourceReader:
         """The items of an epoch on this rank; None for a stream."""
         return self._shard.count_items(self._count_source_items()) if self.is_indexed else None
 
+    @property
+    def declared_items(self) -> int | None:
+        """The items of an epoch on this rank by `__len__`, which a stream may have too but need not keep; else None."""
+        try:
+            return self._shard.count_items(self._count_source_items())
+        except Exception:  # a stream without a length, or with a `__len__` that raises, runs all the same
+            if self.is_indexed:
+                raise
+            return None
+
     def _count_source_items(self) -> int:
         """Return how many items the source has for all ranks together."""
         count = len(self._source)

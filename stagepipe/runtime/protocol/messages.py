@@ -62,7 +62,7 @@ class Stop(msgspec.Struct, tag="stop", frozen=True, array_like=True):
 
 
 class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
-    """The worker has built its stages. `epoch_items` is the length of an epoch, from an indexed source only."""
+    """The worker has built its stages. `epoch_items` is the length of an epoch, from a source with `__len__` only."""
 
     process: int
     incarnation: int

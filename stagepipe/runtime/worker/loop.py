@@ -201,7 +201,7 @@ class Worker:
         else:
             region[ProcessCounter.READY_NS] = now_ns
         region[ProcessCounter.PROCESS_STATE] = ProcessState.RUNNING
-        epoch_items = role.epoch_items if isinstance(role, SourceRole) else None
+        epoch_items = role.declared_items if isinstance(role, SourceRole) else None
         self._control.send(
             ReadyEvent(
                 process=spec.process,

@@ -34,7 +34,7 @@ class SourceRole:
         self._admission = admission
         self._worker_context = worker_context
         self._runner = SourceRunner(reader, stages, output, worker_context.region)
-        self.epoch_items = reader.epoch_items
+        self.declared_items = reader.declared_items
         self._next_item = 0
         self._first_new_item = 0
         """Items before it have been counted: a recovery reads them again."""

@@ -25,8 +25,12 @@ def test_an_index_gives_its_sample():
     assert Fetch(Rows())(2)["name"] == "2"
 
 
-def test_a_list_without_a_batch_sampler_gives_one_sample_per_index():
-    assert [row["name"] for row in Fetch(Rows())([3, 0])] == ["3", "0"]
+def test_a_list_of_the_stages_own_batch_gives_one_sample_per_index():
+    assert [row["name"] for row in Fetch(Rows(), takes_lists=True)([3, 0])] == ["3", "0"]
+
+
+def test_a_list_that_a_sampler_yields_is_one_index():
+    assert Fetch(np.arange(10))([3, 0]).tolist() == [3, 0]
 
 
 def test_a_list_of_a_batch_sampler_gives_one_batch():
@@ -38,6 +42,11 @@ def test_a_list_of_a_batch_sampler_gives_one_batch():
 def test_samples_of_a_stream_are_passed_on():
     sample = object()
     assert Fetch(Stream())(sample) is sample
+
+
+def test_lists_of_a_streams_samples_are_collated():
+    np.testing.assert_array_equal(Fetch(Stream(), batched=True)([3, 0]), [3, 0])
+    assert Fetch(Stream(), batched=True, collate_fn=sum)([3, 1]) == 4
 
 
 def test_different_samples_are_refused_with_the_field():
