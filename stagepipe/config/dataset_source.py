@@ -28,6 +28,8 @@ from stagepipe.core import Problem
 
 SHORTHAND_ARGUMENTS: Final = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn")
 """Arguments of the source that may be just a path."""
+_CALLED_ARGUMENTS: Final = ("collate_fn", "worker_init_fn")
+"""Those that are called with samples or a worker, and not to create something."""
 
 _DATASET_SOURCE_PATHS: Final = ("stagepipe.sources.dataset", "stagepipe.sources.DatasetSource")
 """The alias and the class."""
@@ -110,13 +112,19 @@ def _expand_shorthand(source_arguments: MapNode) -> MapNode:
     entries = {
         key: replace(entry, node=_to_target_node(entry.node))
         for key, entry in source_arguments.entries.items()
-        if key in SHORTHAND_ARGUMENTS
+        if key in SHORTHAND_ARGUMENTS and not (key in _CALLED_ARGUMENTS and _is_plain_class(entry.node))
     }
     dataset, arguments = entries.get("dataset"), source_arguments.entries.get("with")
     if dataset is not None and arguments is not None and isinstance(dataset.node, MapNode):
         node = dataset.node.with_entry("with", arguments.node, arguments.key_location)
         entries["dataset"] = replace(dataset, node=node)
     return MapNode({**source_arguments.entries, **entries}, source_arguments.location)
+
+
+def _is_plain_class(node: Node) -> bool:
+    """Return whether an argument is a class without `__call__`, such as `tuple`: it is called itself."""
+    value = node.value if isinstance(node, ScalarNode) else None
+    return inspect.isclass(value) and not any("__call__" in base.__dict__ for base in value.__mro__)
 
 
 def _to_target_node(node: Node) -> Node:

@@ -5,6 +5,7 @@ error_types    a RunError with the type of the exception that caused it
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths of a config, resolved and imported
+stateful       streams that save and load their position
 targets        the objects of a config, built with their arguments and called
 config_syntax  how a pipeline was written: messages advise in the same terms
 code_origin    whether code is installed or the user's own
@@ -23,7 +24,7 @@ version        the version
 
 from typing import TYPE_CHECKING
 
-from stagepipe.core.batch_iterator import BatchIterator
+from stagepipe.core.batch_iterator import BatchIterator, StatefulBatchIterator
 from stagepipe.core.code_origin import is_installed
 from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
 from stagepipe.core.dataset_kind import (
@@ -74,6 +75,7 @@ from stagepipe.core.stage_context import (
     format_setting,
     stage_locals,
 )
+from stagepipe.core.stateful import load_into_copy, saves_state
 from stagepipe.core.targets import (
     build_deferred,
     build_target,
@@ -86,7 +88,7 @@ from stagepipe.core.version import VERSION
 from stagepipe.core.worker_info import WorkerIdentity, call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
-    from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, split_by_segment
+    from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -120,6 +122,8 @@ __all__ = [
     "RunError",
     "Skip",
     "StagepipeError",
+    "StatefulBatchIterator",
+    "StreamState",
     "TargetError",
     "TransportError",
     "UsageError",
@@ -161,6 +165,7 @@ __all__ = [
     "is_tensor",
     "keep_until_exit",
     "lazy_names",
+    "load_into_copy",
     "make_html_table",
     "name_error_type",
     "names_file",
@@ -170,6 +175,7 @@ __all__ = [
     "register_owner",
     "require_callable",
     "resolve_file",
+    "saves_state",
     "set_worker_info",
     "show_worker_info",
     "split_by_segment",
@@ -187,6 +193,7 @@ __getattr__ = lazy_names(
         "Cursor": "ids",
         "ImposedSkip": "ids",
         "Key": "ids",
+        "StreamState": "ids",
         "classify_value": "value_kind",
         "get_field_names": "value_kind",
         "is_dataclass_instance": "value_kind",

@@ -29,3 +29,16 @@ class BatchIterator(Iterator[list[Any]]):
         if not batch or (self._drop_last and len(batch) < self._size):
             raise StopIteration
         return batch
+
+
+class StatefulBatchIterator(BatchIterator):
+    """A BatchIterator over an iterator that saves and loads its state: between two lists, that is its own state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the samples' iterator."""
+        state: dict[str, Any] = self.samples.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a state of the samples' iterator."""
+        self.samples.load_state_dict(state)  # type: ignore[attr-defined]

@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
-from stagepipe.core import BatchIterator, build_dataset, build_deferred, call_worker_init_fn, find_iterator, is_stream
+from stagepipe.core import (
+    BatchIterator,
+    StatefulBatchIterator,
+    build_dataset,
+    build_deferred,
+    call_worker_init_fn,
+    find_iterator,
+    is_stream,
+    load_into_copy,
+    saves_state,
+)
 from stagepipe.sources.batched_order import BatchedOrder, EpochOrder
 from stagepipe.sources.sampler_order import SamplerOrder
 from stagepipe.sources.shuffled_order import ShuffledOrder
@@ -74,7 +84,8 @@ class DatasetSource:
         if is_stream(built):
             _refuse_order_of_iterable(built, given_names)
             call_worker_init_fn(worker_init_fn, built)
-            return DatasetSamples(built, batch_size, drop_last=drop_last)
+            samples_class = StatefulDatasetSamples if saves_state(built) else DatasetSamples
+            return samples_class(built, batch_size, drop_last=drop_last)
         order = _make_order(built, shuffle=shuffle, sampler=sampler, batch_sampler=batch_sampler)
         return DatasetIndices(
             built, order if batch_size is None else BatchedOrder(order, batch_size, drop_last=drop_last)
@@ -167,7 +178,8 @@ class DatasetSamples:
         samples = iter(self._dataset)
         if self._batch_size is None:
             return samples
-        return BatchIterator(samples, self._batch_size, drop_last=self._drop_last)
+        iterator_class = StatefulBatchIterator if saves_state(samples) else BatchIterator
+        return iterator_class(samples, self._batch_size, drop_last=self._drop_last)
 
     def __len__(self) -> int:
         """Return the number of items by the dataset's `__len__`. Raises TypeError if it has none."""
@@ -179,3 +191,16 @@ class DatasetSamples:
     def count_samples(self, item: Any) -> int:
         """Return the number of samples of an item."""
         return 1 if self._batch_size is None else len(item)
+
+
+class StatefulDatasetSamples(DatasetSamples):
+    """The samples of an iterable dataset that saves and loads its state, from which a resume reads on."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the dataset's state."""
+        state: dict[str, Any] = self._dataset.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a state of the dataset: its next iteration starts there."""
+        self._dataset = load_into_copy(self._dataset, state)

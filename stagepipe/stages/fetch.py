@@ -50,7 +50,7 @@ class Fetch:
         self._dataset: Any = None if is_stream(built_dataset) else built_dataset
         self._is_batched = batched
         self._takes_lists = takes_lists
-        self._collate_fn = collate_fn or collate_samples
+        self._collate_fn = choose_collate(collate_fn)
         identity = stage_locals.worker_identity
         if self._dataset is not None and identity is not None:
             call_worker_init_fn(worker_init_fn, self._dataset)
@@ -83,3 +83,13 @@ def collate_samples(samples: Sequence[Any]) -> Any:
     for row, sample in enumerate(samples):
         column.put(row, sample)
     return column.take(len(samples))
+
+
+def choose_collate(collate_fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any]:
+    """Return `collate_fn`, or `collate_samples` for None. Raises TypeError for an object that cannot be called."""
+    if collate_fn is None:
+        return collate_samples
+    if not callable(collate_fn):
+        class_name = type(collate_fn).__qualname__
+        raise TypeError(f"dataset: `collate_fn` gives {class_name}, which cannot be called; name a function")
+    return collate_fn

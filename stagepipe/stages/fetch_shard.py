@@ -14,7 +14,7 @@ from stagepipe.core import (
     is_stream,
     show_worker_info,
 )
-from stagepipe.stages.fetch import collate_samples
+from stagepipe.stages.fetch import choose_collate
 
 
 class FetchShard:
@@ -57,7 +57,7 @@ class FetchShard:
         self._shard_count = shards
         self._batch_size = batch_size
         self._drop_last = drop_last
-        self._collate_fn = collate_fn or collate_samples
+        self._collate_fn = choose_collate(collate_fn)
         call_worker_init_fn(worker_init_fn, self._dataset)
 
     def __call__(self, shard: int) -> Iterator[Any]:

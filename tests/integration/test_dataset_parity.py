@@ -173,9 +173,7 @@ def open_loader(**arguments: Any) -> None:
 @pytest.mark.parametrize("make", ITERATORS.values(), ids=ITERATORS)
 @pytest.mark.parametrize("use", [open_builder, open_loader])
 def test_a_sampler_that_is_an_iterator_is_refused_with_the_fix(make, use):
-    message = (
-        r"sampler` is an iterator \(.*\), which can be read only once(.|\n)*pass a list, or a class or function that"
-    )
+    message = r"sampler` is an iterator \(.*\), which can be read only once(.|\n)*pass a list, or a class or function"
     with pytest.raises(ConfigError, match=message):
         use(**make())
 
