@@ -68,6 +68,7 @@ from stagepipe.core.stage_context import (
     SKIP,
     Context,
     Skip,
+    WorkerIdentity,
     advise_in,
     context,
     derive_seed,
@@ -85,7 +86,7 @@ from stagepipe.core.targets import (
 )
 from stagepipe.core.units import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
 from stagepipe.core.version import VERSION
-from stagepipe.core.worker_info import WorkerIdentity, call_worker_init_fn, set_worker_info, show_worker_info
+from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
     from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment

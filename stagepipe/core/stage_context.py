@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stagepipe.core.config_syntax import ConfigSyntax
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from stagepipe.core.ids import Key
-    from stagepipe.core.worker_info import WorkerIdentity
 
 
 class Skip:
@@ -73,6 +72,14 @@ class Context:
         import numpy as np
 
         return np.random.default_rng(derive_seed(self.seed, self.epoch, self.stage, self.item))
+
+
+class WorkerIdentity(NamedTuple):
+    """A worker of a stage: its number, the number of workers of the stage, and the seed of the run."""
+
+    worker: int
+    worker_count: int
+    seed: int
 
 
 @dataclass

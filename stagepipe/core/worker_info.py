@@ -8,20 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from stagepipe.core.stage_context import stage_locals
+from stagepipe.core.stage_context import WorkerIdentity, stage_locals
 
 _TORCH_MODULE: Final = "torch.utils.data._utils.worker"
 """The module that holds the answer, in `_worker_info`. torchdata sets it there too."""
-
-
-class WorkerIdentity(NamedTuple):
-    """A worker of a stage: its number, the number of workers of the stage, and the seed of the run."""
-
-    worker: int
-    worker_count: int
-    seed: int
 
 
 def set_worker_info(identity: WorkerIdentity, dataset: Any) -> Any:

@@ -175,7 +175,7 @@ class DatasetSamples:
             set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        samples = iter(self._dataset)
+        samples: Iterator[Any] = iter(self._dataset)
         if self._batch_size is None:
             return samples
         iterator_class = StatefulBatchIterator if saves_state(samples) else BatchIterator

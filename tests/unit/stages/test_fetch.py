@@ -57,3 +57,8 @@ def test_different_samples_are_refused_with_the_field():
 def test_an_empty_list_of_indices_is_refused():
     with pytest.raises(ValueError, match="empty list of indices"):
         Fetch(Rows(), batched=True)([])
+
+
+def test_a_collate_fn_that_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="`collate_fn` gives list, which cannot be called"):
+        Fetch(Rows(), batched=True, collate_fn=[])  # type: ignore[arg-type]
