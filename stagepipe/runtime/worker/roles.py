@@ -18,7 +18,7 @@ from stagepipe.timing import ProcessCounter
 from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, UnreadableItemError
 
 _STATE_INTERVAL_NS: Final = 50_000_000
-"""At most 20 states of a stream per second: what a resume reads in vain takes no longer than this."""
+"""At most 20 states of a stream per second: what a resume reads again takes no longer than this."""
 _STATE_INTERVAL_COSTS: Final = 20
 """Taking states costs at most a twentieth of the source's time."""
 
