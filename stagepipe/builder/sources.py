@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from stagepipe.api import SourceOptions, StageOptions
 from stagepipe.builder.parameters import Dataset, Source, SupportsGetItem
@@ -52,7 +52,11 @@ def from_dataset(
     shuffle: bool = False,
     sampler: Any = None,
     batch_sampler: Any = None,
+    batch_size: int | None = None,
+    drop_last: bool = False,
     collate_fn: Any = None,
+    worker_init_fn: Any = None,
+    shards: int | None = None,
     **options: Unpack[StageOptions],
 ) -> PipelineBuilder[Any]: ...
 @overload
@@ -63,7 +67,11 @@ def from_dataset(
     shuffle: bool = False,
     sampler: Any = None,
     batch_sampler: None = None,
+    batch_size: None = None,
+    drop_last: Literal[False] = False,
     collate_fn: None = None,
+    worker_init_fn: Any = None,
+    shards: int | None = None,
     **options: Unpack[StageOptions],
 ) -> PipelineBuilder[T]: ...
 @overload
@@ -73,6 +81,21 @@ def from_dataset(
     *,
     batch_sampler: Any,
     collate_fn: Callable[[list[T]], U],
+    worker_init_fn: Any = None,
+    **options: Unpack[StageOptions],
+) -> PipelineBuilder[U]: ...
+@overload
+def from_dataset(
+    dataset: Dataset[T],
+    /,
+    *,
+    shuffle: bool = False,
+    sampler: Any = None,
+    batch_size: int,
+    drop_last: bool = False,
+    collate_fn: Callable[[list[T]], U],
+    worker_init_fn: Any = None,
+    shards: int | None = None,
     **options: Unpack[StageOptions],
 ) -> PipelineBuilder[U]: ...
 @overload
@@ -83,17 +106,25 @@ def from_dataset(
     shuffle: bool = False,
     sampler: Any = None,
     batch_sampler: Any = None,
+    batch_size: int | None = None,
+    drop_last: bool = False,
     collate_fn: Any = None,
+    worker_init_fn: Any = None,
+    shards: int | None = None,
     **options: Unpack[StageOptions],
 ) -> PipelineBuilder[Any]: ...
-def from_dataset(
+def from_dataset(  # noqa: PLR0913 - those of a DataLoader
     dataset: Any,
     /,
     *,
     shuffle: bool = False,
     sampler: Any = None,
     batch_sampler: Any = None,
+    batch_size: int | None = None,
+    drop_last: bool = False,
     collate_fn: Any = None,
+    worker_init_fn: Any = None,
+    shards: int | None = None,
     **options: Unpack[StageOptions],
 ) -> PipelineBuilder[Any]:
     """Begin a pipeline with a dataset whose `__getitem__` runs in workers, as in a `torch.utils.data.DataLoader`.
@@ -105,18 +136,33 @@ def from_dataset(
             its own, its class, `defer(Class, ...)`, a function that returns it, or an import path.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         sampler: an iterable of indices, instead of `shuffle`.
-        batch_sampler: an iterable of lists of indices, instead of `shuffle` and `sampler`.
-        collate_fn: with `batch_sampler`, makes a batch of a list of samples.
-        options: the options of the stage, such as `workers=8`. An iterable dataset takes none of a process: the source
-            reads it.
+        batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
+        batch_size: the number of samples of a batch, which is made in the workers. None: each sample is an item.
+        drop_last: drop a last batch that is shorter.
+        collate_fn: makes a batch of a list of samples. Default: as `.batch` does.
+        worker_init_fn: called once in each worker of the stage with its number.
+        shards: how often an iterable dataset is iterated over, each time with another `id` of `get_worker_info()`. Then
+            the stage may have workers.
+        options: the options of the stage, such as `workers=8`. An iterable dataset without `shards` takes none of a
+            process: the source reads it.
 
     >>> samples = from_dataset(["a", "b", "c"], shuffle=True, workers=2)
     >>> sorted(samples.take(3))
     ['a', 'b', 'c']
+    >>> from_dataset([10, 20, 30], batch_size=2, collate_fn=sum).take(2)
+    [30, 30]
     """
-    given = {"sampler": sampler, "batch_sampler": batch_sampler, "collate_fn": collate_fn}
-    shown: dict[str, Any] = {"shuffle": True} if shuffle else {}
-    shown |= {name: value for name, value in given.items() if value is not None}
+    given = {
+        "shuffle": shuffle or None,
+        "sampler": sampler,
+        "batch_sampler": batch_sampler,
+        "batch_size": batch_size,
+        "drop_last": drop_last or None,
+        "collate_fn": collate_fn,
+        "worker_init_fn": worker_init_fn,
+        "shards": shards,
+    }
+    shown = {name: value for name, value in given.items() if value is not None}
     text = format_call("from_dataset", dataset, **shown, **options)
     if "name" in options:
         raise UsageError(f"{text}: the stage of a dataset is called `dataset`; remove `name`")

@@ -9,6 +9,7 @@ python_calls     the calls of the Python builder as a config
 merging          `extends`: merges a config over its base files
 dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
 target_checks    checks `uses` and `with` against source files, without importing them
+dataset_arguments checks the arguments of `stagepipe.sources.dataset`
 stage_traits     reads from source files whether a stage is an order point, and what it takes
 cross_checks     checks combinations of keys
 validation       runs the pydantic models and words their errors

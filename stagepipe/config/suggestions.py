@@ -132,7 +132,7 @@ DATALOADER_ARGUMENT_HINTS: Final[dict[object, AdviceText]] = {
     "pin_memory": "pass it to `stagepipe.torch.Loader`",
     "persistent_workers": "remove it: workers always keep their loaded state",
     "multiprocessing_context": "remove it: workers always start as new processes",
-    "worker_init_fn": "remove it: each worker builds the dataset, and random generators are seeded for each item",
+    "worker_init_fn": "give it to the source of a dataset, or write a class: each worker calls its `__init__` once",
 }
 """Arguments of torch's DataLoader that `stagepipe.sources.dataset` does not accept, and what to write instead."""
 

@@ -133,7 +133,7 @@ class TargetChecker:
                 self._implicit_arguments = (
                     _SAMPLER_DATASET_PARAMETERS if key in {"sampler", "batch_sampler"} else frozenset()
                 )
-                self._check_nested_map(inner, TargetRole.SOURCE)
+                self._check_nested_map(inner, TargetRole.ARGUMENT if key == "worker_init_fn" else TargetRole.SOURCE)
         self._implicit_arguments = frozenset()
 
     def _check_nested(self, node: Node) -> None:

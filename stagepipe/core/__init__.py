@@ -5,12 +5,15 @@ error_types    a RunError with the type of the exception that caused it
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths of a config, resolved and imported
+stateful       streams that save and load their position
 targets        the objects of a config, built with their arguments and called
 config_syntax  how a pipeline was written: messages advise in the same terms
 code_origin    whether code is installed or the user's own
 deferred       `defer`: classes that each worker builds
 stage_context  what a stage function may ask for: `context()`, `empty()`, `SKIP`
 dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of it per process
+batch_iterator lists of consecutive samples
+worker_info    what torch's `get_worker_info()` answers
 value_kind     what kind of value an item contains
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
@@ -21,9 +24,16 @@ version        the version
 
 from typing import TYPE_CHECKING
 
+from stagepipe.core.batch_iterator import BatchIterator, StatefulBatchIterator
 from stagepipe.core.code_origin import is_installed
 from stagepipe.core.config_syntax import AdviceText, ConfigSyntax, Placeholder, write_advice
-from stagepipe.core.dataset_kind import build_dataset, is_stream, is_stream_class
+from stagepipe.core.dataset_kind import (
+    WRAPPED_SAMPLER_ATTRIBUTES,
+    build_dataset,
+    find_iterator,
+    is_stream,
+    is_stream_class,
+)
 from stagepipe.core.deferred import Deferred, defer
 from stagepipe.core.error_types import get_error_type, name_error_type, with_error_type
 from stagepipe.core.errors import (
@@ -58,6 +68,7 @@ from stagepipe.core.stage_context import (
     SKIP,
     Context,
     Skip,
+    WorkerIdentity,
     advise_in,
     context,
     derive_seed,
@@ -65,6 +76,7 @@ from stagepipe.core.stage_context import (
     format_setting,
     stage_locals,
 )
+from stagepipe.core.stateful import load_into_copy, saves_state
 from stagepipe.core.targets import (
     build_deferred,
     build_target,
@@ -74,9 +86,10 @@ from stagepipe.core.targets import (
 )
 from stagepipe.core.units import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
 from stagepipe.core.version import VERSION
+from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
-    from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, split_by_segment
+    from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -93,8 +106,10 @@ __all__ = [
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
+    "WRAPPED_SAMPLER_ATTRIBUTES",
     "AdviceText",
     "ArenaFullError",
+    "BatchIterator",
     "ConfigError",
     "ConfigSyntax",
     "Context",
@@ -108,14 +123,18 @@ __all__ = [
     "RunError",
     "Skip",
     "StagepipeError",
+    "StatefulBatchIterator",
+    "StreamState",
     "TargetError",
     "TransportError",
     "UsageError",
+    "WorkerIdentity",
     "add_import_path",
     "advise_in",
     "build_dataset",
     "build_deferred",
     "build_target",
+    "call_worker_init_fn",
     "classify_value",
     "closest_file_name",
     "closest_match",
@@ -124,6 +143,7 @@ __all__ = [
     "derive_seed",
     "empty",
     "file_exists",
+    "find_iterator",
     "fork_lock",
     "format_bytes",
     "format_ns",
@@ -146,6 +166,7 @@ __all__ = [
     "is_tensor",
     "keep_until_exit",
     "lazy_names",
+    "load_into_copy",
     "make_html_table",
     "name_error_type",
     "names_file",
@@ -155,6 +176,9 @@ __all__ = [
     "register_owner",
     "require_callable",
     "resolve_file",
+    "saves_state",
+    "set_worker_info",
+    "show_worker_info",
     "split_by_segment",
     "split_target_path",
     "stage_locals",
@@ -170,6 +194,7 @@ __getattr__ = lazy_names(
         "Cursor": "ids",
         "ImposedSkip": "ids",
         "Key": "ids",
+        "StreamState": "ids",
         "classify_value": "value_kind",
         "get_field_names": "value_kind",
         "is_dataclass_instance": "value_kind",

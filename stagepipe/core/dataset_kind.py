@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from stagepipe.core.targets import DeferredArgument, build_deferred
+
+WRAPPED_SAMPLER_ATTRIBUTES: Final = ("sampler", "batch_sampler")
+"""Attributes in which torch's BatchSampler and similar classes hold the sampler that they wrap."""
 
 _dataset_cache: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 
@@ -74,3 +77,21 @@ def check_dataset(dataset: Any) -> None:
             "class, or a function that returns a dataset"
         )
         raise TypeError(message)
+
+
+def find_iterator(sampler: Any) -> Iterator[Any] | None:
+    """The iterator that a sampler is or wraps, also in a config; None if the sampler can be read more than once.
+
+    >>> find_iterator([3, 1]), find_iterator(iter([3, 1])) is None
+    (None, False)
+    """
+    if isinstance(sampler, DeferredArgument):
+        return find_iterator(sampler.value)
+    if isinstance(sampler, Iterator):
+        return sampler
+    if isinstance(sampler, Mapping):
+        inner: Mapping[Any, Any] = sampler.get("with") or {} if "uses" in sampler else {}
+    else:
+        inner = getattr(sampler, "__dict__", {})
+    found = (find_iterator(inner[name]) for name in WRAPPED_SAMPLER_ATTRIBUTES if inner.get(name) is not None)
+    return next((iterator for iterator in found if iterator is not None), None)

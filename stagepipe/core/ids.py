@@ -12,6 +12,9 @@ import msgspec
 Key = tuple[int, ...]
 """(item number, part, part of the part ...): identifies an item within its segment. Keys sort in output order."""
 
+StreamState = tuple[int, str]
+"""How many items of a stream were read, by all ranks together, and the stream's own state then, as JSON."""
+
 
 MAX_ITEM_NUMBER: Final = (1 << 39) - 1
 """The largest item number. The board counts items in 40 bits; one of them is left for what is in flight."""
@@ -32,7 +35,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
     Everything after a cursor can be produced from it. With `order: any`, the cursor of the source's segment has more:
     `emitted_keys` are the leaves after `item` that have been emitted; `replay_groups` are groups, each a tuple of
-    leaves, that must be produced again unchanged and first.
+    leaves, that must be produced again unchanged and first. The cursor of a pipeline's state may have a `stream_state`,
+    at or before its position, from which a stream is read on.
 
     >>> Cursor().item
     0
@@ -45,6 +49,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     skips: frozenset[ImposedSkip] = frozenset()
     emitted_keys: frozenset[Key] = frozenset()
     replay_groups: tuple[tuple[Key, ...], ...] = ()
+    stream_state: StreamState | None = None
 
 
 def split_by_segment(cursor: Cursor | None, segment_count: int) -> list[Cursor]:

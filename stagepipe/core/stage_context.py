@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stagepipe.core.config_syntax import ConfigSyntax
 
@@ -74,11 +74,20 @@ class Context:
         return np.random.default_rng(derive_seed(self.seed, self.epoch, self.stage, self.item))
 
 
+class WorkerIdentity(NamedTuple):
+    """A worker of a stage: its number, the number of workers of the stage, and the seed of the run."""
+
+    worker: int
+    worker_count: int
+    seed: int
+
+
 @dataclass
 class _StageLocals(threading.local):
     context: Context | None = None
     allocate: Callable[[tuple[int, ...], Any], Any] | None = field(default=None)
     syntax: ConfigSyntax = ConfigSyntax.YAML
+    worker_identity: WorkerIdentity | None = None
 
 
 stage_locals: Final = _StageLocals()

@@ -236,7 +236,7 @@ class InlineRun:
     def get_epoch_length(self) -> int | None:
         """Return the number of items that an epoch yields; None if it is unknown."""
         with self._generators.swap_in():  # a sampler may draw to tell its length
-            return count_outputs(self._source_reader.epoch_items, self._cardinalities)
+            return count_outputs(self._source_reader.declared_items, self._cardinalities)
 
     def _pop_ready_items(self) -> Iterator[Any]:
         while self._output.ready_items:

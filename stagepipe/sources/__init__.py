@@ -3,6 +3,7 @@
 files_source     `FilesSource`, in YAML `stagepipe.sources.files`: the files that match a pattern
 dataset_source   `DatasetSource`, in YAML `stagepipe.sources.dataset`: a map-style or iterable dataset
 numbers_source   `NumbersSource`, in YAML `stagepipe.sources.numbers`: whole numbers
+batched_order    the order of an epoch in lists of `batch_size` indices
 shuffled_order   the order of an epoch, drawn from the seed
 sampler_order    the order of an epoch, drawn by a sampler
 

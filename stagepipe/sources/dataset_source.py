@@ -1,15 +1,26 @@
 """`DatasetSource`: a map-style or iterable dataset as a source. Runs in the source's process.
 
-It sends indices; the stage `dataset` turns them into samples in its workers.
+It sends indices, or with a batch size lists of them; the stage `dataset` turns them into samples in its workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
-from stagepipe.core import build_dataset, build_deferred, is_stream
+from stagepipe.core import (
+    BatchIterator,
+    StatefulBatchIterator,
+    build_dataset,
+    build_deferred,
+    call_worker_init_fn,
+    find_iterator,
+    is_stream,
+    load_into_copy,
+    saves_state,
+)
+from stagepipe.sources.batched_order import BatchedOrder, EpochOrder
 from stagepipe.sources.sampler_order import SamplerOrder
 from stagepipe.sources.shuffled_order import ShuffledOrder
 
@@ -25,16 +36,24 @@ class DatasetSource:
             `__iter__`), or in a config the path of its class or of a function that returns one.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         sampler: an iterable of indices, instead of `shuffle`.
-        batch_sampler: an iterable of lists of indices, instead of `shuffle` and `sampler`.
+        batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
+        batch_size: the number of indices or samples of an item. None: each is an item.
+        drop_last: drop a last list shorter than `batch_size`.
+        worker_init_fn: called with 0 before an iterable dataset is read. The workers of the stage `dataset` call it
+            for a map-style one.
+        shards: the number of separate iterations over an iterable dataset. Then items are the numbers of the shards,
+            which the stage `dataset` (`stagepipe.stages.FetchShard`) reads.
 
-    Items are indices (`int`, or what the sampler yields), with `batch_sampler` lists of them. An iterable dataset is
-    read from its start, in the source's process (`get_worker_info()` is None there); if it has `set_epoch`, that is
-    called first.
+    Items are indices (`int`, or what the sampler yields), with `batch_size` or `batch_sampler` lists of them. An
+    iterable dataset is read from its start, in the source's process (`get_worker_info()` is None there); if it has
+    `set_epoch`, that is called first.
 
     >>> source = DatasetSource(["a", "b", "c"], shuffle=True)
     >>> source.begin(epoch=0, seed=17)
     >>> sorted(source)
     [0, 1, 2]
+    >>> list(DatasetSource(["a", "b", "c"], batch_size=2))
+    [[0, 1], [2]]
 
     Raises ValueError for arguments that exclude each other, and TypeError for an invalid dataset or sampler.
     """
@@ -42,31 +61,55 @@ class DatasetSource:
     deferred_arguments: ClassVar = frozenset({"dataset", "sampler", "batch_sampler"})
 
     def __new__(  # type: ignore[misc]
-        cls, dataset: Any, *, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None
-    ) -> DatasetIndices | DatasetSamples:
+        cls,
+        dataset: Any,
+        *,
+        shuffle: bool = False,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        shards: int | None = None,
+    ) -> DatasetIndices | DatasetSamples | range:
         """Return a source for the kind of dataset: an indexed one, or a stream."""
         order_arguments = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
         given_names = [name for name, value in order_arguments.items() if value is not None]
-        if len(given_names) > 1:
-            message = f"dataset: `{given_names[0]}` and `{given_names[1]}` exclude each other; remove one of them"
-            raise ValueError(message)
+        _refuse_conflicts([*given_names, *(["batch_size"] if batch_size is not None else [])])
         for name in given_names:
-            _refuse_iterator(order_arguments[name], f"`{name}`")
+            _refuse_iterator(find_iterator(order_arguments[name]), f"`{name}`")
+        if shards is not None:
+            return range(shards)
         built = build_dataset(dataset)
         if is_stream(built):
             _refuse_order_of_iterable(built, given_names)
-            return DatasetSamples(built)
-        if sampler is not None or batch_sampler is not None:
-            is_batched = batch_sampler is not None
-            chosen_sampler = batch_sampler if is_batched else sampler
-            build_sampler = partial(build_deferred, chosen_sampler, dataset=built, data_source=built)
-            return DatasetIndices(built, SamplerOrder(build_sampler, batched=is_batched))
-        if not hasattr(type(built), "__len__"):
-            class_name = type(built).__qualname__
-            raise TypeError(
-                f"dataset: {class_name} has `__getitem__` but no `__len__`; add `__len__`, or give a `sampler`"
-            )
-        return DatasetIndices(built, ShuffledOrder(len(built), "dataset") if shuffle else range(len(built)))
+            call_worker_init_fn(worker_init_fn, built)
+            samples_class = StatefulDatasetSamples if saves_state(built) else DatasetSamples
+            return samples_class(built, batch_size, drop_last=drop_last)
+        order = _make_order(built, shuffle=shuffle, sampler=sampler, batch_sampler=batch_sampler)
+        return DatasetIndices(
+            built, order if batch_size is None else BatchedOrder(order, batch_size, drop_last=drop_last)
+        )
+
+
+def _make_order(built: Any, *, shuffle: bool, sampler: Any, batch_sampler: Any) -> EpochOrder:
+    if sampler is not None or batch_sampler is not None:
+        is_batched = batch_sampler is not None
+        chosen_sampler = batch_sampler if is_batched else sampler
+        build_sampler = partial(build_deferred, chosen_sampler, dataset=built, data_source=built)
+        return SamplerOrder(build_sampler, batched=is_batched)
+    if not hasattr(type(built), "__len__"):
+        class_name = type(built).__qualname__
+        raise TypeError(f"dataset: {class_name} has `__getitem__` but no `__len__`; add `__len__`, or give a `sampler`")
+    return ShuffledOrder(len(built), "dataset") if shuffle else range(len(built))
+
+
+def _refuse_conflicts(given_names: list[str]) -> None:
+    """Refuse two arguments that define the order, or the lists."""
+    order_names = [name for name in given_names if name != "batch_size" or "batch_sampler" in given_names]
+    if len(order_names) > 1:
+        first, second = order_names[:2]
+        raise ValueError(f"dataset: `{first}` and `{second}` exclude each other; remove one of them")
 
 
 def _refuse_order_of_iterable(dataset: Any, given_names: list[str]) -> None:
@@ -79,20 +122,20 @@ def _refuse_order_of_iterable(dataset: Any, given_names: list[str]) -> None:
         )
 
 
-def _refuse_iterator(value: Any, name: str) -> None:
+def _refuse_iterator(iterator: Iterator[Any] | None, name: str) -> None:
     """Refuse an iterator that was given as an object: it would be empty in the second epoch."""
-    if isinstance(value, Iterator):
-        class_name = type(value).__qualname__
+    if iterator is not None:
+        class_name = type(iterator).__qualname__
         raise TypeError(
-            f"dataset: {name} is an iterator ({class_name}), which can be read only once; give the class or function "
-            "that creates it"
+            f"dataset: {name} is an iterator ({class_name}), which can be read only once; give a list, or the class or "
+            "function that creates it"
         )
 
 
 class DatasetIndices:
     """A map-style dataset's indices, or lists of them, in the epoch's order. Any position can be read at no cost."""
 
-    def __init__(self, dataset: Any, order: range | ShuffledOrder | SamplerOrder) -> None:
+    def __init__(self, dataset: Any, order: EpochOrder | BatchedOrder) -> None:
         """Hold the dataset without reading it: a stage in this process that reads it then uses the same copy."""
         self._dataset = dataset
         self._order = order
@@ -109,19 +152,21 @@ class DatasetIndices:
         return self._order[index]
 
     def count_samples(self, item: Any) -> int:
-        """Return the number of samples of an item: the length of a batch sampler's list, otherwise 1."""
-        return len(item) if isinstance(self._order, SamplerOrder) and self._order.is_batched else 1
+        """Return the number of samples of an item: the length of a list of indices, otherwise 1."""
+        return len(item) if type(item) is list else 1
 
 
 class DatasetSamples:
-    """The samples of an iterable dataset."""
+    """The samples of an iterable dataset, or with `batch_size` lists of them."""
 
     passes_none: ClassVar = True  # the stage `dataset` judges them, which has the key `allow_none`
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, batch_size: int | None = None, *, drop_last: bool = False) -> None:
         """Raises TypeError for a dataset that is an iterator: it could be read only once."""
-        _refuse_iterator(dataset, "the dataset")
+        _refuse_iterator(dataset if isinstance(dataset, Iterator) else None, "the dataset")
         self._dataset = dataset
+        self._batch_size = batch_size
+        self._drop_last = drop_last
 
     def begin(self, epoch: int, seed: int) -> None:  # noqa: ARG002 - the signature of a source's `begin`
         """Call the dataset's `set_epoch`, as a training loop does."""
@@ -130,4 +175,32 @@ class DatasetSamples:
             set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._dataset)
+        samples: Iterator[Any] = iter(self._dataset)
+        if self._batch_size is None:
+            return samples
+        iterator_class = StatefulBatchIterator if saves_state(samples) else BatchIterator
+        return iterator_class(samples, self._batch_size, drop_last=self._drop_last)
+
+    def __len__(self) -> int:
+        """Return the number of items by the dataset's `__len__`. Raises TypeError if it has none."""
+        count = len(self._dataset)
+        if self._batch_size is None:
+            return count
+        return count // self._batch_size if self._drop_last else -(-count // self._batch_size)
+
+    def count_samples(self, item: Any) -> int:
+        """Return the number of samples of an item."""
+        return 1 if self._batch_size is None else len(item)
+
+
+class StatefulDatasetSamples(DatasetSamples):
+    """The samples of an iterable dataset that saves and loads its state, from which a resume reads on."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the dataset's state."""
+        state: dict[str, Any] = self._dataset.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a state of the dataset: its next iteration starts there."""
+        self._dataset = load_into_copy(self._dataset, state)

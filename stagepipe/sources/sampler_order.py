@@ -8,14 +8,11 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from stagepipe.core import derive_seed
-
-_WRAPPED_SAMPLER_ATTRIBUTES: Final = ("sampler", "batch_sampler")
-"""Attributes in which torch's BatchSampler and similar classes hold the sampler that they wrap."""
+from stagepipe.core import WRAPPED_SAMPLER_ATTRIBUTES, derive_seed
 
 
 class SamplerOrder:
@@ -51,11 +48,21 @@ class SamplerOrder:
         if self._drawn_epoch_and_seed == (epoch, seed):
             return
         if self._is_exhausted:
-            self._sampler = self._build_sampler()
+            self._replace_exhausted_sampler()
         _prepare_sampler(self._sampler, epoch, derive_seed(seed, epoch, "sampler", ()))
         self._order = [list(batch) for batch in self._sampler] if self.is_batched else list(self._sampler)
         self._is_exhausted = isinstance(self._sampler, Iterator)
         self._drawn_epoch_and_seed = (epoch, seed)
+
+    def _replace_exhausted_sampler(self) -> None:
+        sampler = self._build_sampler()
+        if sampler is self._sampler:
+            class_name = type(sampler).__qualname__
+            raise TypeError(
+                f"dataset: the sampler is an iterator ({class_name}), which can be read only once; give a list, or a "
+                "class or function that creates a new one for each epoch"
+            )
+        self._sampler = sampler
 
     def __len__(self) -> int:
         if self._drawn_epoch_and_seed is None and isinstance(self._sampler, Sized):
@@ -81,7 +88,7 @@ def _prepare_sampler(sampler: Any, epoch: int, seed: int) -> None:
     attributes = getattr(sampler, "__dict__", {})
     for value in attributes.values():
         _seed_generator(value, seed)
-    for name in _WRAPPED_SAMPLER_ATTRIBUTES:
+    for name in WRAPPED_SAMPLER_ATTRIBUTES:
         if attributes.get(name) is not None:
             _prepare_sampler(attributes[name], epoch, seed)
 

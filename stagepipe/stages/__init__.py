@@ -6,6 +6,7 @@ unbatch       `Unbatch`: yields the rows of a batch
 filter        `Filter`: drops items
 flat_map      `FlatMap`: yields the items of what a function returns
 fetch         `Fetch`: turns dataset indices into samples
+fetch_shard   `FetchShard`: reads the shards of an iterable dataset
 order_point   `OrderPointStage`: the interface of order points
 collate/      copies items into the arrays of a batch; used by `Batch` and `Fetch`
 
@@ -14,6 +15,7 @@ Nothing here imports torch before a value needs it.
 
 from stagepipe.stages.batch import Batch
 from stagepipe.stages.fetch import Fetch
+from stagepipe.stages.fetch_shard import FetchShard
 from stagepipe.stages.filter import Filter
 from stagepipe.stages.flat_map import FlatMap
 from stagepipe.stages.order_point import (
@@ -28,6 +30,7 @@ from stagepipe.stages.unbatch import Unbatch
 __all__ = [
     "Batch",
     "Fetch",
+    "FetchShard",
     "Filter",
     "FlatMap",
     "OrderPointStage",

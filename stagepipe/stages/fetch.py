@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from stagepipe.core import build_dataset, is_stream
+from stagepipe.core import build_dataset, call_worker_init_fn, is_stream, set_worker_info, stage_locals
 from stagepipe.stages.collate import make_column
 
 
 class Fetch:
     """Call a map-style dataset's `__getitem__` with each index. Each worker builds its own copy of the dataset once.
 
-    If the dataset has `__getitems__`, a list of indices is fetched with one call. With `batched` (the source has a
-    `batch_sampler`) the samples of a list are collated into one item: by `collate_fn`, or as `stagepipe.stages.Batch`
-    does, in outgoing shared memory. The source reads an iterable dataset itself; its samples are passed on.
+    With `batched` (the source has a `batch_size` or a `batch_sampler`) the samples of a list of indices are collated
+    into one item: by `collate_fn`, or as `stagepipe.stages.Batch` does, in outgoing shared memory. If the dataset has
+    `__getitems__`, all of them are fetched with one call. The source reads an iterable dataset itself; its samples are
+    passed on, or with `batched` collated.
 
     Args:
         dataset: the dataset, or in a config the path of its class or of a function that returns it.
         batched: whether items are lists of indices that become one batch.
+        takes_lists: whether a call has a list of items, because the stage has a `batch`. Otherwise a list is one
+            index, which a sampler has yielded: `dataset[[0, 1]]`.
         collate_fn: called with a list of samples, as a DataLoader's is.
+        worker_init_fn: called once in each worker with its number. Inside it, and in the dataset, torch's
+            `get_worker_info()` describes the worker.
 
     >>> Fetch(["a", "b", "c"])(2)
     'c'
@@ -32,22 +37,32 @@ class Fetch:
     deferred_arguments: ClassVar = frozenset({"dataset"})
 
     def __init__(
-        self, dataset: Any, *, batched: bool = False, collate_fn: Callable[[list[Any]], Any] | None = None
+        self,
+        dataset: Any,
+        *,
+        batched: bool = False,
+        takes_lists: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         """Build the dataset."""
         built_dataset = build_dataset(dataset)
         self._dataset: Any = None if is_stream(built_dataset) else built_dataset
         self._is_batched = batched
-        self._collate_fn = collate_fn or collate_samples
+        self._takes_lists = takes_lists
+        self._collate_fn = choose_collate(collate_fn)
+        identity = stage_locals.worker_identity
+        if self._dataset is not None and identity is not None:
+            call_worker_init_fn(worker_init_fn, self._dataset)
+            set_worker_info(identity, self._dataset)
 
     def __call__(self, index: Any) -> Any:
         """Return the sample of an index, the batch of a list of indices, or the unchanged sample of a stream."""
+        if self._is_batched:
+            return self._collate_fn(index if self._dataset is None else self._fetch_samples(index))
         if self._dataset is None:
             return index
-        if self._is_batched:
-            return self._collate_fn(self._fetch_samples(index))
-        # Without `batched`, a list comes from the stage's own `batch` key, which expects one result per index.
-        return self._fetch_samples(index) if type(index) is list else self._dataset[index]
+        return self._fetch_samples(index) if self._takes_lists else self._dataset[index]
 
     def _fetch_samples(self, indices: list[Any]) -> list[Any]:
         get_items = getattr(self._dataset, "__getitems__", None)
@@ -68,3 +83,13 @@ def collate_samples(samples: Sequence[Any]) -> Any:
     for row, sample in enumerate(samples):
         column.put(row, sample)
     return column.take(len(samples))
+
+
+def choose_collate(collate_fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any]:
+    """Return `collate_fn`, or `collate_samples` for None. Raises TypeError for an object that cannot be called."""
+    if collate_fn is None:
+        return collate_samples
+    if not callable(collate_fn):
+        class_name = type(collate_fn).__qualname__
+        raise TypeError(f"dataset: `collate_fn` gives {class_name}, which cannot be called; name a function")
+    return collate_fn

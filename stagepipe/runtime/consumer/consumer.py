@@ -94,7 +94,7 @@ class Consumer:
     @property
     def committed_cursor(self) -> Cursor:
         """The cursor after the last delivered item; a seek to it reproduces everything that follows."""
-        return Cursor() if self._delivery is None else self._delivery.cursor
+        return Cursor() if self._delivery is None else self._recovery.add_stream_state(self._delivery.cursor)
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the live lease that contains these bytes, or None."""
@@ -121,7 +121,7 @@ class Consumer:
         )
         self._is_recovering = self._recovery.awaits_delivery
         self._is_epoch_complete = False
-        self._delivery = delivery = GenerationDelivery(seek.generation, cursor, self._plan, self._progress)
+        self._delivery = delivery = GenerationDelivery(seek.generation, seek.cursor, self._plan, self._progress)
         self._progress.start_generation(seek.generation, cursor.item, seek.windows[-1], delivery.count_early_items)
         self._reader.enter_era(seek.era)
         return delivery

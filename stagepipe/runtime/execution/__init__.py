@@ -8,6 +8,7 @@ grouping            what an order point does with `order: source`: groups of lea
 unordered_grouping  the same with `order: any`
 retry               repeats a failed call with the same seeds and the same input
 source              SourceRunner: the source as the first stage of a chain
+stream_position     the position of a stream that saves its own state
 source_reader       SourceReader: reads an indexed source or a stream from any item on
 seeding             seeds the global generators of Python, NumPy and torch
 callers_generators  keeps the caller's generators as they were, inline

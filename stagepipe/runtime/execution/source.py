@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from stagepipe.core import SKIP, Key
+from stagepipe.core import SKIP, Key, StreamState
 from stagepipe.runtime.execution.chain import Box, ChainOutput, StageChain
 from stagepipe.runtime.execution.retry import call_with_retries
 from stagepipe.runtime.execution.source_reader import END_OF_SOURCE, SourceReader
@@ -35,11 +35,20 @@ class SourceRunner:
         is_retried = reader.is_indexed and self._stage.plan.retries
         self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
 
-    def seek(self, epoch: int, item: int, forced_skips: Iterable[ForcedSkip] = ()) -> None:
-        """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`."""
+    def seek(
+        self,
+        epoch: int,
+        item: int,
+        forced_skips: Iterable[ForcedSkip] = (),
+        stream_state: StreamState | None = None,
+    ) -> None:
+        """Go to item `item` of an epoch. `forced_skips` are skipped; see `StageChain.set_forced_skips`.
+
+        A stream that saves its state is read on from `stream_state`.
+        """
         self._chain.set_forced_skips(forced_skips)
         self._stage.seed_epoch()
-        self._reader.seek(epoch, item, self._stage.seed_source_item)
+        self._reader.seek(epoch, item, self._stage.seed_source_item, stream_state)
 
     def step(self, item: int) -> bool:
         """Read item `item`, which is the next, and push it into the chain; False at the end of the epoch."""

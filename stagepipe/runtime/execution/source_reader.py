@@ -9,8 +9,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from stagepipe.core import UsageError
+from stagepipe.core import StreamState, UsageError
 from stagepipe.plan import UNSHARDED, Shard
+from stagepipe.runtime.execution.stream_position import StreamPosition
 
 READ_ONCE_MESSAGE = (
     "the source is an iterator, which can be read only once; pass a function that returns a new one, or an object with "
@@ -33,26 +34,26 @@ class _AnnouncedStream:
     Not a generator: that would keep a reference to the item until the next one is read.
     """
 
-    def __init__(self, stream: Iterator[Any], begin_item: Callable[[int], None]) -> None:
+    def __init__(self, stream: Iterator[Any], begin_item: Callable[[int], None], first_number: int) -> None:
         self._stream = stream
         self._begin_item = begin_item
-        self._next_number = 0
+        self.next_number = first_number
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        self._begin_item(self._next_number)
-        self._next_number += 1
+        self._begin_item(self.next_number)
+        self.next_number += 1
         return next(self._stream)
 
 
 class SourceReader:
     """Reads the items of one rank, numbered 0, 1, 2 ... in its `shard`. `limit` counts the items of all ranks.
 
-    An indexed source (`is_indexed`) can be asked for any item. A stream is always read from its start, and the items
-    before the sought one and those of other ranks are discarded. `item_samples` is how many samples the item read last
-    counts for.
+    An indexed source (`is_indexed`) can be asked for any item. A stream is read from its start, or if it saves its
+    state from a saved one, and the items before the sought one and those of other ranks are discarded. `item_samples`
+    is how many samples the item read last counts for.
     """
 
     def __init__(self, source: Any, seed: int, limit: int | None, shard: Shard = UNSHARDED) -> None:
@@ -70,6 +71,8 @@ class SourceReader:
         """Whether None is no mistake of its code: in a list it was written, and a dataset's next stage judges it."""
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
+        self._position = StreamPosition()
+        self._announced = _AnnouncedStream(self._iterator, _do_nothing, 0)
         self._source_items = 0
         self._item_count = 0
         self._count_samples: Callable[[Any], int] = getattr(source, "count_samples", _count_one_sample)
@@ -80,16 +83,32 @@ class SourceReader:
         """The items of an epoch on this rank; None for a stream."""
         return self._shard.count_items(self._count_source_items()) if self.is_indexed else None
 
+    @property
+    def declared_items(self) -> int | None:
+        """The items of an epoch on this rank by `__len__`, which a stream may have too but need not keep; else None."""
+        try:
+            return self._shard.count_items(self._count_source_items())
+        except Exception:  # a stream without a length, or with a `__len__` that raises, runs all the same
+            if self.is_indexed:
+                raise
+            return None
+
     def _count_source_items(self) -> int:
         """Return how many items the source has for all ranks together."""
         count = len(self._source)
         return count if self._limit is None else min(count, self._limit)
 
-    def seek(self, epoch: int, item: int, begin_stream_item: Callable[[int], None] = _do_nothing) -> None:
+    def seek(
+        self,
+        epoch: int,
+        item: int,
+        begin_stream_item: Callable[[int], None] = _do_nothing,
+        stream_state: StreamState | None = None,
+    ) -> None:
         """Start at item `item` of an epoch. Raises UsageError where a read-once source is read a second time.
 
         `begin_stream_item` is called before each item that a stream yields, discarded ones too, with its number among
-        the items of all ranks.
+        the items of all ranks. `stream_state` is used if it is at or before the item.
         """
         begin = getattr(self._source, "begin", None)
         if callable(begin):
@@ -103,8 +122,23 @@ class SourceReader:
             raise UsageError(READ_ONCE_MESSAGE)
         self._was_read = True
         stream: Iterable[Any] = self._source() if callable(self._source) else self._source
-        announced = _AnnouncedStream(iter(stream), begin_stream_item)
-        self._iterator = self._shard_stream(itertools.islice(announced, self._limit), item)
+        if stream_state is not None and stream_state[0] > item * self._shard.world_size:
+            stream_state = None
+        read_count, state = stream_state or (0, None)
+        self._announced = _AnnouncedStream(self._position.open(stream, state), begin_stream_item, read_count)
+        # Items that were read before the state was taken are None, at 10 ns each: so limit and shard count as always.
+        whole_stream = itertools.chain(itertools.repeat(None, read_count), self._announced)
+        self._iterator = self._shard_stream(itertools.islice(whole_stream, self._limit), item)
+
+    @property
+    def saves_state(self) -> bool:
+        """Whether `take_state` may give a state."""
+        return self._position.is_saved
+
+    def take_state(self) -> StreamState | None:
+        """Return the state of the stream after the item read last; None, after a warning, if it cannot be saved."""
+        state = self._position.take()
+        return None if state is None else (self._announced.next_number, state)
 
     def _shard_stream(self, stream: Iterator[Any], first_item: int) -> Iterator[Any]:
         """Return this rank's items of a stream, from its item `first_item` on."""

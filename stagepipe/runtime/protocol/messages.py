@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepipe.core import Cursor, Key, split_by_segment
+from stagepipe.core import Cursor, Key, StreamState, split_by_segment
 from stagepipe.plan import ItemSample
 from stagepipe.runtime.protocol.cardinality import Cardinality
 from stagepipe.transport import LeaseExtent
@@ -37,7 +37,8 @@ class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=Tru
     """Start a new generation at `cursor`, a cursor of the last segment. Windows are by segment.
 
     `rebuild_stateful` is False only where the seek follows the natural end of an epoch. With `is_recovery` the same
-    iteration goes on, so that the source reads some items again. The board has room for about a
+    iteration goes on, so that the source reads some items again. A source that is a stream reads on from
+    `stream_state`. The board has room for about a
     thousand bytes, so all of it is written without field names.
     """
 
@@ -51,6 +52,7 @@ class Seek(msgspec.Struct, tag="seek", frozen=True, kw_only=True, array_like=Tru
     unbatched_ranges: list[UnbatchedRange] = []
     rebuild_stateful: bool = False
     is_recovery: bool = False
+    stream_state: StreamState | None = None
 
     def segment_cursor(self, segment: int) -> Cursor:
         """Return the cursor of a segment; that of the source's is 0."""
@@ -62,7 +64,7 @@ class Stop(msgspec.Struct, tag="stop", frozen=True, array_like=True):
 
 
 class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
-    """The worker has built its stages. `epoch_items` is the length of an epoch, from an indexed source only."""
+    """The worker has built its stages. `epoch_items` is the length of an epoch, from a source with `__len__` only."""
 
     process: int
     incarnation: int
@@ -139,6 +141,14 @@ class StaleLeasesEvent(msgspec.Struct, tag="stale_leases", frozen=True, kw_only=
     leases: list[LeaseExtent]
 
 
+class StreamStateEvent(msgspec.Struct, tag="stream_state", frozen=True, kw_only=True):
+    """The source is a stream that saves its state, and this is its state before item `item` of this rank."""
+
+    epoch: int
+    item: int
+    state: StreamState
+
+
 class ReadOnceEvent(msgspec.Struct, tag="read_once", frozen=True, kw_only=True):
     """Probe run: the source can be read only once, so the run would miss the items that the probe reads."""
 
@@ -154,6 +164,7 @@ WorkerEvent = (
     | ProbeSample
     | ItemDigestEvent
     | StaleLeasesEvent
+    | StreamStateEvent
     | ReadOnceEvent
 )
 

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns, sleep
 
+from msgspec.structs import replace as replace_fields
+
 from stagepipe.core import Cursor, RunError, split_by_segment
 from stagepipe.plan import Plan
 from stagepipe.runtime.dead_letters import DeadLetterStore
 from stagepipe.runtime.flow import SegmentWindows
-from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, make_run_error
+from stagepipe.runtime.protocol import ArenaFullEvent, FailureEvent, Seek, StreamStateEvent, make_run_error
 from stagepipe.runtime.supervisor.arena_eras import ArenaEras
 from stagepipe.runtime.supervisor.arena_full_policy import ArenaFullDecision, ArenaFullPolicy
 from stagepipe.runtime.supervisor.memory_pressure import make_arena_full_error
@@ -29,6 +31,7 @@ from stagepipe.runtime.supervisor.restarts import Restarts, WorkerRestart
 from stagepipe.runtime.supervisor.run_resources import RunResources
 from stagepipe.runtime.supervisor.seek_publisher import SeekPublisher
 from stagepipe.runtime.supervisor.stalls import Stall
+from stagepipe.runtime.supervisor.stream_states import StreamStates
 from stagepipe.runtime.supervisor.worker_deaths import WorkerDeaths
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess
 from stagepipe.timing import ProcessCounter, ProcessState
@@ -83,6 +86,7 @@ class RecoveryCoordinator:
             plan.memory_bytes, resources.arena_memfds, resources.board, resources.process_indices
         )
         self._stall_recovery_count = 0
+        self._stream_states = StreamStates()
         self.restarts = Restarts()
 
     # ------------------------------------------------------------------ called by the consumer
@@ -121,6 +125,8 @@ class RecoveryCoordinator:
         with self._lock:
             if not self._has_failed_for_good:
                 self._interrupt = None
+            if cursors[-1].stream_state is not None:
+                self._stream_states.add(epoch, cursors[0].item, cursors[-1].stream_state)
             seek = self._make_seek(cursors, epoch, rebuild_stateful=rebuild_stateful, is_recovery=is_recovery)
             self._current_seek = seek
             self._dead_letters.apply_seek(seek.generation, epoch, cursors, seek.forced_skips)
@@ -132,7 +138,7 @@ class RecoveryCoordinator:
         return Seek(
             generation=self.generation + 1,
             epoch=epoch,
-            cursor=cursors[-1],
+            cursor=replace_fields(cursors[-1], stream_state=None),
             windows=windows.windows,
             small_item_windows=windows.small_item_windows,
             era=self.era,
@@ -140,6 +146,7 @@ class RecoveryCoordinator:
             unbatched_ranges=self._deaths.collect_unbatched_ranges(epoch),
             rebuild_stateful=rebuild_stateful,
             is_recovery=is_recovery,
+            stream_state=self._stream_states.find(epoch, cursors[0].item),
         )
 
     @property
@@ -191,6 +198,20 @@ class RecoveryCoordinator:
         """A process has entered `era`, with these leases on older blocks."""
         with self._lock:
             self._arena_eras.record_era_entry(process_index, era, leases)
+
+    def record_stream_state(self, event: StreamStateEvent) -> None:
+        """The source's stream has reported its state."""
+        with self._lock:
+            if self._current_seek is not None and event.epoch == self._current_seek.epoch:
+                self._stream_states.add(event.epoch, event.item, event.state)
+
+    def add_stream_state(self, cursor: Cursor) -> Cursor:
+        """Return `cursor`, a cursor of the current epoch, with the nearest state of the source's stream, if any."""
+        with self._lock:
+            if self._current_seek is None or self._stream_states.is_empty:
+                return cursor
+            source_item = split_by_segment(cursor, len(self._plan.segments))[0].item
+            return replace_fields(cursor, stream_state=self._stream_states.find(self._current_seek.epoch, source_item))
 
     def forget_failure(self) -> None:
         """Drop the error, whose traceback refers to the run. Call at the very end."""

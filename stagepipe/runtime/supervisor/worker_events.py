@@ -16,6 +16,7 @@ from stagepipe.runtime.protocol import (
     ReadyEvent,
     StaleLeasesEvent,
     Stop,
+    StreamStateEvent,
     WorkerEvent,
     encode_message,
 )
@@ -57,6 +58,8 @@ class WorkerEventHandler:
                 self._recovery.handle_arena_full(event)
             case StaleLeasesEvent():
                 self._recovery.record_era_entry(event.process, event.era, event.leases)
+            case StreamStateEvent():
+                self._recovery.record_stream_state(event)
             case DeadLetterEvent():
                 self._handle_dead_letter(event)
             case ProbeSample():

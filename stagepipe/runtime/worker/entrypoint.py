@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from stagepipe.core import add_import_path, stage_locals
+from stagepipe.core import WorkerIdentity, add_import_path, stage_locals
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import (
     STACK_DUMP_SIGNAL,
@@ -49,6 +49,7 @@ def worker_main() -> None:
         add_import_path(spec.config_dir)
     plan = spec.plan
     stage_locals.syntax = plan.first_stage.syntax
+    stage_locals.worker_identity = WorkerIdentity(spec.worker, plan.workers, spec.seed)
     with contextlib.suppress(OSError):
         # psutil cannot name a process, and importing it would take a tenth of a worker's start.
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])

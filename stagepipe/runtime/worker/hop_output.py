@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from stagepipe.core import ArenaFullError, Key, TransportError
 from stagepipe.runtime.execution import Box, ItemHeader, StageError, StageRunner
-from stagepipe.runtime.protocol import Seek, UnpicklableResultError
+from stagepipe.runtime.protocol import Seek, UnpicklableResultError, WorkerEvent
 from stagepipe.timing import ProcessRegion
 from stagepipe.transport import PacketKind, ReceivedPacket, Sender
 
@@ -88,10 +88,12 @@ class WorkerContext(NamedTuple):
     """What the worker gives to its role.
 
     `wait_for_command` is a short wait that a seek or a stop ends. `stage_names` are the names of all stages of the
-    plan, the source's first: the count of an ERROR_SKIP packet is an index into them.
+    plan, the source's first: the count of an ERROR_SKIP packet is an index into them. `send_event` sends to the
+    supervisor.
     """
 
     region: ProcessRegion
     is_interrupted: Callable[[], bool]
     wait_for_command: Callable[[], None]
     stage_names: tuple[str, ...] = ()
+    send_event: Callable[[WorkerEvent], None] | None = None

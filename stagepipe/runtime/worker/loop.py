@@ -93,7 +93,9 @@ class Worker:
         self._upkeep.counters.stages = self._stages
         _limit_opencv_threads(plan.first_stage.threads or 1)
         output = self._make_output()
-        worker_context = WorkerContext(self._region, self.is_interrupted, self._wait_for_command, spec.stage_names)
+        worker_context = WorkerContext(
+            self._region, self.is_interrupted, self._wait_for_command, spec.stage_names, self._control.send
+        )
         stage_locals.allocate = partial(allocate_shared, self._memory, spec.outbound)
         if spec.in_fd is None:
             reader = SourceReader(self._stages[0].target, spec.seed, spec.limit, spec.shard)
@@ -201,7 +203,7 @@ class Worker:
         else:
             region[ProcessCounter.READY_NS] = now_ns
         region[ProcessCounter.PROCESS_STATE] = ProcessState.RUNNING
-        epoch_items = role.epoch_items if isinstance(role, SourceRole) else None
+        epoch_items = role.declared_items if isinstance(role, SourceRole) else None
         self._control.send(
             ReadyEvent(
                 process=spec.process,

@@ -7,14 +7,20 @@ for one item or one wait. A step raises SeekInterruptError when a seek or a stop
 from __future__ import annotations
 
 from time import perf_counter_ns
+from typing import Final
 
 from stagepipe.runtime.execution import SourceReader, SourceRunner, StageChain, StageRunner
 from stagepipe.runtime.flow import AdmissionController
-from stagepipe.runtime.protocol import Seek, UnbatchedRange
+from stagepipe.runtime.protocol import Seek, StreamStateEvent, UnbatchedRange
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.spec import BatchSpec
 from stagepipe.timing import ProcessCounter
 from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, UnreadableItemError
+
+_STATE_INTERVAL_NS: Final = 50_000_000
+"""At most 20 states of a stream per second: what a resume reads again takes no longer than this."""
+_STATE_INTERVAL_COSTS: Final = 20
+"""Taking states costs at most a twentieth of the source's time."""
 
 
 class SourceRole:
@@ -34,11 +40,13 @@ class SourceRole:
         self._admission = admission
         self._worker_context = worker_context
         self._runner = SourceRunner(reader, stages, output, worker_context.region)
-        self.epoch_items = reader.epoch_items
+        self.declared_items = reader.declared_items
         self._next_item = 0
         self._first_new_item = 0
         """Items before it have been counted: a recovery reads them again."""
         self._is_exhausted = True
+        self._epoch = 0
+        self._next_state_ns = 0
 
     def apply_seek(self, seek: Seek) -> None:
         """Start at the source's item in the cursor."""
@@ -51,7 +59,9 @@ class SourceRole:
         furthest_item = max(self._first_new_item, region[ProcessCounter.ITEMS_IN])  # a predecessor may have read more
         self._first_new_item = furthest_item if seek.is_recovery else 0
         region[ProcessCounter.ITEMS_IN] = self._next_item
-        self._runner.seek(seek.epoch, self._next_item, seek.forced_skips)
+        self._runner.seek(seek.epoch, self._next_item, seek.forced_skips, seek.stream_state)
+        self._epoch = seek.epoch
+        self._next_state_ns = 0
         epoch_items = self._reader.epoch_items
         region[ProcessCounter.EPOCH_ITEMS_PLUS_ONE] = 0 if epoch_items is None else epoch_items + 1
 
@@ -75,6 +85,19 @@ class SourceRole:
         region[ProcessCounter.ITEMS_IN] = self._next_item
         if self._next_item > self._first_new_item:
             region[ProcessCounter.ITEMS_SENT] += 1
+        if self._reader.saves_state:
+            self._send_stream_state()
+
+    def _send_stream_state(self) -> None:
+        """Send the state of a stream that saves it, so that a resume need not read from the start."""
+        started_ns = perf_counter_ns()
+        if started_ns < self._next_state_ns:
+            return
+        state = self._reader.take_state()
+        if state is not None and self._worker_context.send_event is not None:
+            self._worker_context.send_event(StreamStateEvent(epoch=self._epoch, item=self._next_item, state=state))
+        cost_ns = perf_counter_ns() - started_ns
+        self._next_state_ns = started_ns + max(_STATE_INTERVAL_NS, _STATE_INTERVAL_COSTS * cost_ns)
 
 
 class StageRole:

@@ -25,8 +25,12 @@ def test_an_index_gives_its_sample():
     assert Fetch(Rows())(2)["name"] == "2"
 
 
-def test_a_list_without_a_batch_sampler_gives_one_sample_per_index():
-    assert [row["name"] for row in Fetch(Rows())([3, 0])] == ["3", "0"]
+def test_a_list_of_the_stages_own_batch_gives_one_sample_per_index():
+    assert [row["name"] for row in Fetch(Rows(), takes_lists=True)([3, 0])] == ["3", "0"]
+
+
+def test_a_list_that_a_sampler_yields_is_one_index():
+    assert Fetch(np.arange(10))([3, 0]).tolist() == [3, 0]
 
 
 def test_a_list_of_a_batch_sampler_gives_one_batch():
@@ -40,6 +44,11 @@ def test_samples_of_a_stream_are_passed_on():
     assert Fetch(Stream())(sample) is sample
 
 
+def test_lists_of_a_streams_samples_are_collated():
+    np.testing.assert_array_equal(Fetch(Stream(), batched=True)([3, 0]), [3, 0])
+    assert Fetch(Stream(), batched=True, collate_fn=sum)([3, 1]) == 4
+
+
 def test_different_samples_are_refused_with_the_field():
     with pytest.raises(ValueError, match="`x` has shape"):
         Fetch([{"x": np.zeros(2)}, {"x": np.zeros(3)}], batched=True)([0, 1])
@@ -48,3 +57,8 @@ def test_different_samples_are_refused_with_the_field():
 def test_an_empty_list_of_indices_is_refused():
     with pytest.raises(ValueError, match="empty list of indices"):
         Fetch(Rows(), batched=True)([])
+
+
+def test_a_collate_fn_that_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="`collate_fn` gives list, which cannot be called"):
+        Fetch(Rows(), batched=True, collate_fn=[])  # type: ignore[arg-type]
