@@ -115,7 +115,7 @@ def test_a_stream_that_draws_fused_or_not_and_resumed():
 
 
 KEPT = pipeline(
-    stage("tests.support.own_generators.Augment", workers=2),
+    stage("tests.support.own_generators.Augment"),
     source={"uses": "stagepipe.sources.dataset", "with": {"dataset": "tests.support.own_generators.Images"}},
     seed=11,
 )
@@ -126,7 +126,7 @@ def test_generators_that_a_dataset_and_a_stage_keep():
     expected = outputs(KEPT, inline=True, epochs=2)
     assert expected[:8] != expected[8:]
     assert outputs(KEPT, inline=True, epochs=2) == expected
-    stages = [{"name": "dataset", "workers": 2}, {**KEPT["stages"][0], "workers": 1, "fuse": True}]
+    stages = [{"name": "dataset", "workers": 2}, {**KEPT["stages"][0], "fuse": True}]
     assert outputs({**KEPT, "stages": stages}, epochs=2) == expected
 
 
