@@ -14,7 +14,7 @@ from tests.support.pipelines import pipeline, stage
 STAGES = "tests.chaos.stages"
 Case = dict[str, Any]
 _LIBRARY_SHARE = 0.01
-"""Of the stages, those that import torch, which takes seconds."""
+"""Of the stages, those that import torch or albumentations, which takes seconds."""
 
 
 class StageKinds(NamedTuple):
@@ -26,12 +26,13 @@ class StageKinds(NamedTuple):
 
 
 _STAGES = StageKinds(
-    ("same", "slow", "nested", "drawn", "Keeping", "drawn_parts"),
+    ("same", "slow", "nested", "drawn", "Keeping", "drawn_parts", "OwnGenerators"),
     ("changed", "borrowed", "dropped", "parts", "flaky", "flaky_draws", "failing"),
     in_place=True,
 )
 _SMALL_STAGES = StageKinds(
-    ("drawn", "drawn", "Keeping", "drawn_parts", "drawn_parts"), ("dropped", "parts", "flaky", "flaky_draws", "failing")
+    ("drawn", "Keeping", "drawn_parts", "drawn_parts", "OwnGenerators"),
+    ("dropped", "parts", "flaky", "flaky_draws", "failing"),
 )
 
 
@@ -125,7 +126,7 @@ def vary_resources(config: dict[str, Any], rnd: random.Random) -> dict[str, Any]
 def _make_source(rnd: random.Random, count: int | None = None) -> dict[str, Any]:
     if count is None:
         count = rnd.choice([0, 1, rnd.randint(2, 40), rnd.randint(40, 300)])
-    own = ["Items", "stream", "drawing_stream", "drawing_stream", "DrawingItems"]
+    own = ["Items", "stream", "drawing_stream", "OwnDrawingStream", "DrawingItems"]
     uses = rnd.choice(["stagepipe.sources.numbers", *(f"{STAGES}.{name}" for name in own)])
     return {"uses": uses, "with": {"count": count}, "retries": 1000}
 
@@ -169,7 +170,7 @@ def _make_order_point(rnd: random.Random) -> list[dict[str, Any]]:
 def _make_random_stage(rnd: random.Random, kinds: StageKinds) -> dict[str, Any]:
     plain, salted = kinds.plain, kinds.salted
     if rnd.random() < _LIBRARY_SHARE:
-        return _make_stage(rnd, "torch_drawn")
+        return _make_stage(rnd, rnd.choice(["torch_drawn", "Augmented"]))
     draw = rnd.random()
     if draw < 0.1:
         return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from stagepipe.core import stage_locals
 from stagepipe.runtime.execution.stage import StageRunner
 from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.testing import worker_start_hook
@@ -32,3 +33,5 @@ def seed_streams_once(spec: WorkerSpec | None = None) -> None:
 def _seed_first_item(stage: StageRunner, number: int) -> None:
     if not number:
         _seed_source_item(stage, number)
+    else:
+        stage_locals.context = stage._context  # the context of the stream, and no seed
