@@ -5,7 +5,7 @@ In the caller's process, on the thread that iterates. Every seek begins a new on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from stagepipe.core import Cursor, ImposedSkip
@@ -44,9 +44,13 @@ class GenerationDelivery:
         """All items of the segment below this number are delivered."""
         return self._reorder.next_item
 
-    def count_early_items(self) -> int:
-        """Return how many items have arrived before their turn, in whole or in part."""
-        return len(self._reorder)
+    @property
+    def count_early_items(self) -> Callable[[], int]:
+        """Counts the items that have arrived before their turn, in whole or in part.
+
+        It holds no reference to the delivery, because the delivery holds the `ProgressPublisher` that calls it.
+        """
+        return self._reorder.__len__
 
     @property
     def is_complete(self) -> bool:
