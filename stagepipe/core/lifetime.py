@@ -1,10 +1,8 @@
-"""Binds a worker's lifetime to its supervisor: the kernel kills the worker, however the supervisor dies.
-
-In the caller's process.
-"""
+"""Binds a process's lifetime to the one that started it: the kernel kills it, however the other dies."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -23,3 +21,10 @@ def bind_lifetime(lifetime_read_fd: int, pid: int) -> None:
     fcntl.fcntl(lifetime_read_fd, fcntl.F_SETOWN, pid)
     fcntl.fcntl(lifetime_read_fd, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifetime_read_fd, fcntl.F_SETFL, fcntl.fcntl(lifetime_read_fd, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def exit_if_orphaned(lifetime_read_fd: int) -> None:
+    """Exit if the other process died before the kernel bound the two lifetimes."""
+    with contextlib.suppress(BlockingIOError):
+        if os.read(lifetime_read_fd, 1) == b"":
+            os._exit(1)

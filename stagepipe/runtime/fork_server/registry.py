@@ -1,0 +1,140 @@
+"""The fork servers of this process: which one may fork a worker, or why none can. In the caller's process.
+
+A server belongs to the process that started it and lives as long. A process that was forked from it starts its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stagepipe.runtime.fork_server.attributes import FixedAttributes, read_caller_attributes, read_fixed_attributes
+from stagepipe.runtime.fork_server.client import ForkedProcess, ForkServer, ForkServerDiedError
+from stagepipe.runtime.fork_server.messages import ForkRequest
+from stagepipe.runtime.fork_server.read_at_load import find_variable_read_at_load
+
+_SERVER_VARIABLES: Final = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # `torch.cuda.is_available()` then does not start CUDA
+}
+
+
+class SpawnNeededError(Exception):
+    """No fork server can start this worker; the message says why."""
+
+
+class _ServerKey(msgspec.Struct, frozen=True):
+    """What a server must have in common with the caller, to serve it."""
+
+    attributes: FixedAttributes
+    preload: tuple[tuple[str, str, int], ...]  # module, file, mtime_ns
+
+
+_servers: dict[_ServerKey, ForkServer] = {}
+_lock = threading.Lock()
+
+
+def start_fork_server(preload: tuple[str, ...], environment: Mapping[str, str]) -> ForkServer:
+    """Return the server that has imported `preload`, started now if there is none. Does not wait for its imports.
+
+    `environment` is that of the first worker. Raises OSError if the server cannot be started.
+    """
+    with _lock:
+        key = _ServerKey(read_fixed_attributes(sys.executable), tuple(map(_describe_module, preload)))
+        server = _servers.get(key)
+        if server is None or not server.is_alive:
+            if server is not None:
+                server.close()
+            server = _servers[key] = ForkServer(preload, {**environment, **_SERVER_VARIABLES})
+        return server
+
+
+def fork_process(
+    preload: tuple[str, ...], environment: Mapping[str, str], fds: Mapping[str, int], inherited_fds: list[int], threads: int
+) -> ForkedProcess:
+    """Fork a worker. `fds`: its spec, crash log, lifetime and output, by name.
+
+    Raises SpawnNeededError where only a new interpreter can serve, and OSError where the system refuses a process.
+    """
+    for attempt in range(2):
+        server = start_fork_server(preload, environment)
+        variable = find_variable_read_at_load(
+            {name: value for name, value in environment.items() if name not in _SERVER_VARIABLES},
+            {name: value for name, value in server.environment.items() if name not in _SERVER_VARIABLES},
+            preload,
+        )
+        if variable is not None:
+            message = f"`{variable}` differs from the fork server's, and is read only when a process starts"
+            raise SpawnNeededError(message)
+        try:
+            unfit_reason = server.wait_until_ready()
+            if unfit_reason:
+                raise SpawnNeededError(unfit_reason)
+            with _open_working_folder() as folder_fd:
+                return server.fork(_make_request(environment, fds, inherited_fds, folder_fd, threads))
+        except ForkServerDiedError as error:
+            if attempt:
+                raise SpawnNeededError(str(error)) from error
+    raise AssertionError
+
+
+def _make_request(
+    environment: Mapping[str, str], fds: Mapping[str, int], inherited_fds: list[int], folder_fd: int, threads: int
+) -> ForkRequest:
+    return ForkRequest(
+        fds=list(dict.fromkeys([*fds.values(), folder_fd, *inherited_fds])),
+        spec_fd=fds["spec"],
+        crash_log_fd=fds["crash_log"],
+        lifetime_fd=fds["lifetime"],
+        output_fd=fds["output"],
+        folder_fd=folder_fd,
+        environment=[os.fsencode(f"{name}={value}") for name, value in environment.items()],
+        thread_count=threads,
+        attributes=read_caller_attributes(),
+    )
+
+
+@contextlib.contextmanager
+def _open_working_folder() -> Iterator[int]:
+    fd = os.open(".", os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _describe_module(name: str) -> tuple[str, str, int]:
+    """Return a module's name, file and time of change: a server with older code must not serve."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        spec = importlib.util.find_spec(name.partition(".")[0])
+        if spec is not None and spec.origin is not None:
+            return name, spec.origin, Path(spec.origin).stat().st_mtime_ns
+    return name, "", 0
+
+
+def _close_all() -> None:
+    with _lock:
+        for server in _servers.values():
+            server.close()
+        _servers.clear()
+
+
+def _forget_all_in_fork() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may hold it
+    _lock = threading.Lock()
+    for server in _servers.values():
+        server.forget_in_fork()
+    _servers.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all_in_fork)
