@@ -42,6 +42,8 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         config_sha256=spec.config_sha256,
         source_sha256=spec.source_sha256,
         max_restarts=spec.max_restarts,
+        start=spec.start,
+        preload=spec.preload,
         max_skipped=spec.max_skipped,
     )
 

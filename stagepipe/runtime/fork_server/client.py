@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from stagepipe.core import RunError, bind_lifetime
 from stagepipe.runtime.fork_server.descriptors import send_with_fds
@@ -19,15 +21,14 @@ from stagepipe.runtime.fork_server.messages import (
     ExitReply,
     ExitRequest,
     Forked,
-    ForkFailed,
     ForkRequest,
     ReapRequest,
-    Reply,
     ServerReady,
-    decode_reply,
     encode_message,
 )
 from stagepipe.runtime.protocol import UNKNOWN_EXIT_CODE
+
+R = TypeVar("R", ServerReady, Forked, ExitReply)
 
 _IMPORT_TIMEOUT_S: Final = 120.0
 """How long the server's imports may take, on a slow disk."""
@@ -48,6 +49,8 @@ class ForkServer:
         self.environment = environment
         self.unfit_reason: str | None = None
         """Why it cannot serve; "" if it can; None before it has answered."""
+        self._process_count = 0
+        self._is_retired = False
         self._lock = threading.Lock()
         self._connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lifetime_read_fd, self._lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -81,43 +84,52 @@ class ForkServer:
         """Wait for its imports; return why it cannot serve, or "". Raises ForkServerDiedError."""
         with self._lock:
             if self.unfit_reason is None:
-                ready = self._receive(_IMPORT_TIMEOUT_S)
-                assert isinstance(ready, ServerReady)
-                self.unfit_reason = ready.unfit_reason
+                self.unfit_reason = self._receive(ServerReady, _IMPORT_TIMEOUT_S).unfit_reason
             return self.unfit_reason
 
     def fork(self, request: ForkRequest) -> ForkedProcess:
         """Fork a process. Raises OSError where the system refuses, and ForkServerDiedError."""
         with self._lock:
-            reply = self._ask(request, request.fds)
-            if isinstance(reply, ForkFailed):
+            reply = self._ask(Forked, request, request.fds)
+            if reply.errno:
                 raise OSError(reply.errno, os.strerror(reply.errno))
-            assert isinstance(reply, Forked)
-            return ForkedProcess(self, reply.pid)
+            self._process_count += 1
+        return ForkedProcess(self, reply.pid)
 
     def read_exit_code(self, pid: int) -> int | None:
         """Return how a process of this server has exited; None while it runs."""
         with self._lock:
             try:
-                reply = self._ask(ExitRequest(pid))
+                return self._ask(ExitReply, ExitRequest(pid)).exit_code
             except ForkServerDiedError:
                 return UNKNOWN_EXIT_CODE
-            assert isinstance(reply, ExitReply)
-            return reply.exit_code
 
     def reap(self, pid: int) -> None:
         """Let the kernel forget an exited process."""
-        with self._lock, contextlib.suppress(OSError):
-            send_with_fds(self._connection, encode_message(ReapRequest(pid)), ())
+        with self._lock:
+            with contextlib.suppress(OSError):
+                send_with_fds(self._connection, encode_message(ReapRequest(pid)), ())
+            self._process_count -= 1
+            is_over = self._is_retired and not self._process_count
+        if is_over:
+            self.close()
 
-    def _ask(self, request: ForkRequest | ExitRequest, fds: Sequence[int] = ()) -> Reply:
+    def retire(self) -> None:
+        """End the server when the last process that it forked has ended: only it knows how they exit."""
+        with self._lock:
+            self._is_retired = True
+            is_over = not self._process_count
+        if is_over:
+            self.close()
+
+    def _ask(self, reply_type: type[R], request: ForkRequest | ExitRequest, fds: Sequence[int] = ()) -> R:
         try:
             send_with_fds(self._connection, encode_message(request), fds)
         except OSError as error:
             raise ForkServerDiedError(f"the fork server has died: {error}") from error
-        return self._receive(_REPLY_TIMEOUT_S)
+        return self._receive(reply_type, _REPLY_TIMEOUT_S)
 
-    def _receive(self, timeout_s: float) -> Reply:
+    def _receive(self, reply_type: type[R], timeout_s: float) -> R:
         try:
             self._connection.settimeout(timeout_s)
             data = self._connection.recv(MAX_REPLY_BYTES)
@@ -129,7 +141,7 @@ class ForkServer:
         if not data:
             self._end()
             raise ForkServerDiedError("the fork server has died or does not answer") from cause
-        return decode_reply(data)
+        return msgspec.msgpack.decode(data, type=reply_type)
 
     def _end(self) -> None:
         self._connection.close()

@@ -1,4 +1,4 @@
-"""Sends a message with descriptors over a socket pair (SCM_RIGHTS, unix(7)). In the caller's process and the server's."""
+"""Sends a message with descriptors over a socket pair (SCM_RIGHTS, unix(7)). In the caller and the server."""
 
 from __future__ import annotations
 

@@ -39,33 +39,27 @@ class ReapRequest(msgspec.Struct, tag="reap", frozen=True):
     pid: int
 
 
-class ServerReady(msgspec.Struct, tag="ready", frozen=True):
+class ServerReady(msgspec.Struct, frozen=True):
     """The server has imported everything. `unfit_reason`: why its forks would not be safe; else ""."""
 
     unfit_reason: str
 
 
-class Forked(msgspec.Struct, tag="forked", frozen=True):
-    """The worker's process."""
+class Forked(msgspec.Struct, frozen=True):
+    """The worker's process; or with an `errno`, that the system refuses one."""
 
     pid: int
+    errno: int = 0
 
 
-class ForkFailed(msgspec.Struct, tag="failed", frozen=True):
-    """The system refused."""
-
-    errno: int
-
-
-class ExitReply(msgspec.Struct, tag="exited", frozen=True):
+class ExitReply(msgspec.Struct, frozen=True):
     """An exit code, minus the signal number if a signal killed the process; None while it runs."""
 
     exit_code: int | None
 
 
 Request = ForkRequest | ExitRequest | ReapRequest
-Reply = ServerReady | Forked | ForkFailed | ExitReply
+Reply = ServerReady | Forked | ExitReply
 MAX_REPLY_BYTES: Final = 1 << 16
 encode_message = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
-decode_reply = msgspec.msgpack.Decoder(Reply).decode

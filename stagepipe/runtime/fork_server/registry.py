@@ -13,19 +13,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from stagepipe.runtime.fork_server.attributes import FixedAttributes, read_caller_attributes, read_fixed_attributes
 from stagepipe.runtime.fork_server.client import ForkedProcess, ForkServer, ForkServerDiedError
+from stagepipe.runtime.fork_server.environment import find_variable_read_at_load, make_server_environment
 from stagepipe.runtime.fork_server.messages import ForkRequest
-from stagepipe.runtime.fork_server.read_at_load import find_variable_read_at_load
-
-_SERVER_VARIABLES: Final = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # `torch.cuda.is_available()` then does not start CUDA
-}
 
 
 class SpawnNeededError(Exception):
@@ -43,48 +37,60 @@ _servers: dict[_ServerKey, ForkServer] = {}
 _lock = threading.Lock()
 
 
-def start_fork_server(preload: tuple[str, ...], environment: Mapping[str, str]) -> ForkServer:
+def start_fork_server(preload: tuple[str, ...]) -> ForkServer:
     """Return the server that has imported `preload`, started now if there is none. Does not wait for its imports.
 
-    `environment` is that of the first worker. Raises OSError if the server cannot be started.
+    A server that was started before a change of the environment is replaced. Raises OSError if none can be started.
     """
+    environment = make_server_environment()
     with _lock:
         key = _ServerKey(read_fixed_attributes(sys.executable), tuple(map(_describe_module, preload)))
         server = _servers.get(key)
-        if server is None or not server.is_alive:
-            if server is not None:
-                server.close()
-            server = _servers[key] = ForkServer(preload, {**environment, **_SERVER_VARIABLES})
+        if server is not None:
+            if server.is_alive and find_variable_read_at_load(environment, server.environment, preload) is None:
+                return server
+            server.retire()
+        server = _servers[key] = ForkServer(preload, environment)
         return server
 
 
 def fork_process(
-    preload: tuple[str, ...], environment: Mapping[str, str], fds: Mapping[str, int], inherited_fds: list[int], threads: int
+    preload: tuple[str, ...],
+    environment: Mapping[str, str],
+    fds: Mapping[str, int],
+    inherited_fds: list[int],
+    threads: int,
 ) -> ForkedProcess:
     """Fork a worker. `fds`: its spec, crash log, lifetime and output, by name.
 
     Raises SpawnNeededError where only a new interpreter can serve, and OSError where the system refuses a process.
     """
-    for attempt in range(2):
-        server = start_fork_server(preload, environment)
-        variable = find_variable_read_at_load(
-            {name: value for name, value in environment.items() if name not in _SERVER_VARIABLES},
-            {name: value for name, value in server.environment.items() if name not in _SERVER_VARIABLES},
-            preload,
-        )
-        if variable is not None:
-            message = f"`{variable}` differs from the fork server's, and is read only when a process starts"
-            raise SpawnNeededError(message)
+    try:
+        return _fork_process(preload, environment, fds, inherited_fds, threads)
+    except ForkServerDiedError:  # another one may live longer
         try:
-            unfit_reason = server.wait_until_ready()
-            if unfit_reason:
-                raise SpawnNeededError(unfit_reason)
-            with _open_working_folder() as folder_fd:
-                return server.fork(_make_request(environment, fds, inherited_fds, folder_fd, threads))
+            return _fork_process(preload, environment, fds, inherited_fds, threads)
         except ForkServerDiedError as error:
-            if attempt:
-                raise SpawnNeededError(str(error)) from error
-    raise AssertionError
+            raise SpawnNeededError(str(error)) from error
+
+
+def _fork_process(
+    preload: tuple[str, ...],
+    environment: Mapping[str, str],
+    fds: Mapping[str, int],
+    inherited_fds: list[int],
+    threads: int,
+) -> ForkedProcess:
+    server = start_fork_server(preload)
+    variable = find_variable_read_at_load(environment, server.environment, preload)
+    if variable is not None:
+        message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
+        raise SpawnNeededError(message)
+    unfit_reason = server.wait_until_ready()
+    if unfit_reason:
+        raise SpawnNeededError(unfit_reason)
+    with _open_working_folder() as folder_fd:
+        return server.fork(_make_request(environment, fds, inherited_fds, folder_fd, threads))
 
 
 def _make_request(

@@ -1,8 +1,9 @@
-"""The fork server's loop. In the server's process, which has one thread, and imports and draws nothing after its start."""
+"""The fork server's loop. In the server's process: it has one thread, and draws nothing after its imports."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -17,7 +18,6 @@ from stagepipe.runtime.fork_server.messages import (
     ExitReply,
     ExitRequest,
     Forked,
-    ForkFailed,
     ForkRequest,
     Reply,
     ServerReady,
@@ -40,7 +40,7 @@ def serve_forks(connection: socket.socket, modules: Iterable[str]) -> ForkedLaun
         try:
             received = receive_with_fds(connection)
         except OSError as error:
-            _reply(connection, ForkFailed(error.errno or 0))
+            _reply(connection, Forked(-1, error.errno or errno.EIO))
             continue
         if received is None:
             return None
@@ -62,7 +62,7 @@ def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> Fo
         try:
             pid = os.fork()
         except OSError as error:
-            _reply(connection, ForkFailed(error.errno or 0))
+            _reply(connection, Forked(-1, error.errno or errno.EIO))
             return None
         if pid == 0:
             connection.close()
@@ -107,7 +107,7 @@ def _import_all(modules: Iterable[str]) -> str:
 
 def _find_unfit_reason() -> str:
     """Return why a fork of this process would not be safe; "" if it is."""
-    if len(os.listdir("/proc/self/task")) > 1:
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
         return "a module that it imports starts threads, which a fork would not have"
     if "/libcuda.so" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"):
         return "a module that it imports starts CUDA, which does not work after a fork"

@@ -65,8 +65,6 @@ class WorkerSpec:
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
     is_probe: bool = False  # send a sample of each of the first items
     records_digests: bool = False  # send a digest of each item
-    start: str = "fork"
-    preload: tuple[str, ...] = ()  # modules that the fork server imports
     start_hook: str | None = None  # "package.module:function", called with the spec at the start; set by tests
     start_hook_argument: str = ""  # for the hook to read
 

@@ -10,47 +10,60 @@ import os
 import subprocess
 import sys
 from functools import lru_cache
-from typing import Final
 
-from stagepipe.core import PACKAGE_DIR
-from stagepipe.runtime.fork_server import ForkedProcess, SpawnNeededError, fork_process
+from stagepipe.plan import Plan
+from stagepipe.runtime.fork_server import ForkedProcess, SpawnNeededError, fork_process, make_worker_environment
 from stagepipe.runtime.protocol import WorkerSpec, write_worker_spec
 
 _log = logging.getLogger("stagepipe")
-_THREAD_COUNT_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_MALLOC_VARIABLES: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""mallopt(3): by default glibc returns the pages of a freed array to the kernel, and the next array of that size faults
-them in again. Stages make arrays of the same sizes again and again: decoding JPEG files took 87 page faults per item,
-and a tenth more time."""
-
 StartedProcess = ForkedProcess | subprocess.Popen[bytes]
 
 
-def start_process(worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
-    """Start the process of a worker. Raises OSError where the system refuses."""
-    spec_fd = write_worker_spec(worker_spec)
-    try:
-        if worker_spec.start == "fork":
-            try:
-                return _fork(worker_spec, spec_fd, crash_log_fd, output_fd)
-            except SpawnNeededError as reason:
-                _log_spawn(worker_spec.plan.name, str(reason))
-                os.lseek(spec_fd, 0, os.SEEK_SET)
-        return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
-    finally:
-        os.close(spec_fd)
+class ProcessStarter:
+    """Starts the processes of a plan's workers."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start no process yet."""
+        self._is_forking = plan.start == "fork"
+        self._preload = find_preload(plan)
+
+    def start(self, worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
+        """Start the process of a worker. Raises OSError where the system refuses."""
+        spec_fd = write_worker_spec(worker_spec)
+        try:
+            if self._is_forking:
+                try:
+                    return self._fork(worker_spec, spec_fd, crash_log_fd, output_fd)
+                except SpawnNeededError as reason:
+                    _log_spawn(worker_spec.plan.name, str(reason))
+            return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
+        finally:
+            os.close(spec_fd)
+
+    def _fork(self, worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> ForkedProcess:
+        named_fds = {
+            "spec": spec_fd,
+            "crash_log": crash_log_fd,
+            "lifetime": worker_spec.lifetime_fd,
+            "output": output_fd,
+        }
+        threads = worker_spec.plan.first_stage.threads or 1
+        environment = _make_environment(worker_spec)
+        return fork_process(self._preload, environment, named_fds, worker_spec.inherited_fds, threads)
 
 
-def _fork(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> ForkedProcess:
-    named_fds = {
-        "spec": spec_fd,
-        "crash_log": crash_log_fd,
-        "lifetime": worker_spec.lifetime_fd,
-        "output": output_fd,
-    }
-    threads = worker_spec.plan.first_stage.threads or 1
-    environment = _make_environment(worker_spec)
-    return fork_process(worker_spec.preload, environment, named_fds, worker_spec.inherited_fds, threads)
+def find_preload(plan: Plan) -> tuple[str, ...]:
+    """Return the modules that the plan's fork server imports: what `preload` names, and torch where it is used."""
+    uses_torch = "torch" in sys.modules or any(
+        stage.device is not None or _names_torch(stage.target.uses)
+        for process in plan.processes
+        for stage in process.stages
+    )
+    return tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))
+
+
+def _names_torch(uses: object) -> bool:
+    return isinstance(uses, str) and uses.startswith(("torch.", "torchvision.", "torchaudio.", "stagepipe.torch."))
 
 
 def _spawn(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> subprocess.Popen[bytes]:
@@ -72,19 +85,7 @@ def _log_spawn(stage: str, reason: str) -> None:
 
 
 def _make_environment(worker_spec: WorkerSpec) -> dict[str, str]:
-    thread_count = str(worker_spec.plan.first_stage.threads or 1)
-    package_parent = str(PACKAGE_DIR.parent)
-    inherited_path = os.environ.get("PYTHONPATH")
-    path = package_parent if not inherited_path else f"{inherited_path}{os.pathsep}{package_parent}"
-    return {
-        **_MALLOC_VARIABLES,
-        **os.environ,
-        **dict.fromkeys(_THREAD_COUNT_VARIABLES, thread_count),
-        "PYTHONPATH": path,
-        **(
-            {}
-            if worker_spec.plan.visible_devices is None
-            else {"CUDA_VISIBLE_DEVICES": worker_spec.plan.visible_devices[worker_spec.worker]}
-        ),
-        **worker_spec.plan.first_stage.env,
-    }
+    plan = worker_spec.plan
+    devices = plan.visible_devices
+    visible = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices[worker_spec.worker]}
+    return make_worker_environment(plan.first_stage.threads or 1, {**visible, **plan.first_stage.env})

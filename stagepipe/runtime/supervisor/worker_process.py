@@ -26,7 +26,7 @@ from stagepipe.runtime.protocol import (
     WorkerSpec,
     extract_user_stacks,
 )
-from stagepipe.runtime.supervisor.process_start import start_process
+from stagepipe.runtime.supervisor.process_start import ProcessStarter
 from stagepipe.runtime.supervisor.run_resources import WorkerSlot
 
 _STOP_TIMEOUT_S = 5.0
@@ -44,7 +44,12 @@ class WorkerProcess:
     """A started worker. Owns its pidfd, its lifetime pipe and the memfd of its crash log."""
 
     def __init__(
-        self, slot: WorkerSlot, worker_spec: WorkerSpec, lifetime_write_fd: int, output_collector: OutputCollector
+        self,
+        slot: WorkerSlot,
+        worker_spec: WorkerSpec,
+        lifetime_write_fd: int,
+        output_collector: OutputCollector,
+        starter: ProcessStarter,
     ) -> None:
         """Start the worker.
 
@@ -64,7 +69,7 @@ class WorkerProcess:
         try:
             self._crash_log_fd = self._own_fd(os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC))
             with output_collector.open_pipe(slot.process_plan.name, slot.worker) as output_fd:
-                self._popen = start_process(worker_spec, self._crash_log_fd, output_fd)
+                self._popen = starter.start(worker_spec, self._crash_log_fd, output_fd)
             self.pid = self._popen.pid
             self._process = psutil.Process(self.pid)
             bind_lifetime(worker_spec.lifetime_fd, self.pid)
