@@ -1,21 +1,26 @@
-"""`python -m stagepipe.worker_server CONNECTION_FD LIFETIME_FD MODULE...`: the fork server of a process.
+"""`python -m stagepipe.worker_server CONNECTION_FD LIFETIME_FD`: the fork server of a process.
 
 The supervisor starts it; it is not for users. Each worker that it forks returns from `serve_forks` and runs here.
 """
 
+import os
 import socket
 import sys
 
+from stagepipe.core import exit_if_orphaned
 
-def main() -> None:
+
+def main(connection_fd: int, lifetime_fd: int) -> None:
     """Serve; in a forked worker, run the worker."""
+    exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
     from stagepipe.runtime import worker_main
     from stagepipe.runtime.fork_server import serve_forks
 
-    launch = serve_forks(socket.socket(fileno=int(sys.argv[1])), sys.argv[3:])
+    launch = serve_forks(socket.socket(fileno=connection_fd))
+    os.close(lifetime_fd)  # a worker has its own
     if launch is not None:
         worker_main(launch.spec_fd, launch.crash_log_fd, launch.fds)
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), int(sys.argv[2]))

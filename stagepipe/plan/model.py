@@ -119,6 +119,7 @@ class Plan:
     max_restarts: int = 10
     start: str = "fork"  # how workers start: "fork" or "spawn"
     preload: tuple[str, ...] = ()  # modules that are imported before the workers are forked
+    uses_torch: bool = False  # a target imports torch
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
 
     @property

@@ -44,6 +44,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         max_restarts=spec.max_restarts,
         start=spec.start,
         preload=spec.preload,
+        uses_torch=spec.uses_torch,
         max_skipped=spec.max_skipped,
     )
 

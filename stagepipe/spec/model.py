@@ -180,7 +180,7 @@ class PipelineSpec:
     """A stagepipe pipeline.
 
     `max_skipped` is a count (int) or a fraction (float, 0.01 for 1%). `config_sha256` covers the whole config,
-    `source_sha256` only the keys that determine the source's items.
+    `source_sha256` only the keys that determine the source's items. `uses_torch`: a target imports torch.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`. Default: the file's name.", value_type="Name")] = (
@@ -222,3 +222,4 @@ class PipelineSpec:
     config_path: Path | None = None
     config_sha256: str = ""
     source_sha256: str = ""
+    uses_torch: bool = False

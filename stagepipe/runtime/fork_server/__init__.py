@@ -15,11 +15,12 @@ before its process group can be killed, and takes part in the caller's `__main__
 
 from stagepipe.runtime.fork_server.client import ForkedProcess
 from stagepipe.runtime.fork_server.environment import make_worker_environment
-from stagepipe.runtime.fork_server.registry import SpawnNeededError, fork_process, start_fork_server
+from stagepipe.runtime.fork_server.registry import Preload, SpawnNeededError, fork_process, start_fork_server
 from stagepipe.runtime.fork_server.server import serve_forks
 
 __all__ = [
     "ForkedProcess",
+    "Preload",
     "SpawnNeededError",
     "fork_process",
     "make_worker_environment",

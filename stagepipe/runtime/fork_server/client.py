@@ -22,6 +22,7 @@ from stagepipe.runtime.fork_server.messages import (
     ExitRequest,
     Forked,
     ForkRequest,
+    ImportRequest,
     ReapRequest,
     ServerReady,
     encode_message,
@@ -43,7 +44,7 @@ class ForkServerDiedError(RunError):
 class ForkServer:
     """A running server. It ends when the client closes the connection, however this process ends."""
 
-    def __init__(self, preload: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(self, preload: tuple[str, ...], import_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
         """Start the server and do not wait for its imports."""
         self.preload = preload
         self.environment = environment
@@ -63,7 +64,6 @@ class ForkServer:
                     "stagepipe.worker_server",
                     str(server_end.fileno()),
                     str(lifetime_read_fd),
-                    *preload,
                 ],
                 pass_fds=(server_end.fileno(), lifetime_read_fd),
                 env=dict(environment),
@@ -74,6 +74,7 @@ class ForkServer:
             )
         bind_lifetime(lifetime_read_fd, self._popen.pid)
         os.close(lifetime_read_fd)
+        send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
 
     @property
     def is_alive(self) -> bool:

@@ -9,6 +9,13 @@ import msgspec
 from stagepipe.runtime.fork_server.attributes import CallerAttributes
 
 
+class ImportRequest(msgspec.Struct, tag="import", frozen=True):
+    """The first request: import the modules, found on the path. An empty path leaves the server's own."""
+
+    modules: tuple[str, ...]
+    import_path: tuple[str, ...]
+
+
 class ForkRequest(msgspec.Struct, tag="fork", frozen=True, kw_only=True):
     """Fork a worker.
 
@@ -58,7 +65,7 @@ class ExitReply(msgspec.Struct, frozen=True):
     exit_code: int | None
 
 
-Request = ForkRequest | ExitRequest | ReapRequest
+Request = ImportRequest | ForkRequest | ExitRequest | ReapRequest
 Reply = ServerReady | Forked | ExitReply
 MAX_REPLY_BYTES: Final = 1 << 16
 encode_message = msgspec.msgpack.Encoder().encode

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import msgspec
@@ -26,36 +27,46 @@ class SpawnNeededError(Exception):
     """No fork server can start this worker; the message says why."""
 
 
+@dataclass(frozen=True)
+class Preload:
+    """What a server imports beyond what every worker needs. `import_path` is where it finds the user's own modules."""
+
+    modules: tuple[str, ...] = ()
+    import_path: tuple[str, ...] = ()
+
+
 class _ServerKey(msgspec.Struct, frozen=True):
     """What a server must have in common with the caller, to serve it."""
 
     attributes: FixedAttributes
-    preload: tuple[tuple[str, str, int], ...]  # module, file, mtime_ns
+    import_path: tuple[str, ...]
+    modules: tuple[tuple[str, str, int], ...]  # name, file, mtime_ns
 
 
 _servers: dict[_ServerKey, ForkServer] = {}
 _lock = threading.Lock()
 
 
-def start_fork_server(preload: tuple[str, ...]) -> ForkServer:
+def start_fork_server(preload: Preload) -> ForkServer:
     """Return the server that has imported `preload`, started now if there is none. Does not wait for its imports.
 
     A server that was started before a change of the environment is replaced. Raises OSError if none can be started.
     """
     environment = make_server_environment()
     with _lock:
-        key = _ServerKey(read_fixed_attributes(sys.executable), tuple(map(_describe_module, preload)))
+        modules = tuple(_describe_module(module, preload.import_path) for module in preload.modules)
+        key = _ServerKey(read_fixed_attributes(sys.executable), preload.import_path, modules)
         server = _servers.get(key)
         if server is not None:
-            if server.is_alive and find_variable_read_at_load(environment, server.environment, preload) is None:
+            if server.is_alive and find_variable_read_at_load(environment, server.environment, preload.modules) is None:
                 return server
             server.retire()
-        server = _servers[key] = ForkServer(preload, environment)
+        server = _servers[key] = ForkServer(preload.modules, preload.import_path, environment)
         return server
 
 
 def fork_process(
-    preload: tuple[str, ...],
+    preload: Preload,
     environment: Mapping[str, str],
     fds: Mapping[str, int],
     inherited_fds: list[int],
@@ -75,14 +86,14 @@ def fork_process(
 
 
 def _fork_process(
-    preload: tuple[str, ...],
+    preload: Preload,
     environment: Mapping[str, str],
     fds: Mapping[str, int],
     inherited_fds: list[int],
     threads: int,
 ) -> ForkedProcess:
     server = start_fork_server(preload)
-    variable = find_variable_read_at_load(environment, server.environment, preload)
+    variable = find_variable_read_at_load(environment, server.environment, preload.modules)
     if variable is not None:
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)
@@ -118,13 +129,18 @@ def _open_working_folder() -> Iterator[int]:
         os.close(fd)
 
 
-def _describe_module(name: str) -> tuple[str, str, int]:
-    """Return a module's name, file and time of change: a server with older code must not serve."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        spec = importlib.util.find_spec(name.partition(".")[0])
-        if spec is not None and spec.origin is not None:
-            return name, spec.origin, Path(spec.origin).stat().st_mtime_ns
-    return name, "", 0
+def _describe_module(name: str, import_path: tuple[str, ...]) -> tuple[str, str, int]:
+    """Return a module's name, file and time of change: a server with older code must not serve. Imports nothing."""
+    search_path: Sequence[str] | None = import_path or None
+    origin = None
+    for depth in range(1, name.count(".") + 2):
+        spec = PathFinder.find_spec(".".join(name.split(".")[:depth]), search_path)
+        if spec is None:
+            break
+        search_path, origin = spec.submodule_search_locations, spec.origin
+    with contextlib.suppress(OSError):
+        return name, origin or "", Path(origin or "").stat().st_mtime_ns
+    return name, origin or "", 0
 
 
 def _close_all() -> None:

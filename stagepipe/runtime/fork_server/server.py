@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from stagepipe.runtime.fork_server.messages import (
     ExitRequest,
     Forked,
     ForkRequest,
+    ImportRequest,
     Reply,
     ServerReady,
     decode_request,
@@ -26,16 +28,12 @@ from stagepipe.runtime.fork_server.messages import (
 )
 
 
-def serve_forks(connection: socket.socket, modules: Iterable[str]) -> ForkedLaunch | None:
-    """Import `modules`, then fork a worker for each request.
+def serve_forks(connection: socket.socket) -> ForkedLaunch | None:
+    """Import what the client asks for, then fork a worker for each request.
 
     Returns a launch in each forked worker, and None in the server when the client has closed the connection.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    unfit_reason = _import_all(modules) or _find_unfit_reason()
-    gc.collect()
-    gc.freeze()  # a collection in a worker writes to no page that it shares with the others
-    _reply(connection, ServerReady(unfit_reason))
     while True:
         try:
             received = receive_with_fds(connection)
@@ -46,7 +44,13 @@ def serve_forks(connection: socket.socket, modules: Iterable[str]) -> ForkedLaun
             return None
         message, fds = received
         request = decode_request(message)
-        if isinstance(request, ForkRequest):
+        if isinstance(request, ImportRequest):
+            sys.path[:] = request.import_path or sys.path
+            unfit_reason = _import_all(request.modules) or _find_unfit_reason()
+            gc.collect()
+            gc.freeze()  # a collection in a worker writes to no page that it shares with the others
+            _reply(connection, ServerReady(unfit_reason))
+        elif isinstance(request, ForkRequest):
             launch = _fork(connection, request, fds)
             if launch is not None:
                 return launch

@@ -10,9 +10,17 @@ import os
 import subprocess
 import sys
 from functools import lru_cache
+from pathlib import Path
 
+from stagepipe.core import import_paths
 from stagepipe.plan import Plan
-from stagepipe.runtime.fork_server import ForkedProcess, SpawnNeededError, fork_process, make_worker_environment
+from stagepipe.runtime.fork_server import (
+    ForkedProcess,
+    Preload,
+    SpawnNeededError,
+    fork_process,
+    make_worker_environment,
+)
 from stagepipe.runtime.protocol import WorkerSpec, write_worker_spec
 
 _log = logging.getLogger("stagepipe")
@@ -52,18 +60,15 @@ class ProcessStarter:
         return fork_process(self._preload, environment, named_fds, worker_spec.inherited_fds, threads)
 
 
-def find_preload(plan: Plan) -> tuple[str, ...]:
-    """Return the modules that the plan's fork server imports: what `preload` names, and torch where it is used."""
-    uses_torch = "torch" in sys.modules or any(
-        stage.device is not None or _names_torch(stage.target.uses)
-        for process in plan.processes
-        for stage in process.stages
-    )
-    return tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))
+def find_preload(plan: Plan) -> Preload:
+    """Return what the plan's fork server imports: the modules of `preload`, and torch where a stage or the caller does.
 
-
-def _names_torch(uses: object) -> bool:
-    return isinstance(uses, str) and uses.startswith(("torch.", "torchvision.", "torchaudio.", "stagepipe.torch."))
+    The user's modules are found where a worker finds them: on the caller's path and beside the config.
+    """
+    uses_torch = plan.uses_torch or "torch" in sys.modules
+    modules = tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))
+    import_path = tuple(entry or str(Path.cwd()) for entry in import_paths(plan.config_dir)) if plan.preload else ()
+    return Preload(modules, import_path)
 
 
 def _spawn(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> subprocess.Popen[bytes]:
