@@ -13,8 +13,7 @@ from stagepipe.core import exit_if_orphaned
 def main(connection_fd: int, lifetime_fd: int) -> None:
     """Serve; in a forked worker, run the worker."""
     exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
-    from stagepipe.runtime import worker_main
-    from stagepipe.runtime.fork_server import serve_forks
+    from stagepipe.runtime import serve_forks, worker_main
 
     launch = serve_forks(socket.socket(fileno=connection_fd))
     os.close(lifetime_fd)  # a worker has its own

@@ -50,7 +50,7 @@ def apply_caller_attributes(attributes: CallerAttributes) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, attributes.blocked_signals)
     for name, limit in attributes.limits.items():
         if resource.getrlimit(getattr(resource, name)) != tuple(limit):
-            resource.setrlimit(getattr(resource, name), tuple(limit))
+            resource.setrlimit(getattr(resource, name), limit)
 
 
 def read_fixed_attributes(executable: str) -> FixedAttributes:

@@ -54,8 +54,8 @@ def _set_output(fd: int) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     # The server's are for /dev/null, in which one can seek.
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115 - open to the end
-    sys.stderr = sys.__stderr__ = open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open to the end
+    sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _set_environment(entries: list[bytes]) -> None:
