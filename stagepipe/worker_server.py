@@ -7,18 +7,20 @@ import os
 import socket
 import sys
 
-from stagepipe.core import exit_if_orphaned
+from stagepipe.core import exit_if_orphaned, exit_without_teardown
 
 
 def main(connection_fd: int, lifetime_fd: int) -> None:
     """Serve; in a forked worker, run the worker."""
     exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
+    set_exit_status = exit_without_teardown()  # of the server and of each worker
     from stagepipe.runtime import serve_forks, worker_main
 
     launch = serve_forks(socket.socket(fileno=connection_fd))
     os.close(lifetime_fd)  # a worker has its own
     if launch is not None:
         worker_main(launch.spec_fd, launch.crash_log_fd, launch.fds)
+    set_exit_status(0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""Binds a process's lifetime to the one that started it: the kernel kills it, however the other dies."""
+"""How a worker ends: with the process that started it, and at its own end at once."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import gc
+import io
 import os
 import signal
+from collections.abc import Callable
 from typing import Final
 
 _F_SETSIG: Final = 10  # fcntl(2); the fcntl module does not have it
@@ -28,3 +32,28 @@ def exit_if_orphaned(lifetime_read_fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         if os.read(lifetime_read_fd, 1) == b"":
             os._exit(1)
+
+
+def exit_without_teardown() -> Callable[[int], None]:
+    """Let this process exit without the interpreter's teardown, which takes seconds where torch is imported.
+
+    Call it before other modules register `atexit` handlers, so that this one is called last: threads have been joined,
+    and the handlers of the stages' modules have run. What else a teardown does for user code is done here: it frees the
+    stages and flushes open files. Returns a function that sets the exit status, which is 1 before.
+    """
+    status = 1
+
+    def set_status(value: int) -> None:
+        nonlocal status
+        status = value
+
+    def exit_at_once() -> None:
+        gc.collect()
+        for file in gc.get_objects():
+            if issubclass(type(file), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+                with contextlib.suppress(OSError, ValueError):  # a full disk, a file that is closed
+                    file.flush()
+        os._exit(status)
+
+    atexit.register(exit_at_once)
+    return set_status
