@@ -5,12 +5,12 @@ The supervisor starts it; it is not for users.
 
 import sys
 
-from stagepipe.core import exit_if_orphaned, exit_without_teardown
+from stagepipe.core import ExitWithoutTeardown, exit_if_orphaned
 
 if __name__ == "__main__":
     exit_if_orphaned(int(sys.argv[3]))  # before the imports, which may take seconds
-    set_exit_status = exit_without_teardown()
+    process_exit = ExitWithoutTeardown()
     from stagepipe.runtime import worker_main
 
     worker_main(int(sys.argv[1]), int(sys.argv[2]))
-    set_exit_status(0)
+    process_exit.status = 0

@@ -7,20 +7,21 @@ import os
 import socket
 import sys
 
-from stagepipe.core import exit_if_orphaned, exit_without_teardown
+from stagepipe.core import ExitWithoutTeardown, exit_if_orphaned
 
 
 def main(connection_fd: int, lifetime_fd: int) -> None:
     """Serve; in a forked worker, run the worker."""
     exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
-    set_exit_status = exit_without_teardown()  # of the server and of each worker
+    process_exit = ExitWithoutTeardown()
     from stagepipe.runtime import serve_forks, worker_main
 
     launch = serve_forks(socket.socket(fileno=connection_fd))
     os.close(lifetime_fd)  # a worker has its own
     if launch is not None:
+        process_exit.adopt()
         worker_main(launch.spec_fd, launch.crash_log_fd, launch.fds)
-    set_exit_status(0)
+    process_exit.status = 0
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ from stagepipe.core.imports import (
     split_target_path,
 )
 from stagepipe.core.lazy import lazy_names
-from stagepipe.core.lifetime import bind_lifetime, exit_if_orphaned, exit_without_teardown
+from stagepipe.core.lifetime import ExitWithoutTeardown, bind_lifetime, exit_if_orphaned
 from stagepipe.core.paths import PACKAGE_DIR
 from stagepipe.core.stage_context import (
     SKIP,
@@ -117,6 +117,7 @@ __all__ = [
     "Context",
     "Cursor",
     "Deferred",
+    "ExitWithoutTeardown",
     "ImposedSkip",
     "Key",
     "Placeholder",
@@ -146,7 +147,6 @@ __all__ = [
     "derive_seed",
     "empty",
     "exit_if_orphaned",
-    "exit_without_teardown",
     "file_exists",
     "find_iterator",
     "fork_lock",

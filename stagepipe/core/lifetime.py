@@ -9,7 +9,6 @@ import gc
 import io
 import os
 import signal
-from collections.abc import Callable
 from typing import Final
 
 _F_SETSIG: Final = 10  # fcntl(2); the fcntl module does not have it
@@ -34,26 +33,30 @@ def exit_if_orphaned(lifetime_read_fd: int) -> None:
             os._exit(1)
 
 
-def exit_without_teardown() -> Callable[[int], None]:
-    """Let this process exit without the interpreter's teardown, which takes seconds where torch is imported.
+class ExitWithoutTeardown:
+    """Lets a process exit without the interpreter's teardown, which takes seconds where torch is imported.
 
-    Call it before other modules register `atexit` handlers, so that this one is called last: threads have been joined,
+    Make it before other modules register `atexit` handlers, so that its own is called last: threads have been joined,
     and the handlers of the stages' modules have run. What else a teardown does for user code is done here: it frees the
-    stages and flushes open files. Returns a function that sets the exit status, which is 1 before.
+    stages and flushes open files. A child that the process forks exits as usual, unless it calls `adopt`.
     """
-    status = 1
 
-    def set_status(value: int) -> None:
-        nonlocal status
-        status = value
+    def __init__(self) -> None:
+        """Register the exit of this process; its status is 1 until `status` is set."""
+        self.status = 1
+        self._pid = os.getpid()
+        atexit.register(self._exit_at_once)
 
-    def exit_at_once() -> None:
+    def adopt(self) -> None:
+        """Make it the exit of this process, which was forked from the one that made it."""
+        self._pid = os.getpid()
+
+    def _exit_at_once(self) -> None:
+        if os.getpid() != self._pid:
+            return
         gc.collect()
         for file in gc.get_objects():
             if issubclass(type(file), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
                 with contextlib.suppress(OSError, ValueError):  # a full disk, a file that is closed
                     file.flush()
-        os._exit(status)
-
-    atexit.register(exit_at_once)
-    return set_status
+        os._exit(self.status)
