@@ -21,7 +21,7 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
     timing                   phases, histograms, and the board of shared counters
     core                     errors, units, ids, imports, a stage's context
 
-`stagepipe.worker` is the entry point of a worker process and stands outside the layers.
+`stagepipe.worker` and `stagepipe.worker_server` are entry points of processes and stand outside the layers.
 
 Every name here is re-exported from a layer below. `Pipeline` and the builder are imported at their first use, because
 workers and modules of stage functions do not need them.

@@ -69,5 +69,9 @@ class RunOptions(TypedDict, total=False):
     """Shared memory limit of the run, such as 4GiB."""
     max_restarts: int
     """Maximum number of worker restarts in a run."""
+    start: Literal["fork", "spawn"]
+    """How workers start: forked from a process that is warm, or each with an interpreter of its own."""
+    preload: list[str]
+    """Modules that are imported once, before the workers are forked."""
     max_skipped: int | str
     """Maximum number of skipped items, as a count or a percentage such as 1%. Beyond it the run fails."""

@@ -11,6 +11,7 @@ dataset_source   expands `stagepipe.sources.dataset` into a source of indices an
 target_checks    checks `uses` and `with` against source files, without importing them
 dataset_arguments checks the arguments of `stagepipe.sources.dataset`
 stage_traits     reads from source files whether a stage is an order point, and what it takes
+torch_use        reads from source files whether a target imports torch
 cross_checks     checks combinations of keys
 validation       runs the pydantic models and words their errors
 spec_builder     converts the models to a spec

@@ -12,6 +12,7 @@ from pathlib import Path
 from stagepipe.config.config_hash import hash_config, hash_source
 from stagepipe.config.schema import ConfigModel
 from stagepipe.config.stage_traits import StageTraits
+from stagepipe.config.torch_use import uses_torch
 from stagepipe.config.yaml import MapNode
 from stagepipe.spec import PipelineSpec
 
@@ -26,6 +27,7 @@ def to_spec(
         config_path=path,
         config_sha256=hash_config(resolved),
         source_sha256=hash_source(resolved),
+        uses_torch=uses_torch(resolved, None if path is None else path.resolve().parent),
     )
     stages = (
         replace(stage, is_order_point=traits.is_order_point, items_per_output=traits.items_per_output, syntax=syntax)

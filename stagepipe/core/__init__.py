@@ -18,6 +18,7 @@ value_kind     what kind of value an item contains
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
 lazy           faces of packages that import on first use
+lifetime       a process that ends with the one that started it
 paths          where the package is installed
 version        the version
 """
@@ -63,6 +64,7 @@ from stagepipe.core.imports import (
     split_target_path,
 )
 from stagepipe.core.lazy import lazy_names
+from stagepipe.core.lifetime import ExitWithoutTeardown, bind_lifetime, exit_if_orphaned
 from stagepipe.core.paths import PACKAGE_DIR
 from stagepipe.core.stage_context import (
     SKIP,
@@ -115,6 +117,7 @@ __all__ = [
     "Context",
     "Cursor",
     "Deferred",
+    "ExitWithoutTeardown",
     "ImposedSkip",
     "Key",
     "Placeholder",
@@ -131,6 +134,7 @@ __all__ = [
     "WorkerIdentity",
     "add_import_path",
     "advise_in",
+    "bind_lifetime",
     "build_dataset",
     "build_deferred",
     "build_target",
@@ -142,6 +146,7 @@ __all__ = [
     "defer",
     "derive_seed",
     "empty",
+    "exit_if_orphaned",
     "file_exists",
     "find_iterator",
     "fork_lock",

@@ -117,6 +117,9 @@ class Plan:
     is_probe: bool = False  # workers report samples of the first items they send
     records_digests: bool = False  # workers report a digest of each item they send
     max_restarts: int = 10
+    start: str = "fork"  # how workers start: "fork" or "spawn"
+    preload: tuple[str, ...] = ()  # modules that are imported before the workers are forked
+    uses_torch: bool = False  # a target imports torch
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
 
     @property

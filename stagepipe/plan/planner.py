@@ -42,6 +42,9 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         config_sha256=spec.config_sha256,
         source_sha256=spec.source_sha256,
         max_restarts=spec.max_restarts,
+        start=spec.start,
+        preload=spec.preload,
+        uses_torch=spec.uses_torch,
         max_skipped=spec.max_skipped,
     )
 

@@ -8,6 +8,7 @@ consumer      reads the last hop and delivers items in order; in the caller's pr
 supervisor    starts workers, restarts those that die, and ends them; in the caller's process
 worker        the main loop of a worker process and its roles: source, stage, order point
 dead_letters  skipped items: written where they fail, kept in the caller's process
+fork_server   forks workers in milliseconds, from a process that has imported what they need
 execution     what runs on an item: stages, sources, retries, seeding; in workers and inline
 flow          backpressure, and leases on blocks of older eras; in workers and in the caller's process
 logs          what workers print and log, from the worker to the caller
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         make_private_stage_region,
     )
     from stagepipe.runtime.flow import HeldMemoryLimit
+    from stagepipe.runtime.fork_server import serve_forks
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
@@ -85,6 +87,7 @@ __all__ = [
     "format_user_traceback",
     "forward_output",
     "make_private_stage_region",
+    "serve_forks",
     "take_run_snapshot",
     "take_run_timings",
     "worker_main",
@@ -123,6 +126,7 @@ __getattr__ = lazy_names(
         "format_user_traceback": "protocol",
         "forward_output": "logs",
         "make_private_stage_region": "execution",
+        "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",
         "take_run_timings": "snapshot",
         "worker_main": "worker",

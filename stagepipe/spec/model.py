@@ -180,7 +180,7 @@ class PipelineSpec:
     """A stagepipe pipeline.
 
     `max_skipped` is a count (int) or a fraction (float, 0.01 for 1%). `config_sha256` covers the whole config,
-    `source_sha256` only the keys that determine the source's items.
+    `source_sha256` only the keys that determine the source's items. `uses_torch`: a target imports torch.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`. Default: the file's name.", value_type="Name")] = (
@@ -193,6 +193,18 @@ class PipelineSpec:
     window: Annotated[int | Literal["auto"], ConfigKey("Items in flight, counted at the source.", minimum=1)] = "auto"
     memory_bytes: Annotated[int | None, ConfigKey("Shared memory limit of the run, such as 4GiB.")] = None
     max_restarts: Annotated[int, ConfigKey("Maximum number of worker restarts in a run.", minimum=0)] = 10
+    start: Annotated[
+        Literal["fork", "spawn"],
+        ConfigKey("How workers start: forked from a process that is warm, or each with an interpreter of its own."),
+    ] = "fork"
+    preload: Annotated[
+        tuple[str, ...],
+        ConfigKey(
+            "Modules that are imported once, before the workers are forked.",
+            value_type="Modules",
+            python_type="list[str]",
+        ),
+    ] = ()
     max_skipped: Annotated[
         int | float | None,
         ConfigKey(
@@ -210,3 +222,4 @@ class PipelineSpec:
     config_path: Path | None = None
     config_sha256: str = ""
     source_sha256: str = ""
+    uses_torch: bool = False

@@ -17,6 +17,7 @@ from stagepipe import Pipeline, RunError
 from stagepipe.report import from_json
 from tests.support.paths import ROOT
 from tests.support.pipelines import BAD, batch, pipeline, stage, with_workers
+from tests.support.processes import list_run_processes
 
 EXIT_TIMEOUT_S = 1.0
 START_TIMEOUT_S = 30.0
@@ -37,23 +38,12 @@ def count_fds() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only the number of names is needed
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
 def count_live_workers() -> int:
-    """The processes of the test that run `stagepipe.worker`; there is time for each to become one."""
+    """The workers of the test's run; there is time for each to become one."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while (count := sum(is_worker(child) for child in children())) < WORKER_COUNT and time.monotonic() < deadline:
+    while (count := len(list_run_processes())) < WORKER_COUNT and time.monotonic() < deadline:
         time.sleep(0.02)
     return count
-
-
-def is_worker(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE and "stagepipe.worker" in " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture(autouse=True)
@@ -144,12 +134,12 @@ ENDS = [
 def test_a_run_leaves_nothing_in_the_callers_process(end):
     config = with_workers(pipeline(stage("megabyte"), stage("touched"), source=ITEM_COUNT), 2)
     end(config)  # what is loaded only once is loaded here
-    files, fds, threads, processes = leftover_files(), count_fds(), set(threading.enumerate()), children()
+    files, fds, threads, processes = leftover_files(), count_fds(), set(threading.enumerate()), list_run_processes()
     for _ in range(2):
         end(config)
     assert count_fds() <= fds
     assert set(threading.enumerate()) <= threads
-    assert set(children()) <= set(processes)  # multiprocessing's resource tracker stays if a test has used it
+    assert list_run_processes() <= processes  # multiprocessing's resource tracker stays if a test has used it
     assert leftover_files() <= files
 
 
@@ -181,15 +171,17 @@ def endless(tmp_path):
         "--quiet",
     ]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (tmp_path / "recorded").exists():
-            assert time.monotonic() < deadline, "no item has reached the last stage"
-            time.sleep(0.1)
-        time.sleep(0.5)
-        assert process.poll() is None, "it must live until the test ends it"
-        assert len(find_processes(marker)) == 5, "itself, a source, and three workers"
-        yield process, marker, tmp_path
-        process.kill()
+        try:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            while not (tmp_path / "recorded").exists():
+                assert time.monotonic() < deadline, "no item has reached the last stage"
+                time.sleep(0.1)
+            time.sleep(0.5)
+            assert process.poll() is None, "it must live until the test ends it"
+            assert len(find_processes(marker)) == 6, "itself, the fork server, a source, and three workers"
+            yield process, marker, tmp_path
+        finally:
+            process.kill()
 
 
 def wait_for_processes(marker: str, count: int) -> None:

@@ -134,7 +134,7 @@ def test_a_worker_that_fails_to_import_stagepipe_shows_its_traceback(capsys, tmp
     (tmp_path / "zmq.py").write_text("raise ImportError('a broken installation')\n")
     path = os.pathsep.join([str(tmp_path), *sys.path])
     with pytest.raises(RunError, match="exit code 1"):
-        outputs(pipeline(printing("says", env={"PYTHONPATH": path}), source=3))
+        outputs(pipeline(printing("says", env={"PYTHONPATH": path}), source=3, start="spawn"))
     assert "talk/0: ImportError: a broken installation" in capsys.readouterr().err.splitlines()
 
 

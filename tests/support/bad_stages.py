@@ -116,10 +116,11 @@ def breaks_cuda(item: int) -> int:
 
     if number_of(item) == BAD_ITEM:
         cuda: Any = types.ModuleType("torch.cuda")
+        cuda.is_broken = True
         cuda.is_initialized = lambda: True
         cuda.synchronize = fail
         sys.modules["torch.cuda"] = cuda
-    if "torch.cuda" in sys.modules:
+    if hasattr(sys.modules.get("torch.cuda"), "is_broken"):
         fail()
     return item
 

@@ -167,6 +167,17 @@ def _unexpected_setting(name: str, setting: Any) -> InvalidValueError:
     )
 
 
+def _check_modules(value: Any) -> tuple[str, ...]:
+    modules = [value] if isinstance(value, str) else value
+    if isinstance(modules, list | tuple) and all(map(_is_module_path, modules)):
+        return tuple(modules)
+    raise _unexpected("a list of modules such as [torch, my_models]", value)
+
+
+def _is_module_path(value: Any) -> bool:
+    return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
+
+
 def _parse_max_skipped(value: Any) -> int | float:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -240,6 +251,7 @@ StageName = _make_field_type(_check_stage_name, {"type": "string", "pattern": f"
 Cpus = _make_field_type(_parse_cpus, _CPUS_SCHEMA)
 Device = _make_field_type(_check_device, {"type": "string", "pattern": f"^({_DEVICE_PATTERN.pattern})$"})
 Environment = _make_field_type(_check_environment, _ENV_SCHEMA)
+Modules = _make_field_type(_check_modules, {"type": ["string", "array"], "items": {"type": "string"}})
 MaxSkipped = _make_field_type(_parse_max_skipped, {"type": ["integer", "string"]})
 FieldSelection = _make_field_type(_check_field_selection, _FIELD_SCHEMA)
 Arguments = dict[Any, Any]

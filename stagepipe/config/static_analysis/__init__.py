@@ -15,7 +15,7 @@ class_attributes reads constants that a class has as attributes
 
 from stagepipe.config.static_analysis.class_attributes import read_class_attribute
 from stagepipe.config.static_analysis.lookup import ConstantName, Definition, DefinitionLookup, MissingName
-from stagepipe.config.static_analysis.modules import BrokenSourceError, ModuleFinder, ParsedModule
+from stagepipe.config.static_analysis.modules import BrokenSourceError, ImportedName, ModuleFinder, ParsedModule
 from stagepipe.config.static_analysis.objects import StdlibObject, find_stdlib_object
 from stagepipe.config.static_analysis.signatures import Callee, CalleeKind, inspect_definition, inspect_object
 from stagepipe.config.static_analysis.streams import is_known_stream
@@ -27,6 +27,7 @@ __all__ = [
     "ConstantName",
     "Definition",
     "DefinitionLookup",
+    "ImportedName",
     "MissingName",
     "ModuleFinder",
     "ParsedModule",

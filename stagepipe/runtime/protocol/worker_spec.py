@@ -12,7 +12,7 @@ import os
 import pickle
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from stagepipe.timing import BoardLayout
 
 BROKEN_CUDA_EXIT_CODE = 86
 """A worker that cannot use CUDA any more exits with it. Arbitrary; shells and signals use codes from 126 on."""
+UNKNOWN_EXIT_CODE = 1 << 16
+"""Stands for the exit code of a worker whose fork server has died: no other process can learn it."""
 STACK_DUMP_SIGNAL = signal.SIGRTMAX - 3
 """Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time
 signal, because libraries use the standard ones."""
@@ -29,7 +31,7 @@ signal, because libraries use the standard ones."""
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
-    """Everything that one worker of the stages in `plan` needs. Descriptors are inherited under the same numbers."""
+    """Everything that one worker of the stages in `plan` needs. Descriptors have the caller's numbers."""
 
     process: int  # index of the process: of its arena, its region of the board, its identity on the control channel
     worker: int  # index among the workers of its stage
@@ -80,6 +82,21 @@ class WorkerSpec:
         ]
         fds += self.wake_event_fds.values()
         return fds if self.in_fd is None else [self.in_fd, *fds]
+
+    def renumber_fds(self, numbers: Mapping[int, int]) -> WorkerSpec:
+        """Return the spec with the descriptors that a forked worker has, by their number in the caller."""
+        return replace(
+            self,
+            in_fd=None if self.in_fd is None else numbers[self.in_fd],
+            out_fd=numbers[self.out_fd],
+            arena_fds={process: numbers[fd] for process, fd in self.arena_fds.items()},
+            release_fds={process: numbers[fd] for process, fd in self.release_fds.items()},
+            wake_event_fds={segment: numbers[fd] for segment, fd in self.wake_event_fds.items()},
+            wake_fd=numbers[self.wake_fd],
+            board_fd=numbers[self.board_fd],
+            lifetime_fd=numbers[self.lifetime_fd],
+            control_socket_fd=numbers[self.control_socket_fd],
+        )
 
 
 def write_worker_spec(spec: WorkerSpec) -> int:

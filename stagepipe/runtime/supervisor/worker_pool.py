@@ -13,6 +13,7 @@ from stagepipe.core import fork_lock
 from stagepipe.plan import Plan
 from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import WorkerSpec, pickle_main_objects
+from stagepipe.runtime.supervisor.process_start import ProcessStarter
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.worker_process import WorkerProcess, terminate_workers
@@ -32,6 +33,7 @@ class WorkerPool:
         self._resources = resources
         self._control_socket_fd = control_socket_fd
         self._output_collector = output_collector
+        self._starter = ProcessStarter(plan)
         self.workers: dict[int, WorkerProcess] = {}
         self._incarnations: dict[int, int] = {}
         self._main_pickles: Mapping[str, bytes] = {}
@@ -110,7 +112,7 @@ class WorkerPool:
         )
         try:
             worker = self.workers[slot.process_index] = WorkerProcess(
-                slot, worker_spec, lifetime_write_fd, self._output_collector
+                slot, worker_spec, lifetime_write_fd, self._output_collector, self._starter
             )
         finally:
             os.close(lifetime_read_fd)

@@ -11,22 +11,22 @@ import os
 import select
 import signal
 import subprocess
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from time import monotonic
 
 import psutil
 
-from stagepipe.core import PACKAGE_DIR, format_bytes, register_owner
+from stagepipe.core import bind_lifetime, format_bytes, register_owner
+from stagepipe.runtime.fork_server import ForkedProcess
 from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
+    UNKNOWN_EXIT_CODE,
     WorkerSpec,
     extract_user_stacks,
-    write_worker_spec,
 )
-from stagepipe.runtime.supervisor.lifetime import bind_lifetime
+from stagepipe.runtime.supervisor.process_start import ProcessStarter
 from stagepipe.runtime.supervisor.run_resources import WorkerSlot
 
 _STOP_TIMEOUT_S = 5.0
@@ -38,19 +38,18 @@ _SIGKILL_TIMEOUT_S = 5.0
 _STACK_DUMP_TIMEOUT_S = 0.3
 _SIGNAL_NAMES = {signal_number.value: signal_number.name for signal_number in signal.Signals}
 _log = logging.getLogger("stagepipe")
-_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-_MALLOC_VARIABLES = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""mallopt(3): by default glibc returns the pages of a freed array to the kernel, and the next array of that size faults
-them in again. Stages make arrays of the same sizes again and again: decoding JPEG files took 87 page faults per item,
-and a tenth more time."""
 
 
 class WorkerProcess:
     """A started worker. Owns its pidfd, its lifetime pipe and the memfd of its crash log."""
 
     def __init__(
-        self, slot: WorkerSlot, worker_spec: WorkerSpec, lifetime_write_fd: int, output_collector: OutputCollector
+        self,
+        slot: WorkerSlot,
+        worker_spec: WorkerSpec,
+        lifetime_write_fd: int,
+        output_collector: OutputCollector,
+        starter: ProcessStarter,
     ) -> None:
         """Start the worker.
 
@@ -70,7 +69,7 @@ class WorkerProcess:
         try:
             self._crash_log_fd = self._own_fd(os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC))
             with output_collector.open_pipe(slot.process_plan.name, slot.worker) as output_fd:
-                self._popen = self._spawn(worker_spec, output_fd)
+                self._popen = starter.start(worker_spec, self._crash_log_fd, output_fd)
             self.pid = self._popen.pid
             self._process = psutil.Process(self.pid)
             bind_lifetime(worker_spec.lifetime_fd, self.pid)
@@ -91,22 +90,6 @@ class WorkerProcess:
     def abandon_in_child(self) -> None:
         """Close the descriptors: a child that kept the lifetime pipe open would keep the worker alive."""
         self._close_fds()
-
-    def _spawn(self, worker_spec: WorkerSpec, output_fd: int) -> subprocess.Popen[bytes]:
-        spec_fd = write_worker_spec(worker_spec)
-        own_fds = (spec_fd, self._crash_log_fd, worker_spec.lifetime_fd)
-        try:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "stagepipe.worker", *map(str, own_fds)],
-                pass_fds=sorted({spec_fd, self._crash_log_fd, *worker_spec.inherited_fds}),
-                env=_make_environment(worker_spec),
-                stdin=subprocess.DEVNULL,
-                stdout=output_fd,
-                stderr=output_fd,
-                process_group=0,
-            )
-        finally:
-            os.close(spec_fd)
 
     @property
     def name(self) -> str:
@@ -129,6 +112,8 @@ class WorkerProcess:
             return "is running"
         if exit_code == BROKEN_CUDA_EXIT_CODE:
             return "ended because CUDA fails in its process from now on, after the error that it printed"
+        if exit_code == UNKNOWN_EXIT_CODE:
+            return "ended, and how is not known, because the fork server that started it has died"
         if exit_code >= 0:
             return f"exited unexpectedly with exit code {exit_code}"
         return self._describe_signal_death(-exit_code, has_oom_kill=has_oom_kill)
@@ -225,6 +210,8 @@ class WorkerProcess:
         """Kill the processes that it forked and left behind, and close its descriptors. Call after its exit."""
         if self._owned_fds:  # only once: later the process group's number may be reused
             self.send_signal(signal.SIGKILL)
+            if isinstance(self._popen, ForkedProcess):
+                self._popen.close()
             self._close_fds()
 
 
@@ -271,22 +258,3 @@ def describe_stacks(stacks: str) -> str:
     'it runs no Python code'
     """
     return f"its stacks:\n{stacks}" if "  File " in stacks else "it runs no Python code"
-
-
-def _make_environment(worker_spec: WorkerSpec) -> Mapping[str, str]:
-    thread_count = str(worker_spec.plan.first_stage.threads or 1)
-    package_parent = str(PACKAGE_DIR.parent)
-    inherited_path = os.environ.get("PYTHONPATH")
-    path = package_parent if not inherited_path else f"{inherited_path}{os.pathsep}{package_parent}"
-    return {
-        **_MALLOC_VARIABLES,
-        **os.environ,
-        **dict.fromkeys(_THREAD_COUNT_VARIABLES, thread_count),
-        "PYTHONPATH": path,
-        **(
-            {}
-            if worker_spec.plan.visible_devices is None
-            else {"CUDA_VISIBLE_DEVICES": worker_spec.plan.visible_devices[worker_spec.worker]}
-        ),
-        **worker_spec.plan.first_stage.env,
-    }

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,19 +32,24 @@ def _reject_breakpoint(*_: object, **__: object) -> NoReturn:
     raise RuntimeError("breakpoint() in a worker process has no terminal; run with --inline")
 
 
-def worker_main() -> None:
-    """Run the worker whose spec, crash log and lifetime pipe are the descriptors in `sys.argv[1:4]`, until a stop."""
+def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None = None) -> None:
+    """Run the worker whose spec is in `spec_fd`, until a stop.
+
+    `fds` gives this process's number for each descriptor of the spec; None: they are the same.
+    """
     if "PYTHONBREAKPOINT" not in os.environ:  # else the user has chosen: no debugger, or a remote one
         sys.breakpointhook = _reject_breakpoint
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     redirect_output()
-    sys_path, pickled_spec = read_worker_spec(int(sys.argv[1]))
+    sys_path, pickled_spec = read_worker_spec(spec_fd)
     sys.path[:] = sys_path
-    crash_log = os.fdopen(int(sys.argv[2]), "w")
+    crash_log = os.fdopen(crash_log_fd, "w")
     faulthandler.enable(crash_log, all_threads=False)
     faulthandler.register(STACK_DUMP_SIGNAL, crash_log, all_threads=True)
     spec, main_objects = load_worker_spec(pickled_spec)
     install_main_objects(main_objects, spec.main_pickles)
+    if fds is not None:
+        spec = spec.renumber_fds(fds)
     logging.getLogger().setLevel(spec.log_level)
     if spec.config_dir is not None:
         add_import_path(spec.config_dir)

@@ -16,6 +16,7 @@ from PIL import Image
 from stagepipe.bench.model import HOP_MECHANISMS, PEER_MECHANISMS
 from stagepipe.calibration import cache as curve_cache
 from stagepipe.core import VERSION
+from tests.support.processes import list_run_processes
 
 COMMAND = Path(sys.executable).parent / "stagepipe"
 
@@ -109,7 +110,7 @@ def test_the_png_is_not_empty(done, folder):
 
 
 def test_no_process_is_left_behind(done):
-    left = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    left = [" ".join(process.cmdline()) for process in list_run_processes()]
     assert not [line for line in left if "stagepipe" in line]
 
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.processes import list_run_processes
 
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
 pytestmark = pytest.mark.timeout(60)
@@ -199,7 +200,7 @@ def test_workers_lines_appear_above_the_bar(terminal):
 def test_a_worker_that_is_paused_continues(terminal, tmp_path):
     shown = terminal(TALKING)
     shown.shows(r" [1-9]\d*/40")  # an item has come out, so every worker has its name
-    workers = psutil.Process(shown.pid).children()
+    workers = list_run_processes(shown.pid)
     pid = next(worker.pid for worker in workers if Path(f"/proc/{worker.pid}/comm").read_text() == "sp:talk\n")
     os.kill(pid, signal.SIGSTOP)
     time.sleep(1)

@@ -6,11 +6,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from stagepipe.torch import Loader
 from tests.support.pipelines import batch, pipeline, stage
+from tests.support.processes import list_run_processes
 
 MAX_GROWTH_BYTES = 3 << 20
 """Allowed growth after the warm-up: allocators and histograms settle late."""
@@ -53,7 +53,7 @@ def measure_epochs(config: dict[str, Any], holding: int) -> list[tuple[int, int,
     ids=["the last 1,000 small batches", "no large one"],
 )
 def test_ten_epochs(config, holding):
-    before, (_, descriptors) = set(psutil.Process().children()), measure_process()
+    before, (_, descriptors) = list_run_processes(), measure_process()
     found = measure_epochs(config, holding)
     gc.collect()
     private_bytes = [epoch[0] for epoch in found]
@@ -62,5 +62,5 @@ def test_ten_epochs(config, holding):
     )
     assert found[-1][1] <= found[WARM_UP_EPOCHS][1], "descriptors"
     assert found[-1][2] <= 2 * max(epoch[2] for epoch in found[:WARM_UP_EPOCHS]), "shared memory"
-    assert set(psutil.Process().children()) <= before
+    assert list_run_processes() <= before
     assert measure_process()[1] <= descriptors

@@ -7,13 +7,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
 from stagepipe import Pipeline, UsageError
 from stagepipe.torch import Loader
 from tests.support.pipelines import batch, pipeline, shuffle, stage
+from tests.support.processes import list_run_processes
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -55,24 +55,24 @@ def test_large_arrays_lie_in_shared_memory_and_may_be_written():
 
 
 def test_workers_stay_between_epochs_and_are_gone_at_the_end():
-    before = set(psutil.Process().children())
+    before = list_run_processes()
     with Loader(BATCHES) as loader:
         list(loader)
-        first = set(psutil.Process().children()) - before
+        first = list_run_processes() - before
         list(loader)
-        assert set(psutil.Process().children()) - before == first != set()
-    assert set(psutil.Process().children()) <= before
+        assert list_run_processes() - before == first != set()
+    assert list_run_processes() <= before
     with pytest.raises(UsageError, match="closed"):
         iter(loader)
 
 
 def test_a_garbage_collected_loader_stops_its_workers():
-    before = set(psutil.Process().children())
+    before = list_run_processes()
     loader = Loader(BATCHES)
     assert len(list(loader)) == 5
     del loader
     gc.collect()
-    assert set(psutil.Process().children()) <= before
+    assert list_run_processes() <= before
 
 
 def test_an_iteration_may_stop_early_and_the_next_starts_from_the_beginning():

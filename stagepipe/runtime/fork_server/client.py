@@ -1,0 +1,204 @@
+"""One fork server as its client sees it, and the processes that it forks. In the caller's process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from stagepipe.core import RunError, bind_lifetime
+from stagepipe.runtime.fork_server.descriptors import send_with_fds
+from stagepipe.runtime.fork_server.messages import (
+    MAX_REPLY_BYTES,
+    ExitReply,
+    ExitRequest,
+    Forked,
+    ForkRequest,
+    ImportRequest,
+    ReapRequest,
+    ServerReady,
+    encode_message,
+)
+from stagepipe.runtime.protocol import UNKNOWN_EXIT_CODE
+
+R = TypeVar("R", ServerReady, Forked, ExitReply)
+
+_IMPORT_TIMEOUT_S: Final = 120.0
+"""How long the server's imports may take, on a slow disk."""
+_REPLY_TIMEOUT_S: Final = 10.0
+_EXIT_TIMEOUT_S: Final = 2.0
+
+
+class ForkServerDiedError(RunError):
+    """The fork server does not answer."""
+
+
+class ForkServer:
+    """A running server. It ends when the client closes the connection, however this process ends."""
+
+    def __init__(self, preload: tuple[str, ...], import_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        """Start the server and do not wait for its imports."""
+        self.preload = preload
+        self.environment = environment
+        self.unfit_reason: str | None = None
+        """Why it cannot serve; "" if it can; None before it has answered."""
+        self._process_count = 0
+        self._is_retired = False
+        self._lock = threading.Lock()
+        self._connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        lifetime_read_fd, self._lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with server_end:
+            self._popen = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "stagepipe.worker_server",
+                    str(server_end.fileno()),
+                    str(lifetime_read_fd),
+                ],
+                pass_fds=(server_end.fileno(), lifetime_read_fd),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        bind_lifetime(lifetime_read_fd, self._popen.pid)
+        os.close(lifetime_read_fd)
+        send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._connection.fileno() >= 0 and self._popen.poll() is None
+
+    def wait_until_ready(self) -> str:
+        """Wait for its imports; return why it cannot serve, or "". Raises ForkServerDiedError."""
+        with self._lock:
+            if self.unfit_reason is None:
+                self.unfit_reason = self._receive(ServerReady, _IMPORT_TIMEOUT_S).unfit_reason
+            return self.unfit_reason
+
+    def fork(self, request: ForkRequest) -> ForkedProcess:
+        """Fork a process. Raises OSError where the system refuses, and ForkServerDiedError."""
+        with self._lock:
+            reply = self._ask(Forked, request, request.fds)
+            if reply.errno:
+                raise OSError(reply.errno, os.strerror(reply.errno))
+            self._process_count += 1
+        return ForkedProcess(self, reply.pid)
+
+    def read_exit_code(self, pid: int) -> int | None:
+        """Return how a process of this server has exited; None while it runs."""
+        with self._lock:
+            try:
+                return self._ask(ExitReply, ExitRequest(pid)).exit_code
+            except ForkServerDiedError:
+                return UNKNOWN_EXIT_CODE
+
+    def reap(self, pid: int) -> None:
+        """Let the kernel forget an exited process."""
+        with self._lock:
+            with contextlib.suppress(OSError):
+                send_with_fds(self._connection, encode_message(ReapRequest(pid)), ())
+            self._process_count -= 1
+            is_over = self._is_retired and not self._process_count
+        if is_over:
+            self.close()
+
+    def retire(self) -> None:
+        """End the server when the last process that it forked has ended: only it knows how they exit."""
+        with self._lock:
+            self._is_retired = True
+            is_over = not self._process_count
+        if is_over:
+            self.close()
+
+    def _ask(self, reply_type: type[R], request: ForkRequest | ExitRequest, fds: Sequence[int] = ()) -> R:
+        try:
+            send_with_fds(self._connection, encode_message(request), fds)
+        except OSError as error:
+            raise ForkServerDiedError(f"the fork server has died: {error}") from error
+        return self._receive(reply_type, _REPLY_TIMEOUT_S)
+
+    def _receive(self, reply_type: type[R], timeout_s: float) -> R:
+        try:
+            self._connection.settimeout(timeout_s)
+            data = self._connection.recv(MAX_REPLY_BYTES)
+        except OSError as error:
+            data = b""
+            cause: OSError | None = error
+        else:
+            cause = None
+        if not data:
+            self._end()
+            raise ForkServerDiedError("the fork server has died or does not answer") from cause
+        return msgspec.msgpack.decode(data, type=reply_type)
+
+    def _end(self) -> None:
+        self._connection.close()
+        self._popen.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(_EXIT_TIMEOUT_S)
+
+    def close(self) -> None:
+        """End the server. The processes that it forked go on."""
+        with self._lock:
+            if self._lifetime_write_fd >= 0:
+                self._end()
+                os.close(self._lifetime_write_fd)
+                self._lifetime_write_fd = -1
+
+    def forget_in_fork(self) -> None:
+        """Close this process's copies of the descriptors: it was forked from the server's client."""
+        self._connection.close()
+        if self._lifetime_write_fd >= 0:
+            os.close(self._lifetime_write_fd)
+            self._lifetime_write_fd = -1
+
+
+class ForkedProcess:
+    """A process that the server has forked, with the methods of `subprocess.Popen` that a worker needs."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        """Own a pidfd. The server reaps the process at `close`, so until then its number is its own."""
+        self.pid = pid
+        self._server = server
+        self._pidfd = os.pidfd_open(pid)
+        self._exit_code: int | None = None
+        self._is_closed = False
+
+    def poll(self) -> int | None:
+        """Return its exit code, minus the signal number if a signal killed it; None while it runs."""
+        if self._exit_code is None and not self._is_closed and _is_readable(self._pidfd, 0.0):
+            self._exit_code = self._server.read_exit_code(self.pid)
+        return self._exit_code
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its exit and return its exit code. Raises subprocess.TimeoutExpired."""
+        if self._exit_code is None and not _is_readable(self._pidfd, timeout):
+            raise subprocess.TimeoutExpired("worker", timeout)
+        exit_code = self.poll()
+        return UNKNOWN_EXIT_CODE if exit_code is None else exit_code
+
+    def close(self) -> None:
+        """Let the server reap it. Call after its exit."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._pidfd)
+            self._server.reap(self.pid)
+
+
+def _is_readable(fd: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))

@@ -1,0 +1,118 @@
+"""The fork server's loop. In the server's process: it has one thread, and draws nothing after its imports."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from stagepipe.runtime.fork_server.child import ForkedLaunch, become_worker
+from stagepipe.runtime.fork_server.descriptors import receive_with_fds
+from stagepipe.runtime.fork_server.messages import (
+    ExitReply,
+    ExitRequest,
+    Forked,
+    ForkRequest,
+    ImportRequest,
+    Reply,
+    ServerReady,
+    decode_request,
+    encode_message,
+)
+
+
+def serve_forks(connection: socket.socket) -> ForkedLaunch | None:
+    """Import what the client asks for, then fork a worker for each request.
+
+    Returns a launch in each forked worker, and None in the server when the client has closed the connection.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            received = receive_with_fds(connection)
+        except OSError as error:
+            _reply(connection, Forked(-1, error.errno or errno.EIO))
+            continue
+        if received is None:
+            return None
+        message, fds = received
+        request = decode_request(message)
+        if isinstance(request, ImportRequest):
+            sys.path[:] = request.import_path or sys.path
+            unfit_reason = _import_all(request.modules) or _find_unfit_reason()
+            gc.collect()
+            gc.freeze()  # a collection in a worker writes to no page that it shares with the others
+            _reply(connection, ServerReady(unfit_reason))
+        elif isinstance(request, ForkRequest):
+            launch = _fork(connection, request, fds)
+            if launch is not None:
+                return launch
+        elif isinstance(request, ExitRequest):
+            _reply(connection, ExitReply(_read_exit_code(request.pid)))
+        else:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(request.pid, 0)
+
+
+def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> ForkedLaunch | None:
+    try:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _reply(connection, Forked(-1, error.errno or errno.EIO))
+            return None
+        if pid == 0:
+            connection.close()
+            return become_worker(request, dict(zip(request.fds, fds, strict=True)))
+        with contextlib.suppress(OSError):  # the child does it too: whoever is first
+            os.setpgid(pid, pid)
+        _reply(connection, Forked(pid))
+        return None
+    finally:
+        if os.getpid() == _SERVER_PID:
+            for fd in fds:
+                os.close(fd)
+
+
+_SERVER_PID = os.getpid()
+
+
+def _reply(connection: socket.socket, reply: Reply) -> None:
+    with contextlib.suppress(OSError):  # the client has gone: the next receive says so
+        connection.send(encode_message(reply))
+
+
+def _read_exit_code(pid: int) -> int | None:
+    """Return how a child has exited, without reaping it: until then no other process can get its number."""
+    try:
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def _import_all(modules: Iterable[str]) -> str:
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises; a spawned worker reports it better
+            return f"importing `{module}` failed: {type(error).__name__}: {error}"
+    return ""
+
+
+def _find_unfit_reason() -> str:
+    """Return why a fork of this process would not be safe; "" if it is."""
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        return "a module that it imports starts threads, which a fork would not have"
+    if "/libcuda.so" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"):
+        return "a module that it imports starts CUDA, which does not work after a fork"
+    return ""

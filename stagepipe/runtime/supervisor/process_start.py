@@ -1,0 +1,96 @@
+"""Starts a worker's process: forked by the fork server, or spawned with an interpreter of its own.
+
+In the caller's process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from stagepipe.core import import_paths
+from stagepipe.plan import Plan
+from stagepipe.runtime.fork_server import (
+    ForkedProcess,
+    Preload,
+    SpawnNeededError,
+    fork_process,
+    make_worker_environment,
+)
+from stagepipe.runtime.protocol import WorkerSpec, write_worker_spec
+
+_log = logging.getLogger("stagepipe")
+StartedProcess = ForkedProcess | subprocess.Popen[bytes]
+
+
+class ProcessStarter:
+    """Starts the processes of a plan's workers."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start no process yet."""
+        self._is_forking = plan.start == "fork"
+        self._preload = find_preload(plan)
+
+    def start(self, worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
+        """Start the process of a worker. Raises OSError where the system refuses."""
+        spec_fd = write_worker_spec(worker_spec)
+        try:
+            if self._is_forking:
+                try:
+                    return self._fork(worker_spec, spec_fd, crash_log_fd, output_fd)
+                except SpawnNeededError as reason:
+                    _log_spawn(worker_spec.plan.name, str(reason))
+            return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
+        finally:
+            os.close(spec_fd)
+
+    def _fork(self, worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> ForkedProcess:
+        named_fds = {
+            "spec": spec_fd,
+            "crash_log": crash_log_fd,
+            "lifetime": worker_spec.lifetime_fd,
+            "output": output_fd,
+        }
+        threads = worker_spec.plan.first_stage.threads or 1
+        environment = _make_environment(worker_spec)
+        return fork_process(self._preload, environment, named_fds, worker_spec.inherited_fds, threads)
+
+
+def find_preload(plan: Plan) -> Preload:
+    """Return what the plan's fork server imports: the modules of `preload`, and torch where a stage or the caller does.
+
+    The user's modules are found where a worker finds them: on the caller's path and beside the config.
+    """
+    uses_torch = plan.uses_torch or "torch" in sys.modules
+    modules = tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))
+    import_path = tuple(entry or str(Path.cwd()) for entry in import_paths(plan.config_dir)) if plan.preload else ()
+    return Preload(modules, import_path)
+
+
+def _spawn(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> subprocess.Popen[bytes]:
+    own_fds = (spec_fd, crash_log_fd, worker_spec.lifetime_fd)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "stagepipe.worker", *map(str, own_fds)],
+        pass_fds=sorted({spec_fd, crash_log_fd, *worker_spec.inherited_fds}),
+        env=_make_environment(worker_spec),
+        stdin=subprocess.DEVNULL,
+        stdout=output_fd,
+        stderr=output_fd,
+        process_group=0,
+    )
+
+
+@lru_cache(maxsize=100)  # once for each stage and reason
+def _log_spawn(stage: str, reason: str) -> None:
+    _log.info("%s starts with an interpreter of its own, which takes longer than a fork: %s", stage, reason)
+
+
+def _make_environment(worker_spec: WorkerSpec) -> dict[str, str]:
+    plan = worker_spec.plan
+    devices = plan.visible_devices
+    visible = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices[worker_spec.worker]}
+    return make_worker_environment(plan.first_stage.threads or 1, {**visible, **plan.first_stage.env})

@@ -1,0 +1,28 @@
+"""`python -m stagepipe.worker_server CONNECTION_FD LIFETIME_FD`: the fork server of a process.
+
+The supervisor starts it; it is not for users. Each worker that it forks returns from `serve_forks` and runs here.
+"""
+
+import os
+import socket
+import sys
+
+from stagepipe.core import ExitWithoutTeardown, exit_if_orphaned
+
+
+def main(connection_fd: int, lifetime_fd: int) -> None:
+    """Serve; in a forked worker, run the worker."""
+    exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
+    process_exit = ExitWithoutTeardown()
+    from stagepipe.runtime import serve_forks, worker_main
+
+    launch = serve_forks(socket.socket(fileno=connection_fd))
+    os.close(lifetime_fd)  # a worker has its own
+    if launch is not None:
+        process_exit.adopt()
+        worker_main(launch.spec_fd, launch.crash_log_fd, launch.fds)
+    process_exit.status = 0
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

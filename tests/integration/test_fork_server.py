@@ -1,0 +1,180 @@
+"""Workers that the fork server starts are as those with an interpreter of their own, only sooner."""
+
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stagepipe import Pipeline
+from tests.support.paths import ROOT
+from tests.support.pipelines import outputs, pipeline, stage
+
+pytestmark = pytest.mark.timeout(120)
+START = "tests.support.start_stages"
+STARTS = ("fork", "spawn")
+
+
+def run(*stages, start="fork", items=1, **keys):
+    return outputs(pipeline(*stages, source=items, start=start, **keys))
+
+
+def test_a_forked_worker_is_the_child_of_the_server_and_a_spawned_one_of_the_caller():
+    ((_, pid, server),) = run(stage(f"{START}.tell_parent"))
+    assert os.getpid() not in {pid, server}
+    assert "worker_server" in " ".join(psutil.Process(server).cmdline())
+    ((_, _, parent),) = run(stage(f"{START}.tell_parent"), start="spawn")
+    assert parent == os.getpid()
+
+
+def test_a_forked_worker_has_from_the_caller_what_a_spawned_one_has(monkeypatch, tmp_path):
+    run(stage("same"))  # the server runs before anything changes
+    monkeypatch.setenv("SET_LATER", "yes")
+    monkeypatch.delenv("HOME")
+    monkeypatch.chdir(tmp_path)
+    old_umask, old_cpus = os.umask(0o027), os.sched_getaffinity(0)
+    old_core, old_files = resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE)
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    try:
+        os.sched_setaffinity(0, {min(old_cpus)})
+        resource.setrlimit(resource.RLIMIT_CORE, (0, old_core[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (old_files[0] - 1, old_files[1]))
+        entry = stage(f"{START}.describe_process", env={"MINE": "1"})
+        (forked,), (spawned,) = (run(entry, start=start) for start in STARTS)
+    finally:
+        os.umask(old_umask)
+        os.sched_setaffinity(0, old_cpus)
+        resource.setrlimit(resource.RLIMIT_CORE, old_core)
+        resource.setrlimit(resource.RLIMIT_NOFILE, old_files)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+    assert forked["environment"]["SET_LATER"] == "yes"
+    assert "HOME" not in forked["environment"]
+    assert (forked["umask"], forked["folder"], forked["cpus"]) == ("0027", str(tmp_path), [min(old_cpus)])
+    assert forked["own_group"]
+    assert forked == spawned
+
+
+def test_forked_workers_do_not_draw_the_same_numbers():
+    drawn = {row[0]: row for row in run(stage(f"{START}.Draws", workers=3, reseed=False), items=60)}
+    assert len(drawn) > 1
+    for place in range(1, 5):
+        assert len({row[place] for row in drawn.values()}) == len(drawn), place
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_threads_of_libraries_are_those_of_the_stage(start):
+    entries = stage(f"{START}.TorchDraws", threads=2), stage("same")
+    ((_, threads, product, _),) = run(*entries, start=start, preload=["torch"])
+    assert (threads, product) == (2, 64.0)
+    counts = run(stage(f"{START}.count_blas_threads", threads=2), start=start)
+    assert counts == [(200, [2] * len(counts[0][1]))]
+    assert counts[0][1]
+
+
+@pytest.mark.parametrize(
+    "keys, reason",
+    [
+        ({"env": {"MALLOC_ARENA_MAX": "2"}}, "`env` sets MALLOC_ARENA_MAX, which is read only when a process starts"),
+        ({"env": {"PYTHONHASHSEED": "7"}}, "`env` sets PYTHONHASHSEED"),
+    ],
+)
+def test_a_variable_that_is_read_at_load_needs_a_new_interpreter(keys, reason, caplog):
+    caplog.set_level(logging.INFO, "stagepipe")
+    ((_, _, parent),) = run({**stage(f"{START}.tell_parent"), **keys})
+    assert parent == os.getpid()
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize(
+    "code, reason",
+    [
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", "threads"),
+        ("raise ValueError('not today')\n", "importing `{name}` failed: ValueError: not today"),
+    ],
+)
+def test_a_module_that_does_not_stand_a_fork_is_not_preloaded(code, reason, caplog, tmp_path, monkeypatch):
+    caplog.set_level(logging.INFO, "stagepipe")
+    name = f"unfit_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    ((_, _, parent),) = run(stage(f"{START}.tell_parent"), preload=[name])
+    assert parent == os.getpid()
+    assert reason.format(name=name) in caplog.text
+
+
+def test_a_preloaded_module_that_has_changed_is_imported_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "changing_ops.py"
+    seen = []
+    for number, text in enumerate(("return 'old'", "return 'new'")):
+        module.write_text(
+            f"import os\nIMPORTED_BY = os.getpid()\ndef tell(x):\n    {text}, IMPORTED_BY == os.getpid()\n"
+        )
+        os.utime(module, ns=(number, number))
+        seen += run(stage("changing_ops.tell"), preload=["changing_ops"])
+    assert seen == [("old", False), ("new", False)]
+
+
+def test_a_killed_server_ends_no_worker_and_another_one_follows():
+    config = pipeline(stage(f"{START}.tell_parent", workers=2), source=10_000_000, max_restarts=5)
+    with Pipeline(config) as running:
+        items = iter(running)
+        first_item, _, server = next(items)
+        psutil.Process(server).kill()
+        got = [first_item, *(next(items)[0] for _ in range(2000))]
+        item, pid, _ = next(items)
+        got.append(item)
+        psutil.Process(pid).kill()
+        parents = [0]
+        while "worker_server" not in " ".join(psutil.Process(parents[-1]).cmdline() if parents[-1] else ()):
+            item, _, parent = next(items)
+            got.append(item)
+            if parent != parents[-1]:
+                parents.append(parent)
+        restarts = running.report().restarts
+    assert got == list(range(len(got)))
+    assert server not in parents[2:]
+    assert "ended, and how is not known, because the fork server that started it has died" in restarts[0].cause
+
+
+SCRIPT = """
+import os, sys, time
+import stagepipe
+from tests.support.start_stages import tell_parent
+
+with stagepipe.from_source(range(10)).map(tell_parent).open() as pipeline:
+    item, pid, server = next(iter(pipeline))
+    print(pid, server, flush=True)
+    if sys.argv[1] == "wait":
+        if os.fork() == 0:
+            time.sleep(30)  # a child that has copies of all descriptors
+            os._exit(0)
+        time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_the_server_ends_with_its_caller(end):
+    command = [sys.executable, "-c", SCRIPT, "wait" if end == "kill" else "exit"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as caller:
+        assert caller.stdout is not None
+        processes = [psutil.Process(int(pid)) for pid in caller.stdout.readline().split()]
+        if end == "kill":
+            time.sleep(0.3)  # until it has forked
+            children = [child for child in psutil.Process(caller.pid).children() if child not in processes]
+            caller.kill()
+        gone, alive = psutil.wait_procs(processes, timeout=10)
+        if end == "kill":
+            for child in children:
+                child.kill()
+        assert not alive
+        assert len(gone) == 2
+    assert Path(f"/proc/{caller.pid}").exists() is False

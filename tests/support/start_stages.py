@@ -1,0 +1,74 @@
+"""Stages that tell how their process was started and what it has from the caller."""
+
+import os
+import random
+import resource
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BUILT = np.random.rand()  # noqa: NPY002 - drawn where the module is imported
+
+
+class Draws:
+    """Draws where it is built, and again for its first item: without a seed, of `reseed: false`."""
+
+    def __init__(self) -> None:
+        self.built = (random.random(), np.random.rand())  # noqa: NPY002
+
+    def __call__(self, item: int) -> Any:
+        del item
+        return (os.getpid(), *self.built, random.random(), np.random.rand())  # noqa: NPY002
+
+
+class TorchDraws:
+    """The same of torch, and its threads."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+
+    def __call__(self, item: int) -> Any:
+        size = 64
+        matrix = self.torch.ones(size, size) @ self.torch.ones(size, size)
+        return os.getpid(), self.torch.get_num_threads(), float(matrix[0, 0]), item
+
+
+def describe_process(item: int) -> dict[str, Any]:
+    """Everything that a worker has from its caller."""
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    return {
+        "item": item,
+        "environment": {name: value for name, value in os.environ.items() if name != "LC_CTYPE"},
+        "folder": str(Path.cwd()),
+        "umask": status["Umask"],
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if "RLIMIT_" in name},
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+        "blocked": status["SigBlk"],
+        "ignored": status["SigIgn"],
+        "caught": status["SigCgt"],
+        "own_group": os.getpgid(0) == os.getpid(),
+        "session": os.getsid(0),
+        "cgroup": Path("/proc/self/cgroup").read_text(),
+        "stdin": str(Path("/proc/self/fd/0").readlink()),
+        "interrupt": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+        "thread_names": sorted(thread.name for thread in threading.enumerate()),
+    }
+
+
+def tell_parent(item: int) -> tuple[int, int, int]:
+    """The item, this process and its parent."""
+    return item, os.getpid(), os.getppid()
+
+
+def count_blas_threads(item: int) -> tuple[int, list[int]]:
+    """The threads of the BLAS library that NumPy has loaded, after a product with them."""
+    from threadpoolctl import threadpool_info
+
+    ones = np.ones((200, 200))
+    return int((ones @ ones)[0, 0]) + item, [pool["num_threads"] for pool in threadpool_info()]
