@@ -1,4 +1,4 @@
-"""`python -m stagepipe.worker_server CONNECTION_FD LIFETIME_FD`: the fork server of a process.
+"""`python -m stagepipe.worker_server CONNECTION_FD LIFETIME_FD CALLER_PIDFD`: the fork server of a process.
 
 The supervisor starts it; it is not for users. Each worker that it forks returns from `serve_forks` and runs here.
 """
@@ -10,14 +10,15 @@ import sys
 from stagepipe.core import ExitWithoutTeardown, exit_if_orphaned
 
 
-def main(connection_fd: int, lifetime_fd: int) -> None:
+def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
     """Serve; in a forked worker, run the worker."""
     exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
     process_exit = ExitWithoutTeardown()
     from stagepipe.runtime import serve_forks, worker_main
 
-    launch = serve_forks(socket.socket(fileno=connection_fd))
-    os.close(lifetime_fd)  # a worker has its own
+    launch = serve_forks(socket.socket(fileno=connection_fd), caller_pidfd)
+    for fd in (lifetime_fd, caller_pidfd):  # a worker has its own
+        os.close(fd)
     if launch is not None:
         process_exit.adopt()
         worker_main(launch.spec_fd, launch.crash_log_fd, launch.fds)
@@ -25,4 +26,4 @@ def main(connection_fd: int, lifetime_fd: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

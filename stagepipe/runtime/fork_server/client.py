@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from stagepipe.core import RunError, bind_lifetime
+from stagepipe.core import RunError, bind_lifetime, fork_lock, register_owner
 from stagepipe.runtime.fork_server.descriptors import send_with_fds
 from stagepipe.runtime.fork_server.messages import (
     MAX_REPLY_BYTES,
@@ -53,28 +53,33 @@ class ForkServer:
         self._process_count = 0
         self._is_retired = False
         self._lock = threading.Lock()
-        self._connection, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        lifetime_read_fd, self._lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        with server_end:
-            self._popen = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "stagepipe.worker_server",
-                    str(server_end.fileno()),
-                    str(lifetime_read_fd),
-                ],
-                pass_fds=(server_end.fileno(), lifetime_read_fd),
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
-        bind_lifetime(lifetime_read_fd, self._popen.pid)
-        os.close(lifetime_read_fd)
+        with contextlib.ExitStack() as server_ends, fork_lock:  # a child that inherits a lifetime pipe must know it
+            register_owner(self)
+            self._connection, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            server_ends.enter_context(connection)
+            lifetime_fd, self._lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            server_ends.callback(os.close, lifetime_fd)
+            caller_pidfd = os.pidfd_open(os.getpid())
+            server_ends.callback(os.close, caller_pidfd)
+            fds = (connection.fileno(), lifetime_fd, caller_pidfd)
+            try:
+                self._popen = self._spawn(fds)
+            except BaseException:
+                self.abandon_in_child()
+                raise
+            bind_lifetime(lifetime_fd, self._popen.pid)
         send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
+
+    def _spawn(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "stagepipe.worker_server", *map(str, fds)],
+            pass_fds=fds,
+            env=dict(self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
 
     @property
     def is_alive(self) -> bool:
@@ -158,8 +163,8 @@ class ForkServer:
                 os.close(self._lifetime_write_fd)
                 self._lifetime_write_fd = -1
 
-    def forget_in_fork(self) -> None:
-        """Close this process's copies of the descriptors: it was forked from the server's client."""
+    def abandon_in_child(self) -> None:
+        """Close this process's copies of the descriptors."""
         self._connection.close()
         if self._lifetime_write_fd >= 0:
             os.close(self._lifetime_write_fd)

@@ -150,13 +150,11 @@ def _close_all() -> None:
         _servers.clear()
 
 
-def _forget_all_in_fork() -> None:
+def _forget_all_in_child() -> None:
     global _lock  # noqa: PLW0603 - another thread of the parent may hold it
     _lock = threading.Lock()
-    for server in _servers.values():
-        server.forget_in_fork()
     _servers.clear()
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forget_all_in_fork)
+os.register_at_fork(after_in_child=_forget_all_in_child)

@@ -7,6 +7,7 @@ import errno
 import gc
 import importlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -28,13 +29,16 @@ from stagepipe.runtime.fork_server.messages import (
 )
 
 
-def serve_forks(connection: socket.socket) -> ForkedLaunch | None:
+def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | None:
     """Import what the client asks for, then fork a worker for each request.
 
-    Returns a launch in each forked worker, and None in the server when the client has closed the connection.
+    Returns a launch in each forked worker, and None in the server when the client has closed the connection or
+    its process, that of `caller_pidfd`, has exited: a fork of it may hold the connection open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
+        if caller_pidfd in select.select((connection.fileno(), caller_pidfd), (), ())[0]:
+            return None
         try:
             received = receive_with_fds(connection)
         except OSError as error:

@@ -51,6 +51,7 @@ class WorkerSpec:
     layout: BoardLayout
     lifetime_fd: int
     control_socket_fd: int
+    supervisor_pidfd: int
     memory_bytes: int
     seed: int
     any_order: bool
@@ -77,6 +78,7 @@ class WorkerSpec:
             self.board_fd,
             self.lifetime_fd,
             self.control_socket_fd,
+            self.supervisor_pidfd,
             *self.arena_fds.values(),
             *self.release_fds.values(),
         ]
@@ -96,6 +98,7 @@ class WorkerSpec:
             board_fd=numbers[self.board_fd],
             lifetime_fd=numbers[self.lifetime_fd],
             control_socket_fd=numbers[self.control_socket_fd],
+            supervisor_pidfd=numbers[self.supervisor_pidfd],
         )
 
 

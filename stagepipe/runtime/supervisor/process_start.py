@@ -5,6 +5,7 @@ In the caller's process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -16,10 +17,12 @@ from stagepipe.core import import_paths
 from stagepipe.plan import Plan
 from stagepipe.runtime.fork_server import (
     ForkedProcess,
+    ForkServerDiedError,
     Preload,
     SpawnNeededError,
     fork_process,
     make_worker_environment,
+    start_fork_server,
 )
 from stagepipe.runtime.protocol import WorkerSpec, write_worker_spec
 
@@ -34,6 +37,12 @@ class ProcessStarter:
         """Start no process yet."""
         self._is_forking = plan.start == "fork"
         self._preload = find_preload(plan)
+
+    def prepare(self) -> None:
+        """Wait until the fork server has imported everything, if there is one; a fork of this process need not wait."""
+        if self._is_forking:
+            with contextlib.suppress(ForkServerDiedError):  # the first start tries another one
+                start_fork_server(self._preload).wait_until_ready()
 
     def start(self, worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
         """Start the process of a worker. Raises OSError where the system refuses."""

@@ -43,6 +43,8 @@ class RunResources:
     release_pipes: dict[int, tuple[int, int]] = field(default_factory=dict)
     segment_wake_events: list[WakeEvent] = field(default_factory=list)
     worker_wake_events: dict[int, WakeEvent] = field(default_factory=dict)
+    supervisor_pidfd: int = -1
+    """Of this process: workers exit when it has."""
     board_fd: int = -1
     board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
     board: Board = field(init=False)
@@ -69,6 +71,7 @@ class RunResources:
         )
         stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
         self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
+        self.supervisor_pidfd = os.pidfd_open(os.getpid())
         self.board_fd = make_board_fd(self.board_layout)
         self.pipes = [make_packet_pipe(hop.capacity_packets) for hop in plan.hops]
         for slot in self.slots:
@@ -156,7 +159,12 @@ class RunResources:
             self.consumer_wake_event,
         ):
             wake_event.close()
-        fds = [self.board_fd, *self.arena_memfds.values(), *(fd for pair in self.release_pipes.values() for fd in pair)]
+        fds = [
+            self.supervisor_pidfd,
+            self.board_fd,
+            *self.arena_memfds.values(),
+            *(fd for pair in self.release_pipes.values() for fd in pair),
+        ]
         for fd in fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -165,4 +173,5 @@ class RunResources:
         self.worker_wake_events = {}
         self.arena_memfds = {}
         self.release_pipes = {}
+        self.supervisor_pidfd = -1
         self.board_fd = -1

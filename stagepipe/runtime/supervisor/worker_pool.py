@@ -43,6 +43,7 @@ class WorkerPool:
     def start_all(self) -> None:
         """Start the first worker of every slot. If one cannot be started, end the others."""
         self._main_pickles = pickle_main_objects(self._plan)
+        self._starter.prepare()
         try:
             for slot in self._resources.slots:
                 self._start_worker(slot, 0, perf_counter_ns())
@@ -94,6 +95,7 @@ class WorkerPool:
             layout=resources.board_layout,
             lifetime_fd=lifetime_read_fd,
             control_socket_fd=self._control_socket_fd,
+            supervisor_pidfd=resources.supervisor_pidfd,
             memory_bytes=plan.memory_bytes,
             seed=plan.seed,
             any_order=plan.any_order,

@@ -14,8 +14,6 @@ import zmq
 from stagepipe.runtime.protocol import Seek, Stop, WorkerEvent, decode_command, encode_message
 from stagepipe.transport import PipeWaiter, WakeEvent
 
-_POLL_INTERVAL_MS = 1000
-"""How often the thread checks that the supervisor's process still exists."""
 _LINGER_MS = 2000
 """How long `close` waits for events that are not sent yet."""
 
@@ -26,16 +24,17 @@ class ControlClient:
     The main thread reads `is_stopping` and `current_seek`; `wake_event` ends its waits.
     """
 
-    def __init__(self, address: str, process: int, wake_fd: int) -> None:
+    def __init__(self, address: str, process: int, wake_fd: int, supervisor_pidfd: int) -> None:
         """Connect to the supervisor at the zmq address `address` as process `process`.
 
-        `wake_fd` belongs to the wake event, which the supervisor can set too.
+        `wake_fd` belongs to the wake event, which the supervisor can set too. The process exits when that of
+        `supervisor_pidfd` has exited.
         """
         self.wake_event = WakeEvent(wake_fd)
         self.is_stopping = False
         self.current_seek: Seek | None = None
         self._waiter = PipeWaiter(None, select.EPOLLIN, self.wake_event)
-        self._parent_pid = os.getppid()
+        self._supervisor_pidfd = supervisor_pidfd
         self._zmq_context = zmq.Context()
         self._event_socket = self._zmq_context.socket(zmq.PAIR)
         self._event_socket.bind("inproc://events")
@@ -70,10 +69,11 @@ class ControlClient:
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(events, zmq.POLLIN)
+        poller.register(self._supervisor_pidfd, zmq.POLLIN)
         try:
             while True:
-                ready = dict(poller.poll(_POLL_INTERVAL_MS))
-                if os.getppid() != self._parent_pid:  # the lifetime pipe may be held open by a fork
+                ready = dict(poller.poll())
+                if self._supervisor_pidfd in ready:  # the lifetime pipe may be held open by a fork
                     os._exit(1)
                 if events in ready:
                     event = events.recv()

@@ -64,7 +64,9 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
     threading.current_thread().name = f"{plan.name}/{spec.worker}"
     if spec.start_hook is not None:
         _call_start_hook(spec.start_hook, spec)
-    control = ControlClient(get_control_address(spec.control_socket_fd), spec.process, spec.wake_fd)
+    control = ControlClient(
+        get_control_address(spec.control_socket_fd), spec.process, spec.wake_fd, spec.supervisor_pidfd
+    )
     worker = Worker(spec, control)
     try:
         worker.run()
