@@ -9,13 +9,15 @@ import threading
 import time
 from pathlib import Path
 
+from tests.support.processes import list_fork_server_fds, list_fork_servers, list_session_pids
+
 MARK = "STAGEPIPE_CHAOS_RUN"
 """An environment variable that all processes of a run inherit."""
 _GRACE_S = 3.0
 
 
 def find_marked_pids(value: str) -> list[int]:
-    """Return the live processes with `MARK=value` in their environment, except this one."""
+    """Return the live processes that were executed with `MARK=value` in their environment, except this one."""
     pids, entry = [], f"{MARK}={value}".encode()
     for folder in Path("/proc").iterdir():
         try:
@@ -35,6 +37,7 @@ class Leftovers:
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
+        self._pids = list_session_pids()
         self._descriptors = _list_descriptors()
         self._threads = set(threading.enumerate())
         self._files = _list_files()
@@ -48,10 +51,13 @@ class Leftovers:
         return leftovers
 
     def _describe(self) -> str:
-        new_fds = {fd: target for fd, target in _list_descriptors().items() if self._descriptors.get(fd) != target}
+        fds = _list_descriptors()
+        new_fds = {fd: target for fd, target in fds.items() if self._descriptors.get(fd) != target}
+        # Forked workers have the mark of their server's start, so they are found by their session.
+        processes = (set(find_marked_pids(self._mark)) | list_session_pids()) - self._pids - list_fork_servers()
         leftovers = {
-            "processes": find_marked_pids(self._mark),
-            "descriptors": new_fds if len(_list_descriptors()) > len(self._descriptors) else {},
+            "processes": sorted(processes),
+            "descriptors": new_fds if len(fds) > len(self._descriptors) else {},
             "threads": [thread.name for thread in set(threading.enumerate()) - self._threads],
             "files": sorted(_list_files() - self._files),
         }
@@ -60,7 +66,10 @@ class Leftovers:
 
 def _list_descriptors() -> dict[str, str]:
     targets = {}
+    fork_server_fds = list_fork_server_fds()
     for path in Path("/proc/self/fd").iterdir():
+        if int(path.name) in fork_server_fds:
+            continue
         try:
             targets[path.name] = str(path.readlink())
         except OSError:

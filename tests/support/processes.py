@@ -1,6 +1,10 @@
 """The processes that belong to runs: all descendants but the fork servers, which last as long as their caller."""
 
+import os
+
 import psutil
+
+from stagepipe.runtime.fork_server.registry import _servers
 
 
 def list_run_processes(pid: int | None = None) -> set[psutil.Process]:
@@ -23,3 +27,26 @@ def is_fork_server(process: psutil.Process) -> bool:
         return "stagepipe.worker_server" in process.cmdline() and not process.name().startswith("sp:")
     except psutil.NoSuchProcess:
         return False
+
+
+def list_fork_servers() -> set[int]:
+    """The fork servers of this process."""
+    return {child.pid for child in psutil.Process().children() if is_fork_server(child)}
+
+
+def list_fork_server_fds() -> set[int]:
+    """The descriptors that this process needs to talk to its fork servers."""
+    servers = _servers.values()
+    return {fd for server in servers for fd in (server._connection.fileno(), server._lifetime_write_fd)}
+
+
+def list_session_pids() -> set[int]:
+    """The living processes of this session but the fork servers; also those whose parent has gone."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == os.getsid(0) and is_alive(process) and not is_fork_server(process):
+                found.add(process.pid)
+        except (OSError, psutil.Error):
+            continue
+    return found
