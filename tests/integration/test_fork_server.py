@@ -143,6 +143,21 @@ def test_a_killed_server_ends_no_worker_and_another_one_follows():
     assert "ended, and how is not known, because the fork server that started it has died" in restarts[0].cause
 
 
+def test_a_caller_with_more_descriptors_than_select_takes_is_served():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    code = (
+        "import os, tests.integration.test_fork_server as t\n"
+        "files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1500)]\n"
+        "t.test_a_forked_worker_is_the_child_of_the_server_and_a_spawned_one_of_the_caller()\n"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert done.returncode == 0
+
+
 SCRIPT = """
 import os, sys, time
 import stagepipe

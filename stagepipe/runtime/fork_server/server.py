@@ -36,8 +36,11 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
     its process, that of `caller_pidfd`, has exited: a fork of it may hold the connection open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    poll = select.poll()  # unlike `select`, it takes descriptors beyond 1,023
+    for fd in (connection.fileno(), caller_pidfd):
+        poll.register(fd, select.POLLIN)
     while True:
-        if caller_pidfd in select.select((connection.fileno(), caller_pidfd), (), ())[0]:
+        if caller_pidfd in dict(poll.poll()):
             return None
         try:
             received = receive_with_fds(connection)
