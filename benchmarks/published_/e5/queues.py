@@ -114,7 +114,7 @@ class Stagepipe:
         """Start the pipeline."""
         self.close()
         source = {"uses": "published_.e5.queues.Objects", "with": {"name": payload.name}}
-        self._pipeline = stagepipe.Pipeline({"name": "objects", "source": source})
+        self._pipeline = stagepipe.Pipeline({"name": "objects", "source": {**source, "allow_none": True}})
         self._pipeline.start()
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
