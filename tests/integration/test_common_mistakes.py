@@ -218,7 +218,7 @@ CALLS = [
     (lambda: NUMBERS.map(abs, worker=2).open(), "did you mean `workers`?"),
     (lambda: NUMBERS.batch(2, workers=2).open(), "takes no `workers`"),
     (lambda: from_source(range(3), workers=2).open(), "a source runs in one process"),
-    (lambda: from_dataset([1, 2], batch_size=2).open(), "or add `.batch(N)`"),
+    (lambda: from_dataset([1, 2], num_workers=2).open(), "did you mean `workers`?"),
     (lambda: list(NUMBERS), "a builder has no items; write `with builder.open() as pipeline:`"),
     (lambda: len(from_source(numbers).open(inline=True)), "length unknown"),
     (lambda: Pipeline(3), "a config must be a path, a mapping, an OmegaConf object or a builder, found int"),

@@ -11,9 +11,16 @@ from stagepipe.spec import PipelineSpec, Target
 
 
 def comparable(spec: PipelineSpec, folder: Path | None = None) -> dict[str, Any]:
-    """The spec with each path replaced by the object that it names, without what says where and how it was written."""
+    """The spec with each path replaced by the object that it names, without what says where and how it was written.
+
+    `uses_torch` is left out too: it is only known of targets that are paths.
+    """
     fields: dict[str, Any] = _comparable(spec, spec.config_dir or folder)
-    return {key: value for key, value in fields.items() if not key.startswith("config_") and key != "source_sha256"}
+    return {
+        key: value
+        for key, value in fields.items()
+        if not key.startswith("config_") and key not in {"source_sha256", "uses_torch"}
+    }
 
 
 def _comparable(value: Any, folder: Path | None) -> Any:

@@ -20,7 +20,8 @@ INTERNAL = {
     "stagepipe.sources": {"files", "numbers", "dataset"},  # aliases of the classes
     "stagepipe.sinks": {"npz"},
     "stagepipe.stages": {
-        "Fetch",  # the dataset source adds it
+        "Fetch",  # the dataset source adds it, or FetchShard
+        "FetchShard",
         "OrderPointStage",  # reference/stages.md describes it
         "count_items_per_output",
         "declares_order_point",
