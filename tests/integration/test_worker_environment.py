@@ -104,9 +104,6 @@ def test_functions_and_classes_of_a_script(tmp_path, guarded):
     assert run_script(tmp_path / "script.py", FUNCTIONS + body, cwd=tmp_path) == EXPECTED
 
 
-# Open, in transport/codec: a class of the script itself is pickled by reference to __main__, which is another module in
-# a worker. A retry with cloudpickle would fix it: its class tracker gives the caller its own class back.
-@pytest.mark.xfail(reason="transport: items of classes of __main__ cannot be pickled by a worker")
 def test_items_of_a_class_of_a_script(tmp_path):
     point = "from dataclasses import dataclass\n@dataclass\nclass Point:\n    x: int\n"
     text = point + FUNCTIONS.replace("return x\n", "return Point(x)\n") + RUN.replace("x > limit", "x.x > limit")
