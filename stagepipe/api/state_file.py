@@ -38,30 +38,39 @@ class StateFile:
         config; see `Pipeline.load_state_dict`.
         """
         first_epoch = pipeline.epoch
-        state = self._read()
-        if state is None:
+        content = self._read()
+        if content is None:
             self._check_writable()
             return True
         try:
-            pipeline.load_state_dict(state, allow_changed=allow_changed)
+            pipeline.load_state_dict(self._decode(content), allow_changed=allow_changed)
         except UsageError as error:
             raise self._make_usage_error(str(error)) from error
         self._check_writable()
         self.items_delivered = pipeline.items_yielded
         return pipeline.epoch <= first_epoch
 
-    def _read(self) -> Any:
-        """Return what the file holds; None if it is missing."""
+    def _read(self) -> bytes | None:
+        """Return the bytes of the file; None if it is missing."""
         if self._path.exists() and not self._path.is_file():
             raise self._make_usage_error("this is not a file; name another one")
         try:
-            return msgspec.json.decode(self._path.read_bytes())
+            return self._path.read_bytes()
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or error
-            message = f"it does not hold the state of a run ({reason}); use another file, or delete it to start over"
-            raise self._make_usage_error(message) from error
+        except OSError as error:
+            raise self._make_damage_error(error.strerror or error) from error
+
+    def _decode(self, content: bytes) -> Any:
+        try:
+            return msgspec.json.decode(content)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise self._make_damage_error(error) from error
+
+    def _make_damage_error(self, reason: object) -> UsageError:
+        return self._make_usage_error(
+            f"it does not hold the state of a run ({reason}); use another file, or delete it to start over"
+        )
 
     def _check_writable(self) -> None:
         """Raise UsageError if no state can be written: hours later would be too late."""

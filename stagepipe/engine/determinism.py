@@ -57,6 +57,8 @@ class Nondeterminism:
 def find_nondeterminism(spec: PipelineSpec, make_plan: Callable[[PipelineSpec], Plan]) -> Nondeterminism | None:
     """Run the first items twice with one worker per stage and once with two; return the first difference.
 
+    Each worker has an interpreter of its own, as in another run: forked ones would share, for instance, a hash seed.
+
     The sink does not run. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
     """
     plan = make_plan(_with_workers(spec, 1))
@@ -71,7 +73,7 @@ def _with_workers(spec: PipelineSpec, workers: int) -> PipelineSpec:
         replace(stage, workers=1 if stage.fuse or stage.is_order_point or stage.stateful else workers)
         for stage in spec.stages
     )
-    return replace(spec, stages=stages, order="source")
+    return replace(spec, stages=stages, order="source", start="spawn")
 
 
 def _record_run(plan: Plan) -> _RecordedRun:

@@ -34,12 +34,28 @@ class _SavedCursor(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     skips: tuple[tuple[str, _SavedKey], ...] = ()
     emitted_keys: tuple[_SavedKey, ...] = ()
     replay_groups: tuple[tuple[_SavedKey, ...], ...] = ()
+    stream_state: tuple[_Number, str] | None = None
 
 
 class _CheckedPosition(msgspec.Struct, frozen=True):
     epoch: _Epoch
     items: _Number
     cursor: _SavedCursor | None
+
+
+class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON of a stream's own state: that of the stream, of its iterator, or of both."""
+
+    stream: Any = msgspec.UNSET
+    iterator: Any = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where both are missing."""
+        if self.stream is self.iterator is msgspec.UNSET:
+            raise ValueError("the state of the stream is empty")
+
+
+_STREAM_STATE_DECODER: Final = msgspec.json.Decoder(_SavedStreamState)
 
 
 class SavedPosition(msgspec.Struct, frozen=True):
@@ -88,6 +104,8 @@ def decode_position(state_dict: Mapping[str, Any], rank_key: str, order_points: 
     cursor = checked.cursor
     while cursor is not None:
         depth += 1
+        if cursor.stream_state is not None:
+            _decode(rank_key, cursor.stream_state[1], _STREAM_STATE_DECODER.decode)
         cursor = cursor.upstream
     if depth > order_points + 1:
         raise _make_error(f"(`{rank_key}` has {depth} nested cursors, this pipeline has {order_points + 1})")

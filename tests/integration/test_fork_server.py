@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from stagepipe import Pipeline
+from stagepipe.runtime.fork_server.client import ForkServer
 from tests.support.paths import ROOT
 from tests.support.pipelines import outputs, pipeline, stage
 
@@ -82,6 +83,7 @@ def test_the_threads_of_libraries_are_those_of_the_stage(start):
     [
         ({"env": {"MALLOC_ARENA_MAX": "2"}}, "`env` sets MALLOC_ARENA_MAX, which is read only when a process starts"),
         ({"env": {"PYTHONHASHSEED": "7"}}, "`env` sets PYTHONHASHSEED"),
+        ({"env": {"OMP_NUM_THREADS": "2"}}, "`env` sets OMP_NUM_THREADS"),
     ],
 )
 def test_a_variable_that_is_read_at_load_needs_a_new_interpreter(keys, reason, caplog):
@@ -96,6 +98,7 @@ def test_a_variable_that_is_read_at_load_needs_a_new_interpreter(keys, reason, c
     [
         ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", "threads"),
         ("raise ValueError('not today')\n", "importing `{name}` failed: ValueError: not today"),
+        ("import os\nos._exit(3)\n", "the fork server died while it imported"),
     ],
 )
 def test_a_module_that_does_not_stand_a_fork_is_not_preloaded(code, reason, caplog, tmp_path, monkeypatch):
@@ -108,17 +111,43 @@ def test_a_module_that_does_not_stand_a_fork_is_not_preloaded(code, reason, capl
     assert reason.format(name=name) in caplog.text
 
 
-def test_a_preloaded_module_that_has_changed_is_imported_again(tmp_path, monkeypatch):
+def test_a_preloaded_package_of_which_a_file_has_changed_is_imported_again(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    module = tmp_path / "changing_ops.py"
+    package = tmp_path / "changing_ops"
+    package.mkdir()
+    (package / "__init__.py").write_text("from changing_ops.layers import tell\n")
     seen = []
     for number, text in enumerate(("return 'old'", "return 'new'")):
-        module.write_text(
-            f"import os\nIMPORTED_BY = os.getpid()\ndef tell(x):\n    {text}, IMPORTED_BY == os.getpid()\n"
-        )
-        os.utime(module, ns=(number, number))
+        code = f"import os\nIMPORTED_BY = os.getpid()\ndef tell(x):\n    {text}, IMPORTED_BY == os.getpid()\n"
+        (package / "layers.py").write_text(code)
+        os.utime(package / "layers.py", ns=(number, number))
         seen += run(stage("changing_ops.tell"), preload=["changing_ops"])
     assert seen == [("old", False), ("new", False)]
+
+
+def test_a_request_that_is_interrupted_does_not_confuse_the_next(monkeypatch):
+    run(stage("same"))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ForkServer, "_receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(stage("same"))
+    assert run(stage("same"), items=3) == [0, 1, 2]
+
+
+def test_a_caller_that_ignores_its_children_gets_exit_statuses():
+    code = (
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from tests.support.pipelines import *\n"
+        "outputs(pipeline(stage('tests.support.bad_stages.kills_itself', name='bad'), source=9))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "killed by SIGKILL" in done.stderr
 
 
 def test_a_killed_server_ends_no_worker_and_another_one_follows():

@@ -60,7 +60,7 @@ class Consumer:
         self._is_closed = False
         self.is_process_ending = False
         """Set before a close at the interpreter's exit: a daemon thread that still iterates then waits for the end."""
-        self.statistics = DeliveryStatistics()
+        self.statistics = DeliveryStatistics(supervisor.started_ns)
 
     def share_memory(self) -> MemoryHandle:
         """Return what a caller needs to send items on to other processes. Call it once, before the first epoch.

@@ -69,9 +69,9 @@ class OutsideClock:
 class DeliveryStatistics:
     """Counts what is delivered, and times the consumer's waits and its caller's work. Times are in ns."""
 
-    def __init__(self) -> None:
-        """The run starts now."""
-        self._started_ns = perf_counter_ns()
+    def __init__(self, started_ns: int | None = None) -> None:
+        """The run started at `started_ns` (`perf_counter_ns`); None: it starts now."""
+        self._started_ns = started_ns or perf_counter_ns()
         self._ended_ns = 0
         self.items = 0
         self._samples = 0

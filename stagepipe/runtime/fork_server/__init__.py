@@ -13,13 +13,12 @@ multiprocessing's fork server does not serve here: it gives workers its own envi
 before its process group can be killed, and takes part in the caller's `__main__`. loky has none.
 """
 
-from stagepipe.runtime.fork_server.client import ForkedProcess, ForkServerDiedError
+from stagepipe.runtime.fork_server.client import ForkedProcess
 from stagepipe.runtime.fork_server.environment import make_worker_environment
 from stagepipe.runtime.fork_server.registry import Preload, SpawnNeededError, fork_process, start_fork_server
 from stagepipe.runtime.fork_server.server import serve_forks
 
 __all__ = [
-    "ForkServerDiedError",
     "ForkedProcess",
     "Preload",
     "SpawnNeededError",

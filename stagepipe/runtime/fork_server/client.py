@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -50,6 +52,7 @@ class ForkServer:
         self.environment = environment
         self.unfit_reason: str | None = None
         """Why it cannot serve; "" if it can; None before it has answered."""
+        self._files: dict[str, int] = {}
         self._process_count = 0
         self._is_retired = False
         self._lock = threading.Lock()
@@ -86,12 +89,32 @@ class ForkServer:
         """Whether it can be asked."""
         return self._connection.fileno() >= 0 and self._popen.poll() is None
 
-    def wait_until_ready(self) -> str:
-        """Wait for its imports; return why it cannot serve, or "". Raises ForkServerDiedError."""
+    def wait_until_ready(self) -> None:
+        """Wait for its imports. If it dies of them or does not end, it is unfit, and stays so."""
         with self._lock:
-            if self.unfit_reason is None:
-                self.unfit_reason = self._receive(ServerReady, _IMPORT_TIMEOUT_S).unfit_reason
-            return self.unfit_reason
+            if self.unfit_reason is not None:
+                return
+            try:
+                ready = self._receive(ServerReady, _IMPORT_TIMEOUT_S)
+            except KeyboardInterrupt:
+                self._end()
+                raise
+            except ForkServerDiedError:
+                modules = ", ".join(self.preload)
+                self.unfit_reason = f"the fork server died while it imported {modules}, or took too long"
+            else:
+                self.unfit_reason = ready.unfit_reason
+                self._files = ready.files
+
+    @property
+    def has_current_code(self) -> bool:
+        """Whether the files of the user's modules that it has imported are as they were."""
+        return all(_read_mtime_ns(file) == mtime_ns for file, mtime_ns in self._files.items())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no process that it has forked is left."""
+        return not self._process_count
 
     def fork(self, request: ForkRequest) -> ForkedProcess:
         """Fork a process. Raises OSError where the system refuses, and ForkServerDiedError."""
@@ -100,7 +123,12 @@ class ForkServer:
             if reply.errno:
                 raise OSError(reply.errno, os.strerror(reply.errno))
             self._process_count += 1
-        return ForkedProcess(self, reply.pid)
+        try:
+            return ForkedProcess(self, reply.pid)
+        except BaseException:
+            os.kill(reply.pid, signal.SIGKILL)
+            self.reap(reply.pid)
+            raise
 
     def read_exit_code(self, pid: int) -> int | None:
         """Return how a process of this server has exited; None while it runs."""
@@ -131,19 +159,21 @@ class ForkServer:
     def _ask(self, reply_type: type[R], request: ForkRequest | ExitRequest, fds: Sequence[int] = ()) -> R:
         try:
             send_with_fds(self._connection, encode_message(request), fds)
+            return self._receive(reply_type, _REPLY_TIMEOUT_S)
         except OSError as error:
             raise ForkServerDiedError(f"the fork server has died: {error}") from error
-        return self._receive(reply_type, _REPLY_TIMEOUT_S)
+        except KeyboardInterrupt:  # the next request would get the reply to this one
+            self._end()
+            raise
 
     def _receive(self, reply_type: type[R], timeout_s: float) -> R:
+        cause: OSError | None = None
+        data = b""
         try:
             self._connection.settimeout(timeout_s)
             data = self._connection.recv(MAX_REPLY_BYTES)
         except OSError as error:
-            data = b""
-            cause: OSError | None = error
-        else:
-            cause = None
+            cause = error
         if not data:
             self._end()
             raise ForkServerDiedError("the fork server has died or does not answer") from cause
@@ -157,6 +187,7 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server. The processes that it forked go on."""
+        self._popen.kill()  # a thread that waits for an answer gets none and lets go of the lock
         with self._lock:
             if self._lifetime_write_fd >= 0:
                 self._end()
@@ -201,6 +232,13 @@ class ForkedProcess:
             self._is_closed = True
             os.close(self._pidfd)
             self._server.reap(self.pid)
+
+
+def _read_mtime_ns(file: str) -> int:
+    try:
+        return Path(file).stat().st_mtime_ns
+    except OSError:
+        return -1
 
 
 def _is_readable(fd: int, timeout_s: float) -> bool:

@@ -35,8 +35,9 @@ def receive_with_fds(connection: socket.socket) -> tuple[bytes, list[int]] | Non
     Raises OSError (EMFILE) if the descriptors exceed this process's limit; those that came are closed.
     """
     fds: list[int] = []
+    is_truncated = False
     remaining = 1
-    while remaining:
+    while remaining > 0:
         data, ancillary, flags, _ = connection.recvmsg(
             _HEADER.size, socket.CMSG_LEN(_MAX_FDS_PER_PACKET * array.array("i").itemsize)
         )
@@ -48,10 +49,11 @@ def receive_with_fds(connection: socket.socket) -> tuple[bytes, list[int]] | Non
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 packet_fds.frombytes(payload[: len(payload) - len(payload) % packet_fds.itemsize])
         fds += packet_fds
-        remaining = _HEADER.unpack(data)[0] - len(packet_fds)
-        if flags & socket.MSG_CTRUNC:
-            _close_all(fds)
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        remaining = _HEADER.unpack(data)[0] - _MAX_FDS_PER_PACKET
+        is_truncated = is_truncated or bool(flags & socket.MSG_CTRUNC)
+    if is_truncated:
+        _close_all(fds)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     with os.fdopen(fds.pop(0), "rb") as file:
         file.seek(0)
         return file.read(), fds

@@ -62,15 +62,24 @@ def make_server_environment() -> dict[str, str]:
 
 
 def find_variable_read_at_load(
-    wanted: Mapping[str, str], loaded_with: Mapping[str, str], preload: tuple[str, ...]
+    wanted: Mapping[str, str],
+    loaded_with: Mapping[str, str],
+    preload: tuple[str, ...],
+    thread_count: int | None = None,
 ) -> str | None:
     """Return a variable in which the two environments differ although it was read at load. None if there is none.
+
+    Of the variables that count threads, those are named that differ from the `thread_count` that a worker sets.
 
     >>> find_variable_read_at_load({"LD_PRELOAD": "x.so"}, {}, ())
     'LD_PRELOAD'
     >>> find_variable_read_at_load({"MY_OPTION": "1"}, {}, ()) is None
     True
     """
+    if thread_count is not None:
+        for name in THREAD_COUNT_VARIABLES:
+            if wanted.get(name) != str(thread_count):
+                return name
     prefixes = (
         _PREFIXES
         + (_TORCH_PREFIXES if "torch" in preload else ())

@@ -50,6 +50,7 @@ class ServerReady(msgspec.Struct, frozen=True):
     """The server has imported everything. `unfit_reason`: why its forks would not be safe; else ""."""
 
     unfit_reason: str
+    files: dict[str, int]  # the user's modules that it has imported, with their time of change in ns
 
 
 class Forked(msgspec.Struct, frozen=True):

@@ -10,10 +10,9 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
-from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -39,10 +38,12 @@ class _ServerKey(msgspec.Struct, frozen=True):
     """What a server must have in common with the caller, to serve it."""
 
     attributes: FixedAttributes
+    modules: tuple[str, ...]
     import_path: tuple[str, ...]
-    modules: tuple[tuple[str, str, int], ...]  # name, file, mtime_ns
 
 
+_MAX_SERVERS: Final = 2
+"""One with torch and one without. Others are ended when they have no process left."""
 _servers: dict[_ServerKey, ForkServer] = {}
 _lock = threading.Lock()
 
@@ -50,17 +51,25 @@ _lock = threading.Lock()
 def start_fork_server(preload: Preload) -> ForkServer:
     """Return the server that has imported `preload`, started now if there is none. Does not wait for its imports.
 
-    A server that was started before a change of the environment is replaced. Raises OSError if none can be started.
+    A server is replaced when it has died, or when the environment or the user's code has changed since its start; one
+    that is unfit stays. Raises OSError if none can be started.
     """
     environment = make_server_environment()
     with _lock:
-        modules = tuple(_describe_module(module, preload.import_path) for module in preload.modules)
-        key = _ServerKey(read_fixed_attributes(sys.executable), preload.import_path, modules)
+        key = _ServerKey(read_fixed_attributes(sys.executable), preload.modules, preload.import_path)
         server = _servers.get(key)
         if server is not None:
-            if server.is_alive and find_variable_read_at_load(environment, server.environment, preload.modules) is None:
+            is_current = server.has_current_code and (
+                find_variable_read_at_load(environment, server.environment, preload.modules) is None
+            )
+            if is_current and (server.is_alive or server.unfit_reason):
                 return server
             server.retire()
+            del _servers[key]
+        for other_key, other in list(_servers.items()):
+            if len(_servers) >= _MAX_SERVERS and other.is_idle:
+                other.retire()
+                del _servers[other_key]
         server = _servers[key] = ForkServer(preload.modules, preload.import_path, environment)
         return server
 
@@ -74,34 +83,23 @@ def fork_process(
 ) -> ForkedProcess:
     """Fork a worker. `fds`: its spec, crash log, lifetime and output, by name.
 
-    Raises SpawnNeededError where only a new interpreter can serve, and OSError where the system refuses a process.
+    It does not wait for a server: `start_fork_server` and `wait_until_ready` come first. Raises SpawnNeededError where
+    only a new interpreter can serve, and OSError where the system refuses a process.
     """
-    try:
-        return _fork_process(preload, environment, fds, inherited_fds, threads)
-    except ForkServerDiedError:  # another one may live longer
-        try:
-            return _fork_process(preload, environment, fds, inherited_fds, threads)
-        except ForkServerDiedError as error:
-            raise SpawnNeededError(str(error)) from error
-
-
-def _fork_process(
-    preload: Preload,
-    environment: Mapping[str, str],
-    fds: Mapping[str, int],
-    inherited_fds: list[int],
-    threads: int,
-) -> ForkedProcess:
     server = start_fork_server(preload)
-    variable = find_variable_read_at_load(environment, server.environment, preload.modules)
+    if server.unfit_reason is None:
+        raise SpawnNeededError("the fork server has been replaced and is not ready")
+    if server.unfit_reason:
+        raise SpawnNeededError(server.unfit_reason)
+    variable = find_variable_read_at_load(environment, server.environment, preload.modules, threads)
     if variable is not None:
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)
-    unfit_reason = server.wait_until_ready()
-    if unfit_reason:
-        raise SpawnNeededError(unfit_reason)
     with _open_working_folder() as folder_fd:
-        return server.fork(_make_request(environment, fds, inherited_fds, folder_fd, threads))
+        try:
+            return server.fork(_make_request(environment, fds, inherited_fds, folder_fd, threads))
+        except ForkServerDiedError as error:
+            raise SpawnNeededError(str(error)) from error
 
 
 def _make_request(
@@ -127,20 +125,6 @@ def _open_working_folder() -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _describe_module(name: str, import_path: tuple[str, ...]) -> tuple[str, str, int]:
-    """Return a module's name, file and time of change: a server with older code must not serve. Imports nothing."""
-    search_path: Sequence[str] | None = import_path or None
-    origin = None
-    for depth in range(1, name.count(".") + 2):
-        spec = PathFinder.find_spec(".".join(name.split(".")[:depth]), search_path)
-        if spec is None:
-            break
-        search_path, origin = spec.submodule_search_locations, spec.origin
-    with contextlib.suppress(OSError):
-        return name, origin or "", Path(origin or "").stat().st_mtime_ns
-    return name, origin or "", 0
 
 
 def _close_all() -> None:

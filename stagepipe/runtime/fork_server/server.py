@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from stagepipe.core import is_installed
 from stagepipe.runtime.fork_server.child import ForkedLaunch, become_worker
 from stagepipe.runtime.fork_server.descriptors import receive_with_fds
 from stagepipe.runtime.fork_server.messages import (
@@ -36,6 +37,7 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
     its process, that of `caller_pidfd`, has exited: a fork of it may hold the connection open.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would leave no exit status to read
     poll = select.poll()  # unlike `select`, it takes descriptors beyond 1,023
     for fd in (connection.fileno(), caller_pidfd):
         poll.register(fd, select.POLLIN)
@@ -56,7 +58,7 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
             unfit_reason = _import_all(request.modules) or _find_unfit_reason()
             gc.collect()
             gc.freeze()  # a collection in a worker writes to no page that it shares with the others
-            _reply(connection, ServerReady(unfit_reason))
+            _reply(connection, ServerReady(unfit_reason, _list_user_files()))
         elif isinstance(request, ForkRequest):
             launch = _fork(connection, request, fds)
             if launch is not None:
@@ -78,7 +80,7 @@ def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> Fo
         if pid == 0:
             connection.close()
             return become_worker(request, dict(zip(request.fds, fds, strict=True)))
-        with contextlib.suppress(OSError):  # the child does it too: whoever is first
+        with contextlib.suppress(OSError):  # the child does it too, perhaps first
             os.setpgid(pid, pid)
         _reply(connection, Forked(pid))
         return None
@@ -114,6 +116,17 @@ def _import_all(modules: Iterable[str]) -> str:
         except BaseException as error:  # noqa: BLE001 - whatever user code raises; a spawned worker reports it better
             return f"importing `{module}` failed: {type(error).__name__}: {error}"
     return ""
+
+
+def _list_user_files() -> dict[str, int]:
+    """Return the files of the modules that may change while this server lives, with their time of change in ns."""
+    files = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not is_installed(name):
+            with contextlib.suppress(OSError):
+                files[file] = Path(file).stat().st_mtime_ns
+    return files
 
 
 def _find_unfit_reason() -> str:

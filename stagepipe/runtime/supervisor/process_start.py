@@ -5,7 +5,6 @@ In the caller's process.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import subprocess
@@ -17,7 +16,6 @@ from stagepipe.core import import_paths
 from stagepipe.plan import Plan
 from stagepipe.runtime.fork_server import (
     ForkedProcess,
-    ForkServerDiedError,
     Preload,
     SpawnNeededError,
     fork_process,
@@ -37,22 +35,27 @@ class ProcessStarter:
         """Start no process yet."""
         self._is_forking = plan.start == "fork"
         self._preload = find_preload(plan)
+        self._spawn_reasons: list[tuple[str, str]] = []
 
     def prepare(self) -> None:
-        """Wait until the fork server has imported everything, if there is one; a fork of this process need not wait."""
+        """Wait until the fork server is ready, if there is one. Hold no lock: a fork of this process need not wait."""
         if self._is_forking:
-            with contextlib.suppress(ForkServerDiedError):  # the first start tries another one
-                start_fork_server(self._preload).wait_until_ready()
+            start_fork_server(self._preload).wait_until_ready()
+
+    def log_spawn_reasons(self) -> None:
+        """Log why workers were spawned. Hold no lock: a handler may fork, and a fork waits for locks."""
+        while self._spawn_reasons:
+            _log_spawn(*self._spawn_reasons.pop())
 
     def start(self, worker_spec: WorkerSpec, crash_log_fd: int, output_fd: int) -> StartedProcess:
-        """Start the process of a worker. Raises OSError where the system refuses."""
+        """Start the process of a worker. Neither waits nor logs. Raises OSError where the system refuses."""
         spec_fd = write_worker_spec(worker_spec)
         try:
             if self._is_forking:
                 try:
                     return self._fork(worker_spec, spec_fd, crash_log_fd, output_fd)
                 except SpawnNeededError as reason:
-                    _log_spawn(worker_spec.plan.name, str(reason))
+                    self._spawn_reasons.append((worker_spec.plan.name, str(reason)))
             return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
         finally:
             os.close(spec_fd)

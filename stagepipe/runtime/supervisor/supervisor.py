@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from time import sleep
+from time import perf_counter_ns, sleep
 
 from stagepipe.core import Key, RunError
 from stagepipe.plan import Plan
@@ -34,6 +34,8 @@ class Supervisor:
         Raises OSError if a resource cannot be made or a worker cannot be started.
         """
         self.plan = plan
+        self.started_ns = perf_counter_ns()
+        """When the start of the run began: the time until its workers run counts."""
         with contextlib.ExitStack() as exit_stack:
             self.resources = RunResources(plan)
             exit_stack.callback(self.resources.close)

@@ -50,14 +50,18 @@ class WorkerPool:
         except BaseException:
             terminate_workers(self.workers.values(), is_stop_requested=False)
             raise
+        self._starter.log_spawn_reasons()
 
     def restart_worker(self, slot: WorkerSlot, era: int, died_ns: int) -> WorkerProcess | None:
         """Start the successor of a worker that died at `died_ns` (`perf_counter_ns`). None once the pool is stopping.
 
         Raises OSError if it cannot be started.
         """
+        self._starter.prepare()
         with self._lock:
-            return None if self.is_stopping else self._start_worker(slot, era, died_ns)
+            worker = None if self.is_stopping else self._start_worker(slot, era, died_ns)
+        self._starter.log_spawn_reasons()
+        return worker
 
     def begin_stop(self) -> bool:
         """Start no more workers from now on. Returns False if that was so already."""

@@ -268,7 +268,7 @@ def test_a_rank_that_closes_leaves_the_others_their_items_and_then_ends_them_wit
 )
 def test_a_stages_error_reaches_every_rank(run, bad, message):
     found = run(2, loader(pipeline(bad, source=20), WHOLE))
-    assert all(rank["error"].startswith("RunError: stage") and message in rank["error"] for rank in found), found
+    assert all(rank["error"].startswith("RunError") and message in rank["error"] for rank in found), found
 
 
 def test_ranks_with_different_configs_do_not_start(run):

@@ -35,6 +35,8 @@ RUN_VALUES: dict[str, list[Any]] = {
     "window": [8, "auto"],
     "memory": [2**30, "1GiB"],
     "max_restarts": [3],
+    "start": ["fork", "spawn"],
+    "preload": [["json"]],
     "max_skipped": [3, "1%"],
 }
 

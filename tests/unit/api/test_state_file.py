@@ -33,7 +33,8 @@ def run(path: Path, sink=None) -> bool:
         (b'{"version": 1, "con', "truncated"),
         (b"\xff\x00", "does not hold the state"),
         (b"[" * 100_000, "does not hold the state"),
-        (b"[1, 2]", "not the state of a stagepipe pipeline .found list"),
+        (b"[1, 2]", "not the state of a stagepipe pipeline .found int"),
+        (b"null", "not the state of a stagepipe pipeline .found NoneType"),
         (b'{"version": 1, "config": 3}', "`config` is of type int"),
     ],
 )

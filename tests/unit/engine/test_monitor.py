@@ -28,7 +28,9 @@ def worker(process_index: int, group: int, name: str, busy_ns: int, pid: int = 0
 
 def snapshot(*workers: WorkerSnapshot) -> RunSnapshot:
     deliveries = DeliveryStatistics().take_snapshot()
-    return RunSnapshot(taken_at_ns=1, workers=workers, deliveries=deliveries, copied_out_items=0, restarts=())
+    return RunSnapshot(
+        taken_at_ns=1, workers=workers, deliveries=deliveries, copied_out_items=0, restarts=(), stall_restarts=()
+    )
 
 
 def test_the_busiest_process_is_the_one_whose_workers_were_busiest_since_the_last_call():
