@@ -51,7 +51,7 @@ def iter_reachable(root: Any, is_wanted: Callable[[Any], bool]) -> Iterator[Any]
     What a wanted object consists of is its own affair, so objects in it are not wanted; but the user's functions in it
     are walked as any other. Modules, arrays and tensors are not walked, nor the code of installed packages.
 
-    >>> list(iter_reachable({"a": [1, {2.5j, Ellipsis}, (print,)]}, callable))
+    >>> list(iter_reachable({"a": [1, {2.5j, Ellipsis}, (print,)]}, lambda value: value is print))
     [<built-in function print>]
     """
     queue: deque[tuple[Any, bool]] = deque([(root, False)])
