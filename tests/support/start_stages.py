@@ -5,6 +5,7 @@ import random
 import resource
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ class Draws:
 
     def __call__(self, item: int) -> Any:
         del item
+        time.sleep(0.02)  # so that every worker gets some
         return (os.getpid(), *self.built, random.random(), np.random.rand())  # noqa: NPY002
 
 
