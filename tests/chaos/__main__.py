@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from tests.chaos.cases import Case, make_case, make_kill_case
 from tests.chaos.runner import Runner
-from tests.chaos.shrinking import shrink
+from tests.chaos.shrinking import print_smallest
 from tests.chaos.totals import BAD_VERDICTS, Totals, describe_case
 
 _SHRINK_TIMEOUT_S = 240.0
@@ -85,23 +85,8 @@ def _run_seed(runner: Runner, case: Case, totals: Totals, *, go_on: bool) -> boo
     if has_failed:
         print(f"{outcome['details']}\n{json.dumps(case)}", flush=True)
         if not go_on:
-            _print_smallest(runner, case, outcome["verdict"])
+            print_smallest(runner, case, outcome["verdict"], "tests.chaos --times 20", _SHRINK_TIMEOUT_S)
     return has_failed
-
-
-def _print_smallest(runner: Runner, case: Case, verdict: str) -> None:
-    details = ""
-
-    def fails(candidate: Case) -> bool:
-        nonlocal details
-        outcome = runner.run(candidate)
-        if outcome["verdict"] == verdict:
-            details = outcome["details"]
-        return bool(outcome["verdict"] == verdict)
-
-    case = shrink(case, fails, _SHRINK_TIMEOUT_S)
-    print(f"smallest case with the same verdict: {details}")
-    print(f"python -m tests.chaos --times 20 --case '{json.dumps(case)}'")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Callable, Iterator
 
 from tests.chaos.cases import Case
+from tests.chaos.runner import Runner
 
 _ATTEMPTS = 3
 """A race does not fail each time: a smaller case counts as passing after this many runs."""
@@ -68,3 +70,19 @@ def shrink(case: Case, fails: Callable[[Case], bool], timeout_s: float) -> Case:
                 is_smaller = True
                 break
     return case
+
+
+def print_smallest(runner: Runner, case: Case, verdict: str, module: str, timeout_s: float) -> None:
+    """Shrink a case with a verdict; print its details and the command, of `module`, that repeats it."""
+    details = ""
+
+    def fails(candidate: Case) -> bool:
+        nonlocal details
+        outcome = runner.run(candidate)
+        if outcome["verdict"] == verdict:
+            details = outcome["details"]
+        return bool(outcome["verdict"] == verdict)
+
+    case = shrink(case, fails, timeout_s)
+    print(f"smallest case with the same verdict: {details}")  # noqa: T201 - for the command line
+    print(f"python -m {module} --case '{json.dumps(case)}'")  # noqa: T201

@@ -18,10 +18,9 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.cases import Case
 from tests.chaos.runner import Runner
 from tests.chaos.running import Outcome
-from tests.chaos.shrinking import shrink
+from tests.chaos.shrinking import print_smallest
 from tests.properties.cases import make_case
 
 RUNNER_MODULE = "tests.properties.running"
@@ -59,7 +58,7 @@ def _run_seeds(runner: Runner, seed: int, pipelines: int, *, go_on: bool) -> int
             bad_seeds.append(seed)
             print(f"seed {seed}: {outcome['verdict']}: {outcome['details']}\n{json.dumps(case)}", flush=True)
             if not go_on:
-                _print_smallest(runner, case, outcome["verdict"])
+                print_smallest(runner, case, outcome["verdict"], "tests.properties", _SHRINK_TIMEOUT_S)
                 break
         if not totals["pipelines"] % _PROGRESS_INTERVAL_PIPELINES:
             print(f"{time.monotonic() - started_s:5.0f} s, up to seed {seed}: {_describe(totals)}", flush=True)
@@ -78,21 +77,6 @@ def count(totals: Counter[str], outcome: Outcome) -> None:
 
 def _describe(totals: Counter[str]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(totals.items()))
-
-
-def _print_smallest(runner: Runner, case: Case, verdict: str) -> None:
-    details = ""
-
-    def fails(candidate: Case) -> bool:
-        nonlocal details
-        outcome = runner.run(candidate)
-        if outcome["verdict"] == verdict:
-            details = outcome["details"]
-        return bool(outcome["verdict"] == verdict)
-
-    case = shrink(case, fails, _SHRINK_TIMEOUT_S)
-    print(f"smallest case with the same verdict: {details}")
-    print(f"python -m tests.properties --case '{json.dumps(case)}'")
 
 
 if __name__ == "__main__":

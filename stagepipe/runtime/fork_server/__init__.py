@@ -13,17 +13,18 @@ multiprocessing's fork server does not serve here: it gives workers its own envi
 before its process group can be killed, and takes part in the caller's `__main__`. loky has none.
 """
 
-from stagepipe.runtime.fork_server.client import ForkedProcess
+from stagepipe.runtime.fork_server.client import ForkedProcess, ForkServer
 from stagepipe.runtime.fork_server.environment import make_worker_environment
-from stagepipe.runtime.fork_server.registry import Preload, SpawnNeededError, fork_process, start_fork_server
+from stagepipe.runtime.fork_server.registry import Preload, SpawnNeededError, fork_process, get_fork_server
 from stagepipe.runtime.fork_server.server import serve_forks
 
 __all__ = [
+    "ForkServer",
     "ForkedProcess",
     "Preload",
     "SpawnNeededError",
     "fork_process",
+    "get_fork_server",
     "make_worker_environment",
     "serve_forks",
-    "start_fork_server",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import os
 import sys
@@ -36,11 +35,10 @@ def become_worker(request: ForkRequest, fds: Mapping[int, int]) -> ForkedLaunch:
     exit_if_orphaned(lifetime_fd)  # after the binding, so that no moment is left between them
     _set_output(fds[request.output_fd])
     os.fchdir(fds[request.folder_fd])
-    for closed in (request.output_fd, request.folder_fd):
-        os.close(fds[closed])
     for fd in fds.values():
-        with contextlib.suppress(OSError):  # the two that are closed
-            fcntl.fcntl(fd, fcntl.F_SETFD, 0)
+        os.set_inheritable(fd, True)  # as those of a spawned worker
+    for used in (request.output_fd, request.folder_fd):
+        os.close(fds[used])
     apply_caller_attributes(request.attributes)
     _set_environment(request.environment)
     importlib.invalidate_caches()

@@ -47,8 +47,9 @@ class ForkServer:
     """A running server. It ends when the client closes the connection, however this process ends."""
 
     def __init__(self, preload: tuple[str, ...], import_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        """Start the server and do not wait for its imports."""
+        """Start the server; `wait_until_ready` lets it import `preload`."""
         self.preload = preload
+        self._import_path = import_path
         self.environment = environment
         self.unfit_reason: str | None = None
         """Why it cannot serve; "" if it can; None before it has answered."""
@@ -71,7 +72,6 @@ class ForkServer:
                 self.abandon_in_child()
                 raise
             bind_lifetime(lifetime_fd, self._popen.pid)
-        send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
 
     def _spawn(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -90,15 +90,13 @@ class ForkServer:
         return self._connection.fileno() >= 0 and self._popen.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Wait for its imports. If it dies of them or does not end, it is unfit, and stays so."""
+        """Let it import all modules. If it dies of them or does not end, it is unfit, and stays so."""
         with self._lock:
             if self.unfit_reason is not None:
                 return
             try:
-                ready = self._receive(ServerReady, _IMPORT_TIMEOUT_S)
-            except KeyboardInterrupt:
-                self._end()
-                raise
+                request = ImportRequest(self.preload, self._import_path)
+                ready = self._ask(ServerReady, request, timeout_s=_IMPORT_TIMEOUT_S)
             except ForkServerDiedError:
                 modules = ", ".join(self.preload)
                 self.unfit_reason = f"the fork server died while it imported {modules}, or took too long"
@@ -156,10 +154,17 @@ class ForkServer:
         if is_over:
             self.close()
 
-    def _ask(self, reply_type: type[R], request: ForkRequest | ExitRequest, fds: Sequence[int] = ()) -> R:
+    def _ask(
+        self,
+        reply_type: type[R],
+        request: ImportRequest | ForkRequest | ExitRequest,
+        fds: Sequence[int] = (),
+        *,
+        timeout_s: float = _REPLY_TIMEOUT_S,
+    ) -> R:
         try:
             send_with_fds(self._connection, encode_message(request), fds)
-            return self._receive(reply_type, _REPLY_TIMEOUT_S)
+            return self._receive(reply_type, timeout_s)
         except OSError as error:
             raise ForkServerDiedError(f"the fork server has died: {error}") from error
         except KeyboardInterrupt:  # the next request would get the reply to this one

@@ -48,12 +48,18 @@ _servers: dict[_ServerKey, ForkServer] = {}
 _lock = threading.Lock()
 
 
-def start_fork_server(preload: Preload) -> ForkServer:
-    """Return the server that has imported `preload`, started now if there is none. Does not wait for its imports.
+def get_fork_server(preload: Preload) -> ForkServer:
+    """Return the server for `preload`, ready or unfit; it is started now if there is none. Waits for its imports.
 
     A server is replaced when it has died, or when the environment or the user's code has changed since its start; one
     that is unfit stays. Raises OSError if none can be started.
     """
+    server = _find_or_start(preload)
+    server.wait_until_ready()
+    return server
+
+
+def _find_or_start(preload: Preload) -> ForkServer:
     environment = make_server_environment()
     with _lock:
         key = _ServerKey(read_fixed_attributes(sys.executable), preload.modules, preload.import_path)
@@ -75,7 +81,7 @@ def start_fork_server(preload: Preload) -> ForkServer:
 
 
 def fork_process(
-    preload: Preload,
+    server: ForkServer,
     environment: Mapping[str, str],
     fds: Mapping[str, int],
     inherited_fds: list[int],
@@ -83,15 +89,11 @@ def fork_process(
 ) -> ForkedProcess:
     """Fork a worker. `fds`: its spec, crash log, lifetime and output, by name.
 
-    It does not wait for a server: `start_fork_server` and `wait_until_ready` come first. Raises SpawnNeededError where
-    only a new interpreter can serve, and OSError where the system refuses a process.
+    Raises SpawnNeededError where only a new interpreter can serve, and OSError where the system refuses a process.
     """
-    server = start_fork_server(preload)
-    if server.unfit_reason is None:
-        raise SpawnNeededError("the fork server has been replaced and is not ready")
     if server.unfit_reason:
         raise SpawnNeededError(server.unfit_reason)
-    variable = find_variable_read_at_load(environment, server.environment, preload.modules, threads)
+    variable = find_variable_read_at_load(environment, server.environment, server.preload, threads)
     if variable is not None:
         message = f"`env` sets {variable}, which is read only when a process starts or a library is loaded"
         raise SpawnNeededError(message)

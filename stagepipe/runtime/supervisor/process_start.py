@@ -16,11 +16,12 @@ from stagepipe.core import import_paths
 from stagepipe.plan import Plan
 from stagepipe.runtime.fork_server import (
     ForkedProcess,
+    ForkServer,
     Preload,
     SpawnNeededError,
     fork_process,
+    get_fork_server,
     make_worker_environment,
-    start_fork_server,
 )
 from stagepipe.runtime.protocol import WorkerSpec, write_worker_spec
 
@@ -35,12 +36,13 @@ class ProcessStarter:
         """Start no process yet."""
         self._is_forking = plan.start == "fork"
         self._preload = find_preload(plan)
+        self._fork_server: ForkServer | None = None
         self._spawn_reasons: list[tuple[str, str]] = []
 
     def prepare(self) -> None:
-        """Wait until the fork server is ready, if there is one. Hold no lock: a fork of this process need not wait."""
+        """Wait until there is a fork server, if one is used. Hold no lock: a fork of this process need not wait."""
         if self._is_forking:
-            start_fork_server(self._preload).wait_until_ready()
+            self._fork_server = get_fork_server(self._preload)
 
     def log_spawn_reasons(self) -> None:
         """Log why workers were spawned. Hold no lock: a handler may fork, and a fork waits for locks."""
@@ -51,25 +53,14 @@ class ProcessStarter:
         """Start the process of a worker. Neither waits nor logs. Raises OSError where the system refuses."""
         spec_fd = write_worker_spec(worker_spec)
         try:
-            if self._is_forking:
+            if self._fork_server is not None:
                 try:
-                    return self._fork(worker_spec, spec_fd, crash_log_fd, output_fd)
+                    return _fork(self._fork_server, worker_spec, spec_fd, crash_log_fd, output_fd)
                 except SpawnNeededError as reason:
                     self._spawn_reasons.append((worker_spec.plan.name, str(reason)))
             return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
         finally:
             os.close(spec_fd)
-
-    def _fork(self, worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> ForkedProcess:
-        named_fds = {
-            "spec": spec_fd,
-            "crash_log": crash_log_fd,
-            "lifetime": worker_spec.lifetime_fd,
-            "output": output_fd,
-        }
-        threads = worker_spec.plan.first_stage.threads or 1
-        environment = _make_environment(worker_spec)
-        return fork_process(self._preload, environment, named_fds, worker_spec.inherited_fds, threads)
 
 
 def find_preload(plan: Plan) -> Preload:
@@ -81,6 +72,19 @@ def find_preload(plan: Plan) -> Preload:
     modules = tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))
     import_path = tuple(entry or str(Path.cwd()) for entry in import_paths(plan.config_dir)) if plan.preload else ()
     return Preload(modules, import_path)
+
+
+def _fork(
+    server: ForkServer, worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int
+) -> ForkedProcess:
+    named_fds = {
+        "spec": spec_fd,
+        "crash_log": crash_log_fd,
+        "lifetime": worker_spec.lifetime_fd,
+        "output": output_fd,
+    }
+    threads = worker_spec.plan.first_stage.threads or 1
+    return fork_process(server, _make_environment(worker_spec), named_fds, worker_spec.inherited_fds, threads)
 
 
 def _spawn(worker_spec: WorkerSpec, spec_fd: int, crash_log_fd: int, output_fd: int) -> subprocess.Popen[bytes]:
