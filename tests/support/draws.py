@@ -142,7 +142,7 @@ PYTHON: dict[str, Callable[[], Any]] = {
     "a new instance": lambda: (random.Random(3).random(), random.random()),
     "a subclass": lambda: (Faulty().random(), Faulty(3).getrandbits(5), random.random()),
     "a thread": lambda: (in_thread(random.random), random.random()),
-    "a fork": lambda: (in_forked_child(lambda: 1), random.random()),
+    "two forks": lambda: (in_forked_child(random.random) == in_forked_child(random.random), random.random()),
     "nothing": lambda: None,
 }
 
@@ -187,7 +187,7 @@ NUMPY: dict[str, Callable[[], Any]] = {
     "context": lambda: (stagepipe.context().rng.random(), random.random()),
     "nothing": lambda: None,
     # These may change how the generator is seeded from then on, so they come last.
-    "a held method": lambda: with_held(lambda: numpy_generator().rand),
+    "a held method": lambda: with_held(lambda: numpy_generator().random_sample),
     "a held Generator": lambda: with_held(lambda: np.random.Generator(np.random.get_bit_generator()).random),
     "set_bit_generator": lambda: restored(np.random.MT19937(3)),
     "after it": lambda: np.random.rand(),
@@ -264,7 +264,7 @@ def mix(number: int, name: str) -> list[Any]:
 
 
 _MIXED: dict[str, Callable[[], Any]] = {
-    **{f"python {key}": use for key, use in PYTHON.items() if key not in {"a fork", "a thread", "a held method"}},
+    **{f"python {key}": use for key, use in PYTHON.items() if key not in {"two forks", "a thread", "a held method"}},
     **{f"numpy {key}": use for key, use in [*NUMPY.items()][:-4] if key not in {"a fork", "a thread"}},
 }
 
