@@ -45,7 +45,8 @@ class DurationRecorder:
         """
         rows = self._rows
         rows.extend(row_ns)
-        rows.extend(ledger_entry)
+        if self._ledger is not None:
+            rows.extend(ledger_entry)
         if len(rows) >= self._flush_length:
             self.flush()
 
