@@ -1,8 +1,12 @@
-"""Uses of the global generators, each once an item. `python -m tests.support.draws lazy|eager GROUP` prints the results.
+"""Uses of the global generators, each once an item. The results go to stdout.
 
-With `lazy` the process makes the generators lazy first, as a worker does; with `eager` they are seeded before each item,
-which is what the results must equal.
+    python -m tests.support.draws lazy|eager python|numpy|libraries|pipelines [COUNT]
+
+With `lazy` the process makes the generators lazy first, as a worker does. With `eager` they are seeded before each
+item, and the results must be the same.
 """
+
+# ruff: noqa: NPY002, PLW0108 - the global generators are what is used, and their functions are looked up when called
 
 from __future__ import annotations
 
@@ -24,10 +28,13 @@ if __name__ == "__main__" and sys.argv[1] == "lazy":
     assert install_lazy_seeding()
 
 import random as random_module
-from random import getrandbits, random as draw_one, seed as seed_random
+from random import getrandbits
+from random import random as draw_one
+from random import seed as seed_random
 
 import numpy as np
-from numpy.random import normal, rand, seed as seed_numpy
+from numpy.random import normal, rand
+from numpy.random import seed as seed_numpy
 
 import stagepipe
 from stagepipe.core import stage_locals
@@ -150,16 +157,52 @@ NUMPY: dict[str, Callable[[], Any]] = {
     **{
         name: lambda name=name, arguments=arguments: getattr(np.random, name)(*arguments)
         for name, arguments in {
-            "beta": (1, 2, 3), "binomial": (9, 0.5), "bytes": (5,), "chisquare": (2,), "choice": (9, 3),
-            "dirichlet": ([1, 2],), "exponential": (), "f": (1, 2), "gamma": (2,), "geometric": (0.3,), "gumbel": (),
-            "hypergeometric": (5, 6, 4), "laplace": (), "logistic": (), "lognormal": (), "logseries": (0.5,),
-            "multinomial": (5, [0.5, 0.5]), "multivariate_normal": ([0, 1], [[1, 0], [0, 1]]),
-            "negative_binomial": (3, 0.5), "noncentral_chisquare": (2, 3), "noncentral_f": (1, 2, 3), "normal": (),
-            "pareto": (2,), "permutation": (9,), "poisson": (3,), "power": (2,), "rand": (2, 2), "randint": (0, 99, 5),
-            "randn": (3,), "random": (3,), "random_sample": (), "ranf": (), "sample": (), "rayleigh": (),
-            "standard_cauchy": (), "standard_exponential": (), "standard_gamma": (2,), "standard_normal": (),
-            "standard_t": (2,), "triangular": (1, 2, 3), "uniform": (), "vonmises": (0, 1), "wald": (1, 2),
-            "weibull": (2,), "zipf": (2,), "get_state": (),
+            "beta": (1, 2, 3),
+            "binomial": (9, 0.5),
+            "bytes": (5,),
+            "chisquare": (2,),
+            "choice": (9, 3),
+            "dirichlet": ([1, 2],),
+            "exponential": (),
+            "f": (1, 2),
+            "gamma": (2,),
+            "geometric": (0.3,),
+            "gumbel": (),
+            "hypergeometric": (5, 6, 4),
+            "laplace": (),
+            "logistic": (),
+            "lognormal": (),
+            "logseries": (0.5,),
+            "multinomial": (5, [0.5, 0.5]),
+            "multivariate_normal": ([0, 1], [[1, 0], [0, 1]]),
+            "negative_binomial": (3, 0.5),
+            "noncentral_chisquare": (2, 3),
+            "noncentral_f": (1, 2, 3),
+            "normal": (),
+            "pareto": (2,),
+            "permutation": (9,),
+            "poisson": (3,),
+            "power": (2,),
+            "rand": (2, 2),
+            "randint": (0, 99, 5),
+            "randn": (3,),
+            "random": (3,),
+            "random_sample": (),
+            "ranf": (),
+            "sample": (),
+            "rayleigh": (),
+            "standard_cauchy": (),
+            "standard_exponential": (),
+            "standard_gamma": (2,),
+            "standard_normal": (),
+            "standard_t": (2,),
+            "triangular": (1, 2, 3),
+            "uniform": (),
+            "vonmises": (0, 1),
+            "wald": (1, 2),
+            "weibull": (2,),
+            "zipf": (2,),
+            "get_state": (),
         }.items()
     },
     "312 and one": lambda: (np.random.rand(312).sum(), np.random.rand()),
@@ -256,6 +299,7 @@ def run_alone(name: str, draw: Callable[[], Any]) -> list[Any]:
 
 # ---------------------------------------------------------------------- random mixes
 
+
 def mix(number: int, name: str) -> list[Any]:
     """A few draws, chosen by number and name alone."""
     chosen = random.Random(f"{number} {name}")
@@ -298,7 +342,11 @@ def run_pipeline(seed: int) -> Any:
         if kind == "parts":
             keys["uses"] = lambda item, name=name: parts(item, name)
         elif kind == "batch":
-            keys |= {"uses": lambda items, name=name: [(*i, mix(i[0], name)) for i in items], "batch": {"size": 2}, "fuse": False}
+            keys |= {
+                "uses": lambda items, name=name: [(*i, mix(i[0], name)) for i in items],
+                "batch": {"size": 2},
+                "fuse": False,
+            }
         else:
             keys["uses"] = lambda item, name=name: (*item, mix(item[0], name))
         stages.append(keys)
@@ -314,11 +362,11 @@ def main(group: str) -> None:
     random.seed(1)
     np.random.seed(1)
     if group == "pipelines":
-        print(json.dumps({str(seed): run_pipeline(seed) for seed in range(int(sys.argv[3]))}))
+        sys.stdout.write(json.dumps({str(seed): run_pipeline(seed) for seed in range(int(sys.argv[3]))}))
         run_alone("the end", lambda: None)
         return
     draws = {"python": lambda: PYTHON, "numpy": lambda: NUMPY, "libraries": libraries}[group]()
-    print(json.dumps({name: run_alone(name, draw) for name, draw in draws.items()}))
+    sys.stdout.write(json.dumps({name: run_alone(name, draw) for name, draw in draws.items()}))
 
 
 if __name__ == "__main__":

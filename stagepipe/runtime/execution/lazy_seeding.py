@@ -176,13 +176,14 @@ def _seed_random_state(generator: numpy.random.RandomState, seed: int) -> None:
 
 def _stop_at_set_bit_generator(lazy: LazyGenerator) -> None:
     """Do not wait once a stage has replaced the bit generator: the references to the new one are not counted."""
-    set_bit_generator = numpy.random.set_bit_generator
+    set_bit_generator = _numpy_module.set_bit_generator
 
     def set_and_stop(bitgen: numpy.random.BitGenerator) -> None:
         lazy.never_wait()
         set_bit_generator(bitgen)
 
-    _numpy_module.set_bit_generator = numpy.random.set_bit_generator = set_and_stop
+    for module in (_numpy_module, cast("Any", numpy.random)):
+        module.set_bit_generator = set_and_stop
 
 
 # ---------------------------------------------------------------------- both

@@ -30,7 +30,6 @@ from stagepipe.runtime.execution.lazy_seeding import (
     make_lazy_random_state,
 )
 
-
 _item: Final = SeededItem()
 _lazy_generators: list[LazyGenerator] = []
 """Those of Python and NumPy, once they are lazy."""
@@ -56,8 +55,11 @@ def _settle() -> None:
 
 
 def choose_seeder() -> Callable[[SeedParts], None]:
-    """Return the function that seeds the global generators for an item: at their first use in a worker, else at once."""
-    return partial(_seed_lazily, *_lazy_generators) if _lazy_generators else _seed_at_once
+    """Return the function that seeds the global generators for an item: in a worker at their first use."""
+    if not _lazy_generators:
+        return _seed_at_once
+    lazy_random, lazy_random_state = _lazy_generators
+    return partial(_seed_lazily, lazy_random, lazy_random_state)
 
 
 def _seed_lazily(lazy_random: LazyGenerator, lazy_random_state: LazyGenerator, parts: SeedParts) -> None:

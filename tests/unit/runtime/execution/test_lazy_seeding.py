@@ -23,7 +23,7 @@ def drawn(mode: str, group: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("group", "count"),
+    "group, count",
     [
         ("python", len(PYTHON)),
         ("numpy", len(NUMPY)),
@@ -67,7 +67,7 @@ print(is_lazy, [stage.call((number,), [number]) for number in range(3)])
 
 
 @pytest.mark.parametrize(
-    ("imports", "use"),
+    "imports, use",
     [
         ("from random import random", "random"),
         ("from random import getrandbits as draw", "lambda: draw(9)"),
