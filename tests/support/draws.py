@@ -37,7 +37,7 @@ from numpy.random import normal, rand
 from numpy.random import seed as seed_numpy
 
 import stagepipe
-from stagepipe.core import stage_locals
+from stagepipe.core import get_used_torch, stage_locals
 from stagepipe.engine import inline
 from stagepipe.plan import StagePlan
 from stagepipe.runtime import StageRunner, make_private_stage_region
@@ -272,6 +272,15 @@ def libraries() -> dict[str, Callable[[], Any]]:
 
 SEEDED_AT_ONCE = {"a held method", "a held Generator", "set_bit_generator", "after it"}
 """What leaves somebody a way to a generator. `scipy.stats` keeps NumPy's for good."""
+
+
+def draw_torch(item: Any) -> Any:
+    """Say whether torch is unused; for later items use it, by a module of it that has names of its own."""
+    if item:
+        from torch.utils.data import random_split
+
+        return [list(part) for part in random_split(range(9), [5, 4])]
+    return get_used_torch() is None
 
 
 def make_stage(target: Any, name: str = "stage", *, reseed: bool = True) -> StageRunner:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy.random
 
-from stagepipe.core import derive_seed
+from stagepipe.core import call_at_first_use_of_torch, derive_seed, get_used_torch
 from stagepipe.runtime.execution.lazy_seeding import (
     LazyGenerator,
     SeededItem,
@@ -46,12 +46,19 @@ def install_lazy_seeding() -> bool:
         for lazy in _lazy_generators:
             lazy.watch()
         os.register_at_fork(before=_settle)
+        call_at_first_use_of_torch(_seed_used_torch)
     return bool(_lazy_generators)
 
 
 def _settle() -> None:
     for lazy in _lazy_generators:
         lazy.settle()
+
+
+def _seed_used_torch() -> None:
+    """Seed a torch that the fork server has imported, when a stage first uses it."""
+    if _item.parts is not None:
+        _seed_torch(_item.derive_seed())
 
 
 def choose_seeder() -> Callable[[SeedParts], None]:
@@ -68,7 +75,7 @@ def _seed_lazily(lazy_random: LazyGenerator, lazy_random_state: LazyGenerator, p
         lazy_random.begin_item()
     if not lazy_random_state.is_waiting:
         lazy_random_state.begin_item()
-    if "torch" in sys.modules:
+    if get_used_torch() is not None:
         _seed_torch(derive_seed(*parts))
 
 

@@ -6,9 +6,10 @@ import sys
 from typing import Any
 
 import pytest
+import torch  # noqa: F401 - the fork server imports what this process has imported
 
 from stagepipe import Pipeline
-from tests.support.draws import NUMPY, PYTHON
+from tests.support.draws import NUMPY, PYTHON, draw_torch
 
 
 def run(*arguments: str) -> str:
@@ -96,6 +97,16 @@ def test_workers_are_lazy_by_either_start(start):
     stage = {"name": "a", "uses": get_draw_functions}
     with Pipeline({"source": {"uses": range(1)}, "stages": [stage], "start": start}) as pipeline:
         assert list(pipeline) == [("function", "function")]
+
+
+def test_a_worker_whose_stage_has_not_used_torch_does_not_seed_it():
+    """The server has imported it, because this process has. From the first use on its draws are the item's."""
+    assert "torch" in sys.modules
+    config = {"source": {"uses": range(3)}, "stages": [{"name": "a", "uses": draw_torch}]}
+    with Pipeline(config) as pipeline, Pipeline(config, inline=True) as inline:
+        (is_unused, *drawn), (_, *expected) = list(pipeline), list(inline)
+    assert is_unused
+    assert drawn == expected
 
 
 def test_this_process_is_left_as_it_is():
