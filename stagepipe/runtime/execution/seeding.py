@@ -39,7 +39,7 @@ def install_lazy_seeding() -> bool:
     """Seed Python's and NumPy's generators at their first use from now on; return whether that can be exact.
 
     Only for a process of workers, and before user code is imported: it replaces functions of `random` and
-    `numpy.random`, and whoever has imported one of them before would draw from a generator without its seed.
+    `numpy.random`, and a function that was imported before would draw from a generator without its seed.
     """
     if not (_lazy_generators or is_random_shared() or is_random_state_shared()):
         _lazy_generators.extend((make_lazy_random(_item), make_lazy_random_state(_item)))
