@@ -50,6 +50,8 @@ class Hop:
     def __init__(self, capacity: int) -> None:
         self.queue: deque[Packet] = deque()
         self.capacity = capacity
+        self.most_entries = 0
+        """Of all packets so far."""
 
     def is_full(self) -> bool:
         """Whether a sender must wait."""
@@ -113,4 +115,5 @@ class Outbox:
             generation = self.entries[-1].generation
             self.entries = [entry._replace(generation=generation) for entry in self.entries]
         self._hop.queue.append(tuple(self.entries))
+        self._hop.most_entries = max(self._hop.most_entries, len(self.entries))
         self.entries = []

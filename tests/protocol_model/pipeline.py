@@ -99,14 +99,14 @@ class Pipeline:
         self.shared = SharedState(
             Board(segments=groupings + 1), broken, max_entries=max_entries, any_order=any_order
         )
-        self._hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
-        source = Source(self.shared, self._hops[0], items=items, window=window, stream=stream)
+        self.hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
+        source = Source(self.shared, self.hops[0], items=items, window=window, stream=stream)
         self.processes: list[Process] = [source]
         segment = 0
         for stage, step in enumerate(steps):
             self.processes += self._processes_of(step, stage, segment)
             segment += isinstance(step, GroupingStep)
-        self.sink = Sink(segment, self.shared, incoming=self._hops[-1])
+        self.sink = Sink(segment, self.shared, incoming=self.hops[-1])
         self.processes.append(self.sink)
         self.seeks = SeekCoordinator(rnd, self.shared, self.processes, self.sink, on_poison)
         source.delivered_item = self.seeks.delivered_source_item
@@ -196,12 +196,12 @@ class Pipeline:
         late = any(process.generation != self.seeks.generation for process in self.processes)
         if late or any(process.leases for process in self.processes):
             return 0
-        in_hops = sum(len(packet) for hop in self._hops for packet in hop.queue)
+        in_hops = sum(len(packet) for hop in self.hops for packet in hop.queue)
         in_processes = sum(process.entries_held() for process in self.processes)
         return max(0, len(self.shared.memory.values) - in_hops - in_processes)
 
     def _processes_of(self, step: Step, stage: int, segment: int) -> list[Process]:
-        hops: dict[str, Any] = {"incoming": self._hops[stage], "outgoing": self._hops[stage + 1]}
+        hops: dict[str, Any] = {"incoming": self.hops[stage], "outgoing": self.hops[stage + 1]}
         if isinstance(step, StageStep):
             return [
                 Worker(
@@ -232,7 +232,7 @@ class Pipeline:
 
     def _lose_one(self) -> bool:
         """Let a packet of this generation vanish, as a defect would."""
-        hops = [hop for hop in self._hops if hop.queue and hop.queue[0][0].generation == self.seeks.generation]
+        hops = [hop for hop in self.hops if hop.queue and hop.queue[0][0].generation == self.seeks.generation]
         if not hops:
             return False
         for entry in self._rnd.choice(hops).queue.popleft():

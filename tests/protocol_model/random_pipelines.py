@@ -115,7 +115,7 @@ def _with_troubles(case: Case, rnd: random.Random) -> Case:
         on_poison=on_poison,
         any_order=not groups and rnd.random() < 0.5,
         losses=0 if case.flaky or rnd.random() < 0.7 else rnd.randint(1, 6),
-        max_entries=rnd.choice((1, 2, 3, 6)),
+        max_entries=rnd.choice((1, 1, 2, 4)),
     )
 
 

@@ -1,0 +1,116 @@
+"""The entries that a sender holds back, to write several small ones as one packet. Every `Sender` has one `Outbox`.
+
+An entry is held back only while the process makes entries quickly: in the last hundred, at most one took longer than
+50 us from the entry before it. Every wait of the process writes what is held first (`flush`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Final
+
+from stagepipe.timing import DurationRecorder, TransferKind
+from stagepipe.transport.wire import MAX_ENTRY_BYTES, join_entries
+
+_QUICK_NS: Final = 50_000
+"""A process that takes longer for an item gains little: the write, which entries share, takes about 2 us."""
+_SLOW_COST: Final = 100
+"""A slow entry undoes so many quick ones."""
+_MAX_QUICK: Final = 2 * _SLOW_COST
+_MAX_HELD_NS: Final = 200_000
+"""An entry made so long after the first one held is the last of its packet."""
+
+HeldTimes = tuple[int, int, int, int]
+"""Of an entry with an item: encode ns, copy ns, when it was made (`perf_counter_ns`), bytes."""
+
+PacketWriter = Callable[[bytearray, int], int]
+"""Writes a packet, from the given time on. Returns how many ns it had to wait; -1 if it was interrupted."""
+
+
+class Outbox:
+    """Holds entries back, up to `max_entries` with the one that is written at once."""
+
+    def __init__(self, write_packet: PacketWriter, recorder: DurationRecorder) -> None:
+        """`recorder` takes the rows of SEND_PHASES."""
+        self._write_packet = write_packet
+        self._recorder = recorder
+        self.max_entries = 1
+        self.blocked_ns = 0
+        self.last_send_ns = 0
+        """The cost of the last write for each of its entries."""
+        self._entries: list[bytes] = []
+        self._times: list[HeldTimes] = []
+        self._nbytes = 0
+        self._first_made_ns = 0
+        self._last_made_ns = 0
+        self._quick_count = 0
+
+    def add(self, entry: bytes, made_ns: int, times: HeldTimes | None = None, *, is_last: bool = False) -> bool:
+        """Hold an entry back, or write it with those that are held; False if that was interrupted, and all are dropped.
+
+        `times`: of an entry with an item. `is_last`: nothing follows, so it is written.
+        """
+        nbytes = len(entry)
+        if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
+            return False
+        if not self._entries:
+            self._first_made_ns = made_ns
+        self._entries.append(entry)
+        if times is not None:
+            self._times.append(times)
+        self._nbytes += nbytes
+        is_held = (
+            self._count_quick(made_ns)
+            and not is_last
+            and len(self._entries) < self.max_entries
+            and self._nbytes + nbytes <= MAX_ENTRY_BYTES  # the next entry probably has the size of this one
+            and made_ns - self._first_made_ns < _MAX_HELD_NS
+        )
+        return is_held or self._write()
+
+    def _count_quick(self, made_ns: int) -> bool:
+        """Count an entry as quick or slow. Returns whether entries may be held back after it."""
+        last_made_ns, self._last_made_ns = self._last_made_ns, made_ns
+        if not last_made_ns:  # after a wait: another one may follow
+            return False
+        if made_ns - last_made_ns > _QUICK_NS:
+            self._quick_count = max(self._quick_count - _SLOW_COST, 0)
+            return False
+        if self._quick_count < _MAX_QUICK:
+            self._quick_count += 1
+        return self._quick_count >= _SLOW_COST
+
+    def flush(self) -> bool:
+        """Write what is held, because the process waits or begins something else; False if that was interrupted."""
+        self._last_made_ns = 0
+        return not self._entries or self._write()
+
+    def discard(self) -> None:
+        """Drop what is held: a seek has made it obsolete."""
+        self._entries = []
+        self._times = []
+        self._nbytes = 0
+        self._last_made_ns = 0
+
+    def _write(self) -> bool:
+        entries, times = self._entries, self._times
+        self._entries = []
+        self._times = []
+        self._nbytes = 0
+        begin_ns = perf_counter_ns()
+        waited_ns = self._write_packet(join_entries(entries, begin_ns), begin_ns)
+        if waited_ns < 0:
+            return False
+        self.blocked_ns += waited_ns
+        self._record(times, len(entries), begin_ns, waited_ns)
+        return True
+
+    def _record(self, times: Sequence[HeldTimes], count: int, begin_ns: int, waited_ns: int) -> None:
+        """Record the phases of each item: the write and its wait are divided among the entries of the packet."""
+        self.last_send_ns = send_ns = (perf_counter_ns() - begin_ns - waited_ns) // count
+        wait_ns = waited_ns // count
+        add = self._recorder.add
+        for encode_ns, copy_ns, made_ns, nbytes in times:
+            row = (encode_ns, copy_ns, begin_ns - made_ns, send_ns, wait_ns)
+            add(row, (TransferKind.PIPE, nbytes, copy_ns + send_ns))
