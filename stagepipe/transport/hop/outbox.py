@@ -1,25 +1,32 @@
 """The entries that a sender holds back, to write several small ones as one packet. Every `Sender` has one `Outbox`.
 
-An entry is held back only while the process makes entries quickly: in the last hundred, at most one took longer than
-50 us from the entry before it. Every wait of the process writes what is held first (`flush`).
+An entry is held back only while the process makes entries quickly: at most one in ten takes longer than 50 us from the
+entry before it (so many do where other processes want the same CPU). Every wait of the process writes what is held
+first (`flush`), and the `LateWriter` bounds how long a call that is slow after all keeps it back.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Final
 
 from stagepipe.timing import DurationRecorder, TransferKind
+from stagepipe.transport.hop.late_writer import LateWriter
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, join_entries
 
 _QUICK_NS: Final = 50_000
 """A process that takes longer for an item gains little: the write, which entries share, takes about 2 us."""
-_SLOW_COST: Final = 100
+_MIN_QUICK: Final = 50
+_SLOW_COST: Final = 10
 """A slow entry undoes so many quick ones."""
-_MAX_QUICK: Final = 2 * _SLOW_COST
+_MAX_QUICK: Final = _MIN_QUICK + 2 * _SLOW_COST
 _MAX_HELD_NS: Final = 200_000
 """An entry made so long after the first one held is the last of its packet."""
+
+_LATE_NS: Final = 1_000_000
+"""The process is busy with something slow if it has held an entry so long."""
 
 HeldTimes = tuple[int, int, int, int]
 """Of an entry with an item: encode ns, copy ns, when it was made (`perf_counter_ns`), bytes."""
@@ -27,21 +34,32 @@ HeldTimes = tuple[int, int, int, int]
 PacketWriter = Callable[[bytearray, int], int]
 """Writes a packet, from the given time on. Returns how many ns it had to wait; -1 if it was interrupted."""
 
+WriteAttempt = Callable[[bytearray], bool]
+"""Writes a packet if that needs no wait. Returns whether it did."""
+
 
 class Outbox:
     """Holds entries back, up to `max_entries` with the one that is written at once."""
 
-    def __init__(self, write_packet: PacketWriter, recorder: DurationRecorder) -> None:
-        """`recorder` takes the rows of SEND_PHASES."""
+    def __init__(self, write_packet: PacketWriter, try_write: WriteAttempt, recorder: DurationRecorder) -> None:
+        """`recorder` takes the rows of SEND_PHASES. The late writer's thread calls `try_write`."""
         self._write_packet = write_packet
+        self._try_write = try_write
         self._recorder = recorder
         self.max_entries = 1
         self.blocked_ns = 0
         self.last_send_ns = 0
         """The cost of the last write for each of its entries."""
+        self._lock = threading.Lock()
+        """Guards what is held, against the late writer's thread."""
+        self._late_writer = LateWriter(self._write_late)
         self._entries: list[bytes] = []
         self._times: list[HeldTimes] = []
         self._nbytes = 0
+        self._was_held = False
+        """Whether anything was held since the late writer has looked."""
+        self._late_packets: list[tuple[list[HeldTimes], int, int]] = []
+        """Written by the late writer, and not recorded yet: times, entries, when."""
         self._first_made_ns = 0
         self._last_made_ns = 0
         self._quick_count = 0
@@ -54,12 +72,13 @@ class Outbox:
         nbytes = len(entry)
         if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
             return False
-        if not self._entries:
-            self._first_made_ns = made_ns
-        self._entries.append(entry)
-        if times is not None:
-            self._times.append(times)
-        self._nbytes += nbytes
+        with self._lock:
+            if not self._entries:
+                self._first_made_ns = made_ns
+            self._entries.append(entry)
+            if times is not None:
+                self._times.append(times)
+            self._nbytes += nbytes
         is_held = (
             self._count_quick(made_ns)
             and not is_last
@@ -67,7 +86,12 @@ class Outbox:
             and self._nbytes + nbytes <= MAX_ENTRY_BYTES  # the next entry probably has the size of this one
             and made_ns - self._first_made_ns < _MAX_HELD_NS
         )
-        return is_held or self._write()
+        if not is_held:
+            return self._write()
+        self._was_held = True
+        if not self._late_writer.is_watching:
+            self._late_writer.watch()
+        return True
 
     def _count_quick(self, made_ns: int) -> bool:
         """Count an entry as quick or slow. Returns whether entries may be held back after it."""
@@ -79,7 +103,7 @@ class Outbox:
             return False
         if self._quick_count < _MAX_QUICK:
             self._quick_count += 1
-        return self._quick_count >= _SLOW_COST
+        return self._quick_count >= _MIN_QUICK
 
     def flush(self) -> bool:
         """Write what is held, because the process waits or begins something else; False if that was interrupted."""
@@ -88,27 +112,50 @@ class Outbox:
 
     def discard(self) -> None:
         """Drop what is held: a seek has made it obsolete."""
-        self._entries = []
-        self._times = []
-        self._nbytes = 0
+        self._take()
         self._last_made_ns = 0
 
+    def _take(self) -> tuple[list[bytes], list[HeldTimes]]:
+        """Take what is held."""
+        with self._lock:
+            held = self._entries, self._times
+            self._entries = []
+            self._times = []
+            self._nbytes = 0
+        return held
+
     def _write(self) -> bool:
-        entries, times = self._entries, self._times
-        self._entries = []
-        self._times = []
-        self._nbytes = 0
+        entries, times = self._take()
+        if not entries:  # the late writer was faster
+            return True
         begin_ns = perf_counter_ns()
         waited_ns = self._write_packet(join_entries(entries, begin_ns), begin_ns)
         if waited_ns < 0:
             return False
         self.blocked_ns += waited_ns
-        self._record(times, len(entries), begin_ns, waited_ns)
+        send_ns = perf_counter_ns() - begin_ns - waited_ns
+        self._record(times, len(entries), begin_ns, send_ns, waited_ns)
+        while self._late_packets:
+            times, count, begin_ns = self._late_packets.pop()
+            self._record(times, count, begin_ns, send_ns, 0)
         return True
 
-    def _record(self, times: Sequence[HeldTimes], count: int, begin_ns: int, waited_ns: int) -> None:
+    def _write_late(self) -> bool:
+        """Write what has been held too long. On the late writer's thread; returns what `LateWriter` asks for."""
+        with self._lock:
+            was_held, self._was_held = self._was_held, False
+            now_ns = perf_counter_ns()
+            is_late = self._entries and now_ns - self._first_made_ns > _LATE_NS
+            if is_late and self._try_write(join_entries(self._entries, now_ns)):
+                self._late_packets.append((self._times, len(self._entries), now_ns))
+                self._entries = []
+                self._times = []
+                self._nbytes = 0
+            return was_held or bool(self._entries)
+
+    def _record(self, times: Sequence[HeldTimes], count: int, begin_ns: int, packet_ns: int, waited_ns: int) -> None:
         """Record the phases of each item: the write and its wait are divided among the entries of the packet."""
-        self.last_send_ns = send_ns = (perf_counter_ns() - begin_ns - waited_ns) // count
+        self.last_send_ns = send_ns = packet_ns // count
         wait_ns = waited_ns // count
         add = self._recorder.add
         for encode_ns, copy_ns, made_ns, nbytes in times:

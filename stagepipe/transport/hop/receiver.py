@@ -128,9 +128,7 @@ class Receiver:
             data = bytearray(PACKET_BYTES)
             length = self._read(data)
             if length <= 0:
-                begin_ns = perf_counter_ns()
                 length = self._wait_and_read(data, timeout_s)
-                self.starved_ns += perf_counter_ns() - begin_ns
                 if not length:
                     return None
             del data[length:]
@@ -150,9 +148,16 @@ class Receiver:
 
     def _wait_and_read(self, data: bytearray, timeout_s: float | None = None) -> int:
         """Wait for a packet and read it into `data`. Returns its bytes; 0 if interrupted, or after `timeout_s`."""
-        deadline_ns = None if timeout_s is None else perf_counter_ns() + int(timeout_s * 1e9)
+        self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
+        begin_ns = perf_counter_ns()
+        deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
+        try:
+            return self._wait_until(data, deadline_ns)
+        finally:
+            self.starved_ns += perf_counter_ns() - begin_ns
+
+    def _wait_until(self, data: bytearray, deadline_ns: int | None) -> int:
         while not self._is_interrupted():
-            self._tick()
             wait_s = LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S
             if deadline_ns is not None:
                 remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
@@ -165,6 +170,7 @@ class Receiver:
                 return length
             if not length:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
                 self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
+            self._tick()
         return 0
 
     # ------------------------------------------------------------------ decoding

@@ -64,7 +64,7 @@ class Sender:
         self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, policy, self.counts)
         self._recorder = recorder
-        self._outbox = Outbox(self._write_packet, recorder)
+        self._outbox = Outbox(self._write_packet, self._try_write, recorder)
 
     @property
     def blocked_ns(self) -> int:
@@ -143,7 +143,7 @@ class Sender:
     def send_marker(
         self, kind: PacketKind, generation: int, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b""
     ) -> bool:
-        """Send an entry without an item, or hold it back; False if interrupted. The end of a segment is sent at once."""
+        """Send an entry without an item, or hold it back; False if interrupted. A segment's end is sent at once."""
         entry = pack_entry(kind, (generation, key, samples, meta), 0, count_or_bytes=count)
         return self._outbox.add(entry, perf_counter_ns(), is_last=kind == PacketKind.END_OF_SEGMENT)
 
@@ -179,12 +179,20 @@ class Sender:
     # ------------------------------------------------------------------ the writes
 
     def _write_packet(self, packet: bytearray, begin_ns: int) -> int:
-        """Write a packet. Returns how many ns since `begin_ns` it had to wait for room in the pipe; -1 if interrupted."""
+        """Write a packet. Returns how many ns since `begin_ns` it waited for room in the pipe; -1 if interrupted."""
         try:
             os.write(self._fd, packet)
         except BlockingIOError:
             return self._write_when_ready((packet,), begin_ns)
         return 0
+
+    def _try_write(self, packet: bytearray) -> bool:
+        """Write a packet if there is room for it. Returns whether there was."""
+        try:
+            os.write(self._fd, packet)
+        except BlockingIOError:
+            return False
+        return True
 
     def _write_when_ready(self, buffers: Sequence[bytearray | bytes | memoryview], begin_ns: int) -> int:
         packet = buffers[0]

@@ -1,9 +1,10 @@
 """Splits an item that is too large for one packet into fragments, for hops that must use the pipe. Pure; both sides.
 
-A FRAGMENTED entry, the last of its packet, announces the body. Fragments are only used between one writer and one reader, so no other packet
-comes between them. A seek, the end of the run or a kill may stop either side in the middle. The reader then receives a
-packet of a newer generation instead of the next fragment, and drops what it has. A reader that expects no fragments
-drops them too. So neither side ever waits for the other to finish an item that is no longer needed.
+A FRAGMENTED entry, in a packet of its own, announces the body. Fragments are only used between one writer and one
+reader, so no other packet comes between them. A seek, the end of the run or a kill may stop either side in the middle.
+The reader then receives a packet of a newer generation instead of the next fragment, and drops what it has. A reader
+that expects no fragments drops them too. So neither side ever waits for the other to finish an item that is no longer
+needed.
 
     body      each buffer at a multiple of 64, the pickle, then a span for each: start, length, flags
     fragment  checksum of all that follows, generation, index, fragment count, kind; then a chunk of the body

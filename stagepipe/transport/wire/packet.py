@@ -169,7 +169,7 @@ def pack_entry(
     generation, key, samples, meta = header
     part_count = len(key) - 1
     entry = _ENTRY_HEADER.pack(
-        sender_ns if sender_ns < _MAX_SENDER_NS else _MAX_SENDER_NS,
+        min(_MAX_SENDER_NS, sender_ns),
         kind,
         0,
         part_count,
