@@ -72,38 +72,41 @@ class Outbox:
         nbytes = len(entry)
         if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
             return False
+        may_hold = self._is_quick(made_ns)
         with self._lock:
-            if not self._entries:
+            entries = self._entries
+            if not entries:
                 self._first_made_ns = made_ns
-            self._entries.append(entry)
+            entries.append(entry)
             if times is not None:
                 self._times.append(times)
-            self._nbytes += nbytes
-        is_held = (
-            self._count_quick(made_ns)
-            and not is_last
-            and len(self._entries) < self.max_entries
-            and self._nbytes + nbytes <= MAX_ENTRY_BYTES  # the next entry probably has the size of this one
-            and made_ns - self._first_made_ns < _MAX_HELD_NS
-        )
-        if not is_held:
+            self._nbytes = held_bytes = self._nbytes + nbytes
+        if (
+            not may_hold
+            or is_last
+            or len(entries) >= self.max_entries
+            or held_bytes + nbytes > MAX_ENTRY_BYTES  # the next entry probably has the size of this one
+            or made_ns - self._first_made_ns >= _MAX_HELD_NS
+        ):
             return self._write()
         self._was_held = True
         if not self._late_writer.is_watching:
             self._late_writer.watch()
         return True
 
-    def _count_quick(self, made_ns: int) -> bool:
+    def _is_quick(self, made_ns: int) -> bool:
         """Count an entry as quick or slow. Returns whether entries may be held back after it."""
-        last_made_ns, self._last_made_ns = self._last_made_ns, made_ns
+        last_made_ns = self._last_made_ns
+        self._last_made_ns = made_ns
+        quick_count = self._quick_count
         if not last_made_ns:  # after a wait: another one may follow
             return False
         if made_ns - last_made_ns > _QUICK_NS:
-            self._quick_count = max(self._quick_count - _SLOW_COST, 0)
+            self._quick_count = max(quick_count - _SLOW_COST, 0)
             return False
-        if self._quick_count < _MAX_QUICK:
-            self._quick_count += 1
-        return self._quick_count >= _MIN_QUICK
+        if quick_count < _MAX_QUICK:
+            self._quick_count = quick_count + 1
+        return quick_count >= _MIN_QUICK
 
     def flush(self) -> bool:
         """Write what is held, because the process waits or begins something else; False if that was interrupted."""
@@ -157,7 +160,10 @@ class Outbox:
         """Record the phases of each item: the write and its wait are divided among the entries of the packet."""
         self.last_send_ns = send_ns = packet_ns // count
         wait_ns = waited_ns // count
-        add = self._recorder.add
+        has_ledger = self._recorder.has_ledger
+        rows: list[int] = []
         for encode_ns, copy_ns, made_ns, nbytes in times:
-            row = (encode_ns, copy_ns, begin_ns - made_ns, send_ns, wait_ns)
-            add(row, (TransferKind.PIPE, nbytes, copy_ns + send_ns))
+            rows += (encode_ns, copy_ns, begin_ns - made_ns, send_ns, wait_ns)
+            if has_ledger:
+                rows += (TransferKind.PIPE, nbytes, copy_ns + send_ns)
+        self._recorder.add_rows(rows)

@@ -15,6 +15,7 @@ from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
+    MAX_ENTRY_BYTES,
     PACKET_BYTES,
     PICKLE_BUFFER,
     SHARED_BLOCK,
@@ -61,16 +62,17 @@ class Packer:
     def pack_entry(self, header: PacketHeader, sender_ns: int) -> bytes | None:
         """The encoded item as an entry, which may share its packet; None if it needs a packet of its own."""
         encoder = self._encoder
-        if encoder.buffers or self._policy.force_shared_memory:
-            return None
         pickle_data = encoder.pickle_data
         pickle_bytes = len(pickle_data)
-        if pickle_bytes + overhead_bytes(header, 0) > PACKET_BYTES:
+        if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._policy.force_shared_memory:
+            return None
+        entry = pack_entry(PacketKind.ITEM, header, sender_ns, pickle_data=pickle_data)
+        if len(entry) > MAX_ENTRY_BYTES:
             return None
         counts = self._counts
         counts.pipe_messages += 1
         counts.inline_bytes += pickle_bytes
-        return pack_entry(PacketKind.ITEM, header, sender_ns, pickle_data=pickle_data)
+        return entry
 
     def pack(self, header: PacketHeader) -> bytearray | None:
         """The packet of the encoded item; None if the item must go through the pipe and is too large for a packet.

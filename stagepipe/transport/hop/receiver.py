@@ -86,6 +86,8 @@ class Receiver:
         """Called with an item's key before the item is unpickled, which may kill this process."""
         self.unwanted_keys: frozenset[Key] = frozenset()
         """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
+        self._receive_ns = 0
+        """The time to unpack the packet in hand, for each of its entries."""
         self._entries: list[Entry] = []
         """The entries of the packet in hand whose turn has not come, the last one first."""
         self.starved_ns = 0
@@ -106,7 +108,6 @@ class Receiver:
                 packet = self._read_packet(timeout_s)
                 if packet is None:
                     return None
-                packet.reverse()
                 self._entries = entries = packet
             if entries[-1].generation > generation:
                 if not self._is_interrupted():
@@ -123,7 +124,7 @@ class Receiver:
     # ------------------------------------------------------------------ reading
 
     def _read_packet(self, timeout_s: float | None) -> list[Entry] | None:
-        """Read the entries of the next packet."""
+        """Read the entries of the next packet, the last one first."""
         while True:
             data = bytearray(PACKET_BYTES)
             length = self._read(data)
@@ -131,13 +132,17 @@ class Receiver:
                 length = self._wait_and_read(data, timeout_s)
                 if not length:
                     return None
+            begin_ns = perf_counter_ns()
             del data[length:]
             try:
-                return unpack(data)
+                entries = unpack(data)
             except TransportError:
                 if is_fragment(data):  # the rest of a large item that is no longer expected
                     continue
                 raise
+            self._receive_ns = (perf_counter_ns() - begin_ns) // len(entries)
+            entries.reverse()
+            return entries
 
     def _read(self, data: bytearray) -> int:
         """Read a packet into `data` without a wait. Returns its bytes; 0 if no writer is left, -1 if there is none."""
@@ -182,26 +187,21 @@ class Receiver:
         if self.unwanted_keys and entry.key in self.unwanted_keys:
             return self._drop_item(entry)
         self.on_item(entry.key)
+        if kind == PacketKind.ITEM and not entry.descriptors:
+            return self._decode_small(entry)
         begin_ns = perf_counter_ns()
-        buffers: list[Any] = []
-        flags: list[int] = []
-        transfer_kind = TransferKind.PIPE
-        nbytes = entry.nbytes
         if kind == PacketKind.FRAGMENTED:
             body = self._read_fragments(entry)
             if body is None:
                 return None
             buffers, flags, pickle_view = body.decode_body()
-            nbytes += entry.count_or_bytes
-        elif entry.descriptors:
+            transfer_kind, nbytes = TransferKind.PIPE, entry.nbytes + entry.count_or_bytes
+        else:
             buffers, flags, pickle_view, copied = unpack_buffers(
                 entry, self._memory, copy_all=self.copy_all, copy_shared=not self._is_readonly
             )
             self.copied_out_items += copied
             transfer_kind, nbytes = _transfer_kind(entry, buffers)
-        else:
-            start, end = entry.pickle_span
-            pickle_view = memoryview(entry.data)[start:end]
         received_at_ns = perf_counter_ns()
         pickle_buffers = self._pickle_buffers(buffers, flags) if any(flags) else ()
         try:
@@ -210,12 +210,28 @@ class Receiver:
             raise UnreadableItemError(entry, str(error)) from error.__cause__
         del pickle_view, buffers, pickle_buffers
         decoded_at_ns = perf_counter_ns()
-        queue_ns = max(begin_ns - entry.sent_at_ns, 0)
-        self.queue_ns = queue_ns
-        receive_ns = received_at_ns - begin_ns
+        self.queue_ns = queue_ns = max(begin_ns - entry.sent_at_ns, 0)
+        receive_ns = received_at_ns - begin_ns + self._receive_ns
         decode_ns = decoded_at_ns - received_at_ns
         durations_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
         self._recorder.add(durations_ns, (transfer_kind, nbytes, receive_ns))
+        return ReceivedPacket(PacketKind.ITEM, entry.key, entry.samples, 0, entry.meta, value)
+
+    def _decode_small(self, entry: Entry) -> ReceivedPacket:
+        """`_decode_entry` for an item without buffers, the case that must be fast."""
+        begin_ns = perf_counter_ns()
+        start, end = entry.pickle_span
+        try:
+            value = decode(entry.data[start:end], (), (), readonly=self._is_readonly)
+        except TransportError as error:
+            raise UnreadableItemError(entry, str(error)) from error.__cause__
+        decode_ns = perf_counter_ns() - begin_ns
+        self.queue_ns = queue_ns = max(begin_ns - entry.sent_at_ns, 0)
+        receive_ns = self._receive_ns
+        self._recorder.add(
+            (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns),
+            (TransferKind.PIPE, entry.nbytes, receive_ns),
+        )
         return ReceivedPacket(PacketKind.ITEM, entry.key, entry.samples, 0, entry.meta, value)
 
     def _drop_item(self, entry: Entry) -> ReceivedPacket | None:

@@ -21,6 +21,7 @@ from stagepipe.transport.wire import (
     PipeWaiter,
     TransferPolicy,
     WakeEvent,
+    check_entry_fits,
     encode_body,
     pack,
     pack_entry,
@@ -144,7 +145,9 @@ class Sender:
         self, kind: PacketKind, generation: int, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b""
     ) -> bool:
         """Send an entry without an item, or hold it back; False if interrupted. A segment's end is sent at once."""
-        entry = pack_entry(kind, (generation, key, samples, meta), 0, count_or_bytes=count)
+        header = (generation, key, samples, meta)
+        entry = pack_entry(kind, header, 0, count_or_bytes=count)
+        check_entry_fits(entry, header)
         return self._outbox.add(entry, perf_counter_ns(), is_last=kind == PacketKind.END_OF_SEGMENT)
 
     # ------------------------------------------------------------------ a large item through the pipe

@@ -155,20 +155,20 @@ def pack(
     else:
         sections += (meta, pickle_data)
     entry = b"".join(sections)
-    _check_entry_fits(entry, header)
+    check_entry_fits(entry, header)
     return join_entries((entry,), 0)
 
 
 def pack_entry(
     kind: int, header: PacketHeader, sender_ns: int, *, count_or_bytes: int = 0, pickle_data: bytes = b""
 ) -> bytes:
-    """An entry without descriptors, for `join_entries`. Raises TransportError if it is too long for a packet.
+    """An entry without descriptors, for `join_entries`. The caller sees to it that it has at most MAX_ENTRY_BYTES.
 
     `sender_ns` is the sending side's work time, in ns.
     """
     generation, key, samples, meta = header
     part_count = len(key) - 1
-    entry = _ENTRY_HEADER.pack(
+    packed_header = _ENTRY_HEADER.pack(
         min(_MAX_SENDER_NS, sender_ns),
         kind,
         0,
@@ -182,16 +182,12 @@ def pack_entry(
         count_or_bytes,
     )
     if part_count:
-        entry += struct.pack(f"<{part_count}I", *key[1:])
-    if meta:
-        entry += meta
-    entry += pickle_data
-    if len(entry) > MAX_ENTRY_BYTES:
-        _check_entry_fits(entry, header)
-    return entry
+        packed_header += struct.pack(f"<{part_count}I", *key[1:])
+    return packed_header + meta + pickle_data if meta else packed_header + pickle_data
 
 
-def _check_entry_fits(entry: bytes, header: PacketHeader) -> None:
+def check_entry_fits(entry: bytes, header: PacketHeader) -> None:
+    """Raise TransportError if an entry is too long for a packet."""
     if len(entry) > MAX_ENTRY_BYTES:
         raise TransportError(
             f"item {header[1][0]}: its packet has {len(entry) + _PREFIX.size} bytes, {len(header[3])} of them the "
@@ -293,7 +289,8 @@ def _unpack_entry(data: bytearray, offset: int, sent_at_ns: int) -> Entry:
         descriptors = tuple(_DESCRIPTOR.iter_unpack(memoryview(data)[body_offset + 4 * part_count : meta_start]))
         nbytes = size - offset  # inline buffers are the rest of the packet
     meta = bytes(data[meta_start:start]) if meta_bytes else b""
-    return Entry._make(
+    return tuple.__new__(
+        Entry,
         (
             kind,
             flags,
@@ -308,5 +305,5 @@ def _unpack_entry(data: bytearray, offset: int, sent_at_ns: int) -> Entry:
             meta,
             (start, end),
             data,
-        )
+        ),
     )

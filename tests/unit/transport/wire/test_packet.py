@@ -78,9 +78,8 @@ def test_descriptors_locate_inline_buffers(header, buffers, pickle):
 
 
 def test_a_packet_that_is_too_long_is_rejected_with_the_reason():
-    for pack_it in (pack, lambda kind, header: pack_entry(kind, header, 0)):
-        with pytest.raises(TransportError, match=r"item 7: .* 5000 of them the cursor of an order point"):
-            pack_it(PacketKind.TOMBSTONE, (1, (7,), 1, bytes(5000)))
+    with pytest.raises(TransportError, match=r"item 7: .* 5000 of them the cursor of an order point"):
+        pack(PacketKind.TOMBSTONE, (1, (7,), 1, bytes(5000)))
 
 
 def test_sender_time_is_capped_at_four_seconds():
