@@ -96,9 +96,7 @@ class Pipeline:
         self._window = window
         self._hop_capacity = hop_capacity
         groupings = sum(isinstance(step, GroupingStep) for step in steps)
-        self.shared = SharedState(
-            Board(segments=groupings + 1), broken, max_entries=max_entries, any_order=any_order
-        )
+        self.shared = SharedState(Board(segments=groupings + 1), broken, max_entries=max_entries, any_order=any_order)
         self.hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
         source = Source(self.shared, self.hops[0], items=items, window=window, stream=stream)
         self.processes: list[Process] = [source]

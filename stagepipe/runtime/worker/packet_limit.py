@@ -1,4 +1,4 @@
-"""Limits how many small items share a packet, so that the workers behind a hop stay evenly busy. In the worker's process.
+"""Limits how many small items share a packet, so that the workers behind a hop are evenly busy. In a worker's process.
 
 A packet goes to one worker as a whole. With twenty slow items in each, one worker would be busy and the others idle.
 """
