@@ -50,6 +50,17 @@ class DurationRecorder:
         if len(rows) >= self._flush_length:
             self.flush()
 
+    @property
+    def has_ledger(self) -> bool:
+        """Whether each row has a ledger entry."""
+        return self._ledger is not None
+
+    def add_rows(self, rows: list[int]) -> None:
+        """Add rows one after the other, each followed by its ledger entry if there is a ledger."""
+        self._rows += rows
+        if len(self._rows) >= self._flush_length:
+            self.flush()
+
     def flush(self) -> None:
         """Add the collected rows to the histograms and the ledger."""
         if not self._rows:

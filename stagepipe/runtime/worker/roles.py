@@ -174,6 +174,7 @@ class StageRole:
                 packets.append(packet)
             else:
                 self._output.forward(packet)
+        self._output.flush()
         keys = [packet.key for packet in packets]
         headers = [(packet.samples, packet.meta) for packet in packets]
         values = [packet.value for packet in packets]
