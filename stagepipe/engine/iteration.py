@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from stagepipe.engine.inline import InlineRun
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.pipeline_state import PipelineState
 from stagepipe.engine.position import EpochPosition
+
+if TYPE_CHECKING:
+    from stagepipe.engine.inline import InlineRun
 
 
 class IterationState:
