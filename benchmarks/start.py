@@ -9,8 +9,10 @@ torch      three stages with torch in a new process, start of Python included, a
            process beside it; and the second such pipeline of the process.
 restarts   a worker is killed twice. From its death, as the supervisor saw it, until its successor has built its stages.
 memory     three models of 400 MB at three ways, fed through `stagepipe.torch.Loader`: three stages here, against
-           DataLoader with three workers that use all three models, spawned, and forked with the models built in the
-           parent. The sum of the PSS of all processes, in steady state.
+           DataLoader with three workers that use all three models: "spawned", "forked" (each worker builds its
+           models), and "inherited" (forked, with the models built in the parent before, so that all share one copy,
+           which a model on a GPU, or one that starts threads, does not survive). The sum of the PSS of all processes,
+           in steady state; all of these callers have torch imported, as a training process has.
 
 Each contestant of a turn is a new process, alone; the order changes from turn to turn. Medians; brackets hold the
 sign-test interval. Bytecode is written and read, as on a user's machine, whatever PYTHONDONTWRITEBYTECODE says: without
@@ -38,7 +40,7 @@ PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "first": (("first", "3"), ("first", "14")),
     "torch": (("torch", ""), ("first", "3 torch")),
     "restarts": (("restarts", ""),),
-    "memory": (("memory", "stagepipe"), ("memory", "spawned"), ("memory", "forked")),
+    "memory": (("memory", "stagepipe"), ("memory", "spawned"), ("memory", "forked"), ("memory", "inherited")),
 }
 _MAX_MEMORY_TURNS = 3
 """Memory varies by less than a percent, and a turn takes half a minute."""
@@ -117,6 +119,7 @@ def _targets(samples: Samples) -> list[Target]:
     add("worker back after its second death, s", 0.1, ("restarts", ""), "second_death_s")
     add("memory / spawned DataLoader", 0.45, ("memory", "stagepipe"), "pss_mb", ("memory", "spawned"))
     add("memory / forked DataLoader", 1.0, ("memory", "stagepipe"), "pss_mb", ("memory", "forked"))
+    add("memory / forked DataLoader, models inherited", 1.0, ("memory", "stagepipe"), "pss_mb", ("memory", "inherited"))
     return found
 
 

@@ -116,11 +116,11 @@ def _make_models(name: str, model_bytes: int) -> Any:
 
         return Loader(models.config(models.COUNT, 1_000_000, model_bytes))
     return torch.utils.data.DataLoader(
-        ThreeModels(model_bytes, eager=name == "forked"),
+        ThreeModels(model_bytes, eager=name == "inherited"),
         batch_size=None,
         sampler=EpochSampler(1_000_000),
         num_workers=models.COUNT,
-        multiprocessing_context="fork" if name == "forked" else "spawn",
+        multiprocessing_context="spawn" if name == "spawned" else "fork",
     )
 
 
