@@ -17,6 +17,7 @@ from typing import Any
 BEGAN_NS = perf_counter_ns()
 """Python has started; nothing of stagepipe is imported."""
 _REPEATS = 5
+_DEATHS = 2
 _RESTART_TIMEOUT_S = 20.0
 _STEADY_ITEMS = 12
 """Items before memory is measured: each worker has had some."""
@@ -77,8 +78,8 @@ def restarts(_: str) -> dict[str, float]:
         items = iter(pipeline)
         run: Any = pipeline._start_local_run()  # noqa: SLF001 - while a run goes on, its report does not tell
         killed: list[int] = []
-        for _ in range(2):
-            killed.append(next(pid for _, pid in items if pid not in killed))
+        while len(killed) < _DEATHS:
+            killed.append(next(pid for _item, pid in items if pid not in killed))
             os.kill(killed[-1], signal.SIGKILL)
             deadline_s = time.monotonic() + _RESTART_TIMEOUT_S
             total = downtimes[-1]

@@ -1,4 +1,4 @@
-"""What goes wrong with forked workers unless somebody thinks of it. Each trap, and below it the test that holds it.
+"""What goes wrong with forked workers if nothing is done about it. Each trap, and below it the test that holds it.
 
 - two children draw the same numbers (NumPy, torch):
     test_fork_server: forked_workers_do_not_draw_the_same_numbers
@@ -216,7 +216,7 @@ def test_a_module_written_after_the_server_looked_is_found(user_folder):
     times = user_folder.stat()
     assert run(stage("old_ops.same"), preload=["old_ops"]) == [0]
     (user_folder / "new_ops.py").write_text("def same(x):\n    return x\n")
-    importlib.invalidate_caches()  # the caller's, as Python asks of whoever writes modules
+    importlib.invalidate_caches()  # the caller's, as Python asks of a program that writes modules
     os.utime(user_folder, ns=(times.st_atime_ns, times.st_mtime_ns))  # as on a file system with coarse times
     assert run(stage("new_ops.same"), preload=["old_ops"]) == [0]
 
