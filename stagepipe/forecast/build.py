@@ -75,7 +75,7 @@ def find_missing_items(record: RunRecord) -> str:
     was_cut_short = record.status != "finished"
     unreached = [stage.name for stage in record.stages if was_cut_short and not stage.items]
     if unreached:
-        return f"no item reached {unreached[0]} within the time of the probe"
+        return f"no item got through {unreached[0]} within the time of the probe"
     if record.items_in >= _MIN_PROBED_ITEMS:
         return ""
     if was_cut_short:
