@@ -1,6 +1,6 @@
 """Chooses `workers: auto` and `fuse: auto` from a probe, and forecasts a pipeline for `stagepipe plan`.
 
-In the process of the caller.
+In the process of the caller. What a run without `auto` does not need is imported where it is used.
 """
 
 from __future__ import annotations
@@ -8,22 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from stagepipe import forecast
 from stagepipe.core import ReadOnceError
-from stagepipe.engine.probe import ProbeLength, run_probe
-from stagepipe.forecast import (
-    Forecast,
-    PipelineCosts,
-    ProbeFigures,
-    ProcessChoice,
-    ProcessLayout,
-    ResourceBudget,
-    build_forecast,
-    choose_layout,
-    compute_costs,
-    compute_expected_cpus,
-    explain_layout,
-    find_missing_items,
-)
 from stagepipe.machine import compute_free_cpus, detect_machine, read_free_memory_bytes
 from stagepipe.plan import Plan
 from stagepipe.spec import PipelineSpec, StageSpec
@@ -52,38 +38,44 @@ def resolve_auto_workers(spec: PipelineSpec, make_plan: PlanFactory, *, is_inlin
         return AutoWorkersResult(spec)
     if is_inline:
         return AutoWorkersResult(_set_one_worker(spec))
+    from stagepipe.engine.probe import ProbeLength, run_probe
+
     plan = make_plan(spec)
     try:
         probe = run_probe(plan, ProbeLength.BRIEF)
     except ReadOnceError:
         return _use_one_worker(spec, auto_stages, "the source can be read only once, so it cannot be probed")
-    missing_items = find_missing_items(probe.record)
+    missing_items = forecast.find_missing_items(probe.record)
     if missing_items:
         return _use_one_worker(spec, auto_stages, missing_items)
-    costs = compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0)
+    costs = forecast.compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0)
     budget = make_budget(plan, probe)
-    layout = choose_layout(costs, _make_choices(spec, plan), budget)
+    layout = forecast.choose_layout(costs, _make_choices(spec, plan), budget)
     names = {stage.name for stage in auto_stages}
-    return AutoWorkersResult(_apply_layout(spec, layout, costs), tuple(explain_layout(costs, layout, names, budget)))
+    return AutoWorkersResult(
+        _apply_layout(spec, layout, costs), tuple(forecast.explain_layout(costs, layout, names, budget))
+    )
 
 
-def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> Forecast:
+def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> forecast.Forecast:
     """Forecast a pipeline from a probe.
 
     Raises RunError if a stage fails in the probe, and ReadOnceError if the source can be read only once.
     """
+    from stagepipe.engine.probe import run_probe
+
     plan = make_plan(auto_workers_result.spec)
     probe = run_probe(plan)
-    return build_forecast(
+    return forecast.build_forecast(
         plan, probe, detect_machine(), make_budget(plan, probe), auto_workers=auto_workers_result.auto_workers
     )
 
 
-def make_budget(plan: Plan, probe: ProbeFigures) -> ResourceBudget:
+def make_budget(plan: Plan, probe: forecast.ProbeFigures) -> forecast.ResourceBudget:
     """The CPUs and the memory that the run may use, beside the other processes of the machine."""
     machine = detect_machine()
-    return ResourceBudget(
-        cpus=compute_expected_cpus(compute_free_cpus(probe.other_cpus), machine.cpus),
+    return forecast.ResourceBudget(
+        cpus=forecast.compute_expected_cpus(compute_free_cpus(probe.other_cpus), machine.cpus),
         machine_cpus=machine.cpus,
         memory_bytes=min(machine.memory_bytes, read_free_memory_bytes()),
         arena_bytes=plan.memory_bytes,
@@ -95,17 +87,17 @@ def _is_auto(stage: StageSpec) -> bool:
     return stage.workers == "auto" or stage.fuse == "auto"
 
 
-def _make_choices(spec: PipelineSpec, plan: Plan) -> list[ProcessChoice]:
+def _make_choices(spec: PipelineSpec, plan: Plan) -> list[forecast.ProcessChoice]:
     stages = {stage.name: stage for stage in spec.stages}
-    choices = [ProcessChoice(workers=1)]
+    choices = [forecast.ProcessChoice(workers=1)]
     for process in plan.processes[1:]:
         stage = stages[process.name]
         workers = None if stage.workers == "auto" else process.workers
-        choices.append(ProcessChoice(workers, may_fuse=stage.fuse == "auto"))
+        choices.append(forecast.ProcessChoice(workers, may_fuse=stage.fuse == "auto"))
     return choices
 
 
-def _apply_layout(spec: PipelineSpec, layout: ProcessLayout, costs: PipelineCosts) -> PipelineSpec:
+def _apply_layout(spec: PipelineSpec, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts) -> PipelineSpec:
     """Write the layout into the spec. A fused stage has no `workers` and no `threads` of its own."""
     workers_by_name = {costs.processes[group.first_process].name: group.workers for group in layout}
 
