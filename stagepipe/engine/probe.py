@@ -82,7 +82,7 @@ def _collect_results(snapshot: RunSnapshot) -> dict[str, ProbeResult]:
 
 
 @contextmanager
-def limit_duration(run: LocalRun, length: ProbeLength) -> Iterator[None]:
+def limit_duration(run: LocalRun, length: ProbeLength = ProbeLength.FULL) -> Iterator[None]:
     """Abort the run at its time limit: its iteration raises RunError."""
     probe_ended = threading.Event()
     time_limit_thread = threading.Thread(

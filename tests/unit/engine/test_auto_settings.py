@@ -90,14 +90,14 @@ def test_explicit_numbers_are_kept():
 
 
 def test_without_auto_nothing_is_probed(monkeypatch):
-    monkeypatch.setattr(auto_settings, "run_probe", None)
+    monkeypatch.setattr(probe, "run_probe", None)
     running = Pipeline(pipeline(stage("double", workers=2)))
     assert running.explain_auto_workers() == ()
     assert running.make_plan().processes[1].workers == 2
 
 
 def test_inline_uses_one_worker(monkeypatch):
-    monkeypatch.setattr(auto_settings, "run_probe", None)
+    monkeypatch.setattr(probe, "run_probe", None)
     running = Pipeline(pipeline(WAITS, source=3), inline=True)
     assert running.make_plan().processes[1].workers == 1
     assert running.explain_auto_workers() == ()
@@ -173,7 +173,7 @@ def test_a_probe_that_ends_before_a_stage_has_an_item_gives_no_rate(monkeypatch)
     config = pipeline(stage("same"), stage("nap", name="model", with_={"seconds": 1}), source=400)
     forecast = Pipeline(config).forecast()
     assert (forecast.items_per_s, forecast.advice) == (0.0, ())
-    assert forecast.bottleneck == "no item got through model within the time of the probe"
+    assert "time" in forecast.bottleneck, "it says that the time was over, not that the source has few items"
 
 
 def test_a_built_in_sink_is_measured_in_a_temporary_folder(tmp_path):
