@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import stagepipe
 from auto_ import ops
 
 Config = dict[str, Any]
@@ -78,7 +77,7 @@ def make_jobs(images: str, out: str, scale: float) -> list[Job]:
         return {"name": "thumbnails", "source": glob, "stages": stages, "sink": sink}
 
     def make_tensors(layout: Layout) -> Config:
-        dataset = {"dataset": stagepipe.defer(ops.TinyTensors, count=int(60_000 * scale))}
+        dataset = {"dataset": ops.TinyTensors, "with": {"count": int(60_000 * scale)}}
         stages = [{"name": "dataset", **layout[0]}, batch(256)]
         source = {"uses": "stagepipe.sources.dataset", "with": dataset}
         return {"name": "tensors", "source": source, "stages": stages}
