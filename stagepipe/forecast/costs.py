@@ -24,7 +24,7 @@ _WORKER_LOOP_NS = 13_000
 """Time of a worker's loop per item, which fusing saves. Measured in runs whose stages do nothing."""
 
 _STAGE_CALL_NS = 2_000
-"""Time of a stage's call besides its function (counting, timing), which fusing keeps. benchmarks/small_items.py measures it."""
+"""Time of a stage's call besides its function, which fusing keeps. Measured by benchmarks/small_items.py."""
 
 _PROBE_WAKE_UP_CPU_NS = 300_000
 """CPU time per item for waking up: in a probe a process sleeps before each item, in a run it rarely does."""
