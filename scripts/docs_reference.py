@@ -56,7 +56,7 @@ def _type_names(schema: dict[str, Any]) -> Iterator[str]:
         yield from _type_names(inner)
     for value in schema.get("enum", [schema["const"]] if "const" in schema else []):
         yield f"`{value}`"
-    if "enum" not in schema:
+    if not schema.keys() & {"enum", "const"}:
         types = schema.get("type", ())
         names: list[str] = [types] if isinstance(types, str) else list(types)
         yield from (_TYPE_NAMES.get(name, name) for name in names if name != "null")

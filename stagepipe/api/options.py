@@ -35,8 +35,8 @@ class StageOptions(TypedDict, total=False):
     """true: the stage keeps state across items."""
     transport: Literal["auto", "pipe", "shared_memory"]
     """Transport of the hop into this stage."""
-    fuse: bool
-    """true: the stage runs in the previous stage's process."""
+    fuse: bool | Literal["auto"]
+    """true: the stage runs in the previous stage's process. auto: if that is faster."""
     mutable: bool
     """true: the stage gets a private copy that it may modify."""
     reseed: bool

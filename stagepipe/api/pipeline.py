@@ -361,7 +361,10 @@ class Pipeline(Generic[T_co]):
 
     def _repr_html_(self) -> str:
         """A small table of the stages, for notebooks."""
-        stages = [(f"{'+ ' * stage.fuse}{stage.name}", stage.target, str(stage.workers)) for stage in self.spec.stages]
+        stages = [
+            (f"{'+ ' * (stage.fuse is True)}{stage.name}", stage.target, str(stage.workers))
+            for stage in self.spec.stages
+        ]
         rows = [
             (name, target.label, workers)
             for name, target, workers in (("source", self.spec.source.target, ""), *stages)

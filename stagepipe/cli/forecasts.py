@@ -57,8 +57,8 @@ def probing_status() -> Iterator[None]:
 
 
 def print_auto_workers(pipeline: Pipeline) -> None:
-    """Print what `workers: auto` becomes, on stderr because a sink may use stdout."""
-    if any(stage.workers == "auto" for stage in pipeline.spec.stages):
+    """Print what `workers: auto` and `fuse: auto` become, on stderr because a sink may use stdout."""
+    if any("auto" in {stage.workers, stage.fuse} for stage in pipeline.spec.stages):
         with probing_status():
             auto_workers = pipeline.explain_auto_workers()
         for line in auto_workers:

@@ -93,7 +93,7 @@ def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
     if stage.get("workers") is not None:
         message = f"`{label}` takes no `workers`: it restores the item order in one process"
         yield stage.entries["workers"].key_location.make_problem(message, "remove `workers`")
-    if _is_true(stage.get("fuse")):
+    if _is_true(stage.get("fuse")) or stage.get_text("fuse") == "auto":
         message = f"`{label}` cannot be fused: it restores the item order in its own process"
         yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
     for key in _ERROR_HANDLING_KEYS:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from stagepipe.config.config_hash import hash_config, hash_source
+from stagepipe.config.cross_checks import get_stages
 from stagepipe.config.schema import ConfigModel
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.torch_use import uses_torch
 from stagepipe.config.yaml import MapNode
-from stagepipe.spec import PipelineSpec
+from stagepipe.spec import PipelineSpec, StageSpec
 
 
 def to_spec(
@@ -30,7 +31,21 @@ def to_spec(
         uses_torch=uses_torch(resolved, None if path is None else path.resolve().parent),
     )
     stages = (
-        replace(stage, is_order_point=traits.is_order_point, items_per_output=traits.items_per_output, syntax=syntax)
-        for stage, traits in zip(spec.stages, stage_traits, strict=True)
+        replace(
+            _complete_auto(stage, node),
+            is_order_point=traits.is_order_point,
+            items_per_output=traits.items_per_output,
+            syntax=syntax,
+        )
+        for stage, node, traits in zip(spec.stages, get_stages(resolved), stage_traits, strict=True)
     )
     return replace(spec, source=replace(spec.source, syntax=syntax), stages=tuple(stages))
+
+
+def _complete_auto(stage: StageSpec, node: MapNode) -> StageSpec:
+    """Set both `workers` and `fuse` to `auto` where the config says it of one and nothing of the other."""
+    if stage.workers == "auto" and "fuse" not in node.entries:
+        return replace(stage, fuse="auto")
+    if stage.fuse == "auto" and "workers" not in node.entries:
+        return replace(stage, workers="auto")
+    return stage

@@ -22,7 +22,7 @@ def summarize_spec(spec: PipelineSpec) -> str:
     text = "source"
     for stage in spec.stages:
         worker_suffix = f" ({stage.workers})" if stage.workers != 1 else ""
-        text += f" {'+' if stage.fuse else '->'} {stage.name}{worker_suffix}"
+        text += f" {'+' if stage.fuse is True else '->'} {stage.name}{worker_suffix}"
     return f"{text} -> sink" if spec.sink is not None else text
 
 
@@ -30,7 +30,7 @@ def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
     """Yield warnings about settings that are valid but may fail a run."""
     sender_name = "source"
     sender_workers: int | str = 1
-    process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if not stage.fuse]
+    process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if stage.fuse is not True]
     for name, workers, mode in (*process_stages, ("sink", 1, "auto")):
         uses_pipe_only = (spec.transport.mode if mode == "auto" else mode) == "pipe"
         if uses_pipe_only and (sender_workers, workers) != (1, 1):

@@ -1,28 +1,18 @@
-"""Chooses `workers: auto` from a probe, and forecasts a pipeline for `stagepipe plan`. In the process of the caller."""
+"""Chooses `workers: auto` and `fuse: auto` from a probe, and forecasts a pipeline for `stagepipe plan`.
+
+In the process of the caller. What a run without `auto` does not need is imported where it is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from stagepipe.core import ReadOnceError, format_ns
-from stagepipe.engine.probe import ProbeRecord, run_probe
-from stagepipe.forecast import (
-    MIN_PROBED_ITEMS,
-    TOO_FEW_ITEMS_REASON,
-    Forecast,
-    PipelineCosts,
-    ResourceBudget,
-    build_forecast,
-    choose_workers,
-    compute_costs,
-    compute_work_ns,
-    describe_bottleneck,
-    make_layout,
-)
-from stagepipe.machine import detect_machine
+from stagepipe import forecast
+from stagepipe.core import ReadOnceError
+from stagepipe.machine import compute_free_cpus, detect_machine, read_free_memory_bytes
 from stagepipe.plan import Plan
-from stagepipe.spec import PipelineSpec
+from stagepipe.spec import PipelineSpec, StageSpec
 
 PlanFactory = Callable[[PipelineSpec], Plan]
 """Makes the plan of a spec for this machine."""
@@ -30,77 +20,109 @@ PlanFactory = Callable[[PipelineSpec], Plan]
 
 @dataclass(frozen=True)
 class AutoWorkersResult:
-    """A spec in which every `workers` is a number, one line for each choice, and the probe (None if none was run)."""
+    """A spec in which nothing is `auto`, and one line for each stage that was."""
 
     spec: PipelineSpec
     auto_workers: tuple[str, ...] = ()
-    probe_record: ProbeRecord | None = None
 
 
 def resolve_auto_workers(spec: PipelineSpec, make_plan: PlanFactory, *, is_inline: bool) -> AutoWorkersResult:
-    """Choose the workers of stages with `workers: auto` from a probe, within the machine's CPUs and memory.
+    """Choose the layout of stages with `workers: auto` or `fuse: auto` from a probe, within the free CPUs and memory.
 
-    Inline it is 1, because there is one process. It is also 1 if the source can be read only once: a probe would take
-    its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
+    Inline there is one process, so nothing is chosen. Each stage has one worker of its own if the source can be read
+    only once: a probe would take its first items from the run. Raises RunError, like the run, if a stage fails in the
+    probe.
     """
-    auto_stage_names = [stage.name for stage in spec.stages if stage.workers == "auto"]
-    if not auto_stage_names:
+    auto_stages = [stage for stage in spec.stages if _is_auto(stage)]
+    if not auto_stages:
         return AutoWorkersResult(spec)
     if is_inline:
-        return AutoWorkersResult(_replace_workers(spec, dict.fromkeys(auto_stage_names, 1)))
+        return AutoWorkersResult(_set_one_worker(spec))
+    from stagepipe.engine.probe import ProbeLength, run_probe
+
     plan = make_plan(spec)
     try:
-        probe_record = run_probe(plan)
+        probe = run_probe(plan, ProbeLength.BRIEF)
     except ReadOnceError:
-        return _use_one_worker(spec, auto_stage_names, "the source can be read only once, so it cannot be probed")
-    if probe_record.run_record.items_in < MIN_PROBED_ITEMS:
-        return _use_one_worker(spec, auto_stage_names, TOO_FEW_ITEMS_REASON)
-    costs = compute_costs(plan, probe_record.run_record, probe_record.results_by_process)
-    budget = ResourceBudget(detect_machine(), plan.memory_bytes)
-    process_names = [process.name for process in plan.processes]
-    planned_workers = tuple(process.workers for process in plan.processes)
-    auto_indices = {process_names.index(name) for name in auto_stage_names}
-    worker_counts = choose_workers(costs, planned_workers, auto_indices, budget)
-    workers_by_name = dict(zip(process_names, worker_counts, strict=True))
+        return _use_one_worker(spec, auto_stages, "the source can be read only once, so it cannot be probed")
+    missing_items = forecast.find_missing_items(probe.record)
+    if missing_items:
+        return _use_one_worker(spec, auto_stages, missing_items)
+    costs = forecast.compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0)
+    budget = make_budget(plan, probe)
+    layout = forecast.choose_layout(costs, _make_choices(spec, plan), budget)
+    names = {stage.name for stage in auto_stages}
     return AutoWorkersResult(
-        _replace_workers(spec, {name: workers_by_name[name] for name in auto_stage_names}),
-        tuple(_format_choice(process_names.index(name), costs, worker_counts, budget) for name in auto_stage_names),
-        probe_record,
+        _apply_layout(spec, layout, costs), tuple(forecast.explain_layout(costs, layout, names, budget))
     )
 
 
-def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> Forecast:
+def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> forecast.Forecast:
     """Forecast a pipeline from a probe.
 
     Raises RunError if a stage fails in the probe, and ReadOnceError if the source can be read only once.
     """
+    from stagepipe.engine.probe import run_probe
+
     plan = make_plan(auto_workers_result.spec)
-    probe_record = auto_workers_result.probe_record or run_probe(plan)
-    return build_forecast(
-        plan,
-        probe_record.run_record,
-        probe_record.results_by_process,
-        detect_machine(),
-        auto_workers_result.auto_workers,
+    probe = run_probe(plan)
+    return forecast.build_forecast(
+        plan, probe, detect_machine(), make_budget(plan, probe), auto_workers=auto_workers_result.auto_workers
     )
 
 
-def _use_one_worker(spec: PipelineSpec, stage_names: list[str], reason: str) -> AutoWorkersResult:
-    choices = tuple(f"{name}: 1 worker (auto): {reason}" for name in stage_names)
-    return AutoWorkersResult(_replace_workers(spec, dict.fromkeys(stage_names, 1)), choices)
+def make_budget(plan: Plan, probe: forecast.ProbeFigures) -> forecast.ResourceBudget:
+    """The CPUs and the memory that the run may use, beside the other processes of the machine."""
+    machine = detect_machine()
+    return forecast.ResourceBudget(
+        cpus=forecast.compute_expected_cpus(compute_free_cpus(probe.other_cpus), machine.cpus),
+        machine_cpus=machine.cpus,
+        memory_bytes=min(machine.memory_bytes, read_free_memory_bytes()),
+        arena_bytes=plan.memory_bytes,
+        gpus=len(machine.cuda_devices),
+    )
 
 
-def _replace_workers(spec: PipelineSpec, workers_by_stage: dict[str, int]) -> PipelineSpec:
-    stages = tuple(replace(stage, workers=workers_by_stage.get(stage.name, stage.workers)) for stage in spec.stages)
+def _is_auto(stage: StageSpec) -> bool:
+    return stage.workers == "auto" or stage.fuse == "auto"
+
+
+def _make_choices(spec: PipelineSpec, plan: Plan) -> list[forecast.ProcessChoice]:
+    stages = {stage.name: stage for stage in spec.stages}
+    choices = [forecast.ProcessChoice(workers=1)]
+    for process in plan.processes[1:]:
+        stage = stages[process.name]
+        workers = None if stage.workers == "auto" else process.workers
+        choices.append(forecast.ProcessChoice(workers, may_fuse=stage.fuse == "auto"))
+    return choices
+
+
+def _apply_layout(spec: PipelineSpec, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts) -> PipelineSpec:
+    """Write the layout into the spec. A fused stage has no `workers` and no `threads` of its own."""
+    workers_by_name = {costs.processes[group.first_process].name: group.workers for group in layout}
+
+    def apply(stage: StageSpec) -> StageSpec:
+        if stage.fuse is True:
+            return stage
+        if stage.name in workers_by_name:
+            return replace(stage, workers=workers_by_name[stage.name], fuse=False)
+        return replace(stage, workers=1, threads=None, fuse=True)
+
+    return replace(spec, stages=tuple(map(apply, spec.stages)))
+
+
+def _use_one_worker(spec: PipelineSpec, stages: list[StageSpec], reason: str) -> AutoWorkersResult:
+    lines = []
+    for stage in stages:
+        workers = 1 if stage.workers == "auto" else stage.workers
+        lines.append(f"{stage.name}: {workers} worker{'' if workers == 1 else 's'} (auto): {reason}")
+    return AutoWorkersResult(_set_one_worker(spec), tuple(lines))
+
+
+def _set_one_worker(spec: PipelineSpec) -> PipelineSpec:
+    """Replace each `auto`: one worker, not fused."""
+    stages = tuple(
+        replace(stage, workers=1 if stage.workers == "auto" else stage.workers, fuse=stage.fuse is True)
+        for stage in spec.stages
+    )
     return replace(spec, stages=stages)
-
-
-def _format_choice(
-    process_index: int, costs: PipelineCosts, worker_counts: tuple[int, ...], budget: ResourceBudget
-) -> str:
-    """Format one choice: `decode: 2 workers (auto): 3.9 ms per item; ` and what limits the pipeline then."""
-    count = worker_counts[process_index]
-    work_text = format_ns(compute_work_ns(make_layout(worker_counts)[process_index], costs))
-    name = costs.processes[process_index].name
-    bottleneck = describe_bottleneck(costs, worker_counts, budget)
-    return f"{name}: {count} worker{'' if count == 1 else 's'} (auto): {work_text} per item; {bottleneck}"

@@ -70,7 +70,7 @@ def find_nondeterminism(spec: PipelineSpec, make_plan: Callable[[PipelineSpec], 
 
 def _with_workers(spec: PipelineSpec, workers: int) -> PipelineSpec:
     stages = tuple(
-        replace(stage, workers=1 if stage.fuse or stage.is_order_point or stage.stateful else workers)
+        replace(stage, workers=1 if stage.fuse is True or stage.is_order_point or stage.stateful else workers)
         for stage in spec.stages
     )
     return replace(spec, stages=stages, order="source", start="spawn")

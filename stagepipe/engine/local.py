@@ -162,7 +162,8 @@ class LocalRun:
             take_run_timings(self._supervisor),
             status=self._status,
             error_message=self._error_message,
-            memory_by_process=self._monitor.memory_by_process,
+            usage_by_process=self._monitor.usage_by_process,
+            other_cpus=self._monitor.other_cpus,
             dead_letters=self.dead_letters.to_records(),
         )
 
@@ -171,7 +172,7 @@ class LocalRun:
         if self._record is not None:
             return
         try:
-            self._monitor.sample_memory(self.take_snapshot().workers)
+            self._monitor.sample_usage(self.take_snapshot().workers)
             self._consumer.close()
             self._supervisor.stop()
             self._record = self.make_record()

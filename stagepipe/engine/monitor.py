@@ -1,4 +1,7 @@
-"""Follows a run while it goes: the memory of its workers, and the rates for a progress bar. In the caller's process."""
+"""Follows a run while it goes: its workers' memory and waits, other programs' load, and the rates for a progress bar.
+
+In the caller's process.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +12,43 @@ from dataclasses import dataclass
 import psutil
 
 from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.machine import CpuLoadMeter, cpu_delay_ns
 from stagepipe.report import Progress
 from stagepipe.runtime import RunSnapshot, WorkerSnapshot
 from stagepipe.timing import ProcessCounter
 
 
 @dataclass(frozen=True)
-class WorkerMemory:
-    """The resident and the proportional memory (RSS, PSS) of a worker, in bytes."""
+class WorkerUsage:
+    """The resident and the proportional memory (RSS, PSS) of a worker, in bytes, and its time waiting for a CPU."""
 
     rss_bytes: int = 0
     pss_bytes: int = 0
+    cpu_wait_ns: int = 0
 
 
 class RunMonitor:
     """Compares snapshots of one run."""
 
     def __init__(self) -> None:
-        self.memory_by_process: dict[int, WorkerMemory] = {}
+        self.usage_by_process: dict[int, WorkerUsage] = {}
         """As last measured, by process index."""
+        self.other_cpus = 0.0
+        """Mean number of CPUs that other programs have used during the run, as last measured."""
+        self._load_meter = CpuLoadMeter()
         self._previous_busy_ns: dict[int, int] = {}
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
 
-    def sample_memory(self, workers: Iterable[WorkerSnapshot]) -> None:
-        """Measure the memory of each worker that runs."""
+    def sample_usage(self, workers: Iterable[WorkerSnapshot]) -> None:
+        """Measure each worker that runs, and the load of other programs. Call it before the workers end."""
+        self.other_cpus = self._load_meter.measure_other_cpus()
         for worker in workers:
             with contextlib.suppress(psutil.Error):
                 memory = psutil.Process(worker.pid).memory_full_info()
-                self.memory_by_process[worker.slot.process_index] = WorkerMemory(memory.rss, memory.pss)
+                self.usage_by_process[worker.slot.process_index] = WorkerUsage(
+                    memory.rss, memory.pss, cpu_delay_ns(worker.pid)
+                )
 
     def progress(self, snapshot: RunSnapshot, *, is_finished: bool) -> Progress:
         """Return the progress of the run."""

@@ -4,59 +4,66 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from enum import Enum
 from time import monotonic
 
 from stagepipe.core import RunError
 from stagepipe.engine.local import LocalRun
-from stagepipe.machine import cpu_delay_ns, cpu_time_ns
-from stagepipe.plan import Plan, ProbeResult, make_probe_plan
-from stagepipe.report import RunRecord
+from stagepipe.engine.probe_sink import open_probe_sink
+from stagepipe.forecast import ProbeFigures
+from stagepipe.machine import CpuLoadMeter, cpu_delay_ns, cpu_time_ns
+from stagepipe.plan import Plan, ProbeResult, ProcessRole, make_probe_plan
 from stagepipe.runtime import RunSnapshot
-
-_MAX_WARM_PROBE_S = 5.0
-"""Time after warm-up at which a probe ends: it has measured enough."""
+from stagepipe.timing import ProcessCounter, StageCounter
 
 _MAX_PROBE_S = 60.0
 """Time after all workers are ready at which a probe ends in any case. Stages without items by then have no figures."""
 
-_MIN_WARM_ITEMS = 3
-"""The pipeline is warm once the source has produced this many items: then the second has gone through. The first may
-load libraries on its way."""
+_MIN_WARM_SOURCE_ITEMS = 5
+_MIN_WARM_ITEMS = 2
+"""The pipeline is warm once each stage has had this many items: the first may load libraries or a model on its way."""
 
-_POLL_INTERVAL_S = 0.1
+_POLL_INTERVAL_S = 0.02
 
 
 class ProbeTimeLimitError(RunError):
     """The probe reached its time limit."""
 
 
-@dataclass(frozen=True)
-class ProbeRecord:
-    """What a probe measured: the record of its run, and for each process what its items consist of."""
+class ProbeLength(Enum):
+    """How long a probe goes on once the pipeline is warm, in seconds: it has then measured enough."""
 
-    run_record: RunRecord
-    results_by_process: Mapping[str, ProbeResult]
+    BRIEF = 0.5  # before a run: items of its own come soon, so it does not wait for the first batch either
+    FULL = 5.0
 
 
-def run_probe(plan: Plan) -> ProbeRecord:
-    """Run the plan's stages on its first few items. The sink does not run: what it writes would stay.
+def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL) -> ProbeFigures:
+    """Run the plan's stages on its first few items, and a built-in sink in a temporary folder.
 
-    Raises RunError if a stage fails, and ReadOnceError (a RunError) if the source can be read only once.
+    No other sink runs: what it writes would stay. Raises RunError if a stage fails, and ReadOnceError (a RunError) if
+    the source can be read only once.
     """
+    load_meter = CpuLoadMeter()
     run = LocalRun(make_probe_plan(plan))
-    with run, limit_duration(run):
+    with run, open_probe_sink(plan) as sink, limit_duration(run, length):
         try:
             for item in run.iter_epoch(0):
+                sink.write(item)
                 del item
         except ProbeTimeLimitError:
             pass
         probe_results = _collect_results(
             run.take_snapshot()
         )  # before the workers end: the kernel forgets their CPU times
-    return ProbeRecord(run.make_record(), probe_results)
+        other_cpus = load_meter.measure_other_cpus()
+    return ProbeFigures(
+        record=run.make_record(),
+        results_by_process=probe_results,
+        sink_ns=sink.mean_ns,
+        other_cpus=other_cpus,
+    )
 
 
 def _collect_results(snapshot: RunSnapshot) -> dict[str, ProbeResult]:
@@ -75,11 +82,11 @@ def _collect_results(snapshot: RunSnapshot) -> dict[str, ProbeResult]:
 
 
 @contextmanager
-def limit_duration(run: LocalRun) -> Iterator[None]:
+def limit_duration(run: LocalRun, length: ProbeLength = ProbeLength.FULL) -> Iterator[None]:
     """Abort the run at its time limit: its iteration raises RunError."""
     probe_ended = threading.Event()
     time_limit_thread = threading.Thread(
-        target=_watch_duration, args=(run, probe_ended), name="stagepipe-probe", daemon=True
+        target=_watch_duration, args=(run, length, probe_ended), name="stagepipe-probe", daemon=True
     )
     time_limit_thread.start()
     try:
@@ -89,8 +96,8 @@ def limit_duration(run: LocalRun) -> Iterator[None]:
         time_limit_thread.join()
 
 
-def _watch_duration(run: LocalRun, probe_ended: threading.Event) -> None:
-    """Abort the run some seconds after it is warm, or long after all workers are ready."""
+def _watch_duration(run: LocalRun, length: ProbeLength, probe_ended: threading.Event) -> None:
+    """Abort the run some time after it is warm, or long after all workers are ready."""
     ready_at_s = math.inf
     warm_at_s = math.inf
     while not probe_ended.wait(_POLL_INTERVAL_S):
@@ -98,8 +105,23 @@ def _watch_duration(run: LocalRun, probe_ended: threading.Event) -> None:
         snapshot = run.take_snapshot()
         if not snapshot.starting_stages:
             ready_at_s = min(ready_at_s, now_s)
-        if len(snapshot.workers[0].probe_samples) >= _MIN_WARM_ITEMS:
+        if _is_warm(snapshot, length):
             warm_at_s = min(warm_at_s, now_s)
-        if now_s - warm_at_s > _MAX_WARM_PROBE_S or now_s - ready_at_s > _MAX_PROBE_S:
+        if now_s - warm_at_s > length.value or now_s - ready_at_s > _MAX_PROBE_S:
             run.abort_epoch(ProbeTimeLimitError("the probe reached its time limit"))
             return
+
+
+def _is_warm(snapshot: RunSnapshot, length: ProbeLength) -> bool:
+    """Whether every stage has had items. A full probe also waits for the first item that comes out at the end."""
+    if length is ProbeLength.FULL and not snapshot.deliveries.items:
+        return False
+    if snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT] < _MIN_WARM_SOURCE_ITEMS:
+        return False
+    roles = [worker.slot.process_plan.role for worker in snapshot.workers]
+    last_stage = max((index for index, role in enumerate(roles) if role is ProcessRole.STAGE), default=0)
+    return all(
+        counters[StageCounter.ITEMS] >= _MIN_WARM_ITEMS
+        for worker in snapshot.workers[1 : last_stage + 1]
+        for counters in worker.stage_counters
+    )

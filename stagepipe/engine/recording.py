@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stagepipe.engine.hop_records import make_hop_records, sum_counter
-from stagepipe.engine.monitor import WorkerMemory
+from stagepipe.engine.monitor import WorkerUsage
 from stagepipe.machine import describe_host
 from stagepipe.plan import Plan, ProcessRole
 from stagepipe.report import (
@@ -34,14 +34,15 @@ def make_run_record(
     *,
     status: str,
     error_message: str | None,
-    memory_by_process: Mapping[int, WorkerMemory],
+    usage_by_process: Mapping[int, WorkerUsage],
     dead_letters: tuple[DeadLetter, ...],
+    other_cpus: float = 0.0,
 ) -> RunRecord:
-    """Make the record of a run that is under way or has ended. `memory_by_process`: see `RunMonitor`."""
+    """Make the record of a run that is under way or has ended. `usage_by_process`, `other_cpus`: see `RunMonitor`."""
     deliveries = snapshot.deliveries
     source_counters = snapshot.workers[0].counters
     source_end_ns = source_counters[ProcessCounter.EPOCH_END_NS]
-    stages = _make_stage_records(plan, snapshot, timings, memory_by_process)
+    stages = _make_stage_records(plan, snapshot, timings, usage_by_process)
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
 
     return RunRecord(
@@ -74,6 +75,7 @@ def make_run_record(
             copied_out_items=snapshot.copied_out_items,
         ),
         cpus=plan.cpu_count,
+        other_cpus=other_cpus,
         window_items=plan.segments[0].window,
         slowest=_find_slowest_items(timings.stages),
         restarts=_make_restart_reports(snapshot),
@@ -110,12 +112,12 @@ def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, .
 
 
 def _make_stage_records(
-    plan: Plan, snapshot: RunSnapshot, timings: RunTimings, memory_by_process: Mapping[int, WorkerMemory]
+    plan: Plan, snapshot: RunSnapshot, timings: RunTimings, usage_by_process: Mapping[int, WorkerUsage]
 ) -> tuple[StageRecord, ...]:
     crashes = Counter(restart.death.stage.name for restart in snapshot.restarts)
     records = []
     for process, workers in zip(plan.processes, snapshot.worker_groups, strict=True):
-        process_fields = _make_process_fields(workers, snapshot.taken_at_ns, memory_by_process)
+        process_fields = _make_process_fields(workers, snapshot.taken_at_ns, usage_by_process)
         for stage_index, stage in enumerate(process.stages):
             counts = _sum_stage_counters(workers, stage_index)
             is_fused = stage_index > 0
@@ -138,11 +140,11 @@ def _make_stage_records(
 
 
 def _make_process_fields(
-    workers: Sequence[WorkerSnapshot], now_ns: int, memory_by_process: Mapping[int, WorkerMemory]
+    workers: Sequence[WorkerSnapshot], now_ns: int, usage_by_process: Mapping[int, WorkerUsage]
 ) -> dict[str, int]:
     """What only the first stage of a process records: the time and the memory of its workers."""
     started = [worker.counters for worker in workers if worker.counters[ProcessCounter.STARTED_NS]]
-    memory = [memory_by_process.get(worker.slot.process_index, WorkerMemory()) for worker in workers]
+    usage = [usage_by_process.get(worker.slot.process_index, WorkerUsage()) for worker in workers]
     return {
         "wall_ns": sum(
             max((counters[ProcessCounter.STOPPED_NS] or now_ns) - counters[ProcessCounter.STARTED_NS], 0)
@@ -155,8 +157,9 @@ def _make_process_fields(
         "starved_ns": sum_counter(workers, ProcessCounter.STARVED_NS),
         "blocked_ns": sum_counter(workers, ProcessCounter.BLOCKED_NS),
         "cpu_ns": sum_counter(workers, ProcessCounter.CPU_NS),
-        "rss_bytes": sum(each.rss_bytes for each in memory),
-        "pss_bytes": sum(each.pss_bytes for each in memory),
+        "rss_bytes": sum(each.rss_bytes for each in usage),
+        "pss_bytes": sum(each.pss_bytes for each in usage),
+        "cpu_wait_ns": sum(each.cpu_wait_ns for each in usage),
     }
 
 

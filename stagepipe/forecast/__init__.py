@@ -7,7 +7,10 @@ build           makes the forecast from a plan and its probe
 costs           cost of each process and hop per source item
 payload         pieces of a hop's typical item, and the mode and cost of each
 throughput      items per second of a layout of processes, and its bottleneck
-advice          config changes that raise the throughput; chooses workers
+budget          CPUs and memory that a plan may use
+layout_search   the best layout: which stages share a process, and how many workers each has
+explanation     a reason for each choice of the layout
+advice          config changes that raise the throughput, step by step
 render/         tables for the terminal, Mermaid and SVG graphs
 """
 
@@ -16,24 +19,30 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.forecast.advice import ResourceBudget, choose_workers, describe_bottleneck
-    from stagepipe.forecast.build import MIN_PROBED_ITEMS, TOO_FEW_ITEMS_REASON, build_forecast
+    from stagepipe.forecast.advice import describe_bottleneck
+    from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
+    from stagepipe.forecast.build import ProbeFigures, build_forecast, find_missing_items
     from stagepipe.forecast.costs import PipelineCosts, compute_costs
+    from stagepipe.forecast.explanation import explain_layout
+    from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
     from stagepipe.forecast.model import Forecast, to_json
     from stagepipe.forecast.render import render_forecast, render_mermaid, render_svg
-    from stagepipe.forecast.throughput import compute_work_ns, make_layout
+    from stagepipe.forecast.throughput import ProcessLayout, make_layout
 
 __all__ = [
-    "MIN_PROBED_ITEMS",
-    "TOO_FEW_ITEMS_REASON",
     "Forecast",
     "PipelineCosts",
+    "ProbeFigures",
+    "ProcessChoice",
+    "ProcessLayout",
     "ResourceBudget",
     "build_forecast",
-    "choose_workers",
+    "choose_layout",
     "compute_costs",
-    "compute_work_ns",
+    "compute_expected_cpus",
     "describe_bottleneck",
+    "explain_layout",
+    "find_missing_items",
     "make_layout",
     "render_forecast",
     "render_mermaid",
@@ -45,15 +54,18 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Forecast": "model",
-        "MIN_PROBED_ITEMS": "build",
         "PipelineCosts": "costs",
-        "ResourceBudget": "advice",
-        "TOO_FEW_ITEMS_REASON": "build",
+        "ProbeFigures": "build",
+        "ProcessChoice": "layout_search",
+        "ProcessLayout": "throughput",
+        "ResourceBudget": "budget",
         "build_forecast": "build",
-        "choose_workers": "advice",
+        "choose_layout": "layout_search",
         "compute_costs": "costs",
-        "compute_work_ns": "throughput",
+        "compute_expected_cpus": "budget",
         "describe_bottleneck": "advice",
+        "explain_layout": "explanation",
+        "find_missing_items": "build",
         "make_layout": "throughput",
         "render_forecast": "render",
         "render_mermaid": "render",

@@ -1,4 +1,4 @@
-"""Finds which neighbours to fuse and how many workers each stage needs.
+"""Suggests which neighbours to fuse and which stages to give more workers, step by step.
 
 Each change is tried on the predicted throughput and suggested only if that grows by more than a tenth. Fusing saves a
 hop, but the two stages no longer work at the same time. It pays if their process is not the bottleneck, or if the
@@ -9,19 +9,18 @@ Pure: costs in, advice out. Runs in the caller's process.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import pairwise
 
 from stagepipe.core import format_ns, format_percent
+from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.costs import PipelineCosts
 from stagepipe.forecast.model import FusionForecast, PlanAdvice
 from stagepipe.forecast.throughput import (
     MACHINE_LIMIT,
-    FusedGroup,
     ProcessLayout,
     compute_cpu_ns,
     compute_work_ns,
+    count_max_workers,
     fits_in_memory,
     get_group_name,
     get_members,
@@ -30,7 +29,6 @@ from stagepipe.forecast.throughput import (
     predict_throughput,
     with_workers,
 )
-from stagepipe.machine import Machine
 
 MIN_GAIN_RATIO = 1.1
 """The predicted gain from which a change is suggested. The noise of a run hides a smaller one."""
@@ -41,17 +39,6 @@ _MIN_FUSION_GAIN_RATIO = 1.01
 _MIN_TRIMMED_RATE_FRACTION = 0.97
 """Workers are removed while the rate stays above this share of the best one."""
 
-_MAX_WORKERS_PER_CPU = 4
-"""The most workers per CPU, for a stage that only waits (for a network or a disk)."""
-
-
-@dataclass(frozen=True)
-class ResourceBudget:
-    """What workers may use: the machine, and `arena_bytes` of its memory as shared memory."""
-
-    machine: Machine
-    arena_bytes: int
-
 
 def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> tuple[PlanAdvice, ...]:
     """Suggest changes, each on top of those before it; none if no change is predicted to gain a tenth.
@@ -61,27 +48,14 @@ def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudge
     layout = make_layout(workers)
     steps: list[PlanAdvice] = []
     while True:
-        current = predict_throughput(layout, costs, budget.machine)
+        current = predict_throughput(layout, costs, budget.cpus)
         best = _find_best_layout(layout, costs, budget)
-        improved = predict_throughput(best, costs, budget.machine)
+        improved = predict_throughput(best, costs, budget.cpus)
         if improved.items_per_s < MIN_GAIN_RATIO * current.items_per_s:
             return tuple(steps)
         overrides, text = _list_overrides(layout, best, costs), _describe_changes(layout, best, costs)
         steps.append(PlanAdvice(overrides, text, current.items_per_s, improved.items_per_s))
         layout = best
-
-
-def choose_workers(
-    costs: PipelineCosts, workers: tuple[int, ...], adjustable_processes: Collection[int], budget: ResourceBudget
-) -> tuple[int, ...]:
-    """Choose the workers of the `adjustable_processes`, given by index, and keep those of the others.
-
-    A process gets one worker, unless more are predicted to gain a tenth.
-    """
-    start = make_layout(tuple(1 if index in adjustable_processes else count for index, count in enumerate(workers)))
-    best = add_workers(start, costs, budget, adjustable_processes)
-    rates = [predict_throughput(layout, costs, budget.machine).items_per_s for layout in (start, best)]
-    return tuple(group.workers for group in (best if rates[1] >= MIN_GAIN_RATIO * rates[0] else start))
 
 
 def estimate_fusions(
@@ -102,37 +76,28 @@ def estimate_fusions(
     )
 
 
-def add_workers(
-    layout: ProcessLayout,
-    costs: PipelineCosts,
-    budget: ResourceBudget,
-    adjustable_processes: Collection[int] | None = None,
-) -> ProcessLayout:
-    """Add workers to the bottleneck, one at a time, as long as possible. Then remove those that hardly help.
-
-    `adjustable_processes` are the indices of the processes that may get workers (None: all that may have several).
-    """
+def _add_workers(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
+    """Add workers to the bottleneck, one at a time, as long as possible. Then remove those that hardly help."""
     best, candidate = layout, layout
     while True:
         index = _find_bottleneck(candidate, costs, budget)
-        if index is None or not _can_add_worker(candidate[index], costs, budget, adjustable_processes):
+        if index is None or candidate[index].workers >= count_max_workers(candidate[index], costs, budget):
             break
         candidate = with_workers(candidate, index, candidate[index].workers + 1)
-        if not fits_in_memory(candidate, costs, budget.machine, budget.arena_bytes):
+        if not fits_in_memory(candidate, costs, budget):
             break
         if _predict_rate(candidate, costs, budget) > _predict_rate(best, costs, budget):
             best = candidate
     return _remove_idle_workers(layout, best, costs, budget)
 
 
-def describe_bottleneck(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget) -> str:
-    """Name the bottleneck of the plan as it stands.
+def describe_bottleneck(costs: PipelineCosts, layout: ProcessLayout, budget: ResourceBudget) -> str:
+    """Name the bottleneck of a layout.
 
-    >>> describe_bottleneck(costs, (1, 1), budget)  # doctest: +SKIP
+    >>> describe_bottleneck(costs, make_layout((1, 1)), budget)  # doctest: +SKIP
     'decode is the bottleneck: 2.5 ms per item'
     """
-    layout = make_layout(workers)
-    throughput = predict_throughput(layout, costs, budget.machine)
+    throughput = predict_throughput(layout, costs, budget.cpus)
     if throughput.limited_by == MACHINE_LIMIT:
         costliest = max(layout, key=lambda group: compute_cpu_ns(group, costs))
         share = compute_cpu_ns(costliest, costs) / throughput.cpu_ns
@@ -151,24 +116,14 @@ def describe_bottleneck(costs: PipelineCosts, workers: tuple[int, ...], budget: 
 
 
 def _predict_rate(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> float:
-    return predict_throughput(layout, costs, budget.machine).items_per_s
+    return predict_throughput(layout, costs, budget.cpus).items_per_s
 
 
 def _find_bottleneck(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> int | None:
     """The index of the group that limits the rate; None if that is the machine or the consumer."""
-    limited_by = predict_throughput(layout, costs, budget.machine).limited_by
+    limited_by = predict_throughput(layout, costs, budget.cpus).limited_by
     names = [get_group_name(group, costs) for group in layout]
     return names.index(limited_by) if limited_by in names else None
-
-
-def _can_add_worker(
-    group: FusedGroup, costs: PipelineCosts, budget: ResourceBudget, adjustable_processes: Collection[int] | None
-) -> bool:
-    members = get_members(group, costs)
-    max_workers = members[0].max_workers or _MAX_WORKERS_PER_CPU * budget.machine.cpus
-    is_adjustable = adjustable_processes is None or group.first_process in adjustable_processes
-    is_single_worker = any(member.is_single_worker for member in members)
-    return is_adjustable and not is_single_worker and group.workers < max_workers
 
 
 def _remove_idle_workers(
@@ -191,8 +146,8 @@ def _find_best_layout(layout: ProcessLayout, costs: PipelineCosts, budget: Resou
     def rate(option: ProcessLayout) -> float:
         return _predict_rate(option, costs, budget)
 
-    single_change = max(add_workers(layout, costs, budget), _fuse_neighbours(layout, costs, budget), key=rate)
-    options = [add_workers(option, costs, budget) for _, option in iter_fusions(layout, costs)]
+    single_change = max(_add_workers(layout, costs, budget), _fuse_neighbours(layout, costs, budget), key=rate)
+    options = [_add_workers(option, costs, budget) for _, option in iter_fusions(layout, costs)]
     both_changes = max(options, key=rate, default=single_change)
     return both_changes if rate(both_changes) >= MIN_GAIN_RATIO * rate(single_change) else single_change
 
@@ -200,11 +155,7 @@ def _find_best_layout(layout: ProcessLayout, costs: PipelineCosts, budget: Resou
 def _fuse_neighbours(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
     """Fuse neighbours, the best pair first, as long as each fusion helps."""
     while True:
-        options = [
-            fused
-            for _, fused in iter_fusions(layout, costs)
-            if fits_in_memory(fused, costs, budget.machine, budget.arena_bytes)
-        ]
+        options = [fused for _, fused in iter_fusions(layout, costs) if fits_in_memory(fused, costs, budget)]
         best = max(options, key=lambda option: _predict_rate(option, costs, budget), default=layout)
         if _predict_rate(best, costs, budget) < _MIN_FUSION_GAIN_RATIO * _predict_rate(layout, costs, budget):
             return layout
@@ -229,7 +180,7 @@ def _describe_fusions(before: ProcessLayout, after: ProcessLayout, costs: Pipeli
             if index in fused_processes
         ]
         if fused_names:
-            clauses.append(f"{_join_names(fused_names)} into {get_group_name(group, costs)}")
+            clauses.append(f"{join_names(fused_names)} into {get_group_name(group, costs)}")
     saved_ns = sum(costs.hops[index - 1].total_ns for index in fused_processes)
     hops = "the hop between them costs" if len(fused_processes) == 1 else "the hops between them cost"
     return f"Fuse {' and '.join(clauses)}: {hops} {format_ns(saved_ns)} per item."
@@ -243,7 +194,7 @@ def _describe_worker_changes(before: ProcessLayout, after: ProcessLayout, costs:
         for group in after
         if group.workers != previous_workers[group.first_process]
     ]
-    return f"Give {_join_names(clauses)}." if clauses else ""
+    return f"Give {join_names(clauses)}." if clauses else ""
 
 
 def _list_overrides(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> tuple[str, ...]:
@@ -263,6 +214,6 @@ def _list_overrides(before: ProcessLayout, after: ProcessLayout, costs: Pipeline
     return tuple(overrides)
 
 
-def _join_names(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """Join names as `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""

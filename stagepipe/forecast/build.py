@@ -6,63 +6,92 @@ Pure; runs in the caller's process.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from stagepipe.forecast import model
-from stagepipe.forecast.advice import ResourceBudget, advise, choose_workers, describe_bottleneck, estimate_fusions
+from stagepipe.forecast.advice import advise, describe_bottleneck, estimate_fusions
+from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.costs import PipelineCosts, compute_costs, compute_run_ns, get_pickling_cost
+from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
 from stagepipe.plan import HopPlan, Plan, ProbeResult
 from stagepipe.report import HopRecord, RunRecord
 
-MIN_PROBED_ITEMS = 4
+_MIN_PROBED_ITEMS = 4
 """Fewer items predict nothing: the first is left out, and the others may vary."""
 
-TOO_FEW_ITEMS_REASON = "the source yields too few items for a forecast"
-
 _NO_ITEM_REASON = "the probe sent no item over this hop"
+_NO_SINK_NOTE = "The sink did not run, because what it writes would stay: the forecast is without it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeFigures:
+    """What a probe measured.
+
+    `results_by_process` are what the items of each process consist of. `sink_ns` is the time of one call of the sink:
+    None if it did not run, 0 if there is none. Other processes used `other_cpus` CPUs meanwhile.
+    """
+
+    record: RunRecord
+    results_by_process: Mapping[str, ProbeResult]
+    sink_ns: float | None = 0.0
+    other_cpus: float = 0.0
 
 
 def build_forecast(
-    plan: Plan,
-    record: RunRecord,
-    probe_results: Mapping[str, ProbeResult],
-    machine: Machine,
-    auto_workers: tuple[str, ...] = (),
+    plan: Plan, probe: ProbeFigures, machine: Machine, budget: ResourceBudget, auto_workers: tuple[str, ...] = ()
 ) -> model.Forecast:
-    """Build the forecast of `plan` from the `record` of its probe and the probe's samples, by process name."""
-    costs = compute_costs(plan, record, probe_results)
+    """Build the forecast of `plan` from its probe. `budget` is what its workers may use of `machine`."""
+    record = probe.record
+    costs = compute_costs(plan, record, probe.results_by_process, probe.sink_ns or 0.0)
     workers = tuple(process.workers for process in plan.processes)
-    budget = ResourceBudget(machine, plan.memory_bytes)
-    current = predict_throughput(make_layout(workers), costs, machine)
-    is_probed = record.items_in >= MIN_PROBED_ITEMS
+    layout = make_layout(workers)
+    current = predict_throughput(layout, costs, budget.cpus)
+    missing_items = find_missing_items(record)
     return model.Forecast(
         name=plan.name,
         config_sha256=plan.config_sha256,
-        machine=model.MachineSummary(machine.cpus, machine.memory_bytes),
+        machine=model.MachineSummary(
+            machine.cpus, machine.memory_bytes, round(max(machine.cpus - probe.other_cpus, 0.0), 2), budget.memory_bytes
+        ),
         items_probed=record.items_in,
         stages=_build_stages(plan, record, costs, budget),
-        hops=_build_hops(plan, record, probe_results),
+        hops=_build_hops(plan, record, probe.results_by_process),
         memory=model.MemoryForecast(current.memory_bytes, plan.memory_bytes),
-        items_per_s=current.items_per_s if is_probed else 0.0,
-        limited_by=current.limited_by if is_probed else "",
-        bottleneck=describe_bottleneck(costs, workers, budget) if is_probed else TOO_FEW_ITEMS_REASON,
-        fusions=estimate_fusions(costs, workers, budget) if is_probed else (),
-        advice=advise(costs, workers, budget) if is_probed else (),
+        items_per_s=0.0 if missing_items else current.items_per_s,
+        limited_by="" if missing_items else current.limited_by,
+        bottleneck=missing_items or describe_bottleneck(costs, layout, budget),
+        fusions=() if missing_items else estimate_fusions(costs, workers, budget),
+        advice=() if missing_items else advise(costs, workers, budget),
         auto_workers=auto_workers,
+        notes=(_NO_SINK_NOTE,) if probe.sink_ns is None else (),
     )
+
+
+def find_missing_items(record: RunRecord) -> str:
+    """Say why a probe allows no forecast; empty if it does."""
+    was_cut_short = record.status != "finished"
+    unreached = [stage.name for stage in record.stages if was_cut_short and not stage.items]
+    if unreached:
+        return f"no item got through {unreached[0]} within the time of the probe"
+    if record.items_in >= _MIN_PROBED_ITEMS:
+        return ""
+    if was_cut_short:
+        return f"the probe's time was over after {record.items_in} items, too few for a forecast"
+    return "the source yields too few items for a forecast"
 
 
 def _build_stages(
     plan: Plan, record: RunRecord, costs: PipelineCosts, budget: ResourceBudget
 ) -> tuple[model.StageForecast, ...]:
-    indices = range(len(plan.processes))
-    suggested = choose_workers(costs, tuple(1 for _ in indices), indices, budget)
+    choices = [ProcessChoice(workers=None, may_fuse=True)] * len(plan.processes)
+    suggested = {group.first_process: group.workers for group in choose_layout(costs, choices, budget)}
     records = {stage.name: stage for stage in record.stages}
     items = max(record.items_in, 1)
     stages = []
-    for process, cost, suggested_workers in zip(plan.processes, costs.processes, suggested, strict=True):
+    for index, (process, cost) in enumerate(zip(plan.processes, costs.processes, strict=True)):
         for stage in process.stages:
             is_first = stage is process.stages[0]
             stage_record = records[stage.name]
@@ -72,7 +101,7 @@ def _build_stages(
                     uses=stage.target.label,
                     process=process.name,
                     workers=process.workers,
-                    suggested_workers=suggested_workers,
+                    suggested_workers=suggested.get(index, 0),
                     run_ns=int(compute_run_ns(stage_record, process) * cost.scheduled_fraction),
                     items_per_source_item=round(stage_record.items / items, 4),
                     cpu_ns=int(cost.cpu_ns) if is_first else 0,

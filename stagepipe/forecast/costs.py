@@ -7,7 +7,7 @@ down the one that is measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
@@ -23,8 +23,8 @@ _SKIPPED_ITEMS_DIVISOR = 3
 _WORKER_LOOP_NS = 13_000
 """Time of a worker's loop per item, which fusing saves. Measured in runs whose stages do nothing."""
 
-_STAGE_CALL_NS = 8_000
-"""Time of a stage's call besides its function (seeding, counting), which fusing keeps. Measured in the same runs."""
+_STAGE_CALL_NS = 2_000
+"""Time of a stage's call besides its function, which fusing keeps. Measured by benchmarks/small_items.py."""
 
 _PROBE_WAKE_UP_CPU_NS = 300_000
 """CPU time per item for waking up: in a probe a process sleeps before each item, in a run it rarely does."""
@@ -55,7 +55,9 @@ class ProcessCost:
     is_single_worker: bool = False
     unfusable_reason: str = ""
     has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
-    max_workers: int | None = None  # limited by its `cpus`
+    max_workers: int | None = None  # limited by its `cpus` or its GPU
+    has_all_gpus: bool = False  # its workers are spread over the GPUs (`device: cuda`)
+    start_ns: float = 0.0  # CPU time of one worker until it has sent its first item
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,26 @@ class HopCost:
 
 @dataclass(frozen=True)
 class PipelineCosts:
-    """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer."""
+    """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer.
+
+    `sink_ns` is the work of the sink per source item.
+    """
 
     processes: tuple[ProcessCost, ...]
     hops: tuple[HopCost, ...]
+    sink_ns: float = 0.0
 
 
-def compute_costs(plan: Plan, record: RunRecord, probe_results: Mapping[str, ProbeResult]) -> PipelineCosts:
-    """Compute the costs from a probe of `plan`. `probe_results` are by process name."""
+def compute_costs(
+    plan: Plan, record: RunRecord, probe_results: Mapping[str, ProbeResult], sink_ns: float = 0.0
+) -> PipelineCosts:
+    """Compute the costs from a probe of `plan`; `probe_results` are by process name.
+
+    A call of the sink takes `sink_ns`.
+    """
     items = max(record.items_in, 1)
     records_by_stage = {stage.name: stage for stage in record.stages}
+    sink_ns_per_item = sink_ns * record.items_out / items
     hops_by_source = {hop.source: hop for hop in record.hops}
     outbound_hops = [hops_by_source[process.stages[-1].name] for process in plan.processes]
     payloads = [
@@ -99,8 +111,10 @@ def compute_costs(plan: Plan, record: RunRecord, probe_results: Mapping[str, Pro
         items_sent = outbound_hops[index].messages.total
         times = _estimate_scheduler_times(probe_results.get(process.name, ProbeResult()), items_sent, items)
         sides_ns = hops[index].send_ns + (hops[index - 1].receive_ns if index else 0.0)
-        processes.append(_compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns))
-    return PipelineCosts(tuple(processes), tuple(hops))
+        cost = _compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns)
+        start_ns = _estimate_start_ns(probe_results.get(process.name, ProbeResult()), stage_records[0].starting_ns)
+        processes.append(replace(cost, start_ns=start_ns))
+    return PipelineCosts(tuple(processes), tuple(hops), sink_ns_per_item)
 
 
 @dataclass(frozen=True)
@@ -145,13 +159,27 @@ def _compute_process_cost(
         cpu_ns=_estimate_cpu_ns(scheduler_times.cpu_ns, total_ns, elapsed_ns),
         memory_bytes=stage_records[0].pss_bytes,
         scheduled_fraction=scheduled_fraction,
-        is_single_worker=process.role is not ProcessRole.STAGE,
+        is_single_worker=process.role is not ProcessRole.STAGE or any(stage.stateful for stage in process.stages),
         unfusable_reason=find_unfusable_reason(
             process, plan.processes[process_index - 1] if process_index else None, plan
         ),
         has_own_threads=process.first_stage.threads is not None,
-        max_workers=None if process.first_stage.cpus is None else len(process.first_stage.cpus),
+        max_workers=_find_max_workers(process),
+        has_all_gpus=process.first_stage.device == "cuda",
     )
+
+
+def _estimate_start_ns(probe_result: ProbeResult, starting_ns: int) -> float:
+    """The CPU time of a worker until its first item, which may load a model; before that, the time that it took."""
+    return float(probe_result.cpu_ns[0] if probe_result.cpu_ns else max(starting_ns, 0))
+
+
+def _find_max_workers(process: ProcessPlan) -> int | None:
+    """The most workers that a process may have: one for each of its CPUs, one for its GPU; None without a limit."""
+    first = process.first_stage
+    if first.device is not None and first.device.startswith("cuda:"):
+        return 1
+    return None if first.cpus is None else len(first.cpus)
 
 
 def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> float:
@@ -190,6 +218,8 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
         (first.mutable, "it writes to its input (`mutable`)"),
         (bool(first.env), "it sets `env`"),
         (first.cpus is not None, "it sets `cpus`"),
+        (first.device is not None, "it sets `device`"),
+        (first.stateful, "it keeps state (`stateful`)"),
         ((first.threads or 1) != (previous_threads or 1), "it sets `threads`"),
         (mode != "auto", "the mode of the hop before it is forced"),
     )

@@ -14,16 +14,19 @@ SCHEMA = "stagepipe.plan/2"
 
 
 class MachineSummary(msgspec.Struct, frozen=True):
-    """The CPUs and the memory that the run may use."""
+    """The CPUs and the memory that the run may use, and what other processes left of them during the probe."""
 
     cpus: int
     memory_bytes: int
+    free_cpus: float = 0.0
+    free_memory_bytes: int = 0
 
 
 class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
     """One stage; the source is the first. `process` is the name of the first stage in its process.
 
-    `suggested_workers` is the number that `workers: auto` would choose if all stages had it. `run_ns` is the time in
+    `suggested_workers` is the number that `workers: auto` would choose if all stages had it; 0 if it would fuse the
+    stage into the process before it. `run_ns` is the time in
     the stage's function per input item, and `items_per_source_item` the number of input items per source item.
     `cpu_ns` is the CPU time per source item, hops included, and `memory_bytes` the memory of one worker. Both belong to
     the whole process: only its first stage has them, the others have 0.
@@ -129,7 +132,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
     `items_probed` source items were measured. `items_per_s` is the predicted rate; it is 0 if the probe had too few
     items for a prediction. `limited_by` is the name of a process, `machine` or `consumer`; `bottleneck` explains it.
-    `auto_workers` has a line for each stage with `workers: auto`.
+    `auto_workers` has a line for each stage with `workers: auto` or `fuse: auto`. `notes` say what is not included.
 
     >>> forecast = Pipeline("train.yaml").forecast()  # doctest: +SKIP
     >>> forecast.items_per_s, forecast.limited_by  # doctest: +SKIP
@@ -149,6 +152,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     fusions: tuple[FusionForecast, ...]
     advice: tuple[PlanAdvice, ...]
     auto_workers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     def __repr__(self) -> str:
@@ -160,7 +164,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
             (
                 stage.name if stage.process == stage.name else f"+ {stage.name}",
                 str(stage.workers) if stage.process == stage.name else "fused",
-                str(stage.suggested_workers) if stage.process == stage.name else "",
+                format_suggestion(stage),
                 format_ns(stage.run_ns) if stage.items_per_source_item else "",
             )
             for stage in self.stages
@@ -171,7 +175,14 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
     def _make_notes(self) -> list[str]:
         rate = f"{self.items_per_s:,.1f} source items per second predicted" if self.items_per_s else "no prediction"
-        return [f"{rate} from {self.items_probed:,} items", self.bottleneck]
+        return [f"{rate} from {self.items_probed:,} items", self.bottleneck, *self.notes]
+
+
+def format_suggestion(stage: StageForecast) -> str:
+    """The suggested number of workers, or `fuse`; empty for a stage that is fused already."""
+    if stage.process != stage.name:
+        return ""
+    return str(stage.suggested_workers) if stage.suggested_workers else "fuse"
 
 
 def to_json(forecast: Forecast) -> bytes:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.costs import PipelineCosts, ProcessCost
-from stagepipe.machine import Machine
 from stagepipe.report import CONSUMER, FULL_MACHINE_CPU_SHARE
 
 MACHINE_LIMIT = "machine"
@@ -24,6 +24,10 @@ _MAX_MEMORY_FRACTION = 0.9
 
 _MIN_COST_NS = 100
 """A lower bound, so that a process without work has a finite rate."""
+
+
+_MAX_WORKERS_PER_CPU = 4
+"""The most workers per CPU, for a stage that only waits (for a network or a disk)."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +93,26 @@ def compute_cpu_ns(group: FusedGroup, costs: PipelineCosts) -> float:
 
 
 def compute_memory_bytes(group: FusedGroup, costs: PipelineCosts) -> int:
-    """The memory of a group's workers. Each counts its largest member: the members share one Python."""
-    return group.workers * max(member.memory_bytes for member in get_members(group, costs))
+    """The memory of a group's workers: each has one Python, and what its members load beside it."""
+    base_bytes = min(process.memory_bytes for process in costs.processes)
+    loaded_bytes = sum(member.memory_bytes - base_bytes for member in get_members(group, costs))
+    return group.workers * (base_bytes + loaded_bytes)
 
 
-def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, machine: Machine) -> Throughput:
-    """Predict the rate of a layout and what limits it."""
+def compute_start_ns(group: FusedGroup, costs: PipelineCosts) -> float:
+    """The CPU time that the group's workers take to start: each starts one Python and builds all its members."""
+    base_ns = min(process.start_ns for process in costs.processes)
+    built_ns = sum(member.start_ns - base_ns for member in get_members(group, costs))
+    return group.workers * (base_ns + built_ns)
+
+
+def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float) -> Throughput:
+    """Predict the rate of a layout on `cpus` CPUs and what limits it."""
     times_ns = [compute_work_ns(group, costs) / group.workers for group in layout]
-    consumer_ns = max(costs.hops[-1].receive_ns, _MIN_COST_NS)
+    consumer_ns = compute_consumer_ns(costs)
     total_cpu_ns = sum(compute_cpu_ns(group, costs) for group in layout) + consumer_ns
     limits = [(time_ns, get_group_name(group, costs)) for time_ns, group in zip(times_ns, layout, strict=True)]
-    limits += [(consumer_ns, CONSUMER), (total_cpu_ns / (FULL_MACHINE_CPU_SHARE * machine.cpus), MACHINE_LIMIT)]
+    limits += [(consumer_ns, CONSUMER), (total_cpu_ns / (FULL_MACHINE_CPU_SHARE * cpus), MACHINE_LIMIT)]
     longest_ns, limited_by = max(limits, key=lambda limit: limit[0])
     return Throughput(
         items_per_s=1e9 / longest_ns,
@@ -110,10 +123,25 @@ def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, machine: Mac
     )
 
 
-def fits_in_memory(layout: ProcessLayout, costs: PipelineCosts, machine: Machine, arena_bytes: int) -> bool:
-    """Whether the workers and `arena_bytes` of shared memory fit the machine's memory."""
-    needed = sum(compute_memory_bytes(group, costs) for group in layout) + arena_bytes
-    return needed <= _MAX_MEMORY_FRACTION * machine.memory_bytes
+def count_max_workers(group: FusedGroup, costs: PipelineCosts, budget: ResourceBudget) -> int:
+    """The most workers that a group may have: one if a member must run in one process, one per GPU if it uses them."""
+    members = get_members(group, costs)
+    if any(member.is_single_worker for member in members):
+        return 1
+    limits = [member.max_workers for member in members if member.max_workers is not None]
+    limits += [max(budget.gpus, 1) for member in members if member.has_all_gpus]
+    return min(limits, default=_MAX_WORKERS_PER_CPU * budget.machine_cpus)
+
+
+def compute_consumer_ns(costs: PipelineCosts) -> float:
+    """The work of the consumer per source item, in ns: its side of the last hop, and the sink."""
+    return max(costs.hops[-1].receive_ns + costs.sink_ns, _MIN_COST_NS)
+
+
+def fits_in_memory(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> bool:
+    """Whether the workers and the shared memory fit the budget."""
+    needed = sum(compute_memory_bytes(group, costs) for group in layout) + budget.arena_bytes
+    return needed <= _MAX_MEMORY_FRACTION * budget.memory_bytes
 
 
 def iter_fusions(layout: ProcessLayout, costs: PipelineCosts) -> Iterator[tuple[int, ProcessLayout]]:

@@ -4,6 +4,7 @@ machine   CPUs, memory and GPUs
 cgroup    limits and counters of the control group
 limits    descriptors, address space, file sizes, processes and threads
 cpu_time  the CPU time of a process
+load      the CPUs and the memory that other processes leave
 """
 
 from typing import TYPE_CHECKING
@@ -14,31 +15,38 @@ if TYPE_CHECKING:
     from stagepipe.machine.cgroup import oom_kill_count
     from stagepipe.machine.cpu_time import cpu_delay_ns, cpu_time_ns
     from stagepipe.machine.limits import SystemLimits, read_system_limits
+    from stagepipe.machine.load import CpuLoadMeter, compute_free_cpus, read_free_memory_bytes
     from stagepipe.machine.machine import Machine, describe_host, detect_machine, read_cpu_model
 
 __all__ = [
+    "CpuLoadMeter",
     "Machine",
     "SystemLimits",
+    "compute_free_cpus",
     "cpu_delay_ns",
     "cpu_time_ns",
     "describe_host",
     "detect_machine",
     "oom_kill_count",
     "read_cpu_model",
+    "read_free_memory_bytes",
     "read_system_limits",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "CpuLoadMeter": "load",
         "Machine": "machine",
         "SystemLimits": "limits",
+        "compute_free_cpus": "load",
         "cpu_delay_ns": "cpu_time",
         "cpu_time_ns": "cpu_time",
         "describe_host": "machine",
         "detect_machine": "machine",
         "oom_kill_count": "cgroup",
         "read_cpu_model": "machine",
+        "read_free_memory_bytes": "load",
         "read_system_limits": "limits",
     },
 )

@@ -24,6 +24,31 @@ def memory_limit_bytes() -> int | None:
     return min(limits, default=None)
 
 
+def free_memory_bytes() -> int | None:
+    """The memory left below the limit of the group or a parent, page cache counted as free; None without a limit."""
+    free = []
+    for folder in _controller_dirs("memory"):
+        with contextlib.suppress(OSError, ValueError):
+            limit = _read_first_int(folder, "memory.max", "memory.limit_in_bytes")
+            used = _read_first_int(folder, "memory.current", "memory.usage_in_bytes")
+            free.append(limit - used + _read_count(folder / "memory.stat", "inactive_file"))
+    return min(free, default=None)
+
+
+def cpu_quota() -> float | None:
+    """The CPUs that the group and its parents may use, as a mean over time; None without a quota."""
+    quotas = []
+    for folder in _controller_dirs("cpu"):
+        with contextlib.suppress(OSError, ValueError):  # `max` means no quota
+            if (folder / "cpu.max").exists():
+                quota, period = (folder / "cpu.max").read_text().split()
+            else:
+                quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            if int(quota) > 0:
+                quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
 def oom_kill_count() -> int | None:
     """How many processes the kernel has killed because memory ran out: in this group, or else on the machine.
 
@@ -48,11 +73,23 @@ def tightest_pids_limit() -> tuple[int, int] | None:
 
 def _read_oom_kills(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
+        return _read_count(path, "oom_kill")
     return None
+
+
+def _read_count(path: Path, name: str) -> int:
+    """The count in the line `name count` of a file. Raises OSError or ValueError if there is none."""
+    for line in path.read_text().splitlines():
+        key, _, count = line.partition(" ")
+        if key == name:
+            return int(count)
+    message = f"{path} has no line {name}"
+    raise ValueError(message)
+
+
+def _read_first_int(folder: Path, *names: str) -> int:
+    """The integer in the first of these files that exists. Raises OSError or ValueError."""
+    return int(next((folder / name for name in names if (folder / name).exists()), folder / names[-1]).read_text())
 
 
 def _controller_dirs(controller: str) -> Iterator[Path]:

@@ -52,7 +52,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
 def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
     groups = [[StagePlan(name=SOURCE_NAME, **vars(spec.source))]]
     for index, stage in enumerate(spec.stages, 1):
-        if not stage.fuse:
+        if stage.fuse is not True:
             groups.append([])
         groups[-1].append(StagePlan(**vars(stage), index=index))
     processes: list[ProcessPlan] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stagepipe.core import format_percent
 from stagepipe.report.record import HopRecord, RunRecord
 from stagepipe.report.utilization import CONSUMER, MIN_MULTITHREADED_CPU_RATIO, ProcessLoad, compute_cpus_used
 
@@ -25,6 +26,12 @@ _MIN_CPUS_PER_WORKER = 0.05
 
 _MIN_FREE_CPU_SHARE = 0.75
 """Share of a worker's CPU use (at most one CPU) that must be free to make one more worker worthwhile."""
+
+_MAX_CPU_WAIT_SHARE = 0.2
+"""Share of their time that workers may wait for a CPU before more of them only take it from each other."""
+
+_MIN_REPORTED_OTHER_CPUS = 0.1
+"""A smaller load of other programs is not mentioned."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +171,17 @@ def _advise_more_workers(
         if limiting_process.cpu_ns
         else 1.0
     )
-    free_cpus = max(record.cpus - compute_cpus_used(record), 0.0)
+    free_cpus = max(record.cpus - compute_cpus_used(record) - record.other_cpus, 0.0)
     free_cpus_text = f"{free_cpus:.1f} of {record.cpus} CPUs are free"
+    if record.other_cpus >= _MIN_REPORTED_OTHER_CPUS:
+        free_cpus_text += f" (other programs use {record.other_cpus:.1f})"
+    if limiting_process.cpu_wait_share >= _MAX_CPU_WAIT_SHARE:
+        text = (
+            f"No config change will help: the workers of {limiting_process.name} waited for a CPU "
+            f"{format_percent(limiting_process.cpu_wait_share)} of their time. "
+            f"Make {limiting_process.costliest_stage} cheaper, or use more CPUs."
+        )
+        return ConfigAdvice("", text)
     if free_cpus < _MIN_FREE_CPU_SHARE * min(cpus_per_worker, 1.0):
         text = (
             f"No config change will help: only {free_cpus_text}. "

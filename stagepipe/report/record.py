@@ -46,6 +46,7 @@ class StageRecord:
     cpu_ns: int = 0
     rss_bytes: int = 0
     pss_bytes: int = 0
+    cpu_wait_ns: int = 0  # runnable, but other processes had the CPUs
     errors: int = 0
     skipped: int = 0
     retries: int = 0
@@ -92,6 +93,7 @@ class RunRecord:
     calibration: Mapping[str, Any]
     memory: SharedMemoryReport
     cpus: int = 1
+    other_cpus: float = 0.0  # mean number of CPUs that other programs used
     slowest: tuple[SlowItem, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
     restarts: tuple[WorkerRestartReport, ...] = ()

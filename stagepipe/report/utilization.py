@@ -21,6 +21,9 @@ FULL_MACHINE_CPU_SHARE = 0.9
 MIN_MULTITHREADED_CPU_RATIO = 1.3
 """Ratio of CPU time to working time from which a worker is taken to run several threads at once."""
 
+_MIN_CPU_BOUND_SHARE = 0.5
+"""Share of its working time from which a process is limited by the CPUs: the rest of the work is waiting."""
+
 _SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
 """The phases of a hop in which its sender works."""
 
@@ -50,6 +53,12 @@ class ProcessLoad:
     blocked_share: float
     hop_sides: tuple[HopSide, ...]
     cpu_ns: int = 0
+    cpu_wait_ns: int = 0  # runnable without a CPU
+
+    @property
+    def cpu_wait_share(self) -> float:
+        """Share of the active time in which it was runnable, but other processes had the CPUs, 0 to 1."""
+        return min(self.cpu_wait_ns / self.active_ns, 1.0) if self.active_ns > 0 else 0.0
 
     @property
     def utilization(self) -> float:
@@ -98,6 +107,14 @@ def compute_cpus_used(record: RunRecord) -> float:
     return total_ns / wall_ns if wall_ns > 0 else 0.0
 
 
+def is_machine_full(record: RunRecord, most_used: ProcessLoad) -> bool:
+    """Return whether all CPUs are in use: by the stages alone, or by other programs too while `most_used` wants one."""
+    cpus_used = compute_cpus_used(record)
+    wants_cpu = most_used.cpu_ns + most_used.cpu_wait_ns >= _MIN_CPU_BOUND_SHARE * most_used.work_ns
+    others = record.other_cpus if wants_cpu else 0.0
+    return cpus_used + others >= FULL_MACHINE_CPU_SHARE * record.cpus
+
+
 def _compute_hop_side_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:
     if not hop.phase_histograms:
         return hop.cost_histogram.sum_ns // 2  # the phases were not recorded: half for each side
@@ -138,6 +155,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
         blocked_share=blocked_ns / max(active_ns, 1),
         hop_sides=hop_sides,
         cpu_ns=first_stage.cpu_ns,
+        cpu_wait_ns=first_stage.cpu_wait_ns,
     )
 
 

@@ -30,6 +30,7 @@ from stagepipe.report.utilization import (
     ProcessLoad,
     compute_cpus_used,
     compute_process_loads,
+    is_machine_full,
 )
 
 _MIN_ITEMS_TO_JUDGE = 16
@@ -89,7 +90,7 @@ def judge(record: RunRecord) -> Verdict:
     has_high_utilization = evidence.most_used.utilization >= _MIN_LIMITING_UTILIZATION
     if evidence.most_used.name == CONSUMER and has_high_utilization:
         return _judge_most_used(evidence)
-    if compute_cpus_used(record) >= FULL_MACHINE_CPU_SHARE * record.cpus:
+    if is_machine_full(record, evidence.most_used):
         return _judge_full_machine(evidence)
     return _judge_most_used(evidence) if has_high_utilization else _judge_no_bottleneck(evidence)
 
@@ -176,8 +177,11 @@ def _judge_full_machine(evidence: _Evidence) -> Verdict:
     record = evidence.record
     cpus_used = compute_cpus_used(record)
     full_text = f"The machine is full: {cpus_used:.1f} of {_format_count(record.cpus, 'CPU')} in use"
+    if cpus_used < FULL_MACHINE_CPU_SHARE * record.cpus:
+        full_text += f", and {record.other_cpus:.1f} by other programs"
+    in_use = min(cpus_used + record.other_cpus, float(record.cpus))
     confidence = round(
-        0.6 + (_MAX_CONFIDENCE - 0.6) * _scale_to_unit(cpus_used / record.cpus, FULL_MACHINE_CPU_SHARE, 1.0), 2
+        0.6 + (_MAX_CONFIDENCE - 0.6) * _scale_to_unit(in_use / record.cpus, FULL_MACHINE_CPU_SHARE, 1.0), 2
     )
     hop = max(record.hops, key=lambda each_hop: each_hop.cost_histogram.sum_ns, default=None)
     if hop is not None and hop.cost_histogram.sum_ns > max(load.cpu_ns - load.total_hop_ns for load in evidence.loads):

@@ -129,7 +129,10 @@ class StageSpec:
     allow_none: _AllowNone = False
     stateful: Annotated[bool, ConfigKey("true: the stage keeps state across items.")] = False
     transport: Annotated[TransportMode, ConfigKey("Transport of the hop into this stage.")] = "auto"
-    fuse: Annotated[bool, ConfigKey("true: the stage runs in the previous stage's process.")] = False
+    fuse: Annotated[
+        bool | Literal["auto"],
+        ConfigKey("true: the stage runs in the previous stage's process. auto: if that is faster."),
+    ] = False
     field: Annotated[
         str | Mapping[str, str] | None,
         ConfigKey(

@@ -11,7 +11,15 @@ from rich.panel import Panel
 from rich.text import Text
 
 from stagepipe.core import format_bytes, format_ns, format_rate
-from stagepipe.forecast.model import Forecast, FusionForecast, HopForecast, PieceForecast, PlanAdvice, StageForecast
+from stagepipe.forecast.model import (
+    Forecast,
+    FusionForecast,
+    HopForecast,
+    PieceForecast,
+    PlanAdvice,
+    StageForecast,
+    format_suggestion,
+)
 from stagepipe.report import FoldingTable, TableColumn, TerminalView
 
 _MAX_LISTED_PIECES = 6
@@ -31,10 +39,10 @@ def _draw_forecast(forecast: Forecast, options: ConsoleOptions) -> Iterator[Rend
     machine = forecast.machine
     yield Text(forecast.name, style="bold")
     yield Text(
-        f"{forecast.items_probed:,} items probed, one at a time, on {machine.cpus} CPUs and "
-        f"{format_bytes(machine.memory_bytes)} of memory"
+        f"{forecast.items_probed:,} items probed, one at a time, on {machine.cpus} CPUs ({machine.free_cpus:.1f} free) "
+        f"and {format_bytes(machine.memory_bytes)} of memory"
     )
-    for line in forecast.auto_workers:
+    for line in (*forecast.notes, *forecast.auto_workers):
         yield Text(line, style="cyan")
     yield Text()
     yield FoldingTable("Stages", _make_stage_columns(forecast.stages))
@@ -63,7 +71,7 @@ def _make_stage_columns(stages: tuple[StageForecast, ...]) -> list[TableColumn]:
     return [
         TableColumn("stage", [f"+ {s.name}" if fused else s.name for s, fused in rows]),
         TableColumn("workers", ["fused" if fused else f"{s.workers}" for s, fused in rows]),
-        TableColumn("suggested", ["" if fused else f"{s.suggested_workers}" for s, fused in rows]),
+        TableColumn("suggested", [format_suggestion(stage) for stage in stages]),
         TableColumn("per item", [format_ns(s.run_ns) if s.items_per_source_item else "" for s in stages]),
         TableColumn("items", [f"{s.items_per_source_item:.3g}" for s in stages]),
         TableColumn("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy.random
 
@@ -71,7 +72,8 @@ def _seed_generators() -> None:
     numpy.random.seed()  # noqa: NPY002 - the one that stages draw from
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.default_generator.seed()
+        # Not `torch.default_generator`: that would count as the stage's first use of torch.
+        ModuleType.__getattribute__(torch, "default_generator").seed()
 
 
 def _set_thread_count(count: int) -> None:

@@ -24,7 +24,7 @@ STAGE_VALUES: dict[str, list[Any]] = {
     "allow_none": [True],
     "stateful": [True],
     "transport": ["auto", "pipe", "shared_memory"],
-    "fuse": [False],
+    "fuse": [False, "auto"],
     "mutable": [True],
     "reseed": [False],
 }

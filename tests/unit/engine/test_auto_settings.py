@@ -1,12 +1,13 @@
-"""`workers: auto` is chosen from a probe; it is 1 inline and for a source that can be read only once."""
+"""`workers: auto` and `fuse: auto` are chosen from a probe; inline and with a source read only once, nothing is."""
 
 import os
 from typing import Any
 
 import pytest
 
-from stagepipe import Pipeline, RunError
-from stagepipe.engine import auto_settings
+from stagepipe import ConfigError, Pipeline, RunError
+from stagepipe.engine import auto_settings, probe
+from stagepipe.engine.probe import ProbeLength, run_probe
 from stagepipe.machine import Machine
 from tests.support.pipelines import BAD, batch, pipeline, plain, stage
 
@@ -20,7 +21,7 @@ def run(config: dict[str, Any], **keys: Any) -> tuple[list[Any], Pipeline]:
 
 
 def test_a_stage_that_waits_gets_workers_and_the_output_is_the_same():
-    config = pipeline(WAITS, stage("double"), batch(4), source=24)
+    config = pipeline(WAITS, stage("double"), batch(4), source=40)
     items, running = run(config)
     assert items == run(config, inline=True)[0]
     [line] = running.explain_auto_workers()
@@ -31,10 +32,55 @@ def test_a_stage_that_waits_gets_workers_and_the_output_is_the_same():
     assert running.report().stages[1].workers == workers
 
 
-def test_a_machine_without_memory_for_two_workers_gets_one(monkeypatch):
-    monkeypatch.setattr(auto_settings, "detect_machine", lambda: Machine(8, 1 << 20))
-    [line] = Pipeline(pipeline(WAITS, source=24)).explain_auto_workers()
+@pytest.mark.parametrize(
+    "name, little",
+    [("detect_machine", lambda: Machine(8, 1 << 20)), ("read_free_memory_bytes", lambda: 1 << 20)],
+    ids=["little memory", "little free memory"],
+)
+def test_a_machine_without_memory_for_two_workers_gets_one(monkeypatch, name, little):
+    monkeypatch.setattr(auto_settings, name, little)
+    [line] = Pipeline(pipeline({**WAITS, "fuse": False}, source=24)).explain_auto_workers()
     assert line.startswith("nap: 1 worker (auto)")
+
+
+def list_processes(running: Pipeline) -> list[list[str]]:
+    return [[stage.name for stage in process.stages] for process in running.make_plan().processes]
+
+
+def test_cheap_stages_share_a_process_and_the_output_is_the_same():
+    config = pipeline(stage("double", workers="auto"), stage("same", workers="auto"), batch(4), source=64)
+    items, running = run(config)
+    assert items == run(config, inline=True)[0]
+    assert list_processes(running) == [["source", "double", "same"], ["batch"]]
+    double, same = running.explain_auto_workers()
+    assert double.startswith("double: fused into source (auto): it takes ")
+    assert "a hop would cost" in same
+
+
+@pytest.mark.parametrize(
+    "keys, processes",
+    [
+        ({"fuse": "auto"}, [["source", "double"]]),
+        ({"fuse": "auto", "workers": 3}, [["source", "double"]]),
+        ({"fuse": "auto", "env": {"FLAG": "1"}}, [["source"], ["double"]]),
+        ({"fuse": "auto", "stateful": True}, [["source"], ["double"]]),
+        ({"fuse": False, "workers": "auto"}, [["source"], ["double"]]),
+    ],
+)
+def test_only_what_is_auto_and_may_share_a_process_is_fused(keys, processes):
+    assert list_processes(Pipeline(pipeline(stage("double", **keys), source=64))) == processes
+
+
+def test_auto_of_workers_or_of_fuse_is_auto_of_both_unless_the_other_is_given():
+    spec = Pipeline(pipeline(stage("double", workers="auto"), stage("same", fuse="auto"))).spec
+    assert [(each.workers, each.fuse) for each in spec.stages] == [("auto", "auto")] * 2
+    spec = Pipeline(pipeline(stage("double", workers="auto", fuse=False), stage("same", fuse="auto", workers=2))).spec
+    assert [(each.workers, each.fuse) for each in spec.stages] == [("auto", False), (2, "auto")]
+
+
+def test_an_order_point_is_never_fused_by_auto():
+    with pytest.raises(ConfigError, match="cannot be fused"):
+        Pipeline(pipeline({**batch(4), "fuse": "auto"}))
 
 
 def test_explicit_numbers_are_kept():
@@ -44,14 +90,14 @@ def test_explicit_numbers_are_kept():
 
 
 def test_without_auto_nothing_is_probed(monkeypatch):
-    monkeypatch.setattr(auto_settings, "run_probe", None)
+    monkeypatch.setattr(probe, "run_probe", None)
     running = Pipeline(pipeline(stage("double", workers=2)))
     assert running.explain_auto_workers() == ()
     assert running.make_plan().processes[1].workers == 2
 
 
 def test_inline_uses_one_worker(monkeypatch):
-    monkeypatch.setattr(auto_settings, "run_probe", None)
+    monkeypatch.setattr(probe, "run_probe", None)
     running = Pipeline(pipeline(WAITS, source=3), inline=True)
     assert running.make_plan().processes[1].workers == 1
     assert running.explain_auto_workers() == ()
@@ -112,3 +158,33 @@ def test_a_probe_takes_few_items_and_leaves_the_pipeline_as_it_was():
     forecast = running.forecast()
     assert 0 < forecast.items_probed < 100
     assert not running.started
+
+
+def test_the_probe_goes_on_until_items_have_reached_every_stage():
+    embed = stage("halves_of_all", name="embed", batch={"size": 4, "max_wait": "5s"})
+    stages = (stage("nap", with_={"seconds": 0.2}), embed, stage("same", name="rank"))
+    figures = run_probe(Pipeline(pipeline(*stages, source=400)).make_plan(), ProbeLength.BRIEF)
+    assert all(each.items >= 2 for each in figures.record.stages)
+    assert figures.record.items_in < 48
+
+
+def test_a_probe_that_ends_before_a_stage_has_an_item_gives_no_rate(monkeypatch):
+    monkeypatch.setattr(probe, "_MAX_PROBE_S", 0.2)
+    config = pipeline(stage("same"), stage("nap", name="model", with_={"seconds": 1}), source=400)
+    forecast = Pipeline(config).forecast()
+    assert (forecast.items_per_s, forecast.advice) == (0.0, ())
+    assert "time" in forecast.bottleneck, "it says that the time was over, not that the source has few items"
+
+
+def test_a_built_in_sink_is_measured_in_a_temporary_folder(tmp_path):
+    sink = {"uses": "stagepipe.sinks.npz", "with": {"path": str(tmp_path / "out")}}
+    config = pipeline(stage("megabyte", workers="auto"), sink=sink, source=40)
+    forecast = Pipeline(config).forecast()
+    assert forecast.limited_by in {"consumer", "machine"}, "writing a megabyte takes longer than making it"
+    assert not (tmp_path / "out").exists()
+    assert forecast.notes == ()
+
+
+def test_another_sink_does_not_run_and_the_forecast_says_so():
+    forecast = Pipeline(pipeline(stage("same"), sink={"uses": f"{BAD}.raises"})).forecast()
+    assert forecast.notes == ("The sink did not run, because what it writes would stay: the forecast is without it.",)

@@ -47,9 +47,9 @@ def test_the_busiest_process_is_the_one_whose_workers_were_busiest_since_the_las
 
 def test_the_memory_of_a_worker_that_has_ended_stays_as_last_measured():
     monitor = RunMonitor()
-    monitor.sample_memory([worker(3, 1, "a", 0, pid=os.getpid())])
-    memory = monitor.memory_by_process[3]
-    assert memory.rss_bytes > 1 << 20
-    assert 0 < memory.pss_bytes <= memory.rss_bytes
-    monitor.sample_memory([worker(3, 1, "a", 0, pid=2**22 + 1)])
-    assert monitor.memory_by_process == {3: memory}
+    monitor.sample_usage([worker(3, 1, "a", 0, pid=os.getpid())])
+    usage = monitor.usage_by_process[3]
+    assert usage.rss_bytes > 1 << 20
+    assert 0 < usage.pss_bytes <= usage.rss_bytes
+    monitor.sample_usage([worker(3, 1, "a", 0, pid=2**22 + 1)])
+    assert monitor.usage_by_process == {3: usage}

@@ -4,43 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from stagepipe.forecast import PipelineCosts, ResourceBudget, choose_workers, describe_bottleneck, make_layout
+from stagepipe.forecast import describe_bottleneck, make_layout
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, advise, estimate_fusions
-from stagepipe.forecast.costs import HopCost, ProcessCost
+from stagepipe.forecast.costs import HopCost
 from stagepipe.forecast.throughput import MACHINE_LIMIT, FusedGroup, predict_throughput
-from stagepipe.machine import Machine
 from stagepipe.report import CONSUMER
-
-MB = 10**6
-US = 1000
-
-
-def process(name, run_us, *, cpu_us=None, **more):
-    """A process that works `run_us` per item, all of it CPU time unless `cpu_us` is given."""
-    values = {"loop_ns": 0.0, "call_ns": 0.0, "memory_bytes": 50 * MB, **more}
-    cpu_ns = (run_us if cpu_us is None else cpu_us) * US
-    return ProcessCost(name=name, last_stage=name, run_ns=run_us * US, cpu_ns=cpu_ns, **values)
-
-
-def chain(*processes, hop_us=10):
-    """These processes; the first is the source. Each hop costs `hop_us`, half of it on each side, also in CPU time."""
-    half_ns = hop_us * US / 2
-    first, *rest = processes
-    source = replace(first, is_single_worker=True, unfusable_reason="it is the source", cpu_ns=first.cpu_ns + half_ns)
-    costs = [source, *(replace(process, cpu_ns=process.cpu_ns + 2 * half_ns) for process in rest)]
-    return PipelineCosts(tuple(costs), (HopCost(half_ns, half_ns),) * len(costs))
-
-
-def batch(run_us=10):
-    return process("batch", run_us, is_single_worker=True, unfusable_reason="it restores the order")
-
-
-def budget(cpus=8, memory_mb=16_000, arena_mb=1000):
-    return ResourceBudget(Machine(cpus, memory_mb * MB), arena_mb * MB)
-
-
-def ones(costs):
-    return (1,) * len(costs.processes)
+from tests.unit.forecast.chains import MB, US, batch, budget, chain, ones, process
 
 
 def overrides(costs, workers=None, **machine):
@@ -52,16 +21,16 @@ def overrides(costs, workers=None, **machine):
 
 def test_the_slowest_process_limits_the_rate():
     costs = chain(process("source", 100), process("decode", 990), batch())
-    current = predict_throughput(make_layout((1, 1, 1)), costs, Machine(8, 0))
+    current = predict_throughput(make_layout((1, 1, 1)), costs, 8)
     assert current.limited_by == "decode"
     assert current.items_per_s == pytest.approx(1000)
     assert current.utilization[1] == 1
-    assert predict_throughput(make_layout((1, 4, 1)), costs, Machine(8, 0)).items_per_s == pytest.approx(4000)
+    assert predict_throughput(make_layout((1, 4, 1)), costs, 8).items_per_s == pytest.approx(4000)
 
 
 def test_a_full_machine_limits_the_rate_of_any_number_of_workers():
     costs = chain(process("source", 100), process("decode", 1000), batch(), hop_us=0)
-    full = predict_throughput(make_layout((1, 8, 1)), costs, Machine(1, 0))
+    full = predict_throughput(make_layout((1, 8, 1)), costs, 1)
     assert full.limited_by == MACHINE_LIMIT
     assert full.items_per_s == pytest.approx(0.9e9 / 1_110_000, rel=1e-3)
 
@@ -69,15 +38,15 @@ def test_a_full_machine_limits_the_rate_of_any_number_of_workers():
 def test_the_consumer_can_be_the_limit():
     costs = chain(process("source", 10), batch(10), hop_us=100)
     costs = replace(costs, hops=(costs.hops[0], HopCost(10 * US, 900 * US)))
-    assert predict_throughput(make_layout((1, 1)), costs, Machine(8, 0)).limited_by == CONSUMER
+    assert predict_throughput(make_layout((1, 1)), costs, 8).limited_by == CONSUMER
     assert not advise(costs, (1, 1), budget())
-    assert "the consumer is the bottleneck" in describe_bottleneck(costs, (1, 1), budget())
+    assert "the consumer is the bottleneck" in describe_bottleneck(costs, make_layout((1, 1)), budget())
 
 
 def test_the_work_of_fused_stages_adds_up_without_their_hop():
     costs = chain(process("source", 100), process("decode", 200), process("crop", 300), hop_us=50)
-    apart = predict_throughput(make_layout((1, 1, 1)), costs, Machine(8, 0))
-    fused = predict_throughput((FusedGroup(0, 0), FusedGroup(1, 2)), costs, Machine(8, 0))
+    apart = predict_throughput(make_layout((1, 1, 1)), costs, 8)
+    fused = predict_throughput((FusedGroup(0, 0), FusedGroup(1, 2)), costs, 8)
     assert apart.items_per_s == pytest.approx(1e6 / 350)
     assert fused.items_per_s == pytest.approx(1e6 / 550)
     assert apart.cpu_ns - fused.cpu_ns == pytest.approx(50 * US)
@@ -86,9 +55,7 @@ def test_the_work_of_fused_stages_adds_up_without_their_hop():
 
 def test_fused_stages_keep_every_call_but_only_one_loop():
     costs = chain(*(process(name, 100, call_ns=8000, loop_ns=13_000, cpu_us=121) for name in "abc"), hop_us=0)
-    apart, fused = (
-        predict_throughput(layout, costs, Machine(8, 0)) for layout in (make_layout((1, 1, 1)), (FusedGroup(0, 2),))
-    )
+    apart, fused = (predict_throughput(layout, costs, 8) for layout in (make_layout((1, 1, 1)), (FusedGroup(0, 2),)))
     assert apart.items_per_s == pytest.approx(1e6 / 121)
     assert fused.items_per_s == pytest.approx(1e6 / 337)
     assert apart.cpu_ns - fused.cpu_ns == pytest.approx(26 * US)
@@ -114,7 +81,7 @@ def test_two_equally_slow_stages_get_workers_together():
 def test_a_full_machine_gets_no_more_workers():
     costs = chain(process("source", 300), process("decode", 1000), process("crop", 900), batch(), hop_us=0)
     assert overrides(costs, cpus=2) == []
-    assert describe_bottleneck(costs, ones(costs), budget(cpus=2)).startswith("the machine is full")
+    assert describe_bottleneck(costs, make_layout(ones(costs)), budget(cpus=2)).startswith("the machine is full")
 
 
 def test_cpus_limit_the_workers():
@@ -142,8 +109,8 @@ def test_a_stage_bound_to_cpus_gets_at_most_one_worker_per_cpu():
 def test_the_source_and_order_points_have_one_worker():
     costs = chain(process("source", 1000), process("decode", 100), batch(900), hop_us=0)
     assert overrides(costs, cpus=8) == []
-    assert "source is the bottleneck" in describe_bottleneck(costs, ones(costs), budget())
-    assert "only one worker" in describe_bottleneck(costs, ones(costs), budget())
+    assert "source is the bottleneck" in describe_bottleneck(costs, make_layout(ones(costs)), budget())
+    assert "only one worker" in describe_bottleneck(costs, make_layout(ones(costs)), budget())
 
 
 def test_no_stage_loses_workers():
@@ -205,29 +172,7 @@ def test_each_pair_of_neighbours_is_estimated_alone():
     costs = chain(process("source", 20), process("split", 20), process("count", 20), batch(20), hop_us=60)
     split, count, gather = estimate_fusions(costs, ones(costs), budget(cpus=1))
     assert (split.stage, split.into, split.saved_ns) == ("split", "source", 60 * US)
-    current = predict_throughput(make_layout(ones(costs)), costs, Machine(1, 0)).items_per_s
+    current = predict_throughput(make_layout(ones(costs)), costs, 1).items_per_s
     assert split.items_per_s == pytest.approx(count.items_per_s)
     assert split.items_per_s > current
     assert (gather.unfusable_reason, gather.items_per_s) == ("it restores the order", 0.0)
-
-
-# ---------------------------------------------------------------------- workers: auto
-
-
-def test_auto_follows_the_advice():
-    costs = chain(process("source", 200), process("decode", 1000), process("crop", 100), batch())
-    assert choose_workers(costs, ones(costs), {1, 2}, budget()) == (1, 5, 1, 1)
-
-
-def test_auto_chooses_only_for_adjustable_processes():
-    costs = chain(process("source", 100), process("decode", 1000), process("crop", 1000), batch(), hop_us=0)
-    assert choose_workers(costs, (1, 1, 3, 1), {1}, budget()) == (1, 3, 3, 1)
-    assert choose_workers(costs, (1, 1, 1, 1), {1}, budget()) == (1, 1, 1, 1), (
-        "crop, which is not adjustable, is the bottleneck"
-    )
-
-
-def test_auto_is_one_if_the_machine_is_full_or_memory_is_short():
-    costs = chain(process("source", 300), process("decode", 1000), process("crop", 900), batch(), hop_us=0)
-    assert choose_workers(costs, ones(costs), {1, 2}, budget(cpus=2)) == (1, 1, 1, 1)
-    assert choose_workers(costs, ones(costs), {1, 2}, budget(cpus=64, memory_mb=1100)) == (1, 1, 1, 1)

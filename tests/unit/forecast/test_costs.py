@@ -6,7 +6,7 @@ import pytest
 
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
-from stagepipe.forecast import compute_costs
+from stagepipe.forecast import compute_costs, find_missing_items
 from stagepipe.forecast.costs import find_unfusable_reason
 from stagepipe.machine import Machine
 from stagepipe.plan import ItemSample, ProbeResult, make_plan
@@ -187,3 +187,13 @@ def test_memory_is_that_of_one_worker():
     stages = (replace(stage_record("source", 10), pss_bytes=7), replace(stage_record("double", 10), pss_bytes=9))
     probed = record(*stages, hops=(hop_record("source", "double"), hop_record("double", "sink")))
     assert [process.memory_bytes for process in compute_costs(plan(stage("double")), probed, {}).processes] == [7, 9]
+
+
+def test_without_an_item_through_every_stage_there_is_no_forecast():
+    stages = (stage_record("source", 10), stage_record("model", 10, items=1))
+    probed = record(*stages, hops=())
+    nothing = replace(probed, stages=(stages[0], replace(stages[1], items=0)), status="failed")
+    assert find_missing_items(nothing) == "no item got through model within the time of the probe"
+    assert find_missing_items(replace(nothing, status="finished")) == "", "a filter may drop everything"
+    assert "too few items" in find_missing_items(replace(probed, items_in=3))
+    assert "time was over after 3 items" in find_missing_items(replace(probed, items_in=3, status="failed"))

@@ -49,6 +49,35 @@ def test_no_worker_is_advised_if_nearly_every_cpu_is_used(make):
     assert "only 0.3 of 2 CPUs are free" in verdict.advice
 
 
+def test_cpus_that_other_programs_use_are_not_free(slow_decode):
+    assert judge(slow_decode(cpus=4, other_cpus=1.5)).fix == "stages.decode.workers=2"
+    verdict = judge(slow_decode(cpus=4, other_cpus=2.4))
+    assert verdict.fix == ""
+    assert "only 0.5 of 4 CPUs are free (other programs use 2.4)" in verdict.advice
+
+
+def test_other_programs_can_fill_the_machine(slow_decode):
+    verdict = judge(slow_decode(cpus=8, other_cpus=7.0))
+    assert verdict.fix == ""
+    assert verdict.sentence.startswith("The machine is full: 1.1 of 8 CPUs in use, and 7.0 by other programs")
+
+
+def test_workers_that_wait_for_a_cpu_get_no_more_workers(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8, cpu=0.05),
+        make.stage("decode", busy=0.95, workers=2, cpu=0.5, cpu_wait_ns=int(0.8e10)),
+    )
+    verdict = judge(make.record(*stages, cpus=4))
+    assert verdict.fix == ""
+    assert "the workers of decode waited for a CPU 40 % of their time" in verdict.advice
+
+
+def test_a_stage_that_waits_for_the_network_on_a_busy_machine_is_named_as_the_limit(make):
+    fetch = make.stage("fetch", busy=0.98, cpu=0.01, workers=4)
+    verdict = judge(make.record(make.stage("source", busy=0.05, blocked=0.9), fetch, cpus=2, other_cpus=1.9))
+    assert verdict.sentence.startswith("fetch is the bottleneck")
+
+
 def test_a_stage_that_waits_for_the_network_may_get_more_workers_than_cpus(make):
     fetch = make.stage("fetch", busy=0.98, cpu=0.01, workers=4)
     source = make.stage("source", busy=0.05, blocked=0.9)

@@ -1,0 +1,105 @@
+"""Compare `workers: auto` with the best layout that can be made by hand.
+
+    python benchmarks/auto.py [--job images ...] [--rounds 5] [--images data/images] [--scale 1] [--trial 300]
+
+Four jobs: JPEGs to float32 batches, thumbnails into npz files, a dataset of tiny tensors with `Batch`, three torch
+models. For each, all layouts are tried once on a few items: each stage fused, or with 1 or CPUs workers. The fastest
+become finalists, and race `auto` on every stage, in turns. `rate` is items per second after the first item, `whole` is
+with the start and, for `auto`, with its probe. `CPU` is the CPU time per item of workers and consumer, without the
+probe's workers. Figures are medians over the rounds, with the lowest and the highest rate. The last column divides the
+rate of `auto` by that of each finalist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter, process_time
+
+import stagepipe
+from auto_.jobs import AUTO, Job, Layout, list_layouts, make_auto_layout, make_jobs
+from side_by_side.machine import machine, machine_line
+from side_by_side.turns import order
+from stagepipe.api import run_to_sink
+from stagepipe.core import format_ns
+
+_FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: source items per second without and with the start, CPU seconds per item, and what `auto` chose."""
+
+    rate: float
+    whole_rate: float
+    cpu_s: float
+    choice: tuple[str, ...]
+
+
+def run_once(job: Job, layout: Layout, limit: int | None = None) -> Run:
+    """Run a job once, to its sink if it has one, with all items or the first `limit`."""
+    started_s, started_cpu_s = perf_counter(), process_time()
+    with stagepipe.Pipeline(job.make_config(layout), limit=limit) as pipeline:
+        choice = pipeline.explain_auto_workers()
+        run_to_sink(pipeline, lambda _: None)
+        whole_s = perf_counter() - started_s
+    report = pipeline.report()
+    items = report.run.items_in
+    cpu_s = sum(stage.cpu_ns for stage in report.stages if not stage.fused_into) / 1e9
+    return Run(
+        rate=items / ((report.run.wall_ns - report.run.first_item_ns) / 1e9),
+        whole_rate=items / whole_s,
+        cpu_s=(cpu_s + process_time() - started_cpu_s) / items,
+        choice=choice,
+    )
+
+
+def compare(job: Job, rounds: int, trial_items: int) -> None:
+    """Try all layouts once, then the finalists in turns with `auto`, and print the table."""
+    layouts = dict(list_layouts(job, len(os.sched_getaffinity(0))))
+    run_once(job, make_auto_layout(job), trial_items)  # libraries are read from the disk
+    first = {name: run_once(job, layout, trial_items).rate for name, layout in layouts.items()}
+    names = [AUTO, *sorted(first, key=first.__getitem__, reverse=True)[:_FINALISTS]]
+    runs: dict[str, list[Run]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in order(names, number):
+            runs[name].append(run_once(job, make_auto_layout(job) if name == AUTO else layouts[name]))
+    print(f"\n{job.name}: {len(layouts)} layouts tried")
+    print(f"{'layout':44}{'rate':>9}{'low':>9}{'high':>9}{'whole':>9}{'CPU':>9}{'auto / it':>11}")
+    auto_rate = statistics.median(run.rate for run in runs[AUTO])
+    for name in names:
+        rates = [run.rate for run in runs[name]]
+        whole = statistics.median(run.whole_rate for run in runs[name])
+        cpu = format_ns(int(1e9 * statistics.median(run.cpu_s for run in runs[name])))
+        median = statistics.median(rates)
+        print(
+            f"{name:44}{median:>9,.0f}{min(rates):>9,.0f}{max(rates):>9,.0f}{whole:>9,.0f}{cpu:>9}"
+            f"{auto_rate / median:>11.2f}"
+        )
+    for line in sorted({line for run in runs[AUTO] for line in run.choice}):
+        print(f"  {line}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", action="append", choices=("images", "thumbnails", "tensors", "models"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--images", default="data/images", help="a folder that scripts/make_images.py made")
+    parser.add_argument("--trial", type=int, default=300, help="source items of the first trial of each layout")
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args(arguments)
+    print(machine_line(machine()))
+    with tempfile.TemporaryDirectory() as out:
+        for job in make_jobs(options.images, out, options.scale):
+            if not options.job or job.name in options.job:
+                compare(job, options.rounds, options.trial * job.trial_factor)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

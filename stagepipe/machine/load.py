@@ -1,0 +1,90 @@
+"""What other processes leave of the machine: CPUs over a span of time, and memory now. In the caller's process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic_ns, process_time_ns
+
+import psutil
+
+from stagepipe.machine.cgroup import cpu_quota, free_memory_bytes
+from stagepipe.machine.cpu_time import cpu_time_ns
+
+_STAT_PATH = Path("/proc/stat")
+_IDLE_FIELDS = (3, 4)
+"""`idle` and `iowait`, proc_stat(5). All other time was taken by a process, the kernel or the hypervisor."""
+_BUSY_FIELDS = 8
+"""The fields after `steal` are parts of `user` and `nice`."""
+
+
+class CpuLoadMeter:
+    """Measures how many CPUs other processes use, from its creation on.
+
+    Others are all but this process and its descendants. Only the CPUs that this process may use count.
+
+    >>> meter = CpuLoadMeter()
+    >>> meter.measure_other_cpus() >= 0
+    True
+    """
+
+    def __init__(self) -> None:
+        """Start to measure."""
+        self._cpus = frozenset(os.sched_getaffinity(0))
+        self._start_ns = monotonic_ns()
+        self._start_busy_ns = _read_busy_ns(self._cpus)
+        self._start_own_ns = _read_own_ns()
+
+    def measure_other_cpus(self) -> float:
+        """Return the mean number of CPUs that others have used; 0 if the kernel does not report it.
+
+        Call it while the descendants still run: the CPU time of those that have ended may be unknown.
+        """
+        elapsed_ns = monotonic_ns() - self._start_ns
+        busy_ns = _read_busy_ns(self._cpus) - self._start_busy_ns
+        own_ns = sum(ns - self._start_own_ns.get(pid, 0) for pid, ns in _read_own_ns().items())
+        return min(max((busy_ns - own_ns) / max(elapsed_ns, 1), 0.0), float(len(self._cpus)))
+
+
+def compute_free_cpus(other_cpus: float) -> float:
+    """Return the CPUs that remain while others use `other_cpus`, within the affinity and the quota of the cgroup."""
+    free = len(os.sched_getaffinity(0)) - other_cpus
+    quota = cpu_quota()
+    return max(free if quota is None else min(free, quota), 0.0)
+
+
+def read_free_memory_bytes() -> int:
+    """Return the memory that can be used without swapping, within the limit of the cgroup."""
+    available: int = psutil.virtual_memory().available
+    free = free_memory_bytes()
+    return available if free is None else min(available, free)
+
+
+def _read_busy_ns(cpus: frozenset[int]) -> int:
+    """The time in which these CPUs were not idle, since boot; 0 if the kernel does not report it."""
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    try:
+        lines = [line.split() for line in _STAT_PATH.read_text().splitlines() if line.startswith("cpu")]
+    except OSError:
+        return 0
+    ticks = 0
+    for name, *fields in lines:
+        if name[3:].isdigit() and int(name[3:]) in cpus:
+            times = [int(field) for field in fields[:_BUSY_FIELDS]]
+            ticks += sum(times) - sum(times[index] for index in _IDLE_FIELDS)
+    return ticks * tick_ns
+
+
+def _read_own_ns() -> Mapping[int, int]:
+    """The CPU time of this process and of each live descendant, with that of their ended children, by process id."""
+    ended = os.times()
+    times = {os.getpid(): process_time_ns() + int((ended.children_user + ended.children_system) * 1e9)}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            cpu_times = process.cpu_times()
+        except psutil.Error:
+            continue
+        ended_ns = int((cpu_times.children_user + cpu_times.children_system) * 1e9)
+        times[process.pid] = cpu_time_ns(process.pid) + ended_ns
+    return times

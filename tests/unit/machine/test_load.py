@@ -1,0 +1,73 @@
+"""The load of other programs: this process and its children do not count; free CPUs and memory obey the cgroup."""
+
+import os
+import subprocess
+import sys
+from time import monotonic
+
+import pytest
+
+from stagepipe.machine import CpuLoadMeter, cgroup, compute_free_cpus, load, read_free_memory_bytes
+
+BURN = "from time import monotonic as now\nend = now() + 0.6\nwhile now() < end: pass"
+
+
+def spin(seconds):
+    end = monotonic() + seconds
+    while monotonic() < end:
+        pass
+
+
+def test_this_process_and_its_children_do_not_count():
+    meter = CpuLoadMeter()
+    with subprocess.Popen([sys.executable, "-c", BURN]):
+        spin(0.4)
+        own_ns = load._read_own_ns()
+        busy_ns = load._read_busy_ns(frozenset(os.sched_getaffinity(0)))
+        assert meter.measure_other_cpus() <= len(os.sched_getaffinity(0)) - 0.2
+    assert len(own_ns) >= 2
+    assert busy_ns > max(own_ns.values())
+
+
+def test_an_unrelated_process_counts():
+    """It is no descendant: its parent ends at once."""
+    meter = CpuLoadMeter()
+    subprocess.run(["sh", "-c", f"{sys.executable} -c '{BURN}' >/dev/null 2>&1 &"], check=True)
+    end = monotonic() + 5
+    while meter.measure_other_cpus() < 0.05 and monotonic() < end:
+        spin(0.05)
+    assert meter.measure_other_cpus() >= 0.05
+
+
+def test_free_cpus_are_those_that_others_leave_within_the_quota(monkeypatch):
+    cpus = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(load, "cpu_quota", lambda: None)
+    assert compute_free_cpus(0.25) == cpus - 0.25
+    assert compute_free_cpus(cpus + 1) == 0
+    monkeypatch.setattr(load, "cpu_quota", lambda: 0.5)
+    assert compute_free_cpus(0.0) == 0.5
+
+
+@pytest.mark.parametrize(
+    "files, quota",
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"}, 0.5),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_quota_of_the_cgroup_is_read(monkeypatch, tmp_path, files, quota):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(cgroup, "_controller_dirs", lambda _: iter([tmp_path]))
+    assert cgroup.cpu_quota() == quota
+
+
+def test_free_memory_is_within_the_limit_of_the_cgroup_and_counts_the_page_cache(monkeypatch, tmp_path):
+    texts = {"memory.max": "1000", "memory.current": "700", "memory.stat": "anon 400\ninactive_file 250\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(cgroup, "_controller_dirs", lambda _: iter([tmp_path]))
+    assert read_free_memory_bytes() == 550
