@@ -13,7 +13,6 @@ different order every time; the figures are medians, and the ratios are medians 
 "CPU us" is the processor time of both sides for an item, including the operating system's work.
 """
 
-
 from __future__ import annotations
 
 import argparse
