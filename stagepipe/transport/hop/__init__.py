@@ -2,6 +2,8 @@
 
 sender          the sending end; times encoding, copying, sending and waiting
 receiver        the receiving end; times the queue, receiving and decoding
+outbox          small items that are held back, to write several of them as one packet
+late_writer     writes what is held back while the process is busy with something slow
 packer          chooses for each buffer of an item: inline, copied to a block, or forwarded without a copy
 carried_blocks  the blocks whose references go with a packet
 unpacker        the buffers of a packet, as views that hold leases

@@ -29,6 +29,8 @@ from stagepipe.transport.wire import (
     pack_entry,
 )
 
+_ITEM = int(PacketKind.ITEM)
+
 
 @dataclass(slots=True, kw_only=True)
 class SendCounts:
@@ -66,7 +68,7 @@ class Packer:
         pickle_bytes = len(pickle_data)
         if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._policy.force_shared_memory:
             return None
-        entry = pack_entry(PacketKind.ITEM, header, sender_ns, pickle_data=pickle_data)
+        entry = pack_entry(_ITEM, header, sender_ns, pickle_data=pickle_data)
         if len(entry) > MAX_ENTRY_BYTES:
             return None
         counts = self._counts

@@ -1,0 +1,154 @@
+"""Measure one hop of small dicts: the transport of stagepipe against multiprocessing.Pipe, in one run.
+
+    python benchmarks/small_items_hop.py [--items 20000] [--rounds 7]
+
+A process sends {id, label, name} as fast as it can, and this one receives. All contestants run in each round, in a
+different order every time; the figures are medians, and the ratios are medians of each round's ratio to Pipe.
+
+    Pipe               multiprocessing.Pipe, one dict a message
+    Pipe, lists of 25  the same, with as many dicts in a message as stagepipe has in a packet
+    singly             stagepipe's Sender and Receiver, timing on, one dict a packet
+    packets            the same, with the packets that a pipeline sends
+
+"CPU us" is the processor time of both sides for an item, including the operating system's work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from side_by_side.machine import machine, machine_line
+from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
+from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent, make_packet_pipe
+
+_LIST_ITEMS = 25
+_PACKET_ITEMS = 128
+_FORK = multiprocessing.get_context("fork")
+
+
+def make_item(number: int) -> dict[str, Any]:
+    """Return the item that all contestants send."""
+    return {"id": number, "label": number % 10, "name": "x"}
+
+
+class PipePeer:
+    """multiprocessing.Pipe, with `length` dicts in a message; 1: the dict itself."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._reader, self._writer = _FORK.Pipe(duplex=False)
+
+    def send_all(self, count: int) -> None:
+        """Send `count` items."""
+        send, length = self._writer.send, self._length
+        if length == 1:
+            for number in range(count):
+                send(make_item(number))
+            return
+        for start in range(0, count, length):
+            send([make_item(number) for number in range(start, start + length)])
+
+    def receive_all(self, count: int) -> Iterator[Any]:
+        """Receive `count` items."""
+        receive, length = self._reader.recv, self._length
+        for _ in range(count // length):
+            if length == 1:
+                yield receive()
+            else:
+                yield from receive()
+
+
+class StagepipePeer:
+    """A Sender and a Receiver on a packet pipe, with the recorders that a worker has."""
+
+    def __init__(self, max_entries: int) -> None:
+        self._pipe = make_packet_pipe(256)
+        self._wake_event = WakeEvent()
+        self._max_entries = max_entries
+
+    def send_all(self, count: int) -> None:
+        """Send `count` items."""
+        memory, policy = SharedMemoryPool(None, {}, {}), TransferPolicy(threshold_bytes=32768)
+        sender = Sender(self._pipe.write_fd, memory, policy, self._wake_event, bool, _make_recorder(len(SEND_PHASES)))
+        sender.limit_packet(self._max_entries)
+        for number in range(count):
+            sender.send([make_item(number)], 1, (number,), 1, b"")
+        sender.flush()
+
+    def receive_all(self, count: int) -> Iterator[Any]:
+        """Receive `count` items."""
+        memory = SharedMemoryPool(None, {}, {})
+        receiver = Receiver(self._pipe.read_fd, memory, self._wake_event, bool, _make_recorder(len(RECEIVE_PHASES)))
+        for _ in range(count):
+            packet = receiver.receive(1)
+            assert packet is not None
+            yield packet.value
+
+
+def _make_recorder(columns: int) -> DurationRecorder:
+    ledger = CostLedger(np.zeros(LEDGER_WORDS, np.uint64))
+    return DurationRecorder(np.zeros(columns * HISTOGRAM_WORDS, np.uint64), columns, ledger)
+
+
+Peer = PipePeer | StagepipePeer
+CONTESTANTS: dict[str, Callable[[], Peer]] = {
+    "Pipe": lambda: PipePeer(1),
+    f"Pipe, lists of {_LIST_ITEMS}": lambda: PipePeer(_LIST_ITEMS),
+    "singly": lambda: StagepipePeer(1),
+    "packets": lambda: StagepipePeer(_PACKET_ITEMS),
+}
+
+
+def stream(make_peer: Callable[[], Peer], count: int) -> tuple[float, float]:
+    """Return the CPU and the wall time of an item, in us."""
+    peer = make_peer()
+    cpu_reader, cpu_writer = _FORK.Pipe(duplex=False)
+
+    def send() -> None:
+        begin_s = time.process_time()
+        peer.send_all(count)
+        cpu_writer.send(time.process_time() - begin_s)
+
+    process = _FORK.Process(target=send)
+    begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+    process.start()
+    for number, item in enumerate(peer.receive_all(count)):
+        if item["id"] != number:
+            raise SystemExit(f"item {number} arrived as {item}")
+    wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+    cpu_s += cpu_reader.recv()
+    process.join()
+    return 1e6 * cpu_s / count, 1e6 * wall_s / count
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args(arguments)
+    count = options.items // _LIST_ITEMS * _LIST_ITEMS
+    rounds: list[dict[str, tuple[float, float]]] = []
+    for seed in range(options.rounds):
+        names = random.Random(seed).sample(list(CONTESTANTS), len(CONTESTANTS))
+        measured = {name: stream(CONTESTANTS[name], count) for name in names}
+        rounds.append(measured)
+    print(machine_line(machine()))
+    print(f"{'':20}{'CPU us':>8}{'wall us':>9}{'CPU / Pipe':>12}   least and most of {options.rounds} rounds")
+    for name in CONTESTANTS:
+        cpu_us, wall_us = (median(measured[name][index] for measured in rounds) for index in (0, 1))
+        ratios = sorted(measured[name][0] / measured["Pipe"][0] for measured in rounds)
+        print(f"{name:20}{cpu_us:8.2f}{wall_us:9.2f}{median(ratios):12.2f}   {ratios[0]:.2f} {ratios[-1]:.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
