@@ -249,6 +249,26 @@ class StageRunner:
         """Count the work timed last as an item."""
         self._record_item(key, self._last_timed_ns)
 
+    def count_items(self, first_item: int, count: int) -> None:
+        """Count the work timed last as `count` items, which share its time."""
+        self._record_items(first_item, [self._last_timed_ns // count] * count)
+
+    def record_calls(self, first_item: int, durations_ns: list[int]) -> None:
+        """Record calls for consecutive items that the caller has made and timed."""
+        self._busy_ns += sum(durations_ns)
+        self._record_items(first_item, durations_ns)
+
+    def _record_items(self, first_item: int, durations_ns: list[int]) -> None:
+        self._item_count += len(durations_ns)
+        self._run_recorder.add(durations_ns)
+        begin = int(self._is_first_item)
+        self._is_first_item = False
+        if max(durations_ns) <= self._slow_threshold_ns:
+            return
+        for index in range(begin, len(durations_ns)):
+            if durations_ns[index] > self._slow_threshold_ns:
+                self._record_slow_item((first_item + index,), durations_ns[index])
+
     def _record_call(self, key: Key, elapsed_ns: int) -> None:
         self._busy_ns += elapsed_ns
         self._record_item(key, elapsed_ns)
@@ -260,8 +280,11 @@ class StageRunner:
         if self._is_first_item:
             self._is_first_item = False
         elif elapsed_ns > self._slow_threshold_ns:
-            self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
-            self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
+            self._record_slow_item(key, elapsed_ns)
+
+    def _record_slow_item(self, key: Key, elapsed_ns: int) -> None:
+        self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
+        self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
 
     def record_failure(self, key: Key, cause: BaseException) -> StageError:
         """Count a failed item and return its StageError."""

@@ -32,7 +32,7 @@ from stagepipe.transport.wire import (
 
 @dataclass(slots=True)
 class ReceivedPacket:
-    """A received packet, with its item decoded."""
+    """A received packet, with its item decoded. `count`: the items of a chunk, set by an order point that knows it."""
 
     kind: int
     key: Key
