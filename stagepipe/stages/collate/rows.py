@@ -49,7 +49,7 @@ class Rows(Protocol):
 class ArrayRows:
     """NumPy arrays of one shape, or NumPy scalars."""
 
-    __slots__ = ("array", "item_class", "shape")
+    __slots__ = ("array", "dtype", "item_class", "shape")
 
     def __init__(self, value: Any, size: int) -> None:
         self.item_class = type(value)
@@ -58,11 +58,12 @@ class ArrayRows:
         if value.dtype.hasobject:
             raise NotStackableError
         self.shape = value.shape
+        self.dtype = value.dtype
         self.array = empty((size, *value.shape), value.dtype)
 
     def put(self, row: int, value: Any) -> None:
         """Copy one array."""
-        if type(value) is not self.item_class or value.shape != self.shape or value.dtype != self.array.dtype:
+        if type(value) is not self.item_class or value.shape != self.shape or value.dtype != self.dtype:
             raise NotStackableError
         self.array[row] = value
 
@@ -164,20 +165,21 @@ class ObjectRows:
 class MappingRows:
     """Dicts with the same keys in the same order."""
 
-    __slots__ = ("columns", "keys")
+    __slots__ = ("columns", "keys", "puts")
 
     def __init__(self, value: dict[Any, Any], size: int) -> None:
         if any(type(key) not in _KEY_TYPES for key in value):
             raise NotStackableError
         self.keys = tuple(value)
         self.columns = [make_rows(entry, size) for entry in value.values()]
+        self.puts = [column.put for column in self.columns]
 
     def put(self, row: int, value: Any) -> None:
         """Put each key's value into its column."""
         if type(value) is not dict or tuple(value) != self.keys:
             raise NotStackableError
-        for column, entry in zip(self.columns, value.values(), strict=True):
-            column.put(row, entry)
+        for put, entry in zip(self.puts, value.values(), strict=True):
+            put(row, entry)
 
     def get(self, row: int) -> dict[Any, Any]:
         """Return the dict of a row."""
@@ -189,6 +191,7 @@ class MappingRows:
 
     def trim(self, row_count: int) -> None:
         """Keep the first rows."""
+        self.puts = []
         for column in self.columns:
             column.trim(row_count)
 
@@ -196,7 +199,7 @@ class MappingRows:
 class SequenceRows:
     """Tuples, namedtuples or lists of one length."""
 
-    __slots__ = ("columns", "item_class")
+    __slots__ = ("columns", "item_class", "puts")
 
     def __init__(self, value: Sequence[Any], size: int) -> None:
         self.item_class = type(value)
@@ -204,13 +207,14 @@ class SequenceRows:
         if not is_plain and not (hasattr(value, "_fields") and _is_importable(self.item_class)):
             raise NotStackableError
         self.columns = [make_rows(entry, size) for entry in value]
+        self.puts = [column.put for column in self.columns]
 
     def put(self, row: int, value: Any) -> None:
         """Put each entry into its column."""
         if type(value) is not self.item_class or len(value) != len(self.columns):
             raise NotStackableError
-        for column, entry in zip(self.columns, value, strict=True):
-            column.put(row, entry)
+        for put, entry in zip(self.puts, value, strict=True):
+            put(row, entry)
 
     def get(self, row: int) -> Any:
         """Return the sequence of a row."""
@@ -219,6 +223,7 @@ class SequenceRows:
 
     def trim(self, row_count: int) -> None:
         """Keep the first rows."""
+        self.puts = []
         for column in self.columns:
             column.trim(row_count)
 
