@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from hop_.timing import descendant_pids
 from side_by_side.figures import estimate, ratio
 from side_by_side.machine import machine, machine_line
@@ -108,7 +109,7 @@ def _consume(loader: Any) -> float:
 
 
 def _cpu_s() -> float:
-    """The CPU time of this process and its descendants. Their clocks have these numbers: see `man 3 clock_getcpuclockid`."""
+    """The CPU time of this process and its descendants, from their clocks: clock_getcpuclockid(3) has the numbers."""
     return sum(time.clock_gettime(~pid << 3 | 2) for pid in (os.getpid(), *descendant_pids()))
 
 
@@ -146,7 +147,8 @@ def _compare(data: str, workers: int, options: argparse.Namespace) -> None:
     checks = {figure["check"] for turns in figures.values() for figure in turns}
     assert len(checks) == 1, f"the contestants' batches differ: {checks}"
     columns = {
-        name: {key: [turn[key] for turn in turns] for key in ("items_per_s", "cpu_us")} for name, turns in figures.items()
+        name: {key: [turn[key] for turn in turns] for key in ("items_per_s", "cpu_us")}
+        for name, turns in figures.items()
     }
     reference = columns["DataLoader"]
     print(f"\n{data}, {workers} worker{'s' * (workers > 1)}")

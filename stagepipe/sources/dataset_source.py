@@ -159,10 +159,10 @@ class DatasetIndices:
         order = self._order
         if isinstance(order, BatchedOrder):
             return None
-        is_range = isinstance(numbers, range) and numbers.step == 1
-        indices = order[numbers[0] : numbers[-1] + 1] if is_range else [order[number] for number in numbers]
-        if isinstance(indices, range):
-            return indices
+        if isinstance(order, range):
+            is_range = isinstance(numbers, range) and numbers.step == 1
+            return order[numbers[0] : numbers[-1] + 1] if is_range else np.array([order[number] for number in numbers])
+        indices = [order[number] for number in numbers]
         try:
             return np.array(indices, np.int64) if set(map(type, indices)) == {int} else None
         except OverflowError:

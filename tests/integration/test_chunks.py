@@ -47,7 +47,7 @@ def test_batches_are_those_of_inline(kind, workers):
 
 
 @pytest.mark.parametrize(
-    ("stages", "keys"),
+    "stages, keys",
     [
         ((stage(f"{ZOO}.double", fuse=True), batch(50)), {}),
         ((stage(f"{ZOO}.parts", fuse=True), batch(50)), {}),
@@ -61,8 +61,19 @@ def test_batches_are_those_of_inline(kind, workers):
         ((), {"transport": {"mode": "shared_memory"}}),
         ((), {"transport": {"mode": "pipe"}}),
     ],
-    ids=["fused", "generator", "two batches", "fused to Batch", "reused array", "mixed", "skips", "window", "unseeded",
-         "shared memory", "pipe"],
+    ids=[
+        "fused",
+        "generator",
+        "two batches",
+        "fused to Batch",
+        "reused array",
+        "mixed",
+        "skips",
+        "window",
+        "unseeded",
+        "shared memory",
+        "pipe",
+    ],
 )
 def test_any_way_to_write_it_yields_what_inline_yields(stages, keys):
     config = make_config(*stages, **keys)

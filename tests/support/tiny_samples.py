@@ -91,7 +91,16 @@ class Mixed(Tiny):
     """Structure and types change every 64 samples, with the batches."""
 
     def __getitem__(self, index: int) -> Any:
-        values = [index, float(index), {"x": index}, {"x": np.int64(index)}, (index, "a"), [index, b"b"], Box(np.ones(2), 1.0)]
+        box = Box(np.ones(2), 1.0)
+        values = [
+            index,
+            float(index),
+            {"x": index},
+            {"x": np.int64(index)},
+            (index, "a"),
+            [index, b"b"],
+            box,
+        ]
         return values[index // 64 % len(values)]
 
 

@@ -132,7 +132,7 @@ class OrderedGrouping:
     def _add(self, key: Key, box: Box, samples: int) -> bool:
         if self._stage.seeds_grouping:
             self._stage.seed_item(key)
-        return self._target.add(box.pop(), samples)
+        return self._target.add(box.pop(), samples)  # type: ignore[no-any-return]
 
     def _flush_group(self, *, is_last: bool) -> list[tuple[Any, int]]:
         """Return the group's outputs, the last one first."""

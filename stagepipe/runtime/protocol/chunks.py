@@ -1,5 +1,7 @@
-"""What travels in one packet for several consecutive items, between `dataset` and `Batch`. The packet's key is the
-first item's, its samples are the number of items."""
+"""What travels in one packet for several consecutive items, from the source of a dataset to `Batch`.
+
+The packet's key is the first item's, and its samples are the number of items.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ class Worker:
             if spec.incarnation and reader.is_single_pass:
                 raise UsageError(READ_ONCE_MESSAGE)
             admission = self._make_admission(plan.output_segment)
-            return SourceRole(reader, self._stages, output, admission, worker_context, self._make_chunk_size())
+            chunk_size = self._make_chunk_size()
+            return SourceRole(reader, self._stages, output, admission, worker_context, chunk_size=chunk_size)
         receiver = self._upkeep.counters.receiver = self._make_receiver(spec.in_fd, private=plan.stages[0].mutable)
         for stage in self._stages:
             stage.get_queue_ns = lambda: receiver.queue_ns

@@ -34,6 +34,7 @@ class SourceRole:
         output: HopOutput,
         admission: AdmissionController,
         worker_context: WorkerContext,
+        *,
         chunk_size: ChunkSize | None = None,
     ) -> None:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it.

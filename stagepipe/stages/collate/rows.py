@@ -7,7 +7,7 @@ as a range. So a value that pickling could treat differently in a batch of rows 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -119,7 +119,7 @@ class NumberRows:
 
     def __init__(self, value: Any, size: int) -> None:
         self.item_class = type(value)
-        self.array = np.empty((size,), NUMBER_DTYPES[self.item_class.__name__])
+        self.array: Any = np.empty((size,), NUMBER_DTYPES[self.item_class.__name__])
 
     def put(self, row: int, value: Any) -> None:
         """Store one number."""
@@ -162,17 +162,32 @@ class ObjectRows:
         del self.objects[row_count:]
 
 
-class MappingRows:
+class _ContainerRows:
+    """Rows of a structure: a column for each entry."""
+
+    __slots__ = ("columns", "puts")
+
+    def __init__(self, entries: Iterable[Any], size: int) -> None:
+        self.columns = [make_rows(entry, size) for entry in entries]
+        self.puts = [column.put for column in self.columns]
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first rows."""
+        self.puts = []
+        for column in self.columns:
+            column.trim(row_count)
+
+
+class MappingRows(_ContainerRows):
     """Dicts with the same keys in the same order."""
 
-    __slots__ = ("columns", "keys", "puts")
+    __slots__ = ("keys",)
 
     def __init__(self, value: dict[Any, Any], size: int) -> None:
         if any(type(key) not in _KEY_TYPES for key in value):
             raise NotStackableError
         self.keys = tuple(value)
-        self.columns = [make_rows(entry, size) for entry in value.values()]
-        self.puts = [column.put for column in self.columns]
+        super().__init__(value.values(), size)
 
     def put(self, row: int, value: Any) -> None:
         """Put each key's value into its column."""
@@ -189,25 +204,18 @@ class MappingRows:
         """Return the column of a key."""
         return self.columns[self.keys.index(key)]
 
-    def trim(self, row_count: int) -> None:
-        """Keep the first rows."""
-        self.puts = []
-        for column in self.columns:
-            column.trim(row_count)
 
-
-class SequenceRows:
+class SequenceRows(_ContainerRows):
     """Tuples, namedtuples or lists of one length."""
 
-    __slots__ = ("columns", "item_class", "puts")
+    __slots__ = ("item_class",)
 
     def __init__(self, value: Sequence[Any], size: int) -> None:
         self.item_class = type(value)
         is_plain = self.item_class is tuple or self.item_class is list
         if not is_plain and not (hasattr(value, "_fields") and _is_importable(self.item_class)):
             raise NotStackableError
-        self.columns = [make_rows(entry, size) for entry in value]
-        self.puts = [column.put for column in self.columns]
+        super().__init__(value, size)
 
     def put(self, row: int, value: Any) -> None:
         """Put each entry into its column."""
@@ -221,40 +229,29 @@ class SequenceRows:
         build: Callable[[list[Any]], Any] = getattr(self.item_class, "_make", self.item_class)
         return build([column.get(row) for column in self.columns])
 
-    def trim(self, row_count: int) -> None:
-        """Keep the first rows."""
-        self.puts = []
-        for column in self.columns:
-            column.trim(row_count)
 
-
-class DataclassRows:
+class DataclassRows(_ContainerRows):
     """Instances of one dataclass."""
 
-    __slots__ = ("columns", "item_class", "names")
+    __slots__ = ("item_class", "names")
 
     def __init__(self, value: Any, size: int) -> None:
         self.item_class = type(value)
         if not _is_importable(self.item_class):
             raise NotStackableError
         self.names = get_field_names(value)
-        self.columns = [make_rows(getattr(value, name), size) for name in self.names]
+        super().__init__([getattr(value, name) for name in self.names], size)
 
     def put(self, row: int, value: Any) -> None:
         """Put each field into its column."""
         if type(value) is not self.item_class:
             raise NotStackableError
-        for name, column in zip(self.names, self.columns, strict=True):
-            column.put(row, getattr(value, name))
+        for put, name in zip(self.puts, self.names, strict=True):
+            put(row, getattr(value, name))
 
     def get(self, row: int) -> Any:
         """Return the instance of a row, created without its `__init__`."""
         return rebuild_dataclass(self.item_class, self.names, [column.get(row) for column in self.columns])
-
-    def trim(self, row_count: int) -> None:
-        """Keep the first rows."""
-        for column in self.columns:
-            column.trim(row_count)
 
 
 def make_rows(value: Any, size: int) -> Rows:
@@ -265,13 +262,14 @@ def make_rows(value: Any, size: int) -> Rows:
     >>> rows.get(0)
     {'x': 5, 'name': 'b'}
     """
-    value_class = type(value)
-    if value_class is dict:
+    if type(value) is dict:
         return MappingRows(value, size)
     if is_dataclass_instance(value):
         return DataclassRows(value, size)
-    if isinstance(value, list | tuple):
-        return SequenceRows(value, size)
+    return SequenceRows(value, size) if isinstance(value, list | tuple) else _make_leaf_rows(value, size)
+
+
+def _make_leaf_rows(value: Any, size: int) -> Rows:
     match classify_value(value):
         case "array":
             return ArrayRows(value, size)
@@ -279,7 +277,7 @@ def make_rows(value: Any, size: int) -> Rows:
             return TensorRows(value, size)
         case "bool" | "int" | "float":
             return NumberRows(value, size)
-    if value_class in _PLAIN_TYPES:
+    if type(value) in _PLAIN_TYPES:
         return ObjectRows(size)
     raise NotStackableError
 
