@@ -175,7 +175,7 @@ class AdmissionController:
 
         if item > self._consumed_items and self.wait_until_admitted(item + count - 1, is_over):
             return count
-        return int(self.wait_until_admitted(item, is_interrupted))
+        return int(not is_interrupted() and self.wait_until_admitted(item, is_interrupted))
 
     def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
         while not is_interrupted():
