@@ -251,23 +251,10 @@ class StageRunner:
 
     def count_items(self, first_item: int, count: int) -> None:
         """Count the work timed last as `count` items, which share its time."""
-        self._record_items(first_item, [self._last_timed_ns // count] * count)
-
-    def record_calls(self, first_item: int, durations_ns: list[int]) -> None:
-        """Record calls for consecutive items that the caller has made and timed."""
-        self._busy_ns += sum(durations_ns)
-        self._record_items(first_item, durations_ns)
-
-    def _record_items(self, first_item: int, durations_ns: list[int]) -> None:
-        self._item_count += len(durations_ns)
-        self._run_recorder.add(durations_ns)
-        begin = int(self._is_first_item)
-        self._is_first_item = False
-        if max(durations_ns) <= self._slow_threshold_ns:
-            return
-        for index in range(begin, len(durations_ns)):
-            if durations_ns[index] > self._slow_threshold_ns:
-                self._record_slow_item((first_item + index,), durations_ns[index])
+        share_ns = self._last_timed_ns // count
+        self._record_item((first_item,), share_ns)
+        self._item_count += count - 1
+        self._run_recorder.add([share_ns] * (count - 1))
 
     def _record_call(self, key: Key, elapsed_ns: int) -> None:
         self._busy_ns += elapsed_ns
@@ -280,11 +267,8 @@ class StageRunner:
         if self._is_first_item:
             self._is_first_item = False
         elif elapsed_ns > self._slow_threshold_ns:
-            self._record_slow_item(key, elapsed_ns)
-
-    def _record_slow_item(self, key: Key, elapsed_ns: int) -> None:
-        self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
-        self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
+            self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
+            self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
 
     def record_failure(self, key: Key, cause: BaseException) -> StageError:
         """Count a failed item and return its StageError."""
