@@ -77,6 +77,9 @@ class AdmissionController:
         self._release_deadline_ns = 0
         self.has_chunks = False
         """Whether several items were admitted together."""
+        self.known_item_bytes = 0
+        """How many bytes an item has, where the feeder knows it: else it is estimated from the memory in use, which the
+        segments behind this one take too."""
 
     def start_generation(self, generation: int, first_item: int, window: int, small_item_window: int) -> None:
         """Begin a generation at `first_item`."""
@@ -124,7 +127,7 @@ class AdmissionController:
             (self._live_bytes - self._held_bytes) / in_flight_items,
             self._estimated_item_bytes * _ITEM_BYTES_DECAY_PER_REFRESH,
         )
-        small_items = int(_SMALL_ITEM_BUDGET_BYTES / max(self._estimated_item_bytes, 1.0))
+        small_items = int(_SMALL_ITEM_BUDGET_BYTES / max(self.known_item_bytes or self._estimated_item_bytes, 1.0))
         self._effective_window = min(
             max(self._window, min(small_items, self._small_item_window)), self._slow_start_window
         )

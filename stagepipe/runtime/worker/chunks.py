@@ -43,6 +43,11 @@ class ChunkSize:
         """Send the items of `forced_skips` alone: a worker must not even unpickle them."""
         self._single_items = sorted({skip.key[0] for skip in forced_skips})
 
+    @property
+    def item_bytes(self) -> int:
+        """How many bytes a sample has, as far as the workers know; 0 while they do not."""
+        return max(region[ProcessCounter.CHUNK_ITEM_BYTES] for region in self._worker_regions)
+
     def choose(self, item: int, max_items: int) -> int:
         """Return how many items to send from `item` on, at most `max_items` for all workers together."""
         item_ns = max(region[ProcessCounter.CHUNK_ITEM_NS] for region in self._worker_regions)
@@ -67,6 +72,8 @@ class ChunkOutput:
         self._first_item = 0
         self._row_count = 0
         self._size = 0
+        self.row_bytes = 0
+        """About how many bytes the first sample of the last chunk has."""
 
     def begin(self, end_item: int) -> None:
         """Expect the results of the items before `end_item`. Rows that were not sent are discarded."""
@@ -98,7 +105,7 @@ class ChunkOutput:
         """Start a chunk with a sample. False where it must travel alone."""
         self.flush()
         try:
-            row_bytes = max(measure_row_bytes(value), 1)
+            self.row_bytes = row_bytes = max(measure_row_bytes(value), 1)
             size = min(self._end_item - item, _MAX_CHUNK_BYTES // row_bytes)
             if size <= 1 or row_bytes > _MAX_ROW_BYTES:
                 return False
@@ -179,6 +186,7 @@ class ChunkLoop:
             raise
         output.flush()
         region.clear_current_item(key)
+        region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
         # Without the longest item: on a busy machine it is one at which the process lost its CPU.
         other_items = len(indices) - 1
         region[ProcessCounter.CHUNK_ITEM_NS] = (

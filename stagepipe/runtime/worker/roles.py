@@ -81,6 +81,7 @@ class SourceRole:
             return
         count = 1
         if self._chunk_size is not None:
+            self._admission.known_item_bytes = self._chunk_size.item_bytes
             count = self._chunk_size.choose(self._next_item, self._admission.max_chunk_items)
         if count > 1:
             count = self._wait_until_chunk_admitted(count)
