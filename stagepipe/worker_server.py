@@ -14,8 +14,9 @@ def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
     """Serve; in a forked worker, run the worker."""
     exit_if_orphaned(lifetime_fd)  # before the imports, which may take seconds
     process_exit = ExitWithoutTeardown()
-    from stagepipe.runtime import serve_forks, worker_main
+    from stagepipe.runtime import install_lazy_seeding, serve_forks, worker_main
 
+    install_lazy_seeding()
     launch = serve_forks(socket.socket(fileno=connection_fd), caller_pidfd)
     for fd in (lifetime_fd, caller_pidfd):  # a worker has its own
         os.close(fd)

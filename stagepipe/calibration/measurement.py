@@ -136,7 +136,7 @@ def measure_timing_ns_per_hop(rounds: int = 2000) -> int:
         for ns in range(rounds):
             for _ in range(stamps):
                 perf_counter_ns()
-            send_recorder.add((ns, ns, ns, 0), (TransferKind.COPIED, _TIMED_MESSAGE_BYTES, ns))
+            send_recorder.add((ns, ns, 0, ns, 0), (TransferKind.COPIED, _TIMED_MESSAGE_BYTES, ns))
             receive_recorder.add((ns, ns, ns, ns), (TransferKind.COPIED, _TIMED_MESSAGE_BYTES, ns))
         best_ns = min(best_ns, (perf_counter_ns() - start_ns) // rounds)
     return best_ns

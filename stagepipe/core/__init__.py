@@ -15,6 +15,7 @@ dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of
 batch_iterator lists of consecutive samples
 worker_info    what torch's `get_worker_info()` answers
 value_kind     what kind of value an item contains
+imported_torch whether this process uses the torch that it has imported
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
 lazy           faces of packages that import on first use
@@ -49,6 +50,7 @@ from stagepipe.core.errors import (
 )
 from stagepipe.core.forks import fork_lock, format_owner_message, keep_until_exit, register_owner
 from stagepipe.core.html_table import make_html_table
+from stagepipe.core.imported_torch import call_at_first_use_of_torch, get_used_torch, watch_torch_use
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
     TargetError,
@@ -138,6 +140,7 @@ __all__ = [
     "build_dataset",
     "build_deferred",
     "build_target",
+    "call_at_first_use_of_torch",
     "call_worker_init_fn",
     "classify_value",
     "closest_file_name",
@@ -158,6 +161,7 @@ __all__ = [
     "format_setting",
     "get_error_type",
     "get_field_names",
+    "get_used_torch",
     "import_paths",
     "import_target",
     "is_class_or_classmethod",
@@ -187,6 +191,7 @@ __all__ = [
     "split_by_segment",
     "split_target_path",
     "stage_locals",
+    "watch_torch_use",
     "with_error_type",
     "write_advice",
 ]

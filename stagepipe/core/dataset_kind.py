@@ -7,12 +7,12 @@ the source's process, both share one copy. torch is recognized without importing
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from stagepipe.core.imported_torch import get_used_torch
 from stagepipe.core.targets import DeferredArgument, build_deferred
 
 WRAPPED_SAMPLER_ATTRIBUTES: Final = ("sampler", "batch_sampler")
@@ -62,7 +62,7 @@ def is_stream_class(cls: type) -> bool:
     >>> is_stream_class(dict)
     False
     """
-    torch = sys.modules.get("torch.utils.data")
+    torch = get_used_torch("torch.utils.data")
     if torch is not None and issubclass(cls, torch.IterableDataset):
         return True
     return hasattr(cls, "__iter__") and not (hasattr(cls, "__getitem__") and hasattr(cls, "__len__"))

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stagepipe.core.config_syntax import ConfigSyntax
@@ -48,8 +48,13 @@ def derive_seed(seed: int, epoch: int, stage: str, key: Key) -> int:
     >>> derive_seed(17, 0, "augment", (3,)) == derive_seed(17, 0, "augment", (3,))
     True
     """
-    packed = struct.pack(f"<qq{len(key)}q", seed, epoch, *key) + stage.encode()
+    packed = _make_packer(len(key))(seed, epoch, *key) + stage.encode()
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
+
+
+@cache
+def _make_packer(key_length: int) -> Callable[..., bytes]:
+    return struct.Struct(f"<qq{key_length}q").pack
 
 
 @dataclass

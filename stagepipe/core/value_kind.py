@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from stagepipe.core.imported_torch import get_used_torch
+
 NUMBER_TYPES = (bool, int, float)
 """Python numbers that a batch turns into an array. Not their subclasses: an enum means more than its number."""
 
@@ -19,7 +21,7 @@ def is_tensor(value: Any) -> bool:
     >>> is_tensor(3)
     False
     """
-    torch = sys.modules.get("torch")
+    torch = get_used_torch()
     return torch is not None and isinstance(value, torch.Tensor)
 
 

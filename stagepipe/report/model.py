@@ -86,11 +86,12 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
 class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
     """The phases of a hop, in the order in which an item passes through them.
 
-    `send_wait_ns` and `queue_ns` are waits: they do not count as cost.
+    `pack_wait_ns`, `send_wait_ns` and `queue_ns` are waits: they do not count as cost.
     """
 
     encode_ns: Percentiles = Percentiles()
     copy_ns: Percentiles = Percentiles()
+    pack_wait_ns: Percentiles = Percentiles()
     send_ns: Percentiles = Percentiles()
     send_wait_ns: Percentiles = Percentiles()
     queue_ns: Percentiles = Percentiles()

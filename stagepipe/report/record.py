@@ -21,7 +21,7 @@ from stagepipe.report.shared_types import (
 )
 from stagepipe.timing import Histogram
 
-PHASES = ("encode_ns", "copy_ns", "send_ns", "send_wait_ns", "queue_ns", "receive_ns", "decode_ns")
+PHASES = ("encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns", "queue_ns", "receive_ns", "decode_ns")
 """The phases of a hop, in the order in which an item passes through them."""
 
 

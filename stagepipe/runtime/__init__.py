@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         StageChain,
         StageError,
         StageRunner,
+        install_lazy_seeding,
         make_private_stage_region,
     )
     from stagepipe.runtime.flow import HeldMemoryLimit
@@ -86,6 +87,7 @@ __all__ = [
     "format_key",
     "format_user_traceback",
     "forward_output",
+    "install_lazy_seeding",
     "make_private_stage_region",
     "serve_forks",
     "take_run_snapshot",
@@ -125,6 +127,7 @@ __getattr__ = lazy_names(
         "format_key": "protocol",
         "format_user_traceback": "protocol",
         "forward_output": "logs",
+        "install_lazy_seeding": "execution",
         "make_private_stage_region": "execution",
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",

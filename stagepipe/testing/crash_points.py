@@ -30,6 +30,7 @@ from stagepipe.runtime.worker.order_point import OrderPointRole
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport.hop import sender
+from stagepipe.transport.hop.outbox import Outbox
 from stagepipe.transport.hop.packer import Packer
 from stagepipe.transport.hop.receiver import Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
@@ -62,11 +63,13 @@ _ROLE_TYPES = (SourceRole, StageRole, OrderPointRole)
 
 CRASH_POINTS: Final[dict[str, CrashPoint]] = {
     "read.after": CrashPoint((Receiver,), "_read_packet", is_after=True),  # this process has the only copy of a packet
-    "open.after": CrashPoint((Receiver,), "_decode_packet", is_after=True),  # views of its arrays exist
+    "open.after": CrashPoint((Receiver,), "_decode_entry", is_after=True),  # views of its arrays exist
     **_before_and_after("call", (StageRunner,), "call"),
     **_before_and_after("call_many", (StageChain,), "push_batch"),
     **_before_and_after("take", (SharedMemoryPool,), "allocate"),
     "copy.after": CrashPoint((Packer,), "pack", is_after=True),
+    "pack.after": CrashPoint((Packer,), "pack_entry", is_after=True),
+    "hold.after": CrashPoint((Outbox,), "add", is_after=True),  # perhaps with entries that only this process has
     **_before_and_after("send", (Sender,), "_write_packet"),
     "fragment.before": CrashPoint((sender,), "split_into_fragments", is_after=False),
     **_before_and_after("release", (ReleasePipes,), "_send_to"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 # The names of report fields. `cost_ns` is the work of both sides for an item, without queues and waits.
-SEND_PHASES = ("encode_ns", "copy_ns", "send_ns", "send_wait_ns")
+SEND_PHASES = ("encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns")
 RECEIVE_PHASES = ("queue_ns", "receive_ns", "decode_ns", "cost_ns")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stagepipe.timing.counters import MAX_KEY_PARTS, RECEIVE_PHASES, SEND_PHASES, ProcessCounter, StageCounter
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, add_durations
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger
 
 MAX_SLOW_ITEMS = 5
@@ -41,6 +41,8 @@ class ProcessRegion:
         self._words = words
         self._array = array
         self._base = base
+        self._current_item_word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
+        self._current_stage_word = base + int(ProcessCounter.CURRENT_STAGE)
         self.stage_count = stage_count
 
     def __getitem__(self, counter: ProcessCounter) -> int:
@@ -66,16 +68,20 @@ class ProcessRegion:
     def set_current_item(self, key: tuple[int, ...]) -> None:
         """`set_current_key` for one item after another, each followed by `clear_current_item`: ten times as fast."""
         if len(key) == 1:
-            self._words[self._base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = key[0] + 1
+            self._words[self._current_item_word] = key[0] + 1
         else:
             self.set_current_key(key)
 
     def clear_current_item(self, key: tuple[int, ...]) -> None:
         """Undo `set_current_item`."""
         if len(key) == 1:
-            self._words[self._base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+            self._words[self._current_item_word] = 0
         else:
             self.set_current_key(())
+
+    def set_current_stage(self, index: int) -> None:
+        """Set the index of the stage that is processing the item."""
+        self._words[self._current_stage_word] = index
 
     def set_current_key(self, key: tuple[int, ...]) -> None:
         """Set the key of the item, or part of an item, that is being processed; `()` for none."""
@@ -165,6 +171,11 @@ class StageRegion:
     def __setitem__(self, counter: StageCounter, value: int) -> None:
         """Write a counter; only the owning process does."""
         self._words[self._base + counter] = value
+
+    def add_durations(self, durations_ns: list[int]) -> None:
+        """Add run times to the stage's histogram. Negative ones count as zero."""
+        if durations_ns:
+            add_durations(self.run_histogram_words, durations_ns)
 
     def read_counters(self) -> tuple[int, ...]:
         """All counters of the stage as they are now, indexed by `StageCounter`."""

@@ -1,7 +1,7 @@
 """Collects rows of durations and adds them to the histograms on the board in batches. Runs in every worker.
 
-Adding a row only extends a list. After 256 rows, NumPy adds all of them to the histograms at once. The seven phases of
-a hop take about 0.5 µs that way; added one by one they would take 3 µs.
+Adding a row only extends a list. After 1024 rows, NumPy adds all of them to the histograms at once. The four phases of
+a side of a hop take about 0.4 µs that way; added one by one they would take 3 µs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, add_to_histogram, bucket_index
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, add_to_histogram, bucket_index, pack_integers
 from stagepipe.timing.ledger import CostLedger
 
-_ROWS_PER_FLUSH = 256
+_ROWS_PER_FLUSH = 1024
 _ROWS_BEFORE_FIRST_FLUSH = 32
 """With a ledger, the first flush comes early, because the adaptive transport waits for the costs of a hop."""
 _LEDGER_COLUMNS = 3
@@ -50,12 +50,23 @@ class DurationRecorder:
         if len(rows) >= self._flush_length:
             self.flush()
 
+    @property
+    def has_ledger(self) -> bool:
+        """Whether each row has a ledger entry."""
+        return self._ledger is not None
+
+    def add_rows(self, rows: list[int]) -> None:
+        """Add rows one after the other, each followed by its ledger entry if there is a ledger."""
+        self._rows += rows
+        if len(self._rows) >= self._flush_length:
+            self.flush()
+
     def flush(self) -> None:
         """Add the collected rows to the histograms and the ledger."""
         if not self._rows:
             return
         # Negative durations (a clock that went back, two clocks that differ) count as zero.
-        table = np.maximum(np.array(self._rows, np.int64).reshape(-1, self._row_width), 0)
+        table = np.maximum(pack_integers(self._rows).reshape(-1, self._row_width), 0)
         self._rows.clear()
         self._flush_length = _ROWS_PER_FLUSH * self._row_width
         if self._ledger is not None:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from tests.protocol_model.cursors import Cursor, ErrorSkip
-from tests.protocol_model.packets import Hop, Packet, PacketKind
+from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.reorder import Reorder
 from tests.protocol_model.rules import Rule
@@ -19,8 +19,7 @@ class OrderPoint(Process):
 
     def __init__(self, name: str, segment: int, shared: SharedState, *, incoming: Hop) -> None:
         super().__init__(name, segment, shared)
-        self.incoming = incoming
-        self.in_hand: Packet | None = None
+        self.inbox = Inbox(incoming)
         self.finished = False
         """Whether all items of the epoch are consumed."""
         self._begin(Seek())
@@ -31,16 +30,16 @@ class OrderPoint(Process):
         self._begin(seek)
 
     def die(self) -> None:
-        """Lose the packet in hand and what is held."""
+        """Lose the entry in hand and what is held."""
         super().die()
-        self.in_hand = None
+        self.inbox.entries.clear()
 
-    def packets_held(self) -> int:
-        """The packet in hand. Packets that the reorder holds are leases."""
-        return int(self.in_hand is not None)
+    def entries_held(self) -> int:
+        """The entries in hand. Those that the reorder holds are leases."""
+        return len(self.inbox.entries)
 
     def step(self) -> bool:
-        """Read a packet, accept it, consume what is ready; at the end, finish the epoch."""
+        """Read an entry, accept it, consume what is ready; at the end, finish the epoch."""
         if self.dead:
             return False
         moved = self._receive()
@@ -50,7 +49,7 @@ class OrderPoint(Process):
             return True
         return moved
 
-    def consume(self, packet: Packet) -> None:
+    def consume(self, entry: Entry) -> None:
         """Take over a leaf."""
         raise NotImplementedError
 
@@ -70,21 +69,18 @@ class OrderPoint(Process):
         )
         self.finished = False
 
-    def _give_back(self, packet: Packet) -> None:
-        if packet.block:
-            self.drop_lease(packet.block)
+    def _give_back(self, entry: Entry) -> None:
+        if entry.block:
+            self.drop_lease(entry.block)
 
     def _receive(self) -> bool:
-        moved = False
-        if self.in_hand is None and self.incoming.queue:
-            self.in_hand = self.incoming.queue.popleft()
-            moved = True
-        if self.in_hand is None or self.in_hand.generation > self.generation:
-            return moved  # a packet of a newer generation waits in hand until its seek arrives here
-        packet = self.accept(self.in_hand)
-        self.in_hand = None
-        if packet is not None:
-            self.reorder.add(packet)
+        inbox = self.inbox
+        moved = not inbox.entries and inbox.read()
+        if not inbox.entries or inbox.entries[0].generation > self.generation:
+            return moved  # an entry of a newer generation waits in hand until its seek arrives here
+        entry = self.accept(inbox)
+        if entry is not None:
+            self.reorder.add(entry)
             self._consume_ready()
         return True
 
@@ -96,7 +92,7 @@ class OrderPoint(Process):
             self._move_past(leaf)
             self.consume(leaf)
 
-    def _move_past(self, leaf: Packet) -> None:
+    def _move_past(self, leaf: Entry) -> None:
         cursor = self.cursor
         if not self.shared.any_order:
             skips = leaf.skips if self.shared.keeps(Rule.CARRY_SKIPS) else frozenset()
@@ -142,12 +138,12 @@ class Sink(OrderPoint):
         """As any order point, unless stopped."""
         return False if self.stopped else super().step()
 
-    def consume(self, packet: Packet) -> None:
+    def consume(self, entry: Entry) -> None:
         """Deliver a value."""
-        if packet.kind is PacketKind.ITEM:
-            self.delivered.append(self.memory.read(packet.block))
+        if entry.kind is EntryKind.ITEM:
+            self.delivered.append(self.memory.read(entry.block))
             self.delivery_count += 1
-            self.drop_lease(packet.block)
+            self.drop_lease(entry.block)
 
     def _begin(self, seek: Seek) -> None:
         super()._begin(seek)
@@ -178,43 +174,44 @@ class GroupingPoint(OrderPoint):
         incoming: Hop,
         outgoing: Hop,
     ) -> None:
-        self.unsent: deque[Packet] = deque()
+        self.unsent: deque[Entry] = deque()
         super().__init__(name, segment, shared, incoming=incoming)
         self.grouping = grouping
         self.size = size
         self.window = window
-        self.outgoing = outgoing
+        self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
 
     def die(self) -> None:
         """Lose the outputs that were not sent too."""
         super().die()
         self.unsent = deque()
+        self.outbox.entries = []
 
-    def packets_held(self) -> int:
-        """Made and not sent, and in hand."""
-        return len(self.unsent) + super().packets_held()
+    def entries_held(self) -> int:
+        """Made and not sent, held back, and in hand."""
+        return len(self.unsent) + len(self.outbox.entries) + super().entries_held()
 
     def step(self) -> bool:
         """Send an output; if there is none, do as any order point."""
         if self.unsent and not self.dead:
             return self._send()
-        return super().step()
+        return super().step() or (not self.dead and self.outbox.flush_before_wait())
 
-    def consume(self, packet: Packet) -> None:
+    def consume(self, entry: Entry) -> None:
         """Add a leaf to the group. A complete group becomes outputs."""
-        if packet.kind is PacketKind.SKIP:
-            self.skips |= {ErrorSkip(packet.stage, packet.key)}
-        if packet.kind is not PacketKind.ITEM:
+        if entry.kind is EntryKind.SKIP:
+            self.skips |= {ErrorSkip(entry.stage, entry.key)}
+        if entry.kind is not EntryKind.ITEM:
             return
-        self.group.append(self.memory.read(packet.block))
-        self.drop_lease(packet.block)
-        self._add_skips(packet.skips)
+        self.group.append(self.memory.read(entry.block))
+        self.drop_lease(entry.block)
+        self._add_skips(entry.skips)
         if len(self.group) == self.size:
             self._flush()
 
     def _begin(self, seek: Seek) -> None:
-        for packet in self.unsent:
-            self.memory.release(packet.block)
+        for entry in self.unsent:
+            self.memory.release(entry.block)
         self.unsent = deque()
         super()._begin(seek)
         self.number = seek.first_number
@@ -229,9 +226,9 @@ class GroupingPoint(OrderPoint):
     def _send(self) -> bool:
         first = self.board.first_numbers[self.segment]
         consumed = self.board.consumed(self.segment + 1, self.generation, default=first)
-        if self.outgoing.is_full() or self.unsent[0].key[0] >= consumed + self.window:
-            return False
-        self.outgoing.queue.append(self.unsent.popleft())
+        if self.outbox.is_full() or self.unsent[0].key[0] >= consumed + self.window:
+            return self.outbox.flush_before_wait()
+        self.outbox.put(self.unsent.popleft())
         return True
 
     def _finish(self) -> None:
@@ -249,15 +246,15 @@ class GroupingPoint(OrderPoint):
             if index < len(values) - 1:
                 after = self.group_start._replace(emitted=index + 1, skips=self.skips)
             block = self.memory.allocate(self.name, self.era, value)
-            packet = Packet(
+            entry = Entry(
                 self.generation,
-                PacketKind.ITEM,
+                EntryKind.ITEM,
                 (self.number,),
                 block,
                 after=after,
                 skips=self.skips,
             )
-            self.unsent.append(packet)
+            self.unsent.append(entry)
             self.number += 1
         self.group = []
         self.group_start = self.cursor

@@ -87,6 +87,7 @@ class Pipeline:
         window: int = 3,
         hop_capacity: int = 3,
         stream: bool = False,
+        max_entries: int = 1,
         any_order: bool = False,
         on_poison: OnPoison | None = None,
         broken: Rule | None = None,
@@ -95,15 +96,15 @@ class Pipeline:
         self._window = window
         self._hop_capacity = hop_capacity
         groupings = sum(isinstance(step, GroupingStep) for step in steps)
-        self.shared = SharedState(Board(segments=groupings + 1), broken, any_order=any_order)
-        self._hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
-        source = Source(self.shared, self._hops[0], items=items, window=window, stream=stream)
+        self.shared = SharedState(Board(segments=groupings + 1), broken, max_entries=max_entries, any_order=any_order)
+        self.hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
+        source = Source(self.shared, self.hops[0], items=items, window=window, stream=stream)
         self.processes: list[Process] = [source]
         segment = 0
         for stage, step in enumerate(steps):
             self.processes += self._processes_of(step, stage, segment)
             segment += isinstance(step, GroupingStep)
-        self.sink = Sink(segment, self.shared, incoming=self._hops[-1])
+        self.sink = Sink(segment, self.shared, incoming=self.hops[-1])
         self.processes.append(self.sink)
         self.seeks = SeekCoordinator(rnd, self.shared, self.processes, self.sink, on_poison)
         source.delivered_item = self.seeks.delivered_source_item
@@ -189,16 +190,16 @@ class Pipeline:
         return moved
 
     def leaked_blocks(self) -> int:
-        """After a run: blocks that no packet in flight accounts for. 0 while a process is late or leases blocks."""
+        """After a run: blocks that no entry in flight accounts for. 0 while a process is late or leases blocks."""
         late = any(process.generation != self.seeks.generation for process in self.processes)
         if late or any(process.leases for process in self.processes):
             return 0
-        in_hops = sum(len(hop.queue) for hop in self._hops)
-        in_processes = sum(process.packets_held() for process in self.processes)
+        in_hops = sum(len(packet) for hop in self.hops for packet in hop.queue)
+        in_processes = sum(process.entries_held() for process in self.processes)
         return max(0, len(self.shared.memory.values) - in_hops - in_processes)
 
     def _processes_of(self, step: Step, stage: int, segment: int) -> list[Process]:
-        hops: dict[str, Any] = {"incoming": self._hops[stage], "outgoing": self._hops[stage + 1]}
+        hops: dict[str, Any] = {"incoming": self.hops[stage], "outgoing": self.hops[stage + 1]}
         if isinstance(step, StageStep):
             return [
                 Worker(
@@ -229,12 +230,12 @@ class Pipeline:
 
     def _lose_one(self) -> bool:
         """Let a packet of this generation vanish, as a defect would."""
-        hops = [hop for hop in self._hops if hop.queue and hop.queue[0].generation == self.seeks.generation]
+        hops = [hop for hop in self.hops if hop.queue and hop.queue[0][0].generation == self.seeks.generation]
         if not hops:
             return False
-        packet = self._rnd.choice(hops).queue.popleft()
-        if packet.block:
-            self.shared.memory.release(packet.block)
+        for entry in self._rnd.choice(hops).queue.popleft():
+            if entry.block:
+                self.shared.memory.release(entry.block)
         return True
 
     def _wipe(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.protocol_model.cursors import START, Cursor, ErrorSkip
 from tests.protocol_model.memory import Block, Memory
-from tests.protocol_model.packets import Packet
+from tests.protocol_model.packets import Entry, Inbox
 from tests.protocol_model.rules import Rule
 from tests.protocol_model.windows import Board
 
@@ -33,6 +33,8 @@ class SharedState:
     board: Board
     broken: Rule | None = None
     memory: Memory = field(default_factory=Memory)
+    max_entries: int = 1
+    """How many entries a packet may have."""
     any_order: bool = False
     """Whether the sink delivers leaves as they arrive. Then there is one segment."""
     wiped_value_seen: bool = False
@@ -70,8 +72,8 @@ class Process:
         self.leases = []
         self.dead = True
 
-    def packets_held(self) -> int:
-        """How many packets are inside the process, received or ready to be sent."""
+    def entries_held(self) -> int:
+        """How many entries are inside the process, received or ready to be sent."""
         return 0
 
     def enter(self, seek: Seek) -> None:
@@ -79,15 +81,19 @@ class Process:
         self.generation = seek.generation
         self.era = seek.era
 
-    def accept(self, packet: Packet) -> Packet | None:
-        """Lease the packet's block. A packet of an older generation is dropped and its block given back: None."""
-        if packet.generation < self.generation:
-            if packet.block and packet.block.era == self.era:
-                self.memory.release(packet.block)
+    def accept(self, inbox: Inbox) -> Entry | None:
+        """Take an entry and lease its block. One of an older generation is dropped and its block given back: None."""
+        must_check = inbox.is_first or self.shared.keeps(Rule.CHECK_EACH_ENTRY)
+        entry = inbox.take()
+        if not must_check:
+            entry = entry._replace(generation=self.generation)
+        if entry.generation < self.generation:
+            if entry.block and entry.block.era == self.era and self.shared.keeps(Rule.RELEASE_DROPPED_ENTRIES):
+                self.memory.release(entry.block)
             return None
-        if packet.block:
-            self.leases.append(packet.block)
-        return packet
+        if entry.block:
+            self.leases.append(entry.block)
+        return entry
 
     def drop_lease(self, block: Block) -> None:
         """End a lease."""

@@ -36,6 +36,8 @@ class Case:
     stream: bool
     flaky: bool
     """Whether stages fail, and succeed on the second try. Then the output depends on the scheduler."""
+    max_entries: int = 1
+    """How many entries a packet may have."""
     any_order: bool = False
     on_poison: OnPoison | None = None
     """What becomes of poison; None if no value kills."""
@@ -61,6 +63,7 @@ class Case:
             window=self.window,
             hop_capacity=self.hop_capacity,
             stream=self.stream,
+            max_entries=self.max_entries,
             any_order=self.any_order,
             on_poison=self.on_poison,
             broken=broken,
@@ -73,7 +76,8 @@ class Case:
 def random_case(rnd: random.Random) -> Case:
     """One to five steps, and at times an Unbatch after a Batch; up to 40 items.
 
-    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish.
+    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish, and in most a
+    packet may have several entries.
     """
     flaky = rnd.random() < 0.3
     steps: list[Step] = []
@@ -111,6 +115,7 @@ def _with_troubles(case: Case, rnd: random.Random) -> Case:
         on_poison=on_poison,
         any_order=not groups and rnd.random() < 0.5,
         losses=0 if case.flaky or rnd.random() < 0.7 else rnd.randint(1, 6),
+        max_entries=rnd.choice((1, 1, 2, 4)),
     )
 
 

@@ -6,62 +6,62 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from tests.protocol_model.cursors import Cursor, Key
-from tests.protocol_model.packets import Packet, PacketKind
+from tests.protocol_model.packets import Entry, EntryKind
 
 
 class Reorder:
     """Accepts packets in any order and yields leaves in key order.
 
-    A packet behind the cursor, and one that arrives twice, is given back. With `any_order` values are yielded as they
+    An entry behind the cursor, and one that arrives twice, is given back. With `any_order` values are yielded as they
     arrive, and a tombstone in the turn of each.
     """
 
     def __init__(
-        self, cursor: Cursor, give_back: Callable[[Packet], None], *, remember_last: bool, any_order: bool
+        self, cursor: Cursor, give_back: Callable[[Entry], None], *, remember_last: bool, any_order: bool
     ) -> None:
         self.item = cursor.item
         """The item whose leaves come next."""
-        self.origins: dict[int, Packet] = {}
-        """One packet of each item, for the cursor and the skips that the item carries."""
+        self.origins: dict[int, Entry] = {}
+        """One entry of each item, for the cursor and the skips that the item carries."""
         self._last = cursor.last
         self._give_back = give_back
         self._remember_last = remember_last
         self._emitted_keys = cursor.emitted_keys
         self._any_order = any_order
-        self._early: deque[Packet] = deque()
+        self._early: deque[Entry] = deque()
         """In any order: the values that have arrived since the last call of `ready`."""
-        self._held: dict[Key, Packet] = {}
+        self._held: dict[Key, Entry] = {}
         self._part_counts: dict[Key, int] = {}
         self._parents: set[Key] = set()
         """Keys of which at least one part, or a part of a part, has arrived."""
         self._yielded: set[Key] = set()
 
-    def add(self, packet: Packet) -> None:
-        """Hold a packet until it is its turn."""
-        key = packet.key
+    def add(self, entry: Entry) -> None:
+        """Hold an entry until it is its turn."""
+        key = entry.key
         if key[0] < self.item or key in self._held:
-            self._give_back(packet)
+            self._give_back(entry)
             return
-        if packet.kind is PacketKind.ITEM and self._is_out(key) and self._remember_last:
-            self._give_back(packet)  # the output is out already: only its place in the order counts
-            packet = packet._replace(kind=PacketKind.TOMBSTONE, block=None)
-        if packet.kind is PacketKind.ITEM and self._any_order:
-            self._early.append(packet)
-            packet = packet._replace(kind=PacketKind.TOMBSTONE, block=None)
-        self.origins[key[0]] = packet
+        if entry.kind is EntryKind.ITEM and self._is_out(key) and self._remember_last:
+            self._give_back(entry)  # the output is out already: only its place in the order counts
+            entry = entry._replace(kind=EntryKind.TOMBSTONE, block=None)
+        if entry.kind is EntryKind.ITEM and self._any_order:
+            self._early.append(entry)
+            entry = entry._replace(kind=EntryKind.TOMBSTONE, block=None)
+        self.origins[key[0]] = entry
         self._parents.update(key[:length] for length in range(1, len(key)))
-        if packet.kind is PacketKind.CLOSE:
-            self._part_counts[key] = packet.parts
+        if entry.kind is EntryKind.CLOSE:
+            self._part_counts[key] = entry.parts
         else:
-            self._held[key] = packet
+            self._held[key] = entry
 
-    def ready(self) -> Iterator[Packet | None]:
+    def ready(self) -> Iterator[Entry | None]:
         """Yield the leaves whose turn it is, and None at the end of each item. In any order, values come first."""
         while self._early:
             yield self._early.popleft()
         complete = True
         while complete:
-            leaves: list[Packet] = []
+            leaves: list[Entry] = []
             complete = self._collect((self.item,), leaves)
             for leaf in leaves:
                 if not self._is_out(leaf.key) or (not self._remember_last and leaf.key not in self._yielded):
@@ -72,7 +72,7 @@ class Reorder:
                 self._next_item()
                 yield None
 
-    def _collect(self, key: Key, leaves: list[Packet]) -> bool:
+    def _collect(self, key: Key, leaves: list[Entry]) -> bool:
         """Append the leaves of `key` up to the first that is missing. True if none is missing."""
         if key in self._held:
             leaves.append(self._held[key])
@@ -92,7 +92,7 @@ class Reorder:
 
     def _next_item(self) -> None:
         ended = self.item
-        self._held = {key: packet for key, packet in self._held.items() if key[0] > ended}
+        self._held = {key: entry for key, entry in self._held.items() if key[0] > ended}
         self._part_counts = {key: parts for key, parts in self._part_counts.items() if key[0] > ended}
         self._parents = {key for key in self._parents if key[0] > ended}
         self._yielded = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.protocol_model.memory import Block
-from tests.protocol_model.packets import Hop, Packet, PacketKind
+from tests.protocol_model.packets import Entry, EntryKind, Hop, Outbox
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.rules import Rule
 
@@ -19,7 +19,7 @@ class Source(Process):
 
     def __init__(self, shared: SharedState, outgoing: Hop, *, items: int, window: int, stream: bool) -> None:
         super().__init__("source", 0, shared)
-        self.outgoing = outgoing
+        self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
         self.items = items
         self.window = window
         self.stream = stream
@@ -43,6 +43,11 @@ class Source(Process):
         """Lose the kept items too."""
         super().die()
         self.kept = {}
+        self.outbox.entries = []
+
+    def entries_held(self) -> int:
+        """Made and held back."""
+        return len(self.outbox.entries)
 
     def step(self) -> bool:
         """Send one item, if the hop and the window allow it; at the end, publish the total."""
@@ -50,11 +55,11 @@ class Source(Process):
             return False
         self._release_delivered()
         if self.next >= self.items:
-            return self._publish_total()
-        if self.outgoing.is_full() or self.next >= self._consumed() + self.window:
-            return False
-        packet = Packet(self.generation, PacketKind.ITEM, (self.next,), self._block())
-        self.outgoing.queue.append(packet)
+            return self.outbox.flush_before_wait() or self._publish_total()
+        if self.outbox.is_full() or self.next >= self._consumed() + self.window:
+            return self.outbox.flush_before_wait()
+        entry = Entry(self.generation, EntryKind.ITEM, (self.next,), self._block())
+        self.outbox.put(entry)
         self.next += 1
         return True
 

@@ -20,24 +20,30 @@ from tests.protocol_model.trials import problem_of, problems
 FAST_CHUNK = 250
 SLOW_CHUNK = 5_000
 SEEDS_OF_RULES = {
-    Rule.COPY_OLD_BLOCKS: range(150, 300),
+    Rule.COPY_OLD_BLOCKS: range(100, 160),
     Rule.TAG_PROGRESS: range(100),
     Rule.REMEMBER_LAST_LEAF: range(100),
-    Rule.CARRY_SKIPS: range(900, 1300),
+    Rule.CARRY_SKIPS: range(700, 1000),
     Rule.STOP_SINK_FIRST: range(100),
     Rule.WIPE_AFTER_ENTRY: range(100),
     Rule.REMEMBER_EMITTED_KEYS: range(100),
     Rule.RESUME_AT_LOWEST_OPEN: range(200),
     Rule.CLEAR_CURRENT_ITEM: range(200),
-    Rule.BLAME_IN_ITS_EPOCH: range(400),
+    Rule.BLAME_IN_ITS_EPOCH: range(250, 300),
     Rule.RETRY_BEFORE_SKIP: range(100),
     Rule.KEEP_POISON_SKIPS: range(100),
     Rule.SEEK_WHEN_STALLED: range(100),
     Rule.FORGET_STALLS: range(100),
+    Rule.FLUSH_BEFORE_WAIT: range(100),
+    Rule.NAME_EACH_ENTRY: range(100),
+    Rule.CHECK_EACH_ENTRY: range(100),
+    Rule.TAG_EACH_ENTRY: range(100),
+    Rule.RELEASE_DROPPED_ENTRIES: range(150),
 }
-"""Seeds of which at least two notice that the rule is broken.
+"""Seeds that notice that the rule is broken: two at least, but one for BLAME_IN_ITS_EPOCH.
 
-Most rules need few: one seed in two to four notices. For COPY_OLD_BLOCKS it is one in 100, for CARRY_SKIPS one in 600.
+Most rules need few: one seed in two to twenty notices. For COPY_OLD_BLOCKS it is one in 100, for CARRY_SKIPS one in
+500, for BLAME_IN_ITS_EPOCH one in 700.
 """
 
 
@@ -95,9 +101,10 @@ def test_every_trouble_reaches_running_pipelines():
         reached["poison skipped"] += bool(pipeline.seeks.deaths.poison_skips(0)) and outcome is Outcome.FINISHED
         reached["poison failed"] += outcome is Outcome.FAILED
         reached["survived a death"] += bool(pipeline.seeks.era) and outcome is Outcome.FINISHED
+        reached["several entries"] += any(hop.most_entries > 1 for hop in pipeline.hops)
         reached["survived a stall"] += bool(case.losses) and pipeline.seeks.generation > 1 + pipeline.seeks.era
     assert all(count >= 5 for count in reached.values()), reached
-    assert len(reached) == 5
+    assert len(reached) == 6
 
 
 def case(*steps, items):

@@ -104,6 +104,7 @@ def _resumed(case: Case, seed: int, broken: Rule | None) -> str | None:
             random.Random(seed + each),
             case.steps,
             items=case.items,
+            max_entries=case.max_entries,
             any_order=case.any_order,
             on_poison=case.on_poison,
             broken=broken,

@@ -6,7 +6,7 @@ from collections import deque
 
 from tests.protocol_model.cursors import ErrorSkip
 from tests.protocol_model.memory import WIPED
-from tests.protocol_model.packets import Hop, Packet, PacketKind
+from tests.protocol_model.packets import Entry, EntryKind, Hop, Inbox, Outbox
 from tests.protocol_model.processes import Process, Seek, SharedState
 from tests.protocol_model.rules import Rule
 from tests.protocol_model.stage_functions import DeadlyValues, Function, SpecialResult
@@ -33,11 +33,9 @@ class Worker(Process):
         self.function = function
         self._deadly = deadly
         self._epoch = 0
-        self.incoming = incoming
-        self.outgoing = outgoing
-        self.in_hand: Packet | None = None
-        """A packet that was read and not accepted yet."""
-        self.unsent: deque[Packet] = deque()
+        self.inbox = Inbox(incoming)
+        self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
+        self.unsent: deque[Entry] = deque()
         self.imposed_skips: frozenset[ErrorSkip] = frozenset()
         self.received_seek: Seek | None = None
 
@@ -50,15 +48,16 @@ class Worker(Process):
         """Lose what was received, made and announced."""
         super().die()
         self.unsent.clear()
-        self.in_hand = None
+        self.inbox.entries.clear()
+        self.outbox.entries = []
         self.received_seek = None
 
-    def packets_held(self) -> int:
-        """Made and not sent, and in hand."""
-        return len(self.unsent) + (self.in_hand is not None)
+    def entries_held(self) -> int:
+        """Made and not sent, held back, and in hand."""
+        return len(self.unsent) + len(self.outbox.entries) + len(self.inbox.entries)
 
     def step(self) -> bool:
-        """Enter a seek, send a packet, read a packet or process the one in hand: the first that is possible."""
+        """Send an entry, enter a seek, read a packet or process an entry in hand: the first that is possible."""
         if self.dead:
             return False
         if self.unsent:
@@ -69,59 +68,54 @@ class Worker(Process):
             self._epoch = self.received_seek.epoch
             self.received_seek = None
             return True
-        if self.in_hand is None:
-            return self._read()
-        if self.in_hand.generation > self.generation:
-            return False  # the packet waits in hand until its seek arrives here
-        packet = self.accept(self.in_hand)
-        self.in_hand = None
-        if packet is not None:
-            self._process(packet)
+        inbox = self.inbox
+        if not inbox.entries:
+            return inbox.read() or self.outbox.flush_before_wait()
+        if inbox.entries[0].generation > self.generation:  # the entry waits in hand until its seek arrives here
+            return self.outbox.flush_before_wait()
+        entry = self.accept(inbox)
+        if entry is not None:
+            self._process(entry)
         return True
 
     def _send(self) -> bool:
-        if self.outgoing.is_full():
+        if self.outbox.is_full():
             return False
-        self.outgoing.queue.append(self.unsent.popleft())
+        self.outbox.put(self.unsent.popleft())
         return True
 
-    def _read(self) -> bool:
-        if not self.incoming.queue:
-            return False
-        self.in_hand = self.incoming.queue.popleft()
-        return True
-
-    def _process(self, packet: Packet) -> None:
-        if packet.kind is not PacketKind.ITEM:
-            self.unsent.append(packet)
+    def _process(self, entry: Entry) -> None:
+        if entry.kind is not EntryKind.ITEM:
+            self.unsent.append(entry)
             return
-        value = self.memory.read(packet.block)
+        value = self.memory.read(entry.block)
         self.shared.wiped_value_seen |= value == WIPED
-        self.board.current_items[self.name] = CurrentItem(self._epoch, self.stage, packet.key)
-        if ErrorSkip(self.stage, packet.key) in self.imposed_skips:
+        named_key = entry.key if self.shared.keeps(Rule.NAME_EACH_ENTRY) else self.inbox.first_key
+        self.board.current_items[self.name] = CurrentItem(self._epoch, self.stage, named_key)
+        if ErrorSkip(self.stage, entry.key) in self.imposed_skips:
             result = SpecialResult.FAILED
         elif self._deadly and self._deadly.kills(value):
             self.die()
             return
         else:
             result = self.function(value)
-        self._emit(packet, result)
-        self.drop_lease(packet.block)
+        self._emit(entry, result)
+        self.drop_lease(entry.block)
         if self.shared.keeps(Rule.CLEAR_CURRENT_ITEM):
             del self.board.current_items[self.name]
 
-    def _emit(self, packet: Packet, result: object) -> None:
+    def _emit(self, entry: Entry, result: object) -> None:
         if result is SpecialResult.FAILED:
-            self.unsent.append(packet._replace(kind=PacketKind.SKIP, block=None, stage=self.stage))
+            self.unsent.append(entry._replace(kind=EntryKind.SKIP, block=None, stage=self.stage))
         elif result is SpecialResult.DROPPED:
-            self.unsent.append(packet._replace(kind=PacketKind.TOMBSTONE, block=None))
+            self.unsent.append(entry._replace(kind=EntryKind.TOMBSTONE, block=None))
         elif result is SpecialResult.UNCHANGED:
-            self.unsent.append(packet._replace(block=self.pass_on(packet.block)))
+            self.unsent.append(entry._replace(block=self.pass_on(entry.block)))
         elif isinstance(result, list):
             for part, value in enumerate(result):
                 block = self.memory.allocate(self.name, self.era, value)
-                self.unsent.append(packet._replace(key=(*packet.key, part), block=block))
-            self.unsent.append(packet._replace(kind=PacketKind.CLOSE, block=None, parts=len(result)))
+                self.unsent.append(entry._replace(key=(*entry.key, part), block=block))
+            self.unsent.append(entry._replace(kind=EntryKind.CLOSE, block=None, parts=len(result)))
         else:
             block = self.memory.allocate(self.name, self.era, result)
-            self.unsent.append(packet._replace(block=block))
+            self.unsent.append(entry._replace(block=block))

@@ -11,6 +11,7 @@ source              SourceRunner: the source as the first stage of a chain
 stream_position     the position of a stream that saves its own state
 source_reader       SourceReader: reads an indexed source or a stream from any item on
 seeding             seeds the global generators of Python, NumPy and torch
+lazy_seeding        lets those of Python and NumPy wait for their first use, in workers
 callers_generators  keeps the caller's generators as they were, inline
 own_generators      seeds the generators that a stage keeps for itself
 reachable_objects   walks the objects that a stage can reach
@@ -20,6 +21,7 @@ fields/             `field` and `as`: a function applied to fields of a dict ite
 from stagepipe.runtime.execution.callers_generators import IsolatedGenerators
 from stagepipe.runtime.execution.chain import Box, ItemHeader, StageChain
 from stagepipe.runtime.execution.grouping import OrderedGrouping
+from stagepipe.runtime.execution.seeding import install_lazy_seeding
 from stagepipe.runtime.execution.source import SourceRunner
 from stagepipe.runtime.execution.source_reader import READ_ONCE_MESSAGE, SourceReader
 from stagepipe.runtime.execution.stage import StageRunner, make_private_stage_region
@@ -37,6 +39,7 @@ __all__ = [
     "StageChain",
     "StageError",
     "StageRunner",
+    "install_lazy_seeding",
     "make_grouping",
     "make_private_stage_region",
 ]

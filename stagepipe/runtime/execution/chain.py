@@ -20,7 +20,7 @@ from stagepipe.runtime.execution.retry import call_batch_with_retries, call_stag
 from stagepipe.runtime.execution.stage import StageRunner
 from stagepipe.runtime.execution.stage_error import StageError
 from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
-from stagepipe.timing import ProcessCounter, ProcessRegion
+from stagepipe.timing import ProcessRegion
 
 Box = list[Any]
 """A list of one item. The receiver takes the item out and leaves the list empty."""
@@ -206,11 +206,11 @@ def _with_stage_marker(region: ProcessRegion, stage_index: int, call: StageCall)
     """Wrap a call so that the board names the running stage, should the process die or hang in it."""
 
     def call_marked(key: Any, value: Any) -> Any:
-        region[ProcessCounter.CURRENT_STAGE] = stage_index
+        region.set_current_stage(stage_index)
         try:
             return call(key, value)
         finally:
-            region[ProcessCounter.CURRENT_STAGE] = 0
+            region.set_current_stage(0)
 
     return call_marked
 

@@ -6,13 +6,13 @@ In workers and inline.
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+from stagepipe.core import get_used_torch
 from stagepipe.runtime.execution.reachable_objects import iter_reachable
 
 _SEED_STEP: Final = 0x9E3779B97F4A7C15
@@ -73,7 +73,7 @@ def is_seedable(value: Any) -> bool:
 
 def _get_generator_types() -> tuple[type, ...]:
     """Return the types of generators. torch's is known only once torch is imported."""
-    torch_type = getattr(sys.modules.get("torch"), "Generator", None)
+    torch_type = getattr(get_used_torch(), "Generator", None)
     numpy_types = (np.random.Generator, np.random.BitGenerator, np.random.RandomState)
     return (random.Random, *numpy_types) if torch_type is None else (random.Random, *numpy_types, torch_type)
 
@@ -82,8 +82,8 @@ def _list_global_generator_ids() -> set[int]:
     """Return the ids of the generators that are seeded as global ones."""
     numpy_state = np.random.mtrand._rand  # noqa: SLF001 - it has no public name
     generators = [random._inst, numpy_state, np.random.get_bit_generator()]  # type: ignore[attr-defined]  # noqa: SLF001
-    generators.append(getattr(sys.modules.get("torch"), "default_generator", None))
-    generators += getattr(sys.modules.get("torch.cuda"), "default_generators", ())
+    generators.append(getattr(get_used_torch(), "default_generator", None))
+    generators += getattr(get_used_torch("torch.cuda"), "default_generators", ())
     return set(map(id, generators))
 
 

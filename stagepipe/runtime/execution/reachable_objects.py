@@ -5,7 +5,6 @@ In workers and inline. Calls no property or method of the user's.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stagepipe.core import is_installed
+from stagepipe.core import get_used_torch, is_installed
 
 _MAX_OBJECTS: Final = 20_000
 """Objects that are looked at: some tens of milliseconds. The nearest ones come first."""
@@ -56,7 +55,7 @@ def iter_reachable(root: Any, is_wanted: Callable[[Any], bool]) -> Iterator[Any]
     """
     queue: deque[tuple[Any, bool]] = deque([(root, False)])
     visited: dict[tuple[int, bool], Any] = {}  # keeps the objects, so that no id is used twice
-    leaf_types = (*_LEAF_TYPES, getattr(sys.modules.get("torch"), "Tensor", ModuleType))
+    leaf_types = (*_LEAF_TYPES, getattr(get_used_torch(), "Tensor", ModuleType))
     while queue and len(visited) < _MAX_OBJECTS:
         value, is_inside_wanted = queue.popleft()
         is_inside_wanted = is_inside_wanted and not _is_own_function(value)

@@ -8,33 +8,96 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy.random
 
+from stagepipe.core import call_at_first_use_of_torch, derive_seed, get_used_torch
+from stagepipe.runtime.execution.lazy_seeding import (
+    LazyGenerator,
+    SeededItem,
+    SeedParts,
+    is_random_shared,
+    is_random_state_shared,
+    make_lazy_random,
+    make_lazy_random_state,
+)
 
-def seed_global_generators(seed: int) -> None:
-    """Seed Python's, NumPy's and torch's global generators with a 64-bit `seed`.
+_item: Final = SeededItem()
+_lazy_generators: list[LazyGenerator] = []
+"""Those of Python and NumPy, once they are lazy."""
 
-    torch's default generator is seeded directly, in 1 us: `torch.manual_seed` takes 70 us, because it looks for every
-    kind of accelerator. CUDA's generators are seeded when a stage first uses CUDA, and from then on.
+
+def install_lazy_seeding() -> bool:
+    """Seed Python's and NumPy's generators at their first use from now on; return whether that can be exact.
+
+    Only for a process of workers, and before user code is imported: it replaces functions of `random` and
+    `numpy.random`, and a function that was imported before would draw from a generator without its seed.
     """
+    if not (_lazy_generators or is_random_shared() or is_random_state_shared()):
+        _lazy_generators.extend((make_lazy_random(_item), make_lazy_random_state(_item)))
+        for lazy in _lazy_generators:
+            lazy.watch()
+        os.register_at_fork(before=_settle)
+        call_at_first_use_of_torch(_seed_used_torch)
+    return bool(_lazy_generators)
+
+
+def _settle() -> None:
+    for lazy in _lazy_generators:
+        lazy.settle()
+
+
+def _seed_used_torch() -> None:
+    """Seed a torch that the fork server has imported, when a stage first uses it."""
+    if _item.parts is not None:
+        _seed_torch(_item.derive_seed())
+
+
+def choose_seeder() -> Callable[[SeedParts], None]:
+    """Return the function that seeds the global generators for an item: in a worker at their first use."""
+    if not _lazy_generators:
+        return _seed_at_once
+    lazy_random, lazy_random_state = _lazy_generators
+    return partial(_seed_lazily, lazy_random, lazy_random_state)
+
+
+def _seed_lazily(lazy_random: LazyGenerator, lazy_random_state: LazyGenerator, parts: SeedParts) -> None:
+    _item.parts = parts
+    if not lazy_random.is_waiting:
+        lazy_random.begin_item()
+    if not lazy_random_state.is_waiting:
+        lazy_random_state.begin_item()
+    if get_used_torch() is not None:
+        _seed_torch(derive_seed(*parts))
+
+
+def _seed_at_once(parts: SeedParts) -> None:
+    _item.parts = parts
+    seed = derive_seed(*parts)
     random.seed(seed)
     numpy.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - libraries' augmentations draw from the global generator
-    torch = sys.modules.get("torch")
-    if torch is None:
-        _TorchImportSeeder.seed = seed
-    elif hasattr(torch, "default_generator"):
-        _seed_torch(torch, seed)
+    if "torch" in sys.modules:
+        _seed_torch(seed)
 
 
-def _seed_torch(torch: Any, seed: int) -> None:
-    torch.default_generator.manual_seed(seed)
+def _seed_torch(seed: int) -> None:
+    """Seed torch's generators, unless it is just being imported.
+
+    The default generator is seeded directly, in 1 us: `torch.manual_seed` takes 70 us, because it looks for every kind
+    of accelerator. CUDA's generators are seeded when a stage first uses CUDA, and from then on.
+    """
+    generator = getattr(sys.modules["torch"], "default_generator", None)
+    if generator is None:
+        return
+    generator.manual_seed(seed)
     cuda = sys.modules.get("torch.cuda")
     if cuda is None:
         return
@@ -63,7 +126,6 @@ class _CudaStartSeeder:
 class _TorchImportSeeder(importlib.abc.MetaPathFinder):
     """Seeds torch when a stage imports it while it works on an item: that item's draws must be reproducible too."""
 
-    seed = 0
     initial_state: Any = None
     """The state of torch's generator after the import, before it was seeded."""
 
@@ -81,7 +143,7 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
             def exec_module_and_seed(module: ModuleType) -> None:
                 exec_module(module)
                 _TorchImportSeeder.initial_state = module.default_generator.get_state()
-                _seed_torch(module, _TorchImportSeeder.seed)
+                _seed_torch(_item.derive_seed())
 
             spec.loader.exec_module = exec_module_and_seed  # type: ignore[method-assign]
         return spec

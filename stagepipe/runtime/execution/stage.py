@@ -25,15 +25,19 @@ from stagepipe.core import (
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
 from stagepipe.runtime.execution.input_description import describe_failing_input
+from stagepipe.runtime.execution.lazy_seeding import SeedParts
 from stagepipe.runtime.execution.own_generators import find_own_generators
-from stagepipe.runtime.execution.seeding import install_torch_import_hook, seed_global_generators
+from stagepipe.runtime.execution.seeding import choose_seeder, install_torch_import_hook
 from stagepipe.runtime.execution.stage_error import NoneResultError, StageError
 from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
-from stagepipe.timing import STAGE_WORDS, DurationRecorder, StageCounter, StageRegion
+from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion
 
 _GROUP_END: Final = -1
 """Ends the key that the flush of an order point's group is seeded with: no item has it."""
+
+_ITEMS_PER_FLUSH: Final = 1024
+"""The items after which their run times go to the board: NumPy adds so many in the time of a few."""
 
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 
@@ -65,7 +69,8 @@ class StageRunner:
         """Whether None as a result ends the run."""
         self.skips_failures = plan.on_error == "skip"
         """Whether an item that fails is skipped. Otherwise it ends the run."""
-        self._run_recorder = DurationRecorder(region.run_histogram_words, 1)
+        self._durations_ns: list[int] = []
+        """The run times of items that are not on the board yet."""
         # A successor continues the counts of the worker before it.
         self._item_count = region[StageCounter.ITEMS]
         self._skipped_count = region[StageCounter.SKIPPED]
@@ -73,9 +78,8 @@ class StageRunner:
         self._retry_count = region[StageCounter.RETRIES]
         self._busy_ns = region[StageCounter.BUSY_NS]
         self._last_timed_ns = 0
-        self._is_first_item = True
-        self._slow_threshold_ns = 0
-        """An item that took longer is among the slowest so far."""
+        self._slow_threshold_ns = -1
+        """An item that took longer is among the slowest so far. Before the first item: -1."""
         self.get_queue_ns: Callable[[], int] = int
         """Returns how long the current item waited before this process."""
         self.on_survivable_failure: Callable[[StageError], None] | None = None
@@ -87,7 +91,7 @@ class StageRunner:
         install_torch_import_hook()
         target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
         self.cardinality = infer_cardinality(target)
-        self._seed_own_generators = find_own_generators(target) if plan.reseed else None
+        self._seed_generators = _make_seeder(target) if plan.reseed else None
         if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
             target = FieldAdapter(
@@ -133,7 +137,7 @@ class StageRunner:
 
     def seed_item(self, key: Key) -> None:
         """Set the context, and seed all generators from (seed, epoch, stage, item)."""
-        self._seed_global_key(self.global_key(key))
+        self._seed_global_key(key if self._is_unsharded else self.global_key(key))
 
     def seed_source_item(self, number: int) -> None:
         """Seed item `number` of all ranks' items: what a stream draws does not depend on rank, limit or resume."""
@@ -155,14 +159,8 @@ class StageRunner:
         context.item = key
         context.__dict__.pop("rng", None)
         stage_locals.context = context
-        self._seed_generators(key)
-
-    def _seed_generators(self, key: Key) -> None:
-        if self.plan.reseed:
-            seed = derive_seed(self._seed, self.epoch, self.name, key)
-            seed_global_generators(seed)
-            if self._seed_own_generators is not None:
-                self._seed_own_generators(seed)
+        if self._seed_generators is not None:
+            self._seed_generators((self._seed, self.epoch, self.name, key))
 
     def call(self, key: Key, box: list[Any]) -> Any:
         """Call the stage with the item in `box`. The box is emptied, so the input is freed when the call returns."""
@@ -170,14 +168,15 @@ class StageRunner:
             self.seed_item(key)
             started_ns = perf_counter_ns()
             result = self.target(box.pop())
+            elapsed_ns = perf_counter_ns() - started_ns
         except self._propagated_errors:
             raise
         except BaseException as error:
             raise self.record_failure(key, error) from error
+        if result is None and self.refuses_none:
+            raise self.make_none_error(key)
         if type(result) is not GeneratorType:
-            if result is None and self.refuses_none:
-                raise self.make_none_error(key)
-            self._record_call(key, perf_counter_ns() - started_ns)
+            self._record_call(key, elapsed_ns)
         return result
 
     def call_batch(self, keys: list[Key], values: list[Any]) -> list[Any]:
@@ -252,23 +251,33 @@ class StageRunner:
     def count_items(self, first_item: int, count: int) -> None:
         """Count the work timed last as `count` items, which share its time."""
         share_ns = self._last_timed_ns // count
+        self._durations_ns.extend([share_ns] * (count - 1))
         self._record_item((first_item,), share_ns)
-        self._item_count += count - 1
-        self._run_recorder.add([share_ns] * (count - 1))
 
     def _record_call(self, key: Key, elapsed_ns: int) -> None:
         self._busy_ns += elapsed_ns
         self._record_item(key, elapsed_ns)
 
     def _record_item(self, key: Key, elapsed_ns: int) -> None:
-        self._item_count += 1
-        self._run_recorder.add((elapsed_ns,))
-        # A worker's first item includes lazy imports and initialization, so its time is not compared.
-        if self._is_first_item:
-            self._is_first_item = False
-        elif elapsed_ns > self._slow_threshold_ns:
+        durations_ns = self._durations_ns
+        durations_ns.append(elapsed_ns)
+        if elapsed_ns > self._slow_threshold_ns:
+            self._record_slow_item(key, elapsed_ns)
+        if len(durations_ns) >= _ITEMS_PER_FLUSH:
+            self._flush_durations()
+
+    def _record_slow_item(self, key: Key, elapsed_ns: int) -> None:
+        if self._slow_threshold_ns < 0:
+            # A worker's first item includes lazy imports and initialization, so its time is not compared.
+            self._slow_threshold_ns = 0
+        else:
             self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
             self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
+
+    def _flush_durations(self) -> None:
+        self._item_count += len(self._durations_ns)
+        self._region.add_durations(self._durations_ns)
+        self._durations_ns.clear()
 
     def record_failure(self, key: Key, cause: BaseException) -> StageError:
         """Count a failed item and return its StageError."""
@@ -298,13 +307,27 @@ class StageRunner:
 
     def flush(self) -> None:
         """Write the counts to the board."""
-        self._run_recorder.flush()
+        self._flush_durations()
         region = self._region
         region[StageCounter.ITEMS] = self._item_count
         region[StageCounter.SKIPPED] = self._skipped_count
         region[StageCounter.FAILED_ATTEMPTS] = self._error_count
         region[StageCounter.RETRIES] = self._retry_count
         region[StageCounter.BUSY_NS] = self._busy_ns
+
+
+def _make_seeder(target: Any) -> Callable[[SeedParts], None]:
+    """Return the function that seeds the global generators, and those of a target, for an item."""
+    seed_global_generators = choose_seeder()
+    seed_own_generators = find_own_generators(target)
+    if seed_own_generators is None:
+        return seed_global_generators
+
+    def seed_all(parts: SeedParts) -> None:
+        seed_global_generators(parts)
+        seed_own_generators(derive_seed(*parts))
+
+    return seed_all
 
 
 def _to_list(output: Iterable[Any], count: int) -> list[Any]:

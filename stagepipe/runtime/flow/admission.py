@@ -66,6 +66,8 @@ class AdmissionController:
         self._small_item_window = 0
         self._slow_start_window = 0
         self._effective_window = 0
+        self._admitted_below = 0
+        """Items below this number were admitted together with an earlier one."""
         self._consumed_items = 0
         self._arrived_items = 0
         self._live_bytes = 0
@@ -84,6 +86,7 @@ class AdmissionController:
     def start_generation(self, generation: int, first_item: int, window: int, small_item_window: int) -> None:
         """Begin a generation at `first_item`."""
         self._generation = generation
+        self._admitted_below = 0
         self._consumed_items = first_item
         self._arrived_items = first_item
         self._window = window
@@ -150,8 +153,14 @@ class AdmissionController:
 
     def wait_until_admitted(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
         """Wait until `item` may enter. Returns False if `is_interrupted` ends the wait."""
-        if self.can_admit(item):
+        if item < self._admitted_below:
             return True
+        if self.can_admit(item):
+            # Until the next refresh nothing changes but the number in flight.
+            last = min(item | (_REFRESH_INTERVAL_ITEMS - 1), self._consumed_items + self._effective_window - 1)
+            self._admitted_below = last + 1 if last > item and self.can_admit(last) else item + 1
+            return True
+        self._on_tick()
         started_ns = perf_counter_ns()
         try:
             return self._wait_for_space(item, is_interrupted)
@@ -182,7 +191,6 @@ class AdmissionController:
 
     def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
         while not is_interrupted():
-            self._on_tick()
             self._board.publish_admission_blocked(self._segment, perf_counter_ns())
             # Waking up when a quarter of the window is free saves wake-ups; the items in flight are consumed anyway.
             wake_count = item - self._effective_window + max(self._effective_window // 4, 1)

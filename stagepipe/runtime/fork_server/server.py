@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from stagepipe.core import is_installed
+from stagepipe.core import is_installed, watch_torch_use
 from stagepipe.runtime.fork_server.child import ForkedLaunch, become_worker
 from stagepipe.runtime.fork_server.descriptors import receive_with_fds
 from stagepipe.runtime.fork_server.messages import (
@@ -54,11 +54,7 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
         message, fds = received
         request = decode_request(message)
         if isinstance(request, ImportRequest):
-            sys.path[:] = request.import_path or sys.path
-            unfit_reason = _import_all(request.modules) or _find_unfit_reason()
-            gc.collect()
-            gc.freeze()  # a collection in a worker writes to no page that it shares with the others
-            _reply(connection, ServerReady(unfit_reason, _list_user_files()))
+            _reply(connection, _prepare(request))
         elif isinstance(request, ForkRequest):
             launch = _fork(connection, request, fds)
             if launch is not None:
@@ -68,6 +64,16 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
         else:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(request.pid, 0)
+
+
+def _prepare(request: ImportRequest) -> ServerReady:
+    sys.path[:] = request.import_path or sys.path
+    ready = ServerReady(_import_all(request.modules) or _find_unfit_reason(), _list_user_files())
+    if request.modules == ("torch",):  # modules of the user may keep functions of torch
+        watch_torch_use()
+    gc.collect()
+    gc.freeze()  # a collection in a worker writes to no page that it shares with the others
+    return ready
 
 
 def _fork(connection: socket.socket, request: ForkRequest, fds: list[int]) -> ForkedLaunch | None:

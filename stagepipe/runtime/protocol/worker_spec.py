@@ -45,6 +45,7 @@ class WorkerSpec:
     arena_fds: Mapping[int, int]  # by process
     release_fds: Mapping[int, int]  # by process
     segment_processes_by_stage: tuple[tuple[int, ...], ...]  # by stage: whose arenas hold items of the segment it feeds
+    reader_processes: tuple[int, ...]  # that read from its hop; none if the consumer does
     wake_event_fds: Mapping[int, int]  # by segment, of those that it feeds or consumes
     wake_fd: int  # of the event that the supervisor sets for a seek
     board_fd: int

@@ -40,7 +40,7 @@ from stagepipe.transport import LeaseExtent
 _MAX_STALL_RECOVERIES = 2
 """How many times in a row a stalled run is restarted from the last delivered item before it fails."""
 _ARENA_FULL_SETTLE_S = 0.15
-"""Workers publish their held bytes every 100 ms (`FLUSH_INTERVAL_NS`): after this wait all of them are current."""
+"""Workers publish their held bytes every 100 ms (`_FLUSH_INTERVAL_NS`): after this wait all of them are current."""
 _log = logging.getLogger("stagepipe")
 
 

@@ -142,6 +142,10 @@ class RunResources:
             tuple(other.process_index for other in stage_slots if other.worker_group == group) for group in groups
         )
 
+    def get_reader_processes(self, slot: WorkerSlot) -> tuple[int, ...]:
+        """The workers that read from the hop that a worker feeds; none if the consumer does."""
+        return tuple(other.process_index for other in self.slots if other.worker_group == slot.worker_group + 1)
+
     def get_wake_event_fds(self, slot: WorkerSlot) -> dict[int, int]:
         """The wake events of the segments that a worker feeds or consumes, by segment."""
         return {

@@ -93,6 +93,7 @@ class WorkerPool:
             arena_fds=resources.get_visible_arena_fds(slot),
             release_fds=resources.get_release_fds(slot),
             segment_processes_by_stage=resources.get_segment_processes_by_stage(slot),
+            reader_processes=resources.get_reader_processes(slot),
             wake_event_fds=resources.get_wake_event_fds(slot),
             wake_fd=resources.worker_wake_events[slot.process_index].fd,
             board_fd=resources.board_fd,

@@ -147,6 +147,7 @@ class ChunkOutput:
         box = [SampleChunk(rows, 0, count)]
         del rows
         self._output.send_item((self._first_item,), box, count, b"")
+        self._output.flush()  # the next chunk may take a millisecond
 
 
 class ChunkLoop:

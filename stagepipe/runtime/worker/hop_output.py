@@ -32,6 +32,7 @@ class HopOutput:
 
     def apply_seek(self, seek: Seek) -> None:
         """Start a generation. Parts that were delivered before the seek are sent as tombstones."""
+        self._sender.discard()
         self._generation = seek.generation
         self._last_delivered_key = seek.segment_cursor(self._output_segment).last_key or ()
 
@@ -49,6 +50,11 @@ class HopOutput:
                 raise
             raise UnpicklableResultError(box[0], error) from error
         if not sent:
+            raise SeekInterruptError
+
+    def flush(self) -> None:
+        """Send what is held back, before work that may take long. Raises SeekInterruptError after a seek."""
+        if not self._sender.flush():
             raise SeekInterruptError
 
     def _may_have_undelivered_parts(self, key: Key) -> bool:

@@ -25,7 +25,7 @@ from stagepipe.runtime.worker.order_point import OrderPointRole, SegmentBoundary
 from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_read_once_source
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.runtime.worker.shared_allocation import allocate_shared
-from stagepipe.runtime.worker.upkeep import FLUSH_INTERVAL_NS, WorkerUpkeep
+from stagepipe.runtime.worker.upkeep import WorkerUpkeep
 from stagepipe.timing import Board, ProcessCounter, ProcessState
 from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
@@ -64,7 +64,7 @@ class Worker:
             self._upkeep.counters.send_recorder,
             self._upkeep.on_tick,
         )
-        self._upkeep.counters.attach_sender(self._sender)
+        self._upkeep.attach_sender(self._sender)
         self._stages: list[StageRunner] = []
         self._generation = 0
         self._failed_generation = 0
@@ -79,8 +79,8 @@ class Worker:
 
     def _wait_for_command(self) -> None:
         """Wait a short time for a seek or a stop. The time counts as waiting for input."""
-        started_ns = perf_counter_ns()
         self._upkeep.on_tick()
+        started_ns = perf_counter_ns()
         self._control.wait(_COMMAND_WAIT_S)
         self._upkeep.counters.idle_ns += perf_counter_ns() - started_ns
 
@@ -192,14 +192,12 @@ class Worker:
                 while not self.is_interrupted():
                     role.step()
                     now_ns = perf_counter_ns()
-                    if (
-                        now_ns - upkeep.last_flush_ns > FLUSH_INTERVAL_NS
-                        or self._memory.lease_count > upkeep.lease_check_threshold
-                    ):
+                    if now_ns > upkeep.next_flush_ns or self._memory.lease_count > upkeep.lease_check_threshold:
                         upkeep.flush(now_ns)
             except SeekInterruptError:
                 pass
             except Exception as error:  # noqa: BLE001 - of a stage, of the memory, of the transport: all are reported
+                self._sender.flush()  # the items before the one that failed
                 self._failures.report(self._generation, error)
                 self._failed_generation = self._generation  # no more work until the seek that the event asks for
             self._region.set_current_key(())
@@ -238,6 +236,7 @@ class Worker:
                 if seek.rebuild_stateful and stage.plan.stateful:
                     stage.build_target()
                 stage.start_epoch(seek.epoch)
+            self._upkeep.packet_limit.start_generation(seek)
             role.apply_seek(seek)
             if is_new_era or self._spec.incarnation:
                 self._upkeep.stale_leases.report()

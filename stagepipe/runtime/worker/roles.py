@@ -117,6 +117,7 @@ class SourceRole:
         region = self._worker_context.region
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
         sent_items = self._runner.step_chunk(self._next_item, count)
+        self._output.flush()  # several chunks in one packet would all go to one worker
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
         self._next_item += sent_items
         region[ProcessCounter.ITEMS_IN] = self._next_item
@@ -225,6 +226,7 @@ class StageRole:
                 packets.append(packet)
             else:
                 self._output.forward(packet)
+        self._output.flush()
         keys = [packet.key for packet in packets]
         headers = [(packet.samples, packet.meta) for packet in packets]
         values = [packet.value for packet in packets]

@@ -12,18 +12,21 @@ from stagepipe.runtime.flow import MAX_HELD_FRACTION, HeldMemoryLimit, ProgressP
 from stagepipe.runtime.protocol import StaleLeasesEvent, WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.counters import WorkerCounters
+from stagepipe.runtime.worker.packet_limit import PacketLimit
 from stagepipe.runtime.worker.scheduling import SchedulingPolicy
 from stagepipe.timing import Board, ProcessCounter, ProcessState
-from stagepipe.transport import LeaseExtent, SharedMemoryPool
+from stagepipe.transport import LeaseExtent, Sender, SharedMemoryPool
 
-FLUSH_INTERVAL_NS = 100_000_000
+_FLUSH_INTERVAL_NS = 100_000_000
 """How often counters go to the board; the recovery coordinator's `_ARENA_FULL_SETTLE_S` depends on it."""
+_FIRST_FLUSH_INTERVAL_NS = 1_000_000
+"""The first interval, which doubles from flush to flush: who feeds this worker waits for its measured work."""
 _MIN_NEW_LEASES_BEFORE_CHECK = 4
 """New leases before the bytes that they hold are summed up again."""
 
 
 class WorkerUpkeep:
-    """The upkeep of a worker. Its loop calls `flush` when `last_flush_ns` or `lease_check_threshold` is exceeded."""
+    """The upkeep of a worker. Its loop calls `flush` when `next_flush_ns` or `lease_check_threshold` is exceeded."""
 
     def __init__(self, spec: WorkerSpec, control: ControlClient, board: Board, memory: SharedMemoryPool) -> None:
         """The counters continue those of the worker before this one."""
@@ -40,16 +43,26 @@ class WorkerUpkeep:
         self._held_memory = HeldMemoryLimit(
             memory, spec.memory_bytes * MAX_HELD_FRACTION, partial(self._publish_counter, ProcessCounter.HELD_BYTES)
         )
-        self.last_flush_ns = 0
+        self.packet_limit = PacketLimit(board, spec.plan.output_segment, spec.reader_processes)
+        self._sender: Sender | None = None
+        self.next_flush_ns = 0
+        self._flush_interval_ns = _FIRST_FLUSH_INTERVAL_NS
         self.lease_check_threshold = _MIN_NEW_LEASES_BEFORE_CHECK
 
+    def attach_sender(self, sender: Sender) -> None:
+        """Write what the sender holds back before every wait, limit its packets and continue its counters."""
+        self._sender = sender
+        self.counters.attach_sender(sender)
+
     def on_tick(self) -> None:
-        """Release memory, publish progress and flush counters. Called at every tick of every wait."""
+        """Send what is held back, release memory, publish progress, flush counters. Called at every tick of a wait."""
+        if self._sender is not None:
+            self._sender.flush()
         self._memory.flush_releases()
         if self.progress is not None:
             self.progress.flush()
         now_ns = self._region[ProcessCounter.HEARTBEAT_NS] = perf_counter_ns()
-        if now_ns - self.last_flush_ns > FLUSH_INTERVAL_NS:
+        if now_ns > self.next_flush_ns:
             self.flush(now_ns)
 
     def on_admission_tick(self) -> None:
@@ -59,7 +72,11 @@ class WorkerUpkeep:
 
     def flush(self, now_ns: int) -> None:
         """Write all counters to the board, and check what changes slowly: scheduling, stale leases, held memory."""
-        self.last_flush_ns = now_ns
+        self.next_flush_ns = now_ns + self._flush_interval_ns
+        self._flush_interval_ns = min(2 * self._flush_interval_ns, _FLUSH_INTERVAL_NS)
+        if self._sender is not None:
+            self._sender.flush()
+            self._sender.limit_packet(self.packet_limit.compute_max_entries())
         self.counters.flush(now_ns)
         self._scheduling_policy.update(now_ns)
         self.stale_leases.report_if_any()

@@ -8,7 +8,7 @@ it works for strided and Fortran-ordered arrays.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ AnyArray = np.ndarray[Any, Any]
 class _DecodeContext(threading.local):
     """The buffers of the packet being decoded on this thread."""
 
-    buffers: list[Any]
+    buffers: Sequence[Any]
     is_readonly = True
 
 

@@ -129,7 +129,7 @@ class Encoder:
         return False
 
 
-def decode(pickle_data: Any, buffers: list[Any], pickle_buffers: Sequence[memoryview], *, readonly: bool) -> object:
+def decode(pickle_data: Any, buffers: Sequence[Any], pickle_buffers: Sequence[memoryview], *, readonly: bool) -> object:
     """The item. Its arrays are read-only with `readonly`. Raises TransportError from the cause if unpickling fails."""
     try:
         decode_context.is_readonly = readonly

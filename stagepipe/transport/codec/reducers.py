@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stagepipe.core import get_used_torch
 from stagepipe.transport.codec.arrays import (
     BufferRegistrar,
     rebuild_array,
@@ -39,7 +40,7 @@ class ReducerTable(dict[type, Reducer]):
         registered: Reducer | None = copyreg.dispatch_table.get(cls)
         if registered is not None:  # an explicit registration comes first, as it does in pickle
             return registered
-        torch = sys.modules.get("torch")
+        torch = get_used_torch()
         pil_image = sys.modules.get("PIL.Image")
         if torch is not None and issubclass(cls, torch.Tensor):
             self[cls] = lambda tensor: reduce_tensor(tensor, register_buffer)

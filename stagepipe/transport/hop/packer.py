@@ -15,6 +15,7 @@ from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
+    MAX_ENTRY_BYTES,
     PACKET_BYTES,
     PICKLE_BUFFER,
     SHARED_BLOCK,
@@ -25,6 +26,7 @@ from stagepipe.transport.wire import (
     TransferPolicy,
     overhead_bytes,
     pack,
+    pack_entry,
 )
 
 
@@ -57,8 +59,26 @@ class Packer:
         self.bytes_in_blocks = 0
         """The bytes in blocks that the last packet describes."""
 
+    def pack_entry(self, header: PacketHeader, sender_ns: int) -> bytes | None:
+        """The encoded item as an entry, which may share its packet; None if it needs a packet of its own."""
+        encoder = self._encoder
+        pickle_data = encoder.pickle_data
+        pickle_bytes = len(pickle_data)
+        if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._policy.force_shared_memory:
+            return None
+        entry = pack_entry(PacketKind.ITEM, header, sender_ns, pickle_data=pickle_data)
+        if len(entry) > MAX_ENTRY_BYTES:
+            return None
+        counts = self._counts
+        counts.pipe_messages += 1
+        counts.inline_bytes += pickle_bytes
+        return entry
+
     def pack(self, header: PacketHeader) -> bytearray | None:
-        """The packet of the encoded item; None if the item must go through the pipe and is too large for a packet."""
+        """The packet of the encoded item; None if the item must go through the pipe and is too large for a packet.
+
+        For an item that `pack_entry` does not take.
+        """
         encoder = self._encoder
         policy = self._policy
         pickle_data = encoder.pickle_data
@@ -70,12 +90,6 @@ class Packer:
         self._threshold_bytes = policy_word >> 1
         self._large_in_pipe = bool(policy_word & 1)
         pickle_bytes = len(pickle_data)
-        if not buffers and pickle_bytes + overhead_bytes(header, 0) <= PACKET_BYTES and not policy.force_shared_memory:
-            packet = pack(PacketKind.ITEM, header, pickle_data=pickle_data)
-            counts = self._counts
-            counts.pipe_messages += 1
-            counts.inline_bytes += pickle_bytes
-            return packet
         if len(buffers) == 1 and not policy.force_shared_memory:
             single = self._pack_single_buffer(buffers[0], header)
             if single is not None:

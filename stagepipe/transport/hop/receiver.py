@@ -19,8 +19,8 @@ from stagepipe.transport.wire import (
     INLINE_ARENA,
     PACKET_BYTES,
     PICKLE_BUFFER,
+    Entry,
     FragmentAssembler,
-    Packet,
     PacketFlag,
     PacketKind,
     PipeWaiter,
@@ -32,7 +32,7 @@ from stagepipe.transport.wire import (
 
 @dataclass(slots=True)
 class ReceivedPacket:
-    """A received packet, with its item decoded. `count`: the items of a chunk, set by an order point that knows it."""
+    """A received entry of a packet, with its item decoded. `count`: of a chunk, its items, set by its order point."""
 
     kind: int
     key: Key
@@ -43,12 +43,12 @@ class ReceivedPacket:
 
 
 class UnreadableItemError(TransportError):
-    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its packet."""
+    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its entry."""
 
-    def __init__(self, packet: Packet, message: str) -> None:
-        self.key = packet.key
-        self.samples = packet.samples
-        self.meta = packet.meta
+    def __init__(self, entry: Entry, message: str) -> None:
+        self.key = entry.key
+        self.samples = entry.samples
+        self.meta = entry.meta
         super().__init__(message)
 
 
@@ -86,61 +86,63 @@ class Receiver:
         """Called with an item's key before the item is unpickled, which may kill this process."""
         self.unwanted_keys: frozenset[Key] = frozenset()
         """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
-        self._pending_packet: Packet | None = None
-        self._read_at_ns = 0
+        self._receive_ns = 0
+        """The time to unpack the packet in hand, for each of its entries."""
+        self._entries: list[Entry] = []
+        """The entries of the packet in hand whose turn has not come, the last one first."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
 
     def receive(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
-        """The next packet of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
+        """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
-        Packets of older generations are dropped and their blocks released. A packet of a newer generation is kept until
+        Entries of older generations are dropped and their blocks released. One of a newer generation is kept until
         this process has entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError
-        if its item cannot be unpickled.
+        if the entry's item cannot be unpickled.
         """
         self._memory.flush_releases_if_many()
         while True:
-            packet = self._pending_packet
-            if packet is None:
+            entries = self._entries
+            if not entries:
                 packet = self._read_packet(timeout_s)
                 if packet is None:
                     return None
-            if packet.generation > generation:
-                self._pending_packet = packet
+                self._entries = entries = packet
+            if entries[-1].generation > generation:
                 if not self._is_interrupted():
                     # Not on the pipe: it may hold more packets, and this wait would take another reader's wake-up.
                     self._wake_event.wait(LEASED_TICK_INTERVAL_S)
                 return None
-            self._pending_packet = None
-            if packet.generation == generation:
-                return self._decode_packet(packet)
-            for arena, block in referenced_blocks(packet, self._memory):
+            entry = entries.pop()
+            if entry.generation == generation:
+                return self._decode_entry(entry)
+            for arena, block in referenced_blocks(entry, self._memory):
                 self._memory.release_block(arena, block)
             self._memory.flush_releases_if_many()
 
     # ------------------------------------------------------------------ reading
 
-    def _read_packet(self, timeout_s: float | None) -> Packet | None:
+    def _read_packet(self, timeout_s: float | None) -> list[Entry] | None:
+        """Read the entries of the next packet, the last one first."""
         while True:
             data = bytearray(PACKET_BYTES)
             length = self._read(data)
             if length <= 0:
-                begin_ns = perf_counter_ns()
                 length = self._wait_and_read(data, timeout_s)
-                self.starved_ns += perf_counter_ns() - begin_ns
                 if not length:
                     return None
-            now_ns = perf_counter_ns()
+            begin_ns = perf_counter_ns()
             del data[length:]
             try:
-                packet = unpack(data)
+                entries = unpack(data)
             except TransportError:
                 if is_fragment(data):  # the rest of a large item that is no longer expected
                     continue
                 raise
-            self._read_at_ns = now_ns
-            return packet
+            self._receive_ns = (perf_counter_ns() - begin_ns) // len(entries)
+            entries.reverse()
+            return entries
 
     def _read(self, data: bytearray) -> int:
         """Read a packet into `data` without a wait. Returns its bytes; 0 if no writer is left, -1 if there is none."""
@@ -151,9 +153,16 @@ class Receiver:
 
     def _wait_and_read(self, data: bytearray, timeout_s: float | None = None) -> int:
         """Wait for a packet and read it into `data`. Returns its bytes; 0 if interrupted, or after `timeout_s`."""
-        deadline_ns = None if timeout_s is None else perf_counter_ns() + int(timeout_s * 1e9)
+        self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
+        begin_ns = perf_counter_ns()
+        deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
+        try:
+            return self._wait_until(data, deadline_ns)
+        finally:
+            self.starved_ns += perf_counter_ns() - begin_ns
+
+    def _wait_until(self, data: bytearray, deadline_ns: int | None) -> int:
         while not self._is_interrupted():
-            self._tick()
             wait_s = LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S
             if deadline_ns is not None:
                 remaining_s = (deadline_ns - perf_counter_ns()) / 1e9
@@ -166,69 +175,81 @@ class Receiver:
                 return length
             if not length:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
                 self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
+            self._tick()
         return 0
 
     # ------------------------------------------------------------------ decoding
 
-    def _decode_packet(self, packet: Packet) -> ReceivedPacket | None:
-        kind = packet.kind
+    def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
+        kind = entry.kind
         if kind not in (PacketKind.ITEM, PacketKind.FRAGMENTED):
-            return ReceivedPacket(kind, packet.key, packet.samples, packet.count_or_bytes, packet.meta, None)
-        if self.unwanted_keys and packet.key in self.unwanted_keys:
-            return self._drop_item(packet)
-        self.on_item(packet.key)
+            return ReceivedPacket(kind, entry.key, entry.samples, entry.count_or_bytes, entry.meta, None)
+        if self.unwanted_keys and entry.key in self.unwanted_keys:
+            return self._drop_item(entry)
+        self.on_item(entry.key)
+        if kind == PacketKind.ITEM and not entry.descriptors:
+            return self._decode_small(entry)
         begin_ns = perf_counter_ns()
-        buffers: list[Any] = []
-        flags: list[int] = []
-        transfer_kind = TransferKind.PIPE
-        nbytes = len(packet.data)
         if kind == PacketKind.FRAGMENTED:
-            body = self._read_fragments(packet)
+            body = self._read_fragments(entry)
             if body is None:
                 return None
             buffers, flags, pickle_view = body.decode_body()
-            nbytes += packet.count_or_bytes
-        elif packet.descriptors:
+            transfer_kind, nbytes = TransferKind.PIPE, entry.nbytes + entry.count_or_bytes
+        else:
             buffers, flags, pickle_view, copied = unpack_buffers(
-                packet, self._memory, copy_all=self.copy_all, copy_shared=not self._is_readonly
+                entry, self._memory, copy_all=self.copy_all, copy_shared=not self._is_readonly
             )
             self.copied_out_items += copied
-            transfer_kind, nbytes = _transfer_kind(packet, buffers, nbytes)
-        else:
-            start, end = packet.pickle_span
-            pickle_view = memoryview(packet.data)[start:end]
+            transfer_kind, nbytes = _transfer_kind(entry, buffers)
         received_at_ns = perf_counter_ns()
         pickle_buffers = self._pickle_buffers(buffers, flags) if any(flags) else ()
         try:
             value = decode(pickle_view, buffers, pickle_buffers, readonly=self._is_readonly)
         except TransportError as error:
-            raise UnreadableItemError(packet, str(error)) from error.__cause__
+            raise UnreadableItemError(entry, str(error)) from error.__cause__
         del pickle_view, buffers, pickle_buffers
         decoded_at_ns = perf_counter_ns()
-        queue_ns = max(self._read_at_ns - packet.sent_at_ns, 0)
-        self.queue_ns = queue_ns
-        receive_ns = received_at_ns - begin_ns
+        self.queue_ns = queue_ns = max(begin_ns - entry.sent_at_ns, 0)
+        receive_ns = received_at_ns - begin_ns + self._receive_ns
         decode_ns = decoded_at_ns - received_at_ns
-        durations_ns = (queue_ns, receive_ns, decode_ns, packet.sender_ns + receive_ns + decode_ns)
+        durations_ns = (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
         self._recorder.add(durations_ns, (transfer_kind, nbytes, receive_ns))
-        return ReceivedPacket(PacketKind.ITEM, packet.key, packet.samples, 0, packet.meta, value)
+        return ReceivedPacket(PacketKind.ITEM, entry.key, entry.samples, 0, entry.meta, value)
 
-    def _drop_item(self, packet: Packet) -> ReceivedPacket | None:
+    def _decode_small(self, entry: Entry) -> ReceivedPacket:
+        """`_decode_entry` for an item without buffers, the case that must be fast."""
+        begin_ns = perf_counter_ns()
+        start, end = entry.pickle_span
+        try:
+            value = decode(entry.data[start:end], (), (), readonly=self._is_readonly)
+        except TransportError as error:
+            raise UnreadableItemError(entry, str(error)) from error.__cause__
+        decode_ns = perf_counter_ns() - begin_ns
+        self.queue_ns = queue_ns = max(begin_ns - entry.sent_at_ns, 0)
+        receive_ns = self._receive_ns
+        self._recorder.add(
+            (queue_ns, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns),
+            (TransferKind.PIPE, entry.nbytes, receive_ns),
+        )
+        return ReceivedPacket(PacketKind.ITEM, entry.key, entry.samples, 0, entry.meta, value)
+
+    def _drop_item(self, entry: Entry) -> ReceivedPacket | None:
         """Take an item off the hop and release its blocks, without a look at its contents."""
-        if packet.kind == PacketKind.FRAGMENTED and self._read_fragments(packet) is None:
+        if entry.kind == PacketKind.FRAGMENTED and self._read_fragments(entry) is None:
             return None
-        for arena, block in referenced_blocks(packet, self._memory):
+        for arena, block in referenced_blocks(entry, self._memory):
             self._memory.release_block(arena, block)
-        return ReceivedPacket(PacketKind.ITEM, packet.key, packet.samples, 0, packet.meta, None)
+        return ReceivedPacket(PacketKind.ITEM, entry.key, entry.samples, 0, entry.meta, None)
 
     def _pickle_buffers(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
         """The buffers that pickle itself asks for, in order."""
         views = [memoryview(buffer) for buffer, flag in zip(buffers, flags, strict=True) if flag & PICKLE_BUFFER]
         return [view.toreadonly() for view in views] if self._is_readonly else views
 
-    def _read_fragments(self, packet: Packet) -> FragmentAssembler | None:
-        """Read the fragments after a FRAGMENTED packet; None if interrupted, or if the sender moved on."""
-        body = FragmentAssembler(packet)
+    def _read_fragments(self, entry: Entry) -> FragmentAssembler | None:
+        """Read the fragments after a FRAGMENTED entry; None if interrupted, or if the sender moved on."""
+        body = FragmentAssembler(entry)
         while not body.is_complete:
             data = bytearray(PACKET_BYTES)
             length = self._read(data)
@@ -241,10 +262,11 @@ class Receiver:
                 if not body.add_fragment(data):
                     return None
                 continue
-            next_packet = unpack(data)
-            if next_packet.generation <= packet.generation:
-                raise TransportError(f"item {packet.key[0]}: its sender stopped in the middle of the item")
-            self._pending_packet = next_packet
+            next_entries = unpack(data)
+            if next_entries[0].generation <= entry.generation:
+                raise TransportError(f"item {entry.key[0]}: its sender stopped in the middle of the item")
+            next_entries.reverse()
+            self._entries = next_entries
             return None
         return body
 
@@ -257,10 +279,10 @@ def _ignore_key(_: Key) -> None:
     """The default of `on_item`."""
 
 
-def _transfer_kind(packet: Packet, buffers: list[Any], inline_bytes: int) -> tuple[TransferKind, int]:
-    """The transfer kind of a packet as the receiver sees it, and its bytes, including those in blocks."""
-    lengths = [length for arena, _, _, _, _, length in packet.descriptors if arena != INLINE_ARENA]
+def _transfer_kind(entry: Entry, buffers: list[Any]) -> tuple[TransferKind, int]:
+    """The transfer kind of an entry as the receiver sees it, and its bytes, including those in blocks."""
+    lengths = [length for arena, _, _, _, _, length in entry.descriptors if arena != INLINE_ARENA]
     if not lengths:
-        return TransferKind.PIPE, inline_bytes
-    block_bytes = sum(map(len, buffers)) if packet.flags & PacketFlag.DESCRIPTOR_TABLE else sum(lengths)
-    return TransferKind.COPIED, inline_bytes + block_bytes
+        return TransferKind.PIPE, entry.nbytes
+    block_bytes = sum(map(len, buffers)) if entry.flags & PacketFlag.DESCRIPTOR_TABLE else sum(lengths)
+    return TransferKind.COPIED, entry.nbytes + block_bytes

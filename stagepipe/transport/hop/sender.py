@@ -11,6 +11,7 @@ from typing import Any
 from stagepipe.core import Key
 from stagepipe.timing import DurationRecorder
 from stagepipe.transport.codec import Encoder
+from stagepipe.transport.hop.outbox import Outbox
 from stagepipe.transport.hop.packer import Packer, SendCounts
 from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
@@ -20,9 +21,12 @@ from stagepipe.transport.wire import (
     PipeWaiter,
     TransferPolicy,
     WakeEvent,
+    check_entry_fits,
     encode_body,
     pack,
+    pack_entry,
     split_into_fragments,
+    write_sent_at,
     write_timestamps,
 )
 
@@ -48,7 +52,7 @@ class Sender:
         recorder: DurationRecorder,
         tick: Callable[[], None] | None = None,
     ) -> None:
-        """`recorder` takes rows of (encode, copy, send, send_wait) in ns; `tick` runs while waiting.
+        """`recorder` takes rows of (encode, copy, pack_wait, send, send_wait) in ns; `tick` runs while waiting.
 
         `wake_event` ends the current wait, so that `is_interrupted` is checked again.
         """
@@ -61,33 +65,67 @@ class Sender:
         self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, policy, self.counts)
         self._recorder = recorder
-        self._last_send_ns = 0
-        self.blocked_ns = 0
+        self._outbox = Outbox(self._write_packet, self._try_write, recorder)
+
+    @property
+    def blocked_ns(self) -> int:
+        """How long this process has waited for room in the pipe."""
+        return self._outbox.blocked_ns
+
+    @blocked_ns.setter
+    def blocked_ns(self, value: int) -> None:
+        self._outbox.blocked_ns = value
+
+    def limit_packet(self, max_entries: int) -> None:
+        """Hold small items back so that up to `max_entries` share a packet; 1: none. `flush` before every wait."""
+        self._outbox.max_entries = max_entries
+
+    def flush(self) -> bool:
+        """Write what is held back. False if interrupted; it is then dropped."""
+        return self._outbox.flush()
+
+    def discard(self) -> None:
+        """Drop what is held back: it is of an older generation."""
+        self._outbox.discard()
 
     def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
-        """Send the item in `item_box` and empty the box. False if interrupted; the item is then dropped.
+        """Send the item in `item_box`, or hold it back, and empty the box. False if interrupted; it is then dropped.
 
         The box releases the item before it is sent, so that buffers which nobody else holds are handed over without a
         copy. Raises what pickling the item raises, ArenaFullError, or TransportError; then no part of the item is kept.
         """
         begin_ns = perf_counter_ns()
-        encoder = self._encoder
-        packer = self._packer
-        header = (generation, key, samples, meta)
-        encoder.encode(item_box[0])
+        self._encoder.encode(item_box[0])
         item_box.clear()
         encoded_at_ns = perf_counter_ns()
+        header = (generation, key, samples, meta)
+        encode_ns = encoded_at_ns - begin_ns
+        entry = self._packer.pack_entry(header, encode_ns + self._outbox.last_send_ns)
+        if entry is None:
+            return self._send_alone(header, encode_ns)
+        made_ns = perf_counter_ns()
+        return self._outbox.add(entry, made_ns, (encode_ns, made_ns - encoded_at_ns, made_ns, len(entry)))
+
+    def _send_alone(self, header: PacketHeader, encode_ns: int) -> bool:
+        """Send the encoded item in a packet of its own, after what is held back."""
+        encoder = self._encoder
+        packer = self._packer
         try:
+            if not self._outbox.flush():
+                encoder.clear()
+                return False
+            begin_ns = perf_counter_ns()
             packet = packer.pack(header)
             body = None
             if packet is None:
                 packet, body = self._pack_announcement(header)
             encoder.clear()
             copied_at_ns = perf_counter_ns()
-            sender_ns = copied_at_ns - begin_ns + self._last_send_ns
-            waited_ns = self._write_packet(packet, sender_ns, copied_at_ns)
+            copy_ns = copied_at_ns - begin_ns
+            write_timestamps(packet, encode_ns + copy_ns + self._outbox.last_send_ns, copied_at_ns)
+            waited_ns = self._write_packet(packet, copied_at_ns)
             if body is not None and waited_ns >= 0:
-                waited_ns = self._write_fragments(body, generation, waited_ns)
+                waited_ns = self._write_fragments(body, header[0], waited_ns)
         except BaseException:
             encoder.clear()
             packer.carried.release()
@@ -95,22 +133,22 @@ class Sender:
         if waited_ns < 0:
             packer.carried.release()
             return False
-        self._last_send_ns = send_ns = perf_counter_ns() - copied_at_ns - waited_ns
+        self._outbox.last_send_ns = send_ns = perf_counter_ns() - copied_at_ns - waited_ns
         nbytes = len(packet) + (packer.bytes_in_blocks if body is None else len(body))
-        copy_ns = copied_at_ns - encoded_at_ns
-        ledger_entry = (packer.transfer_kind, nbytes, copy_ns + send_ns)
-        self._recorder.add((encoded_at_ns - begin_ns, copy_ns, send_ns, waited_ns), ledger_entry)
-        self.blocked_ns += waited_ns
+        self._recorder.add(
+            (encode_ns, copy_ns, 0, send_ns, waited_ns), (packer.transfer_kind, nbytes, copy_ns + send_ns)
+        )
+        self._outbox.blocked_ns += waited_ns
         return True
 
     def send_marker(
         self, kind: PacketKind, generation: int, key: Key, *, samples: int = 1, count: int = 0, meta: bytes = b""
     ) -> bool:
-        """Send a packet without an item; False if interrupted."""
-        packet = pack(kind, (generation, key, samples, meta), count_or_bytes=count)
-        waited_ns = self._write_packet(packet, 0, perf_counter_ns())
-        self.blocked_ns += max(waited_ns, 0)
-        return waited_ns >= 0
+        """Send an entry without an item, or hold it back; False if interrupted. A segment's end is sent at once."""
+        header = (generation, key, samples, meta)
+        entry = pack_entry(kind, header, 0, count_or_bytes=count)
+        check_entry_fits(entry, header)
+        return self._outbox.add(entry, perf_counter_ns(), is_last=kind == PacketKind.END_OF_SEGMENT)
 
     # ------------------------------------------------------------------ a large item through the pipe
 
@@ -135,7 +173,7 @@ class Sender:
             try:
                 os.writev(self._fd, fragment)
             except BlockingIOError:
-                wait_ns = self._write_when_ready(fragment, 0)
+                wait_ns = self._write_when_ready(fragment, perf_counter_ns())
                 if wait_ns < 0:
                     return -1
                 waited_ns += wait_ns
@@ -143,24 +181,30 @@ class Sender:
 
     # ------------------------------------------------------------------ the writes
 
-    def _write_packet(self, packet: bytearray, sender_ns: int, begin_ns: int) -> int:
-        """Write a packet. Returns how many ns it had to wait for room in the pipe; -1 if interrupted."""
-        write_timestamps(packet, sender_ns, begin_ns)
+    def _write_packet(self, packet: bytearray, begin_ns: int) -> int:
+        """Write a packet. Returns how many ns since `begin_ns` it waited for room in the pipe; -1 if interrupted."""
         try:
             os.write(self._fd, packet)
         except BlockingIOError:
-            return self._write_when_ready((packet,), sender_ns)
+            return self._write_when_ready((packet,), begin_ns)
         return 0
 
-    def _write_when_ready(self, buffers: Sequence[bytearray | bytes | memoryview], sender_ns: int) -> int:
-        begin_ns = perf_counter_ns()
+    def _try_write(self, packet: bytearray) -> bool:
+        """Write a packet if there is room for it. Returns whether there was."""
+        try:
+            os.write(self._fd, packet)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _write_when_ready(self, buffers: Sequence[bytearray | bytes | memoryview], begin_ns: int) -> int:
         packet = buffers[0]
         while not self._is_interrupted():
             self._tick()
             self._waiter.wait(LEASED_TICK_INTERVAL_S if self._memory.lease_count else IDLE_TICK_INTERVAL_S)
             now_ns = perf_counter_ns()
             if isinstance(packet, bytearray):  # a whole packet; fragments have no timestamps
-                write_timestamps(packet, sender_ns, now_ns)
+                write_sent_at(packet, now_ns)
             try:
                 os.writev(self._fd, buffers)
             except BlockingIOError:

@@ -1,9 +1,10 @@
 """Splits an item that is too large for one packet into fragments, for hops that must use the pipe. Pure; both sides.
 
-A FRAGMENTED packet announces the body. Fragments are only used between one writer and one reader, so no other packet
-comes between them. A seek, the end of the run or a kill may stop either side in the middle. The reader then receives a
-packet of a newer generation instead of the next fragment, and drops what it has. A reader that expects no fragments
-drops them too. So neither side ever waits for the other to finish an item that is no longer needed.
+A FRAGMENTED entry, in a packet of its own, announces the body. Fragments are only used between one writer and one
+reader, so no other packet comes between them. A seek, the end of the run or a kill may stop either side in the middle.
+The reader then receives a packet of a newer generation instead of the next fragment, and drops what it has. A reader
+that expects no fragments drops them too. So neither side ever waits for the other to finish an item that is no longer
+needed.
 
     body      each buffer at a multiple of 64, the pickle, then a span for each: start, length, flags
     fragment  checksum of all that follows, generation, index, fragment count, kind; then a chunk of the body
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stagepipe.core import TransportError
-from stagepipe.transport.wire.packet import KIND_OFFSET, PACKET_BYTES, Packet
+from stagepipe.transport.wire.packet import KIND_OFFSET, PACKET_BYTES, Entry
 
 _BUFFER_ALIGN_BYTES = 64
 _FRAGMENT_KIND = 7
@@ -79,10 +80,10 @@ def is_fragment(data: bytearray) -> bool:
 class FragmentAssembler:
     """Assembles a body from its fragments."""
 
-    def __init__(self, packet: Packet) -> None:
-        """`packet` announces the body. Memory grows with the fragments received, not with the size announced."""
-        self._generation = packet.generation
-        self._expected_bytes = packet.count_or_bytes
+    def __init__(self, entry: Entry) -> None:
+        """`entry` announces the body. Memory grows with the fragments received, not with the size announced."""
+        self._generation = entry.generation
+        self._expected_bytes = entry.count_or_bytes
         self._received_data = bytearray()
         self._next_index = 0
 

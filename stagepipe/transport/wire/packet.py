@@ -1,21 +1,24 @@
 """The wire format of a hop: one packet is one atomic write of at most 4,096 bytes. Pure; used by both sides of a hop.
 
-    prefix       checksum, nanoseconds of work on the sending side, time of the write
-    header       kind, generation, key, lengths
-    key parts    4 bytes each, for items that a generator made
-    descriptors  the location of each buffer: in an arena, or inline further down
-    meta         the cursor of an order point, from which to continue after this item (opaque here)
-    pickle       the item without its buffers
-    buffers      the small ones, each at a multiple of 16
+    prefix           checksum, time of the write
+    entries          one, or several without descriptors one after the other; each has
+        work         nanoseconds on the sending side
+        header       kind, generation, key, lengths
+        key parts    4 bytes each, for items that a generator made
+        descriptors  the location of each buffer: in an arena, or inline further down
+        meta         the cursor of an order point, from which to continue after this item (opaque here)
+        pickle       the item without its buffers
+        buffers      the small ones, each at a multiple of 16
 
-The checksum is the CRC-32 of all bytes after the prefix: a damaged packet is rejected and has no effect. Little-endian.
+The checksum is the CRC-32 of all bytes after the first entry's work: a damaged packet is rejected as a whole and has no
+effect. Little-endian.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -27,13 +30,14 @@ PACKET_BYTES = 4096
 INLINE_ARENA = 0xFFFF
 """The arena number of a descriptor whose buffer is inline, in the packet itself."""
 
-_PREFIX = struct.Struct("<IIQ")  # unsigned times: a damaged one is never negative, so no duration overflows a counter
-_TIMESTAMPS = struct.Struct("<IQ")
-_HEADER = struct.Struct("<BBHIIHHqIQ")
-_PREFIX_AND_HEADER = struct.Struct(_PREFIX.format + _HEADER.format[1:])
-_BODY_OFFSET = _PREFIX.size + _HEADER.size
-KIND_OFFSET = _PREFIX.size
-"""The offset of the kind byte, in packets and in fragments."""
+_PREFIX = struct.Struct("<IQ")  # unsigned times: a damaged one is never negative, so no duration overflows a counter
+_TIMESTAMPS = struct.Struct("<QI")
+_ENTRY_HEADER = struct.Struct("<IBBHIIHHqIQ")
+_BODY_OFFSET = _PREFIX.size + _ENTRY_HEADER.size
+KIND_OFFSET = _PREFIX.size + 4
+"""The offset of the first kind byte in packets, and of the only one in fragments."""
+MAX_ENTRY_BYTES = PACKET_BYTES - _PREFIX.size
+"""The room for entries in a packet."""
 _DESCRIPTOR = struct.Struct("<HHIQQQ")
 DESCRIPTOR_BYTES = _DESCRIPTOR.size
 _TABLE_HEADER = struct.Struct("<II")
@@ -44,7 +48,7 @@ _MAX_SENDER_NS = 0xFFFFFFFF
 
 
 class PacketKind(IntEnum):
-    """What a packet states about its key."""
+    """What an entry states about its key."""
 
     ITEM = 1
     TOMBSTONE = 2  # dropped on purpose
@@ -59,7 +63,7 @@ _LAST_KIND = int(max(PacketKind))
 
 
 class PacketFlag(IntEnum):
-    """The bits of a packet's flags."""
+    """The bits of an entry's flags."""
 
     PICKLE_IN_BLOCK = 1  # the last buffer is the pickle
     DESCRIPTOR_TABLE = 2  # too many descriptors for a packet: its only descriptor locates a table of them
@@ -77,11 +81,11 @@ PICKLE_BUFFER = 2
 
 
 PacketHeader = tuple[int, Key, int, bytes]
-"""The fields that every packet has: generation, key, samples (how many the item counts for), meta (the cursor)."""
+"""The fields that every entry has: generation, key, samples (how many the item counts for), meta (the cursor)."""
 
 
-class Packet(NamedTuple):
-    """A packet as read. `data` is the whole packet; `pickle_span` is the (start, end) of the pickle in it."""
+class Entry(NamedTuple):
+    """An entry as read. `data` is the whole packet; `pickle_span` is the (start, end) of the entry's pickle in it."""
 
     kind: int
     flags: int
@@ -91,6 +95,7 @@ class Packet(NamedTuple):
     count_or_bytes: int  # the count of END_OF_PARTS and END_OF_SEGMENT, the bytes of FRAGMENTED
     sender_ns: int
     sent_at_ns: int
+    nbytes: int
     descriptors: tuple[BufferDescriptor, ...]
     meta: bytes
     pickle_span: tuple[int, int]
@@ -98,7 +103,7 @@ class Packet(NamedTuple):
 
 
 def overhead_bytes(header: PacketHeader, buffer_count: int) -> int:
-    """The bytes of a packet before its pickle."""
+    """The bytes before the pickle in a packet with one entry."""
     return _BODY_OFFSET + 4 * (len(header[1]) - 1) + DESCRIPTOR_BYTES * buffer_count + len(header[3])
 
 
@@ -112,19 +117,15 @@ def pack(
     pickle_data: bytes | memoryview = b"",
     inline_buffers: list[bytes] | tuple[()] = (),
 ) -> bytearray:
-    """A packet without its timestamps, which `write_timestamps` writes just before the packet is sent.
+    """A packet with one entry, without its timestamps: `write_timestamps` writes them just before the packet is sent.
 
     The starts of inline descriptors count from the first inline buffer; `pack` adds its offset. Raises TransportError
     if the packet is too long.
     """
     generation, key, samples, meta = header
     part_count = len(key) - 1
-    if not part_count and not descriptors:  # most small items
-        packed_header = _HEADER.pack(
-            kind, flags, 0, generation, samples, 0, len(meta), key[0], len(pickle_data), count_or_bytes
-        )
-        return _add_prefix(b"".join((packed_header, meta, pickle_data)), header)
-    packed_header = _HEADER.pack(
+    packed_header = _ENTRY_HEADER.pack(
+        0,
         kind,
         flags,
         part_count,
@@ -153,16 +154,52 @@ def pack(
         sections += inline_buffers
     else:
         sections += (meta, pickle_data)
-    return _add_prefix(b"".join(sections), header)
+    entry = b"".join(sections)
+    check_entry_fits(entry, header)
+    return join_entries((entry,), 0)
 
 
-def _add_prefix(payload: bytes, header: PacketHeader) -> bytearray:
-    if len(payload) > PACKET_BYTES - KIND_OFFSET:
+def pack_entry(
+    kind: int, header: PacketHeader, sender_ns: int, *, count_or_bytes: int = 0, pickle_data: bytes = b""
+) -> bytes:
+    """An entry without descriptors, for `join_entries`. The caller sees to it that it has at most MAX_ENTRY_BYTES.
+
+    `sender_ns` is the sending side's work time, in ns.
+    """
+    generation, key, samples, meta = header
+    part_count = len(key) - 1
+    packed_header = _ENTRY_HEADER.pack(
+        min(_MAX_SENDER_NS, sender_ns),
+        kind,
+        0,
+        part_count,
+        generation,
+        samples,
+        0,
+        len(meta),
+        key[0],
+        len(pickle_data),
+        count_or_bytes,
+    )
+    if part_count:
+        packed_header += struct.pack(f"<{part_count}I", *key[1:])
+    return packed_header + meta + pickle_data if meta else packed_header + pickle_data
+
+
+def check_entry_fits(entry: bytes, header: PacketHeader) -> None:
+    """Raise TransportError if an entry is too long for a packet."""
+    if len(entry) > MAX_ENTRY_BYTES:
         raise TransportError(
-            f"item {header[1][0]}: its packet has {len(payload) + KIND_OFFSET} bytes, {len(header[3])} of them the "
+            f"item {header[1][0]}: its packet has {len(entry) + _PREFIX.size} bytes, {len(header[3])} of them the "
             f"cursor of an order point; a packet holds at most {PACKET_BYTES}"
         )
-    return bytearray(_PREFIX.pack(zlib.crc32(payload), 0, 0) + payload)
+
+
+def join_entries(entries: Sequence[bytes], now_ns: int) -> bytearray:
+    """The packet of `entries`, which have at most MAX_ENTRY_BYTES together, written at `now_ns`."""
+    payload = b"".join(entries)
+    checksum = zlib.crc32(memoryview(payload)[KIND_OFFSET - _PREFIX.size :])
+    return bytearray(_PREFIX.pack(checksum, now_ns) + payload)
 
 
 def pack_descriptors(descriptors: Iterable[BufferDescriptor]) -> bytes:
@@ -192,18 +229,39 @@ def descriptor_table_bytes(header: bytes) -> int:
 
 def write_timestamps(packet: bytearray, sender_ns: int, now_ns: int) -> None:
     """Write the sending side's work time (at most 4.3 s, the range of 32 bits) and the time of sending, both in ns."""
-    _TIMESTAMPS.pack_into(packet, 4, min(sender_ns, _MAX_SENDER_NS), now_ns)
+    _TIMESTAMPS.pack_into(packet, 4, now_ns, min(sender_ns, _MAX_SENDER_NS))
 
 
-def unpack(data: bytearray) -> Packet:
-    """Read a packet. Raises TransportError if it is damaged."""
+def write_sent_at(packet: bytearray, now_ns: int) -> None:
+    """Write the time of sending again, in ns: the packet had to wait for room in the pipe."""
+    packet[4:12] = now_ns.to_bytes(8, "little")
+
+
+def unpack(data: bytearray) -> list[Entry]:
+    """The entries of a packet, at least one. Raises TransportError if the packet is damaged."""
     size = len(data)
     if size < _BODY_OFFSET:
         raise TransportError(f"a packet of {size} bytes is shorter than its header")
+    checksum, sent_at_ns = _PREFIX.unpack_from(data)
+    view = memoryview(data)
+    if zlib.crc32(view[KIND_OFFSET:]) != checksum:
+        raise TransportError(f"a packet of {size} bytes fails its checksum: it was damaged in transit")
+    entries = []
+    offset = _PREFIX.size
+    while offset < size:
+        entry = _unpack_entry(data, offset, sent_at_ns)
+        entries.append(entry)
+        offset += entry.nbytes
+    return entries
+
+
+def _unpack_entry(data: bytearray, offset: int, sent_at_ns: int) -> Entry:
+    size = len(data)
+    body_offset = offset + _ENTRY_HEADER.size
+    if body_offset > size:
+        raise TransportError(f"a packet of {size} bytes ends in the header of an entry")
     (
-        checksum,
         sender_ns,
-        sent_at_ns,
         kind,
         flags,
         part_count,
@@ -214,23 +272,25 @@ def unpack(data: bytearray) -> Packet:
         item,
         pickle_bytes,
         count_or_bytes,
-    ) = _PREFIX_AND_HEADER.unpack_from(data)
-    view = memoryview(data)
-    if zlib.crc32(view[KIND_OFFSET:]) != checksum:
-        raise TransportError(f"a packet of {size} bytes fails its checksum: it was damaged in transit")
-    meta_start = _BODY_OFFSET + 4 * part_count + DESCRIPTOR_BYTES * buffer_count
+    ) = _ENTRY_HEADER.unpack_from(data, offset)
+    meta_start = body_offset + 4 * part_count + DESCRIPTOR_BYTES * buffer_count
     start = meta_start + meta_bytes
     end = start + pickle_bytes
     if end > size or not _FIRST_KIND <= kind <= _LAST_KIND:
-        raise TransportError(f"a packet of kind {kind} has {size} bytes, but its header states {end}")
+        raise TransportError(f"an entry of kind {kind} in a packet of {size} bytes ends at {end} by its header")
     key: Key = (item,)
     if part_count:
-        key = (item, *struct.unpack_from(f"<{part_count}I", data, _BODY_OFFSET))
-    descriptors = (
-        tuple(_DESCRIPTOR.iter_unpack(view[_BODY_OFFSET + 4 * part_count : meta_start])) if buffer_count else ()
-    )
-    meta = bytes(view[meta_start:start]) if meta_bytes else b""
-    return Packet._make(
+        key = (item, *struct.unpack_from(f"<{part_count}I", data, body_offset))
+    descriptors: tuple[BufferDescriptor, ...] = ()
+    nbytes = end - offset
+    if buffer_count:
+        if offset != _PREFIX.size:
+            raise TransportError(f"an entry with {buffer_count} buffers shares its packet with others")
+        descriptors = tuple(_DESCRIPTOR.iter_unpack(memoryview(data)[body_offset + 4 * part_count : meta_start]))
+        nbytes = size - offset  # inline buffers are the rest of the packet
+    meta = bytes(data[meta_start:start]) if meta_bytes else b""
+    return tuple.__new__(
+        Entry,
         (
             kind,
             flags,
@@ -240,9 +300,10 @@ def unpack(data: bytearray) -> Packet:
             count_or_bytes,
             sender_ns,
             sent_at_ns,
+            nbytes,
             descriptors,
             meta,
             (start, end),
             data,
-        )
+        ),
     )

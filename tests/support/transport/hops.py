@@ -85,9 +85,9 @@ class Hop:
         self.policy = policy
         self.wake_event = WakeEvent()
         self.is_interrupted = False
-        self.send_words = np.zeros(4 * HISTOGRAM_WORDS, np.uint64)
+        self.send_words = np.zeros(5 * HISTOGRAM_WORDS, np.uint64)
         self.receive_words = np.zeros(4 * HISTOGRAM_WORDS, np.uint64)
-        self.send_recorder = DurationRecorder(self.send_words, 4)
+        self.send_recorder = DurationRecorder(self.send_words, 5)
         self.receive_recorder = DurationRecorder(self.receive_words, 4)
         self.sender = Sender(
             pipe.write_fd, sender_pool, policy, self.wake_event, lambda: self.is_interrupted, self.send_recorder

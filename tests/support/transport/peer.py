@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from stagepipe.timing import HISTOGRAM_WORDS, DurationRecorder
+from stagepipe.timing import HISTOGRAM_WORDS, RECEIVE_PHASES, SEND_PHASES, DurationRecorder
 from stagepipe.transport import Arena, PipeWaiter, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
 
 
@@ -19,8 +19,8 @@ def print_result(result: dict) -> None:
     sys.stdout.write(json.dumps(result))
 
 
-def recorder() -> DurationRecorder:
-    return DurationRecorder(np.zeros(4 * HISTOGRAM_WORDS, np.uint64), 4)
+def recorder(columns: int) -> DurationRecorder:
+    return DurationRecorder(np.zeros(columns * HISTOGRAM_WORDS, np.uint64), columns)
 
 
 def write(settings: dict) -> None:
@@ -75,8 +75,9 @@ def echo(settings: dict) -> None:
     """Send back every item received, until the item is None."""
     pool = make_pool(settings)
     wake_event = WakeEvent()
-    receiver = Receiver(settings["read_fd"], pool, wake_event, bool, recorder())
-    sender = Sender(settings["write_fd"], pool, TransferPolicy(threshold_bytes=2048), wake_event, bool, recorder())
+    receiver = Receiver(settings["read_fd"], pool, wake_event, bool, recorder(len(RECEIVE_PHASES)))
+    policy = TransferPolicy(threshold_bytes=2048)
+    sender = Sender(settings["write_fd"], pool, policy, wake_event, bool, recorder(len(SEND_PHASES)))
     while True:
         received = receiver.receive(1, 20)
         if received is None or received.value is None:
@@ -92,7 +93,7 @@ def take(settings: dict) -> None:
     """Receive items until the item is None, and print their sums. Holds the last three for a while, as a stage does."""
     pool = make_pool(settings)
     wake_event = WakeEvent()
-    receiver = Receiver(settings["read_fd"], pool, wake_event, bool, recorder())
+    receiver = Receiver(settings["read_fd"], pool, wake_event, bool, recorder(len(RECEIVE_PHASES)))
     sums = []
     kept = []
     while True:

@@ -44,7 +44,8 @@ def test_the_json_has_the_documented_field_names(rich_record):
     assert set(hop["transport"]) == {"mode", "threshold_bytes", "reason", "changes"}
     assert set(hop["messages"]) == {"local", "pipe", "shared_memory", "mixed"}
     assert set(hop["bytes"]) == {"inline", "copied", "zero_copy"}
-    phases = ["encode_ns", "copy_ns", "send_ns", "send_wait_ns", "queue_ns", "receive_ns", "decode_ns"]
+    phases = ["encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns"]
+    phases += ["queue_ns", "receive_ns", "decode_ns"]
     assert list(hop["phases"]) == phases
     assert set(hop["phases"]["copy_ns"]) == numbers
     assert set(hop["predicted"]) == {

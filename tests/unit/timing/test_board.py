@@ -122,16 +122,16 @@ def test_the_slowest_items_are_kept_with_their_waits(board):
 
 def test_phases_are_those_of_both_sides(board):
     region = board.region(1)
-    sending = DurationRecorder(region.send_histogram_words, 4)
+    sending = DurationRecorder(region.send_histogram_words, 5)
     receiving = DurationRecorder(region.receive_histogram_words, 4)
-    sending.add((1, 2, 3, 4))
-    receiving.add((5, 6, 7, 8))
+    sending.add((1, 2, 3, 4, 5))
+    receiving.add((6, 7, 8, 9))
     sending.flush()
     receiving.flush()
     phases = region.phase_histograms()
     assert {name: histogram.max_ns for name, histogram in phases.items()} == {
-        "encode_ns": 1, "copy_ns": 2, "send_ns": 3, "send_wait_ns": 4,
-        "queue_ns": 5, "receive_ns": 6, "decode_ns": 7, "cost_ns": 8,
+        "encode_ns": 1, "copy_ns": 2, "pack_wait_ns": 3, "send_ns": 4, "send_wait_ns": 5,
+        "queue_ns": 6, "receive_ns": 7, "decode_ns": 8, "cost_ns": 9,
     }  # fmt: skip
 
 

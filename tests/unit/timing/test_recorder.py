@@ -33,6 +33,6 @@ def test_a_recorder_fills_the_histograms_of_its_rows(rows, data):
 def test_many_rows_reach_the_board_without_an_explicit_flush():
     words = np.zeros(2 * HISTOGRAM_WORDS, np.uint64)
     recorder = DurationRecorder(words, 2)
-    for number in range(256):
+    for number in range(1024):
         recorder.add((number, 1))
-    assert Histogram.from_words(words[:HISTOGRAM_WORDS]).count == 256
+    assert Histogram.from_words(words[:HISTOGRAM_WORDS]).count == 1024

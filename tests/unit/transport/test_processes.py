@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES
 from stagepipe.transport import (
     Arena,
     Receiver,
@@ -41,10 +42,9 @@ class Peers:
         arena = Arena(0, self.arena_fds[0], LIMIT_BYTES)
         self.memory = SharedMemoryPool(arena, self.arena_fds, self._release_fds(0))
         self.wake_event = WakeEvent()
-        self.sender = Sender(
-            self.out.write_fd, self.memory, TransferPolicy(threshold_bytes=2048), self.wake_event, bool, recorder()
-        )
-        self.receiver = Receiver(self.back.read_fd, self.memory, self.wake_event, bool, recorder())
+        policy = TransferPolicy(threshold_bytes=2048)
+        self.sender = Sender(self.out.write_fd, self.memory, policy, self.wake_event, bool, recorder(len(SEND_PHASES)))
+        self.receiver = Receiver(self.back.read_fd, self.memory, self.wake_event, bool, recorder(len(RECEIVE_PHASES)))
 
     def _release_fds(self, own: int) -> dict[int, int]:
         return {number: ends[0] if number == own else ends[1] for number, ends in self.release_pipes.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import time
 
@@ -11,9 +12,9 @@ import pytest
 
 from stagepipe.core import TransportError
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram
-from stagepipe.transport import PacketKind, TransferPolicy
+from stagepipe.transport import PacketKind, TransferPolicy, UnreadableItemError
 from stagepipe.transport.hop import receiver
-from stagepipe.transport.wire import pack
+from stagepipe.transport.wire import join_entries, pack, pack_entry
 from tests.support.transport.hops import LARGE, LoopbackHop
 
 
@@ -96,7 +97,7 @@ def test_every_item_is_timed(loop):
     queue, receive, decode, cost = (
         Histogram.from_words(row) for row in loop.hop.receive_words.reshape(4, HISTOGRAM_WORDS)
     )
-    encode, copy, _, _ = (Histogram.from_words(row) for row in loop.hop.send_words.reshape(4, HISTOGRAM_WORDS))
+    encode, copy, *_ = (Histogram.from_words(row) for row in loop.hop.send_words.reshape(5, HISTOGRAM_WORDS))
     assert [histogram.count for histogram in (queue, receive, decode, cost)] == [7] * 4
     assert queue.percentile_ns(1) > 1_500_000
     work_ns = encode.sum_ns + copy.sum_ns + receive.sum_ns + decode.sum_ns
@@ -105,8 +106,8 @@ def test_every_item_is_timed(loop):
 
 
 def test_a_missing_class_is_named(loop):
-    pickle = b"\x80\x05cnot_there\nNothing\n."
-    os.write(loop.hop.pipe.write_fd, pack(PacketKind.ITEM, (1, (0,), 1, b""), pickle_data=pickle))
+    data = b"\x80\x05cnot_there\nNothing\n."
+    os.write(loop.hop.pipe.write_fd, pack(PacketKind.ITEM, (1, (0,), 1, b""), pickle_data=data))
     with pytest.raises(TransportError, match="ModuleNotFoundError: No module named 'not_there'"):
         loop.hop.receive()
 
@@ -130,3 +131,71 @@ class FailsToUnpickle:
 
 def _raise_value_error(array):
     raise ValueError("not today")
+
+
+# ---------------------------------------------------------------------------------------------- several in one packet
+
+
+def write_together(loop, items, generation=1, kind=PacketKind.ITEM):
+    """Write items, or markers without one, as the entries of one packet."""
+    entries = [
+        pack_entry(kind, (generation, (number,), 1, b"meta"), 50, pickle_data=data)
+        for number, data in enumerate(item if isinstance(item, bytes) else pickle.dumps(item) for item in items)
+    ]
+    os.write(loop.hop.pipe.write_fd, join_entries(entries, time.perf_counter_ns()))
+
+
+def test_the_entries_of_a_packet_come_one_after_the_other(any_transfer):
+    write_together(any_transfer, ["a", "b", "c"])
+    write_together(any_transfer, [b"", b""], kind=PacketKind.TOMBSTONE)
+    received = [any_transfer.hop.receiver.receive(1, 1) for _ in range(5)]
+    assert [(each.kind, each.key, each.value, each.meta) for each in received] == [
+        *[(PacketKind.ITEM, (number,), value, b"meta") for number, value in enumerate("abc")],
+        *[(PacketKind.TOMBSTONE, (number,), None, b"meta") for number in range(2)],
+    ]
+    assert any_transfer.hop.receiver.receive(1, 0.0) is None
+
+
+def test_each_entry_is_named_before_it_is_unpickled(loop):
+    named = []
+    loop.hop.receiver.on_item = lambda key: named.append(key[0])
+    write_together(loop, [0, b"no pickle", 2])
+    assert loop.hop.receive() == 0
+    assert named == [0]
+    with pytest.raises(UnreadableItemError) as caught:
+        loop.hop.receive()
+    assert (caught.value.key, named) == ((1,), [0, 1])
+    assert loop.hop.receive() == 2
+
+
+def test_unwanted_entries_are_not_unpickled(loop):
+    loop.hop.receiver.unwanted_keys = frozenset({(1,)})
+    write_together(loop, ["a", b"no pickle", "c"])
+    assert [loop.hop.receive() for _ in range(3)] == ["a", None, "c"]
+
+
+def test_a_seek_in_the_middle_of_a_packet_drops_the_rest(loop):
+    write_together(loop, ["a", "b", "c"])
+    write_together(loop, ["new"], generation=2)
+    assert loop.hop.receive() == "a"
+    assert loop.hop.receive(2) == "new"
+
+
+def test_entries_of_a_newer_generation_wait_for_it(loop):
+    write_together(loop, ["a", "b"], generation=2)
+    assert loop.hop.receiver.receive(1) is None
+    assert [loop.hop.receive(2) for _ in range(2)] == ["a", "b"]
+
+
+def test_each_entry_is_timed_when_it_is_opened(loop):
+    write_together(loop, ["a", "b"])
+    loop.hop.receive()
+    time.sleep(0.01)
+    loop.hop.receive()
+    loop.hop.receive_recorder.flush()
+    queue, receive, decode, cost = (
+        Histogram.from_words(row) for row in loop.hop.receive_words.reshape(4, HISTOGRAM_WORDS)
+    )
+    assert [histogram.count for histogram in (queue, receive, decode, cost)] == [2] * 4
+    assert queue.max_ns > 10_000_000, "the second entry waited in hand"
+    assert cost.sum_ns == 2 * 50 + receive.sum_ns + decode.sum_ns

@@ -163,8 +163,10 @@ def test_every_send_is_timed_and_waits_are_not_part_of_its_cost(loop):
     duration_ns = time.perf_counter_ns() - begin
     timer.join()
     loop.hop.send_recorder.flush()
-    encode, copy, send, wait = (Histogram.from_words(row) for row in loop.hop.send_words.reshape(4, HISTOGRAM_WORDS))
-    assert [histogram.count for histogram in (encode, copy, send, wait)] == [11] * 4
+    encode, copy, pack_wait, send, wait = (
+        Histogram.from_words(row) for row in loop.hop.send_words.reshape(5, HISTOGRAM_WORDS)
+    )
+    assert [histogram.count for histogram in (encode, copy, pack_wait, send, wait)] == [11] * 5
     assert wait.max_ns == loop.hop.sender.blocked_ns > 50_000_000
     assert wait.max_ns < duration_ns
     assert copy.max_ns > 1000

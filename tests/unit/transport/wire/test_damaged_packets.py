@@ -95,7 +95,7 @@ def test_a_damaged_descriptor_table_is_rejected(hop):
     for _ in range(150):
         hop.hop.send(MANY_BUFFERS)
         packet = bytearray(os.read(hop.hop.pipe.read_fd, PACKET_BYTES))
-        (_, _, _, block, start, length), *_ = unpack(packet).descriptors
+        (_, _, _, block, start, length), *_ = unpack(packet)[0].descriptors
         table = hop.sender_pool.arena.data[block + start : block + start + length]
         intact = table.tobytes()
         table[:] = np.frombuffer(damaged(intact, rnd, IN_PLACE), np.uint8)
@@ -165,7 +165,7 @@ def test_duplicate_reordered_and_excess_fragments_are_rejected(assert_rejected):
         index = rnd.randrange(1, len(fragments))
         assert_rejected(announcement, [*fragments[:index], fragments[index - 1]])
         assert_rejected(announcement, [*fragments[: index - 1], fragments[index]])
-    short = unpack(pack(PacketKind.FRAGMENTED, (1, (0,), 1, b""), count_or_bytes=10))
+    (short,) = unpack(pack(PacketKind.FRAGMENTED, (1, (0,), 1, b""), count_or_bytes=10))
     with pytest.raises(TransportError, match="announced with 10 bytes, but"):
         FragmentAssembler(short).add_fragment(bytearray(fragments[0]))
 

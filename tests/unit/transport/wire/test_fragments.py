@@ -29,7 +29,7 @@ HUGE_BYTES = 3_000_000
 
 
 def make_assembler(body, generation=1):
-    return FragmentAssembler(unpack(pack(PacketKind.FRAGMENTED, (generation, (0,), 1, b""), count_or_bytes=len(body))))
+    return FragmentAssembler(*unpack(pack(PacketKind.FRAGMENTED, (generation, (0,), 1, b""), count_or_bytes=len(body))))
 
 
 def join(fragment):

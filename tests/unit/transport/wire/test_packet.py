@@ -16,11 +16,15 @@ from stagepipe.transport import PacketKind, TransferPolicy
 from stagepipe.transport.wire import (
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
+    MAX_ENTRY_BYTES,
     PACKET_BYTES,
     PacketFlag,
+    join_entries,
     overhead_bytes,
     pack,
+    pack_entry,
     unpack,
+    write_sent_at,
     write_timestamps,
 )
 from stagepipe.transport.wire.packet import KIND_OFFSET
@@ -46,7 +50,7 @@ def test_unpack_inverts_pack(kind, header, numbers, packed_descriptors, pickle):
         kind, header, flags=flags, count_or_bytes=count_or_bytes, descriptors=packed_descriptors, pickle_data=pickle
     )
     write_timestamps(data, sender_ns, now_ns)
-    packet = unpack(data)
+    (packet,) = unpack(data)
     assert (packet.generation, packet.key, packet.samples, packet.meta) == header
     assert (packet.kind, packet.flags, packet.count_or_bytes, packet.sender_ns, packet.sent_at_ns) == (
         kind,
@@ -65,7 +69,7 @@ def test_descriptors_locate_inline_buffers(header, buffers, pickle):
     padded = [raw + bytes(-len(raw) % INLINE_ALIGN_BYTES) for raw in buffers]
     starts = np.cumsum([0, *map(len, padded)]).tolist()
     packed_descriptors = [(INLINE_ARENA, 0, 0, 0, start, len(raw)) for start, raw in zip(starts, buffers, strict=False)]
-    packet = unpack(
+    (packet,) = unpack(
         pack(PacketKind.ITEM, header, descriptors=packed_descriptors, pickle_data=pickle, inline_buffers=padded)
     )
     for (_, _, _, _, start, length), raw in zip(packet.descriptors, buffers, strict=True):
@@ -81,7 +85,7 @@ def test_a_packet_that_is_too_long_is_rejected_with_the_reason():
 def test_sender_time_is_capped_at_four_seconds():
     data = pack(PacketKind.END_OF_SEGMENT, (1, (0,), 1, b""))
     write_timestamps(data, 1 << 50, 5)
-    assert unpack(data).sender_ns == (1 << 32) - 1
+    assert unpack(data)[0].sender_ns == (1 << 32) - 1
 
 
 packets = st.builds(
@@ -119,11 +123,73 @@ def test_garbage_is_rejected(data):
 def test_garbage_with_a_valid_checksum_is_never_read_past_its_end(data):
     packet = bytearray(struct.pack("<IIq", zlib.crc32(data), 0, 0) + data)
     try:
-        unpacked = unpack(packet)
+        entries = unpack(packet)
     except TransportError:
         return
-    assert unpacked.pickle_span[1] <= len(packet)
-    assert unpacked.kind in set(PacketKind)
+    assert all(entry.pickle_span[1] <= len(packet) and entry.kind in set(PacketKind) for entry in entries)
+
+
+# ---------------------------------------------------------------------------------------------- several entries
+
+
+several = st.lists(
+    st.tuples(st.sampled_from(PacketKind), headers, u32, u64, st.binary(max_size=100)), min_size=2, max_size=7
+)
+
+
+def join(fields, now_ns=0):
+    return join_entries(
+        [
+            pack_entry(kind, header, sender_ns, count_or_bytes=count, pickle_data=pickle)
+            for kind, header, sender_ns, count, pickle in fields
+        ],
+        now_ns,
+    )
+
+
+@given(several, times_ns)
+def test_several_entries_keep_their_fields_and_their_order(fields, now_ns):
+    data = join(fields)
+    write_sent_at(data, now_ns)
+    entries = unpack(data)
+    assert [
+        (
+            PacketKind(entry.kind),
+            (entry.generation, entry.key, entry.samples, entry.meta),
+            entry.sender_ns,
+            entry.count_or_bytes,
+            bytes(data[slice(*entry.pickle_span)]),
+        )
+        for entry in entries
+    ] == fields
+    assert {entry.sent_at_ns for entry in entries} == {now_ns}
+    assert sum(entry.nbytes for entry in entries) == len(data) - (PACKET_BYTES - MAX_ENTRY_BYTES)
+
+
+@given(several, st.data())
+def test_damage_to_one_of_several_entries_rejects_the_packet(fields, draw):
+    data = join(fields)
+    offset = draw.draw(st.integers(0, 3) | st.integers(KIND_OFFSET, len(data) - 1))
+    data[offset] ^= 1 << draw.draw(st.integers(0, 7))
+    with pytest.raises(TransportError):
+        unpack(data)
+    with pytest.raises(TransportError):
+        unpack(data[: draw.draw(st.integers(0, len(data) - 1))])
+
+
+def test_a_packet_with_one_entry_is_the_same_from_both_packers():
+    header = (3, (5, 1), 2, b"meta")
+    assert join_entries([pack_entry(PacketKind.ITEM, header, 0, pickle_data=b"item")], 0) == pack(
+        PacketKind.ITEM, header, pickle_data=b"item"
+    )
+
+
+def test_an_entry_with_buffers_does_not_share_its_packet():
+    header = (1, (0,), 1, b"")
+    alone = pack(PacketKind.ITEM, header, descriptors=[(0, 0, 0, 0, 0, 10)])
+    entry = pack_entry(PacketKind.ITEM, header, 0)
+    with pytest.raises(TransportError, match="shares its packet"):
+        unpack(join_entries([entry, bytes(alone[PACKET_BYTES - MAX_ENTRY_BYTES :])], 0))
 
 
 # ---------------------------------------------------------------------------------------------- descriptors

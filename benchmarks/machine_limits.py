@@ -1,0 +1,194 @@
+"""Measure what this machine charges for what a hop is made of: copies, page faults, system calls, wake-ups.
+
+    python benchmarks/machine_limits.py [--rounds 7] [--json FILE]
+
+No transport can be cheaper than these. docs/performance.md puts the time of an item beside them. Each row is the
+median of the rounds, with the fastest and the slowest; the rounds of all rows are interleaved.
+
+    copy, cached       `np.copyto` of 1 MiB between two buffers that stay in the cache
+    copy, memory       the same of 64 MiB, which no cache holds
+    page fault         the first write to a page of a shared mapping (memfd): what a cold block costs for each 4 KiB
+    system call        `os.getppid`, which the kernel answers without work, with Python's call around it
+    packet, empty pipe a write of a packet of 100 bytes to a pipe in packet mode and its read, in one process: no wait
+    wake-up            half of a round trip of one byte between two processes that sleep in `poll`: CPU time and wake-up
+    pickle             `pickle.dumps` and `loads` of the small dict of benchmarks/small_items.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import pickle
+import select
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from side_by_side.machine import machine, machine_line
+
+_SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
+_CACHED_BYTES = 1 << 20
+_UNCACHED_BYTES = 64 << 20
+_PAGES = 4096
+_CALLS = 20_000
+_TRIPS = 2_000
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What one of the operations took: ns each, over the rounds; `bytes_per_s` where it moves bytes."""
+
+    name: str
+    median_ns: float
+    min_ns: float
+    max_ns: float
+    bytes_per_s: float | None
+
+
+def _time_ns(count: int, run: Callable[[], object]) -> float:
+    started_ns = time.perf_counter_ns()
+    run()
+    return (time.perf_counter_ns() - started_ns) / count
+
+
+def _copy(nbytes: int) -> Callable[[], float]:
+    source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    count = max((256 << 20) // nbytes, 1)
+
+    def run() -> None:
+        for _ in range(count):
+            np.copyto(target, source)
+
+    return lambda: _time_ns(count, run)
+
+
+def _fault() -> float:
+    fd = os.memfd_create("limits")
+    os.ftruncate(fd, _PAGES * mmap.PAGESIZE)
+    with mmap.mmap(fd, _PAGES * mmap.PAGESIZE) as mapping:
+        duration_ns = _time_ns(_PAGES, partial(_touch, mapping))
+    os.close(fd)
+    return duration_ns
+
+
+def _touch(mapping: mmap.mmap) -> None:
+    np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE].fill(1)
+
+
+def _system_call() -> float:
+    def run() -> None:
+        for _ in range(_CALLS):
+            os.getppid()
+
+    return _time_ns(_CALLS, run)
+
+
+def _packet() -> float:
+    read_fd, write_fd = os.pipe2(os.O_DIRECT)
+    data = bytes(100)
+
+    def run() -> None:
+        for _ in range(_CALLS):
+            os.write(write_fd, data)
+            os.read(read_fd, 4096)
+
+    duration_ns = _time_ns(_CALLS, run)
+    os.close(read_fd)
+    os.close(write_fd)
+    return duration_ns
+
+
+def _wake_up() -> float:
+    request_read, request_write = os.pipe()
+    answer_read, answer_write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(request_write)
+        while _wait_and_read(request_read):
+            os.write(answer_write, b"x")
+        os._exit(0)
+    os.close(request_read)
+
+    def run() -> None:
+        for _ in range(_TRIPS):
+            os.write(request_write, b"x")
+            _wait_and_read(answer_read)
+
+    try:
+        return _time_ns(2 * _TRIPS, run)
+    finally:
+        for fd in (request_write, answer_read, answer_write):
+            os.close(fd)
+        os.waitpid(child, 0)
+
+
+def _wait_and_read(fd: int) -> bytes:
+    select.select([fd], [], [], 10)
+    return os.read(fd, 1)
+
+
+def _pickle() -> float:
+    def run() -> None:
+        for _ in range(_CALLS):
+            pickle.loads(pickle.dumps(_SMALL_DICT, 5))
+
+    return _time_ns(_CALLS, run)
+
+
+def measure(rounds: int) -> list[Limit]:
+    """Measure every row `rounds` times, interleaved."""
+    rows: dict[str, tuple[Callable[[], float], int | None]] = {
+        "copy, cached": (_copy(_CACHED_BYTES), _CACHED_BYTES),
+        "copy, memory": (_copy(_UNCACHED_BYTES), _UNCACHED_BYTES),
+        "page fault": (_fault, None),
+        "system call": (_system_call, None),
+        "packet, empty pipe": (_packet, None),
+        "wake-up": (_wake_up, None),
+        "pickle": (_pickle, None),
+    }
+    times: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(rounds):
+        for name, (run, _) in rows.items():
+            times[name].append(run())
+    return [
+        Limit(
+            name,
+            statistics.median(times[name]),
+            min(times[name]),
+            max(times[name]),
+            None if nbytes is None else nbytes / statistics.median(times[name]) * 1e9,
+        )
+        for name, (_, nbytes) in rows.items()
+    ]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print, and write the JSON if requested."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    machine_found = machine()
+    limits = measure(options.rounds)
+    sys.stdout.write(machine_line(machine_found) + "\n")
+    for limit in limits:
+        speed = "" if limit.bytes_per_s is None else f"  {limit.bytes_per_s / (1 << 30):.1f} GiB/s"
+        sys.stdout.write(
+            f"{limit.name:20} {limit.median_ns / 1000:10.2f} us  ({limit.min_ns / 1000:.2f} to "
+            f"{limit.max_ns / 1000:.2f}){speed}\n"
+        )
+    if options.json is not None:
+        document = {"machine": machine_found, "limits": [asdict(limit) for limit in limits]}
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

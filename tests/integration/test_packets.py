@@ -1,0 +1,129 @@
+"""Several items in one packet: the output, the errors and the balance are those of items that travel singly."""
+
+import os
+import time
+from collections import Counter
+from statistics import median
+
+import pytest
+
+from stagepipe import Pipeline, RunError
+from tests.support.bad_stages import BAD_ITEM
+from tests.support.packets import always_packed
+from tests.support.pipelines import batch, outputs, pipeline, plain, stage
+
+pytestmark = pytest.mark.timeout(90)
+
+CHAIN = pipeline(
+    stage("same", workers=2),
+    stage("parts", workers=2),
+    batch(5),
+    stage("same", name="last"),
+    source=300,
+    max_restarts=50,
+)
+UNGROUPED = pipeline(stage("same", workers=2), stage("parts", workers=2), source=300, max_restarts=50)
+
+
+def test_small_items_share_packets():
+    with always_packed(8), Pipeline(UNGROUPED) as running:
+        assert len(list(running)) == len(outputs(UNGROUPED, inline=True))
+        report = running.report()
+    assert all(hop.phases.pack_wait_ns.p99 > hop.phases.encode_ns.p50 for hop in report.hops), "they wait for others"
+
+
+@pytest.mark.parametrize("order", ["source", "any"])
+@pytest.mark.parametrize(
+    "crashes",
+    [
+        "hold.after:13:source/0 hold.after:11:same/1",
+        "call.before:5:same/0 call.after:6:parts/1",
+        "read.after:3:parts/0 open.after:11:same/1",
+        "send.before:3:source/0 send.after:4:parts/0",
+        "close.before:9:parts/0 end.before:1:source/0",
+    ],
+)
+def test_a_death_between_two_items_of_a_packet_loses_nothing(crashes, order):
+    config = {**(CHAIN if order == "source" else UNGROUPED), "order": order}
+    with always_packed(8, crashes), Pipeline(config) as running:
+        found = [plain(item) for item in running]
+        assert running.report().restarts
+    expected = outputs(config, inline=True)
+    assert (found == expected) if order == "source" else (Counter(found) == Counter(expected))
+
+
+def test_a_run_resumes_between_two_items_of_a_packet():
+    with always_packed(8):
+        with Pipeline(CHAIN) as running:
+            found = []
+            for item in running:
+                found.append(plain(item))
+                if len(found) == 23:
+                    break
+            state = running.state_dict()
+        with Pipeline(CHAIN) as resumed:
+            resumed.load_state_dict(state)
+            found += [plain(item) for item in resumed]
+    assert found == outputs(CHAIN, inline=True)
+
+
+def test_an_abandoned_epoch_leaves_nothing_of_its_packets():
+    with always_packed(8), Pipeline(UNGROUPED) as running:
+        for stop in (3, 10, 40):
+            assert next(item for index, item in enumerate(running) if index == stop)
+        assert list(running) == outputs(UNGROUPED, inline=True)
+
+
+@pytest.mark.parametrize("bad", ["raises", "kills_itself", "returns_what_cannot_be_unpickled"])
+def test_a_bad_item_in_the_middle_of_a_packet_is_skipped_alone(bad):
+    config = pipeline(
+        stage(f"tests.support.bad_stages.{bad}", name="bad", on_error="skip"),
+        stage("same", on_error="skip"),
+        source=60,
+        max_restarts=20,
+    )
+    with always_packed(8), Pipeline(config) as running:
+        found = list(running)
+        report = running.report()
+    assert found == [number for number in range(60) if number != BAD_ITEM]
+    assert [letter.item for letter in report.dead_letters] == [str(BAD_ITEM)]
+
+
+def test_a_failing_item_in_the_middle_of_a_packet_ends_the_run_with_its_number():
+    config = pipeline(stage("tests.support.bad_stages.raises", name="bad"), source=60)
+    with always_packed(8), Pipeline(config) as running, pytest.raises(RunError, match=rf"item {BAD_ITEM}\b"):
+        list(running)
+
+
+# ---------------------------------------------------------------------------------------------- who waits, and how long
+
+
+def items_of_each_worker(count, max_entries):
+    config = pipeline(stage(f"{__name__}.slow_worker_of", name="slow", workers=4), source=count)
+    with always_packed(max_entries), Pipeline(config) as running:
+        list(running)  # so that all workers are ready, and measured
+        return Counter(running).values()
+
+
+def slow_worker_of(item):
+    """Take 5 ms, and return the worker's process id."""
+    del item
+    time.sleep(0.005)
+    return os.getpid()
+
+
+def test_slow_workers_share_the_items():
+    assert max(items_of_each_worker(160, None)) <= 64
+
+
+def test_packets_without_a_limit_would_starve_slow_workers():
+    assert max(items_of_each_worker(160, 80)) > 64, "the test before this one would not notice"
+
+
+def test_an_item_does_not_wait_for_the_next_one():
+    config = pipeline(
+        stage("same"), source={"uses": "tests.support.packets.Pauses", "with": {"count": 12, "pause_s": 0.3}}
+    )
+    with always_packed(8), Pipeline(config) as running:
+        delays_s = [time.monotonic() - made_s for made_s in running]
+    assert median(delays_s) < 0.15
