@@ -79,27 +79,30 @@ class ArrayRows:
 class TensorRows:
     """Dense CPU tensors. A row is a plain tensor, as in a batch."""
 
-    __slots__ = ("item_class", "row_tensors", "shape", "tensor")
+    __slots__ = ("array", "item_class", "shape", "tensor")
 
     def __init__(self, value: Any, size: int) -> None:
         self.item_class = type(value)
         if not value.is_cpu or value.is_quantized or value.is_nested or str(value.layout) != "torch.strided":
             raise NotStackableError
-        self.shape = value.shape
+        self.shape = tuple(value.shape)
         self.tensor = empty((size, *value.shape), value.dtype)
-        self.row_tensors: Sequence[Any] = self.tensor.unbind(0)
+        try:
+            self.array: Any = self.tensor.numpy()  # rows are copied through NumPy: a view of a row takes torch longer
+        except TypeError:  # of a type that NumPy does not have, such as bfloat16
+            raise NotStackableError from None
 
     def put(self, row: int, value: Any) -> None:
         """Copy one tensor, without its autograd history."""
-        if (
-            type(value) is not self.item_class
-            or value.shape != self.shape
-            or value.dtype != self.tensor.dtype
-            or not value.is_cpu
-            or value.is_sparse
-        ):
+        if type(value) is not self.item_class:
             raise NotStackableError
-        self.row_tensors[row].copy_(value.detach() if value.requires_grad else value)
+        try:
+            array = (value.detach() if value.requires_grad else value).numpy()
+        except (TypeError, RuntimeError):  # it is not dense, or not on the CPU
+            raise NotStackableError from None
+        if array.shape != self.shape or array.dtype != self.array.dtype:
+            raise NotStackableError
+        self.array[row] = array
 
     def get(self, row: int) -> Any:
         """Return the tensor of a row."""
@@ -107,7 +110,7 @@ class TensorRows:
 
     def trim(self, row_count: int) -> None:
         """Keep the first rows."""
-        self.row_tensors = ()
+        self.array = None
         if row_count < len(self.tensor):
             self.tensor = self.tensor[:row_count]
 
