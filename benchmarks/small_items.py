@@ -8,7 +8,8 @@ generators lazy as a worker does, and the rounds of all rows are interleaved.
 
     call                the stage is called and timed, with `reseed: false`: context, errors, run time, counters, board
     call, seeded        the same, seeded; nothing is drawn
-    call, torch         the same with torch imported: its generator is seeded for each item
+    call, torch         the same with torch imported and used: its generator is seeded for each item
+    call, torch unused  the same in a worker that was forked from a server with torch and has not used it
     call, draws         seeded, and the stage draws from `random`
     call, draws NumPy   seeded, and the stage draws from `numpy.random`
     call, eager         seeded before each item, as inline and before lazy seeding
@@ -32,7 +33,7 @@ from typing import Any, Final
 import numpy as np
 
 from side_by_side.machine import machine, machine_line
-from stagepipe.core import Key
+from stagepipe.core import Key, watch_torch_use
 from stagepipe.plan import StagePlan
 from stagepipe.runtime import StageChain, StageRunner, install_lazy_seeding
 from stagepipe.spec import Target
@@ -88,9 +89,11 @@ def _call(function: Callable[[Any], Any], *, stage_count: int = 1, reseed: bool 
     return _time_ns(push_all)
 
 
-def _call_with_torch() -> float:
-    import torch  # noqa: F401 - it is seeded when it is imported
+def _call_with_torch(*, used: bool) -> float:
+    import torch  # noqa: F401 - it is imported by the fork server, or the stage
 
+    if not used:
+        watch_torch_use()
     return _call(_keep)
 
 
@@ -119,7 +122,8 @@ def _time_ns(run: Callable[[], None]) -> float:
 ROWS: Final[dict[str, Callable[[], float]]] = {
     "call": lambda: _call(_keep, reseed=False),
     "call, seeded": lambda: _call(_keep),
-    "call, torch": _call_with_torch,
+    "call, torch": lambda: _call_with_torch(used=True),
+    "call, torch unused": lambda: _call_with_torch(used=False),
     "call, draws": lambda: _call(_draw),
     "call, draws NumPy": lambda: _call(_draw_numpy),
     "call, eager": lambda: _call(_keep, lazy=False),

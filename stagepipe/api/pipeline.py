@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 
-from stagepipe.calibration import load_curves
-from stagepipe.config import load, summarize_spec
+from stagepipe import engine  # imports its modules when they are first used: see `_ensure_started`
 from stagepipe.core import (
     MAX_ITEM_NUMBER,
     VERSION,
@@ -26,31 +25,18 @@ from stagepipe.core import (
     make_html_table,
     register_owner,
 )
-from stagepipe.engine import (
-    AutoWorkersResult,
-    EpochIterator,
-    InlineRun,
-    IterationState,
-    LocalRun,
-    Nondeterminism,
-    PipelineState,
-    describe_config,
-    find_nondeterminism,
-    forecast_pipeline,
-    make_state_dict,
-    parse_state_dict,
-    resolve_auto_workers,
-)
-from stagepipe.forecast import Forecast
-from stagepipe.machine import detect_machine
-from stagepipe.plan import EvenMode, Plan, Shard, SubsetShard, make_plan
-from stagepipe.report import DeadLetter, Progress, Report, build_report
-from stagepipe.runtime import OutputCallback, forward_output
+from stagepipe.plan import EvenMode, Shard, SubsetShard
+from stagepipe.runtime import OutputCallback, forward_output, launch_fork_server
 from stagepipe.spec import PipelineSpec
-from stagepipe.transport import Lease
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
+    from stagepipe.forecast import Forecast
+    from stagepipe.plan import Plan
+    from stagepipe.report import DeadLetter, Progress, Report
+    from stagepipe.transport import Lease
 
     T_co = TypeVarWithDefault("T_co", covariant=True, default=Any)
 else:  # a default needs Python 3.13
@@ -106,7 +92,7 @@ class Pipeline(Generic[T_co]):
     ) -> None:
         """Check the config. Nothing is started yet."""
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
-        self.spec: PipelineSpec = load(config, overrides)
+        self.spec: PipelineSpec = _load_spec(config, overrides)
         self._is_inline = inline
         self._limit = limit
         self._run: LocalRun | InlineRun | None = None
@@ -117,7 +103,7 @@ class Pipeline(Generic[T_co]):
         self.on_output: OutputCallback = forward_output
         """Receives the lines that workers print and log. `stagepipe run --log-json` sets it before the start."""
         self._auto_workers_result: AutoWorkersResult | None = None
-        self._state = PipelineState()
+        self._state = engine.PipelineState()
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -133,13 +119,19 @@ class Pipeline(Generic[T_co]):
         return self._plan_spec(self._resolve_auto_workers().spec)
 
     def _plan_spec(self, spec: PipelineSpec) -> Plan:
+        from stagepipe.calibration import load_curves
+        from stagepipe.machine import detect_machine
+        from stagepipe.plan import make_plan
+
         plan = make_plan(spec, detect_machine(), load_curves(VERSION), limit=self._limit)
         return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
 
     def _resolve_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto`, once: a probe starts processes."""
         if self._auto_workers_result is None:
-            self._auto_workers_result = resolve_auto_workers(self.spec, self._plan_spec, is_inline=self._is_inline)
+            self._auto_workers_result = engine.resolve_auto_workers(
+                self.spec, self._plan_spec, is_inline=self._is_inline
+            )
         return self._auto_workers_result
 
     def explain_auto_workers(self) -> tuple[str, ...]:
@@ -161,7 +153,7 @@ class Pipeline(Generic[T_co]):
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
         """
-        return forecast_pipeline(self._resolve_auto_workers(), self._plan_spec)
+        return engine.forecast_pipeline(self._resolve_auto_workers(), self._plan_spec)
 
     def find_nondeterminism(self) -> Nondeterminism | None:
         """Run the first 8 items in new processes, twice with 1 worker per stage, then with 2; compare all outputs.
@@ -172,7 +164,7 @@ class Pipeline(Generic[T_co]):
         >>> print(Pipeline("train.yaml").find_nondeterminism())  # doctest: +SKIP
         stage augment, item 0: the output differs from run to run; ...
         """
-        return find_nondeterminism(self.spec, self._plan_spec)
+        return engine.find_nondeterminism(self.spec, self._plan_spec)
 
     def start(self) -> Self:
         """Start the workers unless they run already. Iterating does this too.
@@ -188,9 +180,11 @@ class Pipeline(Generic[T_co]):
         if self._run is None:
             if self._is_inline and self._saves_state:  # its stages are the caller's own objects, and may change
                 _ = self._state_description
+            if not self._is_inline:
+                launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
             plan = self.make_plan()
-            self._run = InlineRun(plan) if self._is_inline else LocalRun(plan, self.on_output)
-            if isinstance(self._run, LocalRun):
+            self._run = engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output)
+            if isinstance(self._run, engine.LocalRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)
@@ -202,9 +196,9 @@ class Pipeline(Generic[T_co]):
         This invalidates earlier iterators: using one raises UsageError. An iterator that was never asked for an item
         does not count as an epoch, so calling `iter` just to test for iterability skips none.
         """
-        iteration_state = IterationState(self._ensure_started(), self._state.next_position)
+        iteration_state = engine.IterationState(self._ensure_started(), self._state.next_position)
         self._state.begin_iteration(iteration_state)
-        return EpochIterator(iteration_state, self._state, self)
+        return engine.EpochIterator(iteration_state, self._state, self)
 
     def __len__(self) -> int:
         """Return the number of items per epoch. Starts the workers and waits until their stages are built.
@@ -223,7 +217,7 @@ class Pipeline(Generic[T_co]):
     def _start_local_run(self) -> LocalRun:
         """Start the run and return it, to share its items among several processes. Raises UsageError when inline."""
         run = self._ensure_started()
-        if not isinstance(run, LocalRun):
+        if not isinstance(run, engine.LocalRun):
             message = "an inline pipeline has no memory to share with other processes; remove `inline`"
             raise UsageError(message)
         return run
@@ -231,7 +225,7 @@ class Pipeline(Generic[T_co]):
     @property
     def config_description(self) -> str:
         """The part of the config that decides which items come out, as JSON. Objects from Python have their names."""
-        return json.dumps(describe_config(self.spec, self._limit, self.shard, with_contents=False))
+        return json.dumps(engine.describe_config(self.spec, self._limit, self.shard, with_contents=False))
 
     def _attach_loader(self, *, keep_idle_pages: bool) -> None:
         """Deliver to a `Loader`. `keep_idle_pages`: it pins blocks for a GPU, so they keep their pages when idle."""
@@ -240,7 +234,7 @@ class Pipeline(Generic[T_co]):
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
-        return self._run.find_lease(address, nbytes) if isinstance(self._run, LocalRun) else None
+        return self._run.find_lease(address, nbytes) if isinstance(self._run, engine.LocalRun) else None
 
     # ------------------------------------------------------------------ state
 
@@ -277,7 +271,7 @@ class Pipeline(Generic[T_co]):
         ...     first, list(resumed)
         (0, [1, 2, 3])
         """
-        return make_state_dict(self._state.position(), self._state_description, self.shard)
+        return engine.make_state_dict(self._state.position(), self._state_description, self.shard)
 
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
@@ -308,7 +302,7 @@ class Pipeline(Generic[T_co]):
         resume with the config of the saved run, start without the state, or accept it with allow_changed=True ...
         >>> make_pipeline(3).load_state_dict(state, allow_changed=True)
         """
-        position = parse_state_dict(
+        position = engine.parse_state_dict(
             state,
             self._state_description,
             self.shard,
@@ -326,7 +320,7 @@ class Pipeline(Generic[T_co]):
     @cached_property
     def _state_description(self) -> Mapping[str, str]:
         """The part of the config that decides which items come out. Fingerprints may take long: only where needed."""
-        return describe_config(self.spec, self._limit, self.shard)
+        return engine.describe_config(self.spec, self._limit, self.shard)
 
     # ------------------------------------------------------------------ progress and report
 
@@ -344,13 +338,15 @@ class Pipeline(Generic[T_co]):
 
         Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
         """
-        if not isinstance(self._run, LocalRun):
+        if not isinstance(self._run, engine.LocalRun):
             not_running = self._state.closed_reason or "the pipeline has not started yet"
             reason = "an inline run has no hops" if self._is_inline else not_running
             message = f"no report: {reason}"
             raise UsageError(message)
         record = self._run.make_record()
         consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name)
+        from stagepipe.report import build_report
+
         return build_report(dataclasses.replace(record, consumer=consumer))
 
     @property
@@ -359,6 +355,8 @@ class Pipeline(Generic[T_co]):
         return () if self._run is None else self._run.dead_letters.to_records()
 
     def __repr__(self) -> str:
+        from stagepipe.config import summarize_spec
+
         return f"<Pipeline {self.spec.name}: {summarize_spec(self.spec)}; {self._describe_state()}>"
 
     def _repr_html_(self) -> str:
@@ -387,7 +385,7 @@ class Pipeline(Generic[T_co]):
 
     def abandon_in_child(self) -> None:
         """Leave the workers to the process that started them. Called in a forked child."""
-        if isinstance(self._run, LocalRun):
+        if isinstance(self._run, engine.LocalRun):
             self._state.closed_reason = format_owner_message("pipeline", self._owner_pid)
             keep_until_exit(self._run)
             self._run = None
@@ -405,6 +403,12 @@ class Pipeline(Generic[T_co]):
         if self._run is not None:
             self._run.__exit__(kind, error, trace)
         self.close()
+
+
+def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
+    from stagepipe.config import load  # with pydantic: not before a config is read
+
+    return load(config, overrides)
 
 
 def _make_item_selection(source_items: Sequence[int], world_size: int) -> SubsetShard:

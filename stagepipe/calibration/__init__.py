@@ -6,14 +6,19 @@ measurement     measures all transfer kinds and sizes within a second and fits t
 cache           keeps the curves in the user's cache folder
 """
 
-from stagepipe.calibration.cache import load_cached_curves, load_curves, save_curves
-from stagepipe.calibration.measurement import (
-    MULTI_BUFFER_COUNT,
-    TIMING_OVERHEAD_METHOD,
-    fit_curves,
-    select_single_buffer,
-)
-from stagepipe.calibration.round_trip import RESPONSE_TIMEOUT_S, WORK_BUFFER_BYTES, RoundTrip, simulate_stage_work
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.calibration.cache import load_cached_curves, load_curves, save_curves
+    from stagepipe.calibration.measurement import (
+        MULTI_BUFFER_COUNT,
+        TIMING_OVERHEAD_METHOD,
+        fit_curves,
+        select_single_buffer,
+    )
+    from stagepipe.calibration.round_trip import RESPONSE_TIMEOUT_S, WORK_BUFFER_BYTES, RoundTrip, simulate_stage_work
 
 __all__ = [
     "MULTI_BUFFER_COUNT",
@@ -28,3 +33,20 @@ __all__ = [
     "select_single_buffer",
     "simulate_stage_work",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "MULTI_BUFFER_COUNT": "measurement",
+        "RESPONSE_TIMEOUT_S": "round_trip",
+        "TIMING_OVERHEAD_METHOD": "measurement",
+        "WORK_BUFFER_BYTES": "round_trip",
+        "RoundTrip": "round_trip",
+        "fit_curves": "measurement",
+        "load_cached_curves": "cache",
+        "load_curves": "cache",
+        "save_curves": "cache",
+        "select_single_buffer": "measurement",
+        "simulate_stage_work": "round_trip",
+    },
+)

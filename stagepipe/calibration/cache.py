@@ -17,7 +17,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from stagepipe.calibration.measurement import measure_curves
 from stagepipe.costs import CostCurves
 from stagepipe.machine import read_cpu_model
 
@@ -53,6 +52,8 @@ def load_curves(version: str) -> CostCurves:
     cached = load_cached_curves(version)
     if cached is not None and (cached.relative_iqr < _NOISY_RELATIVE_IQR or _is_recent(cached)):
         return cached
+    from stagepipe.calibration.measurement import measure_curves  # rarely: at the first start on a machine
+
     curves = measure_curves()
     if cached is not None and cached.relative_iqr < curves.relative_iqr:
         curves = dataclasses.replace(cached, measured_at=curves.measured_at)

@@ -11,7 +11,6 @@ import base64
 import binascii
 import difflib
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import re
@@ -163,7 +162,7 @@ def file_module_name(path: Path) -> str:
     return f"{FILE_MODULE_PREFIX}{stem}_{encoded_path}"
 
 
-class _FileFinder(importlib.abc.MetaPathFinder):
+class _FileFinder:
     """Finds modules by their `file_module_name`, so that unpickling in another process can import them."""
 
     def find_spec(

@@ -2,7 +2,8 @@
 
 local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
-iteration      the epochs of a pipeline: which is next, which is under way
+pipeline_state which epoch of a pipeline is next, and which iteration is the newest
+iteration      an epoch that is under way
 position       a position in an epoch
 state          a position as a state dict, and back
 state_schema   the types and ranges of what a state dict holds
@@ -18,15 +19,21 @@ item_rate      the rate that a progress bar shows
 dead_letters   files of dead letters, and the source items to retry from one
 """
 
-from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
-from stagepipe.engine.config_description import describe_config
-from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
-from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
-from stagepipe.engine.inline import InlineRun
-from stagepipe.engine.iteration import EpochIterator, IterationState, PipelineState
-from stagepipe.engine.local import LocalRun
-from stagepipe.engine.position import EpochPosition
-from stagepipe.engine.state import make_state_dict, parse_state_dict
+from typing import TYPE_CHECKING
+
+from stagepipe.core import lazy_names
+
+if TYPE_CHECKING:
+    from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
+    from stagepipe.engine.config_description import describe_config
+    from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
+    from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
+    from stagepipe.engine.inline import InlineRun
+    from stagepipe.engine.iteration import EpochIterator, IterationState
+    from stagepipe.engine.local import LocalRun
+    from stagepipe.engine.pipeline_state import PipelineState
+    from stagepipe.engine.position import EpochPosition
+    from stagepipe.engine.state import make_state_dict, parse_state_dict
 
 __all__ = [
     "CHECKED_ITEMS",
@@ -47,3 +54,26 @@ __all__ = [
     "resolve_auto_workers",
     "write_dead_letters",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "CHECKED_ITEMS": "determinism",
+        "AutoWorkersResult": "auto_settings",
+        "EpochIterator": "iteration",
+        "EpochPosition": "position",
+        "InlineRun": "inline",
+        "IterationState": "iteration",
+        "LocalRun": "local",
+        "Nondeterminism": "determinism",
+        "PipelineState": "pipeline_state",
+        "describe_config": "config_description",
+        "find_nondeterminism": "determinism",
+        "forecast_pipeline": "auto_settings",
+        "load_retry_selection": "dead_letters",
+        "make_state_dict": "state",
+        "parse_state_dict": "state",
+        "resolve_auto_workers": "auto_settings",
+        "write_dead_letters": "dead_letters",
+    },
+)

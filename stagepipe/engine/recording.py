@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from stagepipe.calibration import TIMING_OVERHEAD_METHOD
 from stagepipe.engine.hop_records import make_hop_records, sum_counter
 from stagepipe.engine.monitor import WorkerMemory
 from stagepipe.machine import describe_host
@@ -43,6 +42,8 @@ def make_run_record(
     source_counters = snapshot.workers[0].counters
     source_end_ns = source_counters[ProcessCounter.EPOCH_END_NS]
     stages = _make_stage_records(plan, snapshot, timings, memory_by_process)
+    from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
+
     return RunRecord(
         name=plan.name,
         config_sha256=plan.config_sha256,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         make_private_stage_region,
     )
     from stagepipe.runtime.flow import HeldMemoryLimit
-    from stagepipe.runtime.fork_server import serve_forks
+    from stagepipe.runtime.fork_server import launch_fork_server, serve_forks
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
@@ -88,6 +88,7 @@ __all__ = [
     "format_user_traceback",
     "forward_output",
     "install_lazy_seeding",
+    "launch_fork_server",
     "make_private_stage_region",
     "serve_forks",
     "take_run_snapshot",
@@ -128,6 +129,7 @@ __getattr__ = lazy_names(
         "format_user_traceback": "protocol",
         "forward_output": "logs",
         "install_lazy_seeding": "execution",
+        "launch_fork_server": "fork_server",
         "make_private_stage_region": "execution",
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",

@@ -23,6 +23,7 @@ from tests.chaos.comparison import compare
 from tests.chaos.disturbances import Disturber
 from tests.chaos.leftovers import MARK, Leftovers
 from tests.chaos.stages import FOLDER, digest
+from tests.support.pipelines import with_start
 
 _MAX_CLOSE_S = 4.5
 """A stop that takes longer is close to the 5 s after which workers are terminated."""
@@ -115,7 +116,7 @@ class Trial:
         self._watch(None)
 
     def _run_pipeline(self, config: dict[str, Any], state: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
-        running = Pipeline(config)
+        running = Pipeline(with_start(config))
         deaths: list[Any] = []
         try:
             deaths = running.start()._run._supervisor.recovery.restarts.history  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from stagepipe import Pipeline, UsageError
 from stagepipe.api import StateFile, run_to_sink
-from stagepipe.calibration import cache
+from stagepipe.calibration import cache, measurement
 from stagepipe.costs import CostCurves
 from stagepipe.engine import load_retry_selection
 from stagepipe.report import DeadLetter
@@ -139,7 +139,7 @@ def test_a_damaged_file_of_dead_letters_is_refused_or_selects_items(tmp_path, as
 
 def test_a_damaged_cache_of_curves_is_measured_again_or_plans(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(cache, "measure_curves", lambda: CURVES)
+    monkeypatch.setattr(measurement, "measure_curves", lambda: CURVES)
     path = cache.save_curves(CURVES, "1")
 
     @few_examples

@@ -144,6 +144,10 @@ PYTHON: dict[str, Callable[[], Any]] = {
     "copied": lambda: copy.copy(python_generator()).random(),
     "deep-copied": lambda: (copy.deepcopy(python_generator()).random(), random.random()),
     "the instance": lambda: (python_generator().random(), random._inst.randint(0, 99)),  # type: ignore[attr-defined]
+    "by the class": lambda: (
+        random.Random.random(python_generator()),
+        random.Random.getrandbits(python_generator(), 9),
+    ),
     "its attributes": lambda: (python_generator().gauss_next, type(python_generator()).__name__, random.random()),
     "a held method": lambda: with_held(lambda: python_generator().random),
     "a new instance": lambda: (random.Random(3).random(), random.random()),
@@ -219,6 +223,7 @@ NUMPY: dict[str, Callable[[], Any]] = {
     "the instance": lambda: (numpy_generator().normal(), np.random.normal()),
     "pickled": lambda: pickle.loads(pickle.dumps(numpy_generator())).normal(),
     "copied": lambda: (copy.copy(numpy_generator()).rand(), copy.deepcopy(numpy_generator()).normal()),
+    "by the class": lambda: np.random.RandomState.random_sample(numpy_generator()),
     "bit generator": lambda: (np.random.get_bit_generator().random_raw(), np.random.rand()),
     "its state": lambda: np.random.get_bit_generator().state,
     "a Generator on it": lambda: (np.random.Generator(np.random.get_bit_generator()).random(), np.random.rand()),
@@ -290,7 +295,8 @@ def make_stage(target: Any, name: str = "stage", *, reseed: bool = True) -> Stag
 
 def count_waiting() -> int:
     """How many of the two generators wait for their first use."""
-    return [type(random._inst).__name__, type(np.random.mtrand._rand).__name__].count("Waiting")  # type: ignore[attr-defined]
+    generators = vars(random)["_inst"], vars(np.random.mtrand)["_rand"]  # without a use
+    return [type(generator).__name__ for generator in generators].count("Waiting")
 
 
 def run_alone(name: str, draw: Callable[[], Any]) -> list[Any]:

@@ -1,6 +1,7 @@
 """Helpers that write a pipeline's config, run it, and reduce its output to a digest."""
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -11,7 +12,15 @@ from stagepipe import Pipeline
 
 STAGES = "tests.support.stages"
 BAD = "tests.support.bad_stages"
+START_VARIABLE = "STAGEPIPE_TEST_START"
+"""`spawn` makes every config of the suites start its workers with interpreters of their own, unless it says itself."""
 _MAX_LISTED_NUMBERS = 100
+
+
+def with_start(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config with the start that the environment asks for."""
+    start = os.environ.get(START_VARIABLE)
+    return {"start": start, **config} if start else config
 
 
 def stage(uses: str, /, name: str = "", **keys: Any) -> dict[str, Any]:
@@ -39,7 +48,7 @@ def pipeline(*stages: dict[str, Any], source: Any = 20, **keys: Any) -> dict[str
         name = entry["name"]
         names[name] = names.get(name, 0) + 1
         unique.append({**entry, "name": name if names[name] == 1 else f"{name}{names[name]}"})
-    return {"name": "test", "source": source, "stages": unique, **keys}
+    return with_start({"name": "test", "source": source, "stages": unique, **keys})
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+IMPORTED_BY = os.getpid()
 BUILT = np.random.rand()  # noqa: NPY002 - drawn where the module is imported
 
 
@@ -27,17 +28,26 @@ class Draws:
 
 
 class TorchDraws:
-    """The same of torch, and its threads."""
+    """The same of torch."""
 
     def __init__(self) -> None:
         import torch
 
         self.torch = torch
+        self.built = float(torch.rand(()))
 
     def __call__(self, item: int) -> Any:
-        size = 64
-        matrix = self.torch.ones(size, size) @ self.torch.ones(size, size)
-        return os.getpid(), self.torch.get_num_threads(), float(matrix[0, 0]), item
+        del item
+        time.sleep(0.02)
+        return os.getpid(), self.built, float(self.torch.rand(()))
+
+
+def count_torch_threads(item: int) -> tuple[int, float]:
+    """The threads of torch, and an element of a product with them."""
+    import torch
+
+    ones = torch.ones(64, 64)
+    return torch.get_num_threads(), float((ones @ ones)[0, 0]) + item
 
 
 def describe_process(item: int) -> dict[str, Any]:
@@ -61,6 +71,21 @@ def describe_process(item: int) -> dict[str, Any]:
         "interrupt": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
         "thread_names": sorted(thread.name for thread in threading.enumerate()),
     }
+
+
+def tell_importer(item: int) -> bool:
+    """Whether this process has imported this module itself."""
+    return os.getpid() == IMPORTED_BY and not item
+
+
+def tell_attributes(item: int) -> tuple[int, str, str, int]:
+    """What a process without privileges cannot set for itself, and the parent."""
+    return (
+        os.getpriority(os.PRIO_PROCESS, 0) + item,
+        Path("/proc/self/oom_score_adj").read_text().strip(),
+        Path("/proc/self/cgroup").read_text().strip(),
+        os.getppid(),
+    )
 
 
 def tell_parent(item: int) -> tuple[int, int, int]:

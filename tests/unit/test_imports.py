@@ -49,6 +49,36 @@ def test_the_callers_process_imports_nothing_else_heavy(module):
     assert imported_with(module) & HEAVY == {"psutil"}
 
 
+NOT_BEFORE_THE_START = {"pydantic", "yaml", "numpy", "zmq", "psutil", "torch", "stagepipe.engine.local"}
+
+
+def test_a_pipeline_that_is_only_imported_imports_no_engine():
+    code = "import sys; from stagepipe import Pipeline; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not set(done.stdout.split()) & NOT_BEFORE_THE_START
+
+
+START_CODE = """
+import sys
+from stagepipe import Pipeline
+
+def tell(event, details):
+    if event == "subprocess.Popen" and "stagepipe.worker_server" in details[1]:
+        print("stagepipe.engine.local" in sys.modules, "numpy" in sys.modules, flush=True)
+
+sys.addaudithook(tell)
+config = {"source": {"uses": "stagepipe.sources.numbers", "with": {"count": 3}}}
+with Pipeline(config) as pipeline:
+    assert list(pipeline) == [0, 1, 2]
+print({"torch", "rich", "typer", "stagepipe.engine.inline"} & set(sys.modules))
+"""
+
+
+def test_the_fork_server_starts_before_the_engine_is_imported_and_a_run_imports_no_more_than_it_needs():
+    done = subprocess.run([sys.executable, "-c", START_CODE], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "False False\nset()\n", done.stderr
+
+
 FACES = ["stagepipe", *(found.name for found in pkgutil.walk_packages(stagepipe.__path__, "stagepipe.") if found.ispkg)]
 
 

@@ -4,9 +4,9 @@ Most items draw nothing, or from one generator only, and seeding both takes long
 a generator waits for its seed, its class is a subclass that seeds it at the first access to an attribute, and gives it
 its own class back. So it is seeded before all that draws from it, reads its state or sets it.
 
-A bound method written in C needs no attribute of its generator. So the functions of `random` and `numpy.random` look
-theirs up at each call, and a generator to which somebody else holds a reference does not wait: it may be a bound method
-that holds it. That generator is seeded before each item.
+A method written in C that is bound already, or called by its class, needs no attribute of its generator. So the
+functions of `random` and `numpy.random` look theirs up at each call, reading a generator from its module seeds it, and
+a generator to which somebody else holds a reference does not wait: it is seeded before each item.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def make_lazy_random(item: SeededItem) -> LazyGenerator:
     generator = _get_random()
     for name in _EARLY_DRAWERS:
         setattr(random, name, _make_function(random, name, generator))
-    return LazyGenerator(generator, generator, _seed_random, item)
+    lazy = LazyGenerator(generator, generator, _seed_random, item)
+    _settle_at_access(random, "_inst", lazy)
+    return lazy
 
 
 def is_random_shared() -> bool:
@@ -152,6 +154,7 @@ def make_lazy_random_state(item: SeededItem) -> LazyGenerator:
         _numpy_module.__dict__[name] = numpy.random.__dict__[name] = _make_function(numpy.random, name, generator)
     lazy = LazyGenerator(generator, generator._bit_generator, _seed_random_state, item)  # noqa: SLF001
     _stop_at_set_bit_generator(lazy)
+    _settle_at_access(_numpy_module, "_rand", lazy)
     return lazy
 
 
@@ -192,6 +195,16 @@ def _stop_at_set_bit_generator(lazy: LazyGenerator) -> None:
 def _is_held_elsewhere(module: ModuleType, name: str, holder_count: int) -> bool:
     """Whether a function of a module has more than `holder_count` references."""
     return getrefcount(vars(module)[name]) > holder_count + 1  # and the argument
+
+
+def _settle_at_access(module: ModuleType, name: str, lazy: LazyGenerator) -> None:
+    """Settle when the generator is read from its module: it may be passed to a method that is called by its class."""
+
+    def get(self: ModuleType) -> Any:
+        lazy.settle()
+        return vars(self)[name]
+
+    module.__class__ = type("Module", (ModuleType,), {name: property(get)})
 
 
 def _make_function(module: ModuleType, name: str, generator: Any) -> Callable[..., Any]:

@@ -42,7 +42,7 @@ def become_worker(request: ForkRequest, fds: Mapping[int, int]) -> ForkedLaunch:
     apply_caller_attributes(request.attributes)
     _set_environment(request.environment)
     importlib.invalidate_caches()
-    numpy.random.seed()  # noqa: NPY002 - of the system, as after an import; Python's generator does it at each fork
+    _seed_generators()
     if request.thread_count > 1:
         _set_thread_count(request.thread_count)
     return ForkedLaunch(fds[request.spec_fd], fds[request.crash_log_fd], fds)
@@ -64,6 +64,14 @@ def _set_environment(entries: list[bytes]) -> None:
         if os.environb.get(name) != value:
             os.environb[name] = value
     time.tzset()
+
+
+def _seed_generators() -> None:
+    """Seed from the system, as an import does: all forks have the server's state. Python seeds its own at a fork."""
+    numpy.random.seed()  # noqa: NPY002 - the one that stages draw from
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()
 
 
 def _set_thread_count(count: int) -> None:

@@ -29,10 +29,11 @@ from stagepipe.runtime.fork_server.messages import (
     ServerReady,
     encode_message,
 )
-from stagepipe.runtime.protocol import UNKNOWN_EXIT_CODE
 
 R = TypeVar("R", ServerReady, Forked, ExitReply)
 
+UNKNOWN_EXIT_CODE: Final = 1 << 16
+"""Stands for the exit code of a worker whose fork server has died: no other process can learn it."""
 _IMPORT_TIMEOUT_S: Final = 120.0
 """How long the server's imports may take, on a slow disk."""
 _REPLY_TIMEOUT_S: Final = 10.0
@@ -47,9 +48,8 @@ class ForkServer:
     """A running server. It ends when the client closes the connection, however this process ends."""
 
     def __init__(self, preload: tuple[str, ...], import_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        """Start the server; `wait_until_ready` lets it import `preload`."""
+        """Start the server and let it import `preload`. It does not wait for that."""
         self.preload = preload
-        self._import_path = import_path
         self.environment = environment
         self.unfit_reason: str | None = None
         """Why it cannot serve; "" if it can; None before it has answered."""
@@ -72,6 +72,8 @@ class ForkServer:
                 self.abandon_in_child()
                 raise
             bind_lifetime(lifetime_fd, self._popen.pid)
+            with contextlib.suppress(OSError):  # it has died already, which `wait_until_ready` finds out
+                send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
 
     def _spawn(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -90,16 +92,18 @@ class ForkServer:
         return self._connection.fileno() >= 0 and self._popen.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Let it import all modules. If it dies of them or does not end, it is unfit, and stays so."""
+        """Wait until it has imported all modules. If it dies of them or does not end, it is unfit, and stays so."""
         with self._lock:
             if self.unfit_reason is not None:
                 return
             try:
-                request = ImportRequest(self.preload, self._import_path)
-                ready = self._ask(ServerReady, request, timeout_s=_IMPORT_TIMEOUT_S)
+                ready = self._receive(ServerReady, _IMPORT_TIMEOUT_S)
             except ForkServerDiedError:
                 modules = ", ".join(self.preload)
                 self.unfit_reason = f"the fork server died while it imported {modules}, or took too long"
+            except KeyboardInterrupt:
+                self._end()
+                raise
             else:
                 self.unfit_reason = ready.unfit_reason
                 self._files = ready.files
@@ -154,17 +158,10 @@ class ForkServer:
         if is_over:
             self.close()
 
-    def _ask(
-        self,
-        reply_type: type[R],
-        request: ImportRequest | ForkRequest | ExitRequest,
-        fds: Sequence[int] = (),
-        *,
-        timeout_s: float = _REPLY_TIMEOUT_S,
-    ) -> R:
+    def _ask(self, reply_type: type[R], request: ForkRequest | ExitRequest, fds: Sequence[int] = ()) -> R:
         try:
             send_with_fds(self._connection, encode_message(request), fds)
-            return self._receive(reply_type, timeout_s)
+            return self._receive(reply_type, _REPLY_TIMEOUT_S)
         except OSError as error:
             raise ForkServerDiedError(f"the fork server has died: {error}") from error
         except KeyboardInterrupt:  # the next request would get the reply to this one

@@ -35,11 +35,9 @@ _MALLOC_VARIABLES: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRI
 """mallopt(3): by default glibc returns the pages of a freed array to the kernel, and the next array of that size faults
 them in again. Stages make arrays of the same sizes again and again: decoding JPEG files took 87 page faults per item,
 and a tenth more time."""
-_SERVER_VARIABLES: Final = {
-    **dict.fromkeys(THREAD_COUNT_VARIABLES, "1"),
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # `torch.cuda.is_available()` then does not start CUDA
-}
-_SETTABLE: Final = frozenset({*_SERVER_VARIABLES, "PYTHONPATH"})
+_SERVER_VARIABLES: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""`torch.cuda.is_available()` then does not start CUDA."""
+_SETTABLE: Final = frozenset({*THREAD_COUNT_VARIABLES, *_SERVER_VARIABLES, "PYTHONPATH"})
 """Thread counts are set after the fork, and so is the import path."""
 
 

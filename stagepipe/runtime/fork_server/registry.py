@@ -54,12 +54,13 @@ def get_fork_server(preload: Preload) -> ForkServer:
     A server is replaced when it has died, or when the environment or the user's code has changed since its start; one
     that is unfit stays. Raises OSError if none can be started.
     """
-    server = _find_or_start(preload)
+    server = find_or_start_server(preload)
     server.wait_until_ready()
     return server
 
 
-def _find_or_start(preload: Preload) -> ForkServer:
+def find_or_start_server(preload: Preload) -> ForkServer:
+    """Return the server for `preload`, which may still be importing. Raises OSError if none can be started."""
     environment = make_server_environment()
     with _lock:
         key = _ServerKey(read_fixed_attributes(sys.executable), preload.modules, preload.import_path)

@@ -68,7 +68,7 @@ def serve_forks(connection: socket.socket, caller_pidfd: int) -> ForkedLaunch | 
 
 def _prepare(request: ImportRequest) -> ServerReady:
     sys.path[:] = request.import_path or sys.path
-    ready = ServerReady(_import_all(request.modules) or _find_unfit_reason(), _list_user_files())
+    ready = ServerReady(_import_all(request.modules) or find_unfit_reason(Path("/proc/self")), _list_user_files())
     if request.modules == ("torch",):  # modules of the user may keep functions of torch
         watch_torch_use()
     gc.collect()
@@ -135,10 +135,19 @@ def _list_user_files() -> dict[str, int]:
     return files
 
 
-def _find_unfit_reason() -> str:
-    """Return why a fork of this process would not be safe; "" if it is."""
-    if len(list(Path("/proc/self/task").iterdir())) > 1:
+def find_unfit_reason(process: Path) -> str:
+    """Return why a fork of a process would not be safe, from its folder in /proc; "" if it is."""
+    if len(list((process / "task").iterdir())) > 1:
         return "a module that it imports starts threads, which a fork would not have"
-    if "/libcuda.so" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"):
+    has_driver = "/libcuda.so" in (process / "maps").read_text(encoding="utf-8", errors="replace")
+    if has_driver or any(file.startswith("/dev/nvidia") for file in _list_open_files(process)):
         return "a module that it imports starts CUDA, which does not work after a fork"
     return ""
+
+
+def _list_open_files(process: Path) -> list[str]:
+    files = []
+    for link in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
+            files.append(str(link.readlink()))
+    return files

@@ -65,7 +65,6 @@ from stagepipe.runtime.protocol.unordered_lineage import (
 from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
-    UNKNOWN_EXIT_CODE,
     WorkerSpec,
     load_worker_spec,
     read_worker_spec,
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BROKEN_CUDA_EXIT_CODE",
     "STACK_DUMP_SIGNAL",
-    "UNKNOWN_EXIT_CODE",
     "ArenaFullEvent",
     "Cardinality",
     "ControlSocket",

@@ -22,8 +22,6 @@ from stagepipe.timing import BoardLayout
 
 BROKEN_CUDA_EXIT_CODE = 86
 """A worker that cannot use CUDA any more exits with it. Arbitrary; shells and signals use codes from 126 on."""
-UNKNOWN_EXIT_CODE = 1 << 16
-"""Stands for the exit code of a worker whose fork server has died: no other process can learn it."""
 STACK_DUMP_SIGNAL = signal.SIGRTMAX - 3
 """Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time
 signal, because libraries use the standard ones."""

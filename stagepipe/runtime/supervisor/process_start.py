@@ -10,15 +10,13 @@ import os
 import subprocess
 import sys
 from functools import lru_cache
-from pathlib import Path
 
-from stagepipe.core import import_paths
 from stagepipe.plan import Plan
 from stagepipe.runtime.fork_server import (
     ForkedProcess,
     ForkServer,
-    Preload,
     SpawnNeededError,
+    find_preload,
     fork_process,
     get_fork_server,
     make_worker_environment,
@@ -61,17 +59,6 @@ class ProcessStarter:
             return _spawn(worker_spec, spec_fd, crash_log_fd, output_fd)
         finally:
             os.close(spec_fd)
-
-
-def find_preload(plan: Plan) -> Preload:
-    """Return what the plan's fork server imports: the modules of `preload`, and torch where a stage or the caller does.
-
-    The user's modules are found where a worker finds them: on the caller's path and beside the config.
-    """
-    uses_torch = plan.uses_torch or "torch" in sys.modules
-    modules = tuple(dict.fromkeys(["torch", *plan.preload] if uses_torch else plan.preload))
-    import_path = tuple(entry or str(Path.cwd()) for entry in import_paths(plan.config_dir)) if plan.preload else ()
-    return Preload(modules, import_path)
 
 
 def _fork(

@@ -17,7 +17,8 @@ DEFAULT_MAX_KILLS_PER_ITEM = 3
 _MAX_START_FAILURES = 3
 """How many workers of a slot may die in a row while they build their stages. Kills from outside do not count."""
 _MIN_BACKOFF_S = 0.1
-"""Delay before the second quick restart of a slot; it doubles with each further one, up to `_MAX_BACKOFF_S`."""
+"""Delay before the third quick restart of a slot; it doubles with each further one, up to `_MAX_BACKOFF_S`."""
+_UNDELAYED_RESTARTS = 2
 _MAX_BACKOFF_S = 5.0
 _MIN_HEALTHY_UPTIME_NS = 1_000_000_000
 """A worker that was ready for longer than this is restarted without delay."""
@@ -126,7 +127,7 @@ class RestartPolicy:
             self._quick_deaths_by_process[death.process_index] = 0
             return 0.0
         self._quick_deaths_by_process[death.process_index] += 1
-        doublings = self._quick_deaths_by_process[death.process_index] - 2  # the first restart is not delayed
+        doublings = self._quick_deaths_by_process[death.process_index] - _UNDELAYED_RESTARTS - 1
         return 0.0 if doublings < 0 else min(_MIN_BACKOFF_S * 2.0**doublings, _MAX_BACKOFF_S)
 
     def _describe_deaths(self, death: WorkerDeath) -> str:

@@ -17,12 +17,11 @@ from time import monotonic
 import psutil
 
 from stagepipe.core import bind_lifetime, format_bytes, register_owner
-from stagepipe.runtime.fork_server import ForkedProcess
+from stagepipe.runtime.fork_server import UNKNOWN_EXIT_CODE, ForkedProcess
 from stagepipe.runtime.logs import OutputCollector
 from stagepipe.runtime.protocol import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
-    UNKNOWN_EXIT_CODE,
     WorkerSpec,
     extract_user_stacks,
 )

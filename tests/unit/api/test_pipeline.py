@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from stagepipe import stages
+from stagepipe import calibration, engine, stages
 from stagepipe.api import Pipeline
 from stagepipe.api import pipeline as module
 from stagepipe.core import ConfigError
@@ -40,8 +40,14 @@ def test_a_generator_as_a_source_is_rejected_before_anything_starts():
 
 def test_reading_a_property_starts_nothing(monkeypatch):
     started: list[object] = []
-    for name in ("LocalRun", "load_curves", "resolve_auto_workers", "forecast_pipeline"):
-        monkeypatch.setattr(module, name, lambda *args, **keys: started.append((args, keys)))
+    for owner, name in (
+        (engine, "LocalRun"),
+        (engine, "resolve_auto_workers"),
+        (engine, "forecast_pipeline"),
+        (calibration, "load_curves"),
+        (module, "launch_fork_server"),
+    ):
+        monkeypatch.setattr(owner, name, lambda *args, **keys: started.append((args, keys)))
     pipeline = Pipeline({"source": {"uses": range(4)}, "stages": [{"name": "a", "uses": double, "workers": "auto"}]})
     names = [name for name, value in inspect.getmembers(Pipeline) if isinstance(value, property)]
     assert "epoch" in names

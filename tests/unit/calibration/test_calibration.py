@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from stagepipe.calibration import cache as curve_cache
-from stagepipe.calibration import load_curves, round_trip
+from stagepipe.calibration import load_curves, measurement, round_trip
 from stagepipe.calibration.measurement import measure_curves
 from stagepipe.core import RunError
 from stagepipe.costs import CostCurves
@@ -60,13 +60,13 @@ def test_an_echo_process_that_exits_is_reported(monkeypatch):
 def test_curves_are_cached_and_read_again(cache_dir, monkeypatch):
     first = load_curves("1.0")
     assert [path.suffix for path in cache_dir.iterdir()] == [".json"]
-    monkeypatch.setattr(curve_cache, "measure_curves", lambda: pytest.fail("measured again"))
+    monkeypatch.setattr(measurement, "measure_curves", lambda: pytest.fail("measured again"))
     assert load_curves("1.0") == first
 
 
 def test_another_version_measures_again(cache_dir, monkeypatch):
     curves = CostCurves.from_points((1, 2), (1, 2), (1, 2))
-    monkeypatch.setattr(curve_cache, "measure_curves", lambda: curves)
+    monkeypatch.setattr(measurement, "measure_curves", lambda: curves)
     assert load_curves("1.0") == load_curves("2.0") == curves
     assert len(list(cache_dir.iterdir())) == 2
 
@@ -74,19 +74,19 @@ def test_another_version_measures_again(cache_dir, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"pipe": 1}', b"null", b"[" * 99_999])
 def test_a_bad_cache_file_is_ignored_and_replaced(cache_dir, monkeypatch, content):
     curves = CostCurves.from_points((1, 2), (1, 2), (1, 2))
-    monkeypatch.setattr(curve_cache, "measure_curves", lambda: curves)
+    monkeypatch.setattr(measurement, "measure_curves", lambda: curves)
     load_curves("1.0")
     (path,) = cache_dir.iterdir()
     path.write_bytes(content)
     assert load_curves("1.0") == curves
-    monkeypatch.setattr(curve_cache, "measure_curves", lambda: pytest.fail("it was not replaced"))
+    monkeypatch.setattr(measurement, "measure_curves", lambda: pytest.fail("it was not replaced"))
     assert load_curves("1.0") == curves
 
 
 def test_a_cache_folder_that_cannot_be_created_is_not_needed(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(curve_cache, "measure_curves", lambda: CostCurves.from_points((1, 2), (1, 2), (1, 2)))
+    monkeypatch.setattr(measurement, "measure_curves", lambda: CostCurves.from_points((1, 2), (1, 2), (1, 2)))
     assert load_curves("1.0").pipe.sizes == (1, 2)
 
 
@@ -101,5 +101,5 @@ def test_noisy_curves_are_measured_again_after_an_hour(cache_dir, monkeypatch, r
     cached = replace(cached, pipe=replace(cached.pipe, high_ns=high_ns))
     curve_cache.save_curves(cached, "1.0")
     quiet = replace(CostCurves.from_points((1, 2), (3, 4), (5, 6)), measured_at="2026-01-01")
-    monkeypatch.setattr(curve_cache, "measure_curves", lambda: quiet)
+    monkeypatch.setattr(measurement, "measure_curves", lambda: quiet)
     assert load_curves("1.0") == (quiet if is_measured_again else cached)

@@ -41,7 +41,7 @@ def test_a_worker_that_ran_for_long_is_restarted_at_once():
 
 def test_quick_deaths_of_a_worker_delay_its_restarts_more_and_more():
     delays = [decision.delay_s for decision in decide_all(RestartPolicy(max_restarts=100), *[death(uptime_ns=0)] * 9)]
-    assert delays == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert delays == [0.0, 0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
     assert delays == sorted(delays)
 
 
