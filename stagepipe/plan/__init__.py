@@ -2,6 +2,7 @@
 
 model                the plan as frozen values: processes, hops, segments
 planner              makes a plan from a spec, a machine and its cost curves
+chunks               whether several items travel in one packet, from a dataset to `Batch`
 devices              assigns GPUs to workers
 shard                which items of the source belong to a rank
 system_requirements  checks the system's limits against what a plan needs

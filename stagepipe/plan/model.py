@@ -42,6 +42,7 @@ class ProcessPlan:
     workers: int
     input_segment: int
     output_segment: int
+    sends_chunks: bool = False  # several consecutive items in one packet: see `chunks`
     visible_devices: tuple[str, ...] | None = None  # CUDA_VISIBLE_DEVICES of each worker; None: inherited
 
     @property

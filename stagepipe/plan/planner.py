@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from stagepipe.costs import CostCurves, negotiate
 from stagepipe.machine import Machine
+from stagepipe.plan.chunks import CHUNK_WINDOW_ITEMS, mark_chunks
 from stagepipe.plan.devices import assign_devices
 from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
 from stagepipe.spec import PipelineSpec
@@ -25,6 +26,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         _plan_hop(source, target, spec, curves)
         for source, target in zip(processes, (*processes[1:], None), strict=True)
     )
+    processes = mark_chunks(processes, hops)
     memory = spec.memory_bytes or int(machine.memory_bytes * _ARENA_MEMORY_FRACTION)
     return Plan(
         name=spec.name,
@@ -105,7 +107,9 @@ def _plan_segments(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tu
         else:
             workers = sum(p.workers for p in stage_processes)
             window = max(_DEFAULT_WINDOW_ITEMS if index == 0 else 4, 4 * workers, 2 * needed)
-            segments.append(SegmentPlan(window, max(_SMALL_ITEM_WINDOW_ITEMS, window)))
+            has_chunks = index == 0 and processes[0].sends_chunks
+            small_item_window = CHUNK_WINDOW_ITEMS if has_chunks else _SMALL_ITEM_WINDOW_ITEMS
+            segments.append(SegmentPlan(window, max(small_item_window, window)))
         source_items_per_item *= next(
             (p.first_stage.items_per_output for p in processes if p.output_segment > index), 1
         )

@@ -5,9 +5,12 @@ It sends indices, or with a batch size lists of them; the stage `dataset` turns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stagepipe.core import (
     BatchIterator,
@@ -150,6 +153,20 @@ class DatasetIndices:
 
     def __getitem__(self, index: int) -> Any:
         return self._order[index]
+
+    def read_indices(self, numbers: Sequence[int]) -> range | NDArray[np.int64] | None:
+        """Return the indices of several items; None where they are not all `int`, which must be sent one by one."""
+        order = self._order
+        if isinstance(order, BatchedOrder):
+            return None
+        if isinstance(order, range):
+            is_range = isinstance(numbers, range) and numbers.step == 1
+            return order[numbers[0] : numbers[-1] + 1] if is_range else np.array([order[number] for number in numbers])
+        indices = [order[number] for number in numbers]
+        try:
+            return np.array(indices, np.int64) if set(map(type, indices)) == {int} else None
+        except OverflowError:
+            return None
 
     def count_samples(self, item: Any) -> int:
         """Return the number of samples of an item: the length of a list of indices, otherwise 1."""

@@ -8,12 +8,13 @@ flat_map      `FlatMap`: yields the items of what a function returns
 fetch         `Fetch`: turns dataset indices into samples
 fetch_shard   `FetchShard`: reads the shards of an iterable dataset
 order_point   `OrderPointStage`: the interface of order points
-collate/      copies items into the arrays of a batch; used by `Batch` and `Fetch`
+collate/      copies items into the arrays of a batch; used by `Batch`, `Fetch` and workers that send rows
 
 Nothing here imports torch before a value needs it.
 """
 
 from stagepipe.stages.batch import Batch
+from stagepipe.stages.collate import NotStackableError, Rows, make_rows, measure_row_bytes
 from stagepipe.stages.fetch import Fetch
 from stagepipe.stages.fetch_shard import FetchShard
 from stagepipe.stages.filter import Filter
@@ -33,10 +34,14 @@ __all__ = [
     "FetchShard",
     "Filter",
     "FlatMap",
+    "NotStackableError",
     "OrderPointStage",
+    "Rows",
     "Shuffle",
     "Unbatch",
     "count_items_per_output",
     "declares_order_point",
+    "make_rows",
+    "measure_row_bytes",
     "require_order_point",
 ]

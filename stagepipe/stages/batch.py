@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, ClassVar, Final
 
-from stagepipe.stages.collate import BatchColumn, make_column
+from stagepipe.stages.collate import BatchColumn, Rows, make_column
 from stagepipe.stages.order_point import OrderPointStage, check_size
 
 
@@ -53,6 +53,25 @@ class Batch(OrderPointStage):
         self._root_column.put(self._row_count, value)
         self._row_count += 1
         self._sample_count += samples
+        return self._row_count == self.size
+
+    def add_rows(self, rows: Rows, start: int, stop: int) -> int:
+        """Add rows `start` to `stop`, as many as the batch has room for, and return their number, at least 1.
+
+        As if each was added alone, as one sample. Raises what `add` raises for the first of them.
+        """
+        stop = min(stop, start + self.size - self._row_count)
+        self.add(rows.get(start), 1)  # checks the first row: the others are like it
+        added_rows = stop - start - 1
+        if added_rows and self._root_column is not None:
+            self._root_column.put_rows(self._row_count, rows, start + 1, stop)
+            self._row_count += added_rows
+            self._sample_count += added_rows
+        return stop - start
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `flush` is next."""
         return self._row_count == self.size
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a batch needs no randomness

@@ -41,6 +41,8 @@ class ProcessCounter(IntEnum):
     LAST_CURRENT_ITEM_PLUS_ONE = 29  # 1 + the number of the last of several items being processed together
     HEARTBEAT_NS = 30  # the last tick of a wait
     CURRENT_EPOCH = 31  # the epoch of that item
+    CHUNK_ITEM_NS = 32  # what an item of its last chunk took, on average; a worker that sends chunks
+    CHUNK_ITEM_BYTES = 33  # and how many bytes a row of it had
     LAST_RESERVED = 39
 
 

@@ -64,7 +64,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(plain(inner) for inner in value)
+        build = getattr(type(value), "_make", type(value))  # a namedtuple takes separate fields
+        return build(plain(inner) for inner in value)
     return value
 
 

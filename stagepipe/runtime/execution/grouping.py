@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from stagepipe.core import Cursor, ImposedSkip, Key
 from stagepipe.runtime.execution.chain import Box
 from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.protocol import OutputLineage, pack_lineage, unpack_lineage
+from stagepipe.runtime.protocol import OutputLineage, SampleChunk, pack_lineage, unpack_lineage
 
 
 class PendingOutput(NamedTuple):
@@ -47,7 +47,7 @@ class OrderedGrouping:
 
     def seek(self, cursor: Cursor, first_number: int) -> None:
         """Start at `cursor`, with output `first_number`."""
-        self._target = self._stage.order_point  # a stateful stage has been built again
+        self._target: Any = self._stage.order_point  # a stateful stage has been built again
         self._target.clear()
         self.pending_outputs.clear()
         self.next_number = first_number
@@ -68,6 +68,28 @@ class OrderedGrouping:
         self._source_begin = source_begin if self._source_begin is None else self._source_begin
         if self._collect(key, box, samples):
             self._emit_group(is_last=False)
+
+    def add_rows(self, item: int, chunk: SampleChunk) -> None:
+        """Add the samples of a chunk, which begins at `item`: as `add_item` does, with `finish_item` between two.
+
+        Only where the target is `Batch`, and no order point comes before it.
+        """
+        start = chunk.start
+        while True:
+            self._advance((item,), b"", frozenset())
+            self._source_begin = item if self._source_begin is None else self._source_begin
+            count = self._stage.run_timed((item,), partial(self._target.add_rows, chunk.rows, start, chunk.stop))
+            self._stage.count_items(item, count)
+            item += count
+            start += count
+            self._source_end = item
+            if count > 1:
+                self._cursor = Cursor(self._cursor.upstream, item - 1, (item - 1,))
+            if self._target.is_full:
+                self._emit_group(is_last=False)
+            if start == chunk.stop:
+                return
+            self.finish_item(item - 1, b"")
 
     def drop_item(self, key: Key, meta: bytes, skip: ImposedSkip | None) -> None:
         """Move past a leaf without an item. One that failed is a skip, which must recur if the group is rebuilt."""
@@ -110,7 +132,7 @@ class OrderedGrouping:
     def _add(self, key: Key, box: Box, samples: int) -> bool:
         if self._stage.seeds_grouping:
             self._stage.seed_item(key)
-        return self._target.add(box.pop(), samples)
+        return self._target.add(box.pop(), samples)  # type: ignore[no-any-return]
 
     def _flush_group(self, *, is_last: bool) -> list[tuple[Any, int]]:
         """Return the group's outputs, the last one first."""

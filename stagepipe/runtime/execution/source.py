@@ -29,6 +29,7 @@ class SourceRunner:
     ) -> None:
         """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
         self._reader = reader
+        self._output = output
         self._stage = stages[0]
         self._stage.refuses_none = self._stage.refuses_none and not reader.passes_none
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
@@ -61,6 +62,20 @@ class SourceRunner:
             del result
             self._chain.push(key, box, self._reader.item_samples, b"", 1)
         return True
+
+    def step_chunk(self, item: int, count: int) -> int:
+        """Send up to `count` items from `item` on as one chunk; return how many, 0 where they must go one by one.
+
+        Only for a source alone in its process. The caller knows that no item of them is to be skipped.
+        """
+        stage = self._stage
+        chunk = stage.run_timed((item,), partial(self._reader.read_chunk, item, count))
+        if chunk is None:
+            return 0
+        read_items = len(chunk.indices)
+        stage.count_items(item, read_items)
+        self._output.send_item((item,), [chunk], read_items, b"")
+        return read_items
 
     def _read(self, key: Key, _: Box) -> Any:
         stage, reader = self._stage, self._reader

@@ -6,12 +6,13 @@ In the source's process and inline.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from stagepipe.core import StreamState, UsageError
 from stagepipe.plan import UNSHARDED, Shard
 from stagepipe.runtime.execution.stream_position import StreamPosition
+from stagepipe.runtime.protocol import IndexChunk
 
 READ_ONCE_MESSAGE = (
     "the source is an iterator, which can be read only once; pass a function that returns a new one, or an object with "
@@ -161,6 +162,18 @@ class SourceReader:
             self.item_samples = self._count_samples(value)
             return value
         return END_OF_SOURCE
+
+    def read_chunk(self, item: int, count: int) -> IndexChunk | None:
+        """Return the next `count` items of a dataset's indices, fewer at the end; None where they go one by one."""
+        read_indices = getattr(self._source, "read_indices", None)
+        count = min(count, self._item_count - item)
+        if read_indices is None or count <= 1:
+            return None
+        numbers: Sequence[int] = range(item, item + count)
+        if self._shard != UNSHARDED:
+            numbers = [self._shard.to_source_index(number, self._source_items) for number in numbers]
+        indices = read_indices(numbers)
+        return None if indices is None else IndexChunk(indices)
 
     def _read_indexed(self, item: int) -> Any:
         if item >= self._item_count:

@@ -248,6 +248,12 @@ class StageRunner:
         """Count the work timed last as an item."""
         self._record_item(key, self._last_timed_ns)
 
+    def count_items(self, first_item: int, count: int) -> None:
+        """Count the work timed last as `count` items, which share its time."""
+        share_ns = self._last_timed_ns // count
+        self._durations_ns.extend([share_ns] * (count - 1))
+        self._record_item((first_item,), share_ns)
+
     def _record_call(self, key: Key, elapsed_ns: int) -> None:
         self._busy_ns += elapsed_ns
         self._record_item(key, elapsed_ns)

@@ -77,6 +77,11 @@ class AdmissionController:
         self._min_item_bytes = float("inf")
         self._memory_wait_count = 0
         self._release_deadline_ns = 0
+        self.has_chunks = False
+        """Whether several items were admitted together."""
+        self.known_item_bytes = 0
+        """How many bytes an item has, where the feeder knows it: else it is estimated from the memory in use, which the
+        segments behind this one take too."""
 
     def start_generation(self, generation: int, first_item: int, window: int, small_item_window: int) -> None:
         """Begin a generation at `first_item`."""
@@ -125,7 +130,7 @@ class AdmissionController:
             (self._live_bytes - self._held_bytes) / in_flight_items,
             self._estimated_item_bytes * _ITEM_BYTES_DECAY_PER_REFRESH,
         )
-        small_items = int(_SMALL_ITEM_BUDGET_BYTES / max(self._estimated_item_bytes, 1.0))
+        small_items = int(_SMALL_ITEM_BUDGET_BYTES / max(self.known_item_bytes or self._estimated_item_bytes, 1.0))
         self._effective_window = min(
             max(self._window, min(small_items, self._small_item_window)), self._slow_start_window
         )
@@ -141,6 +146,8 @@ class AdmissionController:
 
     def _compute_max_item_bytes(self) -> int:
         """The most that an item takes at a time: a block in a stage's arena, and its copy in the next stage's arena."""
+        if self.has_chunks:  # items share blocks, so the size of a block says nothing about an item
+            return 0
         block_bytes = [self._board.largest_block_bytes(processes) for processes in self._processes_by_stage]
         return max(map(sum, pairwise(block_bytes)), default=block_bytes[0])
 
@@ -159,6 +166,28 @@ class AdmissionController:
             return self._wait_for_space(item, is_interrupted)
         finally:
             self.blocked_ns += perf_counter_ns() - started_ns
+
+    @property
+    def max_chunk_items(self) -> int:
+        """How many items may be admitted together: a quarter of the window, and of the memory."""
+        item_bytes = max(self._estimated_item_bytes, 1.0)
+        return max(min(self._effective_window // 4, int(self._limit_bytes / 4 / item_bytes)), 1)
+
+    def wait_until_chunk_admitted(self, item: int, count: int, is_interrupted: Callable[[], bool]) -> int:
+        """Wait until `count` items from `item` on may enter. Returns how many may; 0 if `is_interrupted` ends the wait.
+
+        An empty segment admits one, as always, where memory has no room for all of them.
+        """
+        self.has_chunks = True
+        if self.can_admit(item + count - 1):
+            return count
+
+        def is_over() -> bool:
+            return is_interrupted() or item <= self._consumed_items
+
+        if item > self._consumed_items and self.wait_until_admitted(item + count - 1, is_over):
+            return count
+        return int(not is_interrupted() and self.wait_until_admitted(item, is_interrupted))
 
     def _wait_for_space(self, item: int, is_interrupted: Callable[[], bool]) -> bool:
         while not is_interrupted():

@@ -8,6 +8,7 @@ messages            commands to workers, events to the supervisor
 keys                how messages write the key of an item
 errors              the text of a failure: message, hint, the user's part of the traceback
 cardinality         how many items a stage yields for those it takes
+chunks              several consecutive items in one packet
 lineage             what an order point's output was made of, with `order: source`; how it is packed
 unordered_lineage   the same with `order: any`
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from stagepipe.core import lazy_names
 from stagepipe.runtime.protocol.cardinality import Cardinality, count_outputs, infer_cardinality
+from stagepipe.runtime.protocol.chunks import IndexChunk, SampleChunk
 from stagepipe.runtime.protocol.control_channel import ControlSocket, get_control_address
 from stagepipe.runtime.protocol.errors import (
     UnpicklableResultError,
@@ -82,12 +84,14 @@ __all__ = [
     "DeliveredLeaves",
     "FailureEvent",
     "ForcedSkip",
+    "IndexChunk",
     "ItemDigestEvent",
     "LeafGroup",
     "OutputLineage",
     "ProbeSample",
     "ReadOnceEvent",
     "ReadyEvent",
+    "SampleChunk",
     "Seek",
     "StaleLeasesEvent",
     "Stop",

@@ -16,6 +16,7 @@ from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRu
 from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
 from stagepipe.runtime.protocol import ReadyEvent, Seek, WorkerSpec, decode_command
 from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
+from stagepipe.runtime.worker.chunks import ChunkSize
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.digests import DigestedHopOutput
 from stagepipe.runtime.worker.failures import FailureReporter
@@ -102,18 +103,26 @@ class Worker:
             if spec.incarnation and reader.is_single_pass:
                 raise UsageError(READ_ONCE_MESSAGE)
             admission = self._make_admission(plan.output_segment)
-            return SourceRole(reader, self._stages, output, admission, worker_context)
+            chunk_size = self._make_chunk_size()
+            return SourceRole(reader, self._stages, output, admission, worker_context, chunk_size=chunk_size)
         receiver = self._upkeep.counters.receiver = self._make_receiver(spec.in_fd, private=plan.stages[0].mutable)
         for stage in self._stages:
             stage.get_queue_ns = lambda: receiver.queue_ns
         if plan.role is ProcessRole.STAGE:
-            return StageRole(self._stages, output, receiver, worker_context)
+            return StageRole(self._stages, output, receiver, worker_context, sends_chunks=plan.sends_chunks)
         progress = self._upkeep.progress = ProgressPublisher(
             self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
         )
         admission = self._make_admission(plan.output_segment)
         boundary = SegmentBoundary(receiver, progress, admission, plan.input_segment, spec.any_order)
         return OrderPointRole(self._stages, output, boundary, worker_context)
+
+    def _make_chunk_size(self) -> ChunkSize | None:
+        """Return the size of the source's chunks; None where each item goes alone, as its measurement needs it."""
+        spec = self._spec
+        if not spec.plan.sends_chunks or spec.is_probe or spec.records_digests:
+            return None
+        return ChunkSize([self._board.region(process) for process in spec.segment_processes_by_stage[1]])
 
     def _make_output(self) -> HopOutput:
         spec = self._spec

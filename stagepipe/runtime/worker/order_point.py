@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stagepipe.core import ImposedSkip
+from stagepipe.core import ImposedSkip, Key
 from stagepipe.runtime.execution import Box, StageChain, StageRunner, make_grouping
 from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
-from stagepipe.runtime.protocol import Seek
+from stagepipe.runtime.protocol import SampleChunk, Seek
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.timing import ProcessCounter
 from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, ReorderBuffer, UnreadableItemError
@@ -47,6 +47,9 @@ class OrderPointRole:
             stages[0], boundary.input_segment, lambda: self._reorder.next_item, any_order=boundary.any_order
         )
         self._meta_by_item: dict[int, bytes] = {}
+        self._any_order = boundary.any_order
+        self._emitted_key: Key | None = None
+        """The leaf that was the last to be emitted before the seek."""
         self._generation = 0
         self._segment_items: int | None = None
         self._is_finished = True
@@ -66,6 +69,7 @@ class OrderPointRole:
             any_order=self._grouping.takes_any_order,
             emitted_keys=cursor.emitted_keys,
         )
+        self._emitted_key = cursor.last_key
         self._meta_by_item = {}
         self._segment_items = None
         self._is_finished = False
@@ -111,9 +115,29 @@ class OrderPointRole:
             return
         if packet.meta:
             self._meta_by_item[packet.key[0]] = packet.meta
-        self._reorder.add(packet)
+        if packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
+            self._add_chunk(packet, packet.value)
+        else:
+            self._reorder.add(packet)
         del packet
         self._process_ready()
+
+    def _add_chunk(self, packet: ReceivedPacket, chunk: SampleChunk) -> None:
+        """Add a chunk to the order: as single items with `order: any`, else without what was emitted before a seek."""
+        item = packet.key[0]
+        packet.count = chunk.stop
+        if self._any_order:
+            for row in range(chunk.stop):
+                value = chunk.rows.get(row)
+                self._reorder.add(ReceivedPacket(PacketKind.ITEM, (item + row,), 1, 0, b"", value))
+            return
+        if packet.key == self._emitted_key:
+            self._reorder.add(ReceivedPacket(PacketKind.TOMBSTONE, packet.key, 1, 0, b"", None))
+            packet.key = (item + 1,)
+            packet.count = chunk.stop - 1
+            chunk.start = 1
+        if packet.count:
+            self._reorder.add(packet)
 
     def _process_ready(self) -> None:
         completed_items = self._reorder.completed_items
@@ -129,6 +153,11 @@ class OrderPointRole:
             self._progress.publish(self._reorder.next_item)
 
     def _process_leaf(self, packet: ReceivedPacket) -> None:
+        if packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
+            chunk: SampleChunk = packet.value
+            packet.value = None
+            self._grouping.add_rows(packet.key[0], chunk)
+            return
         if packet.kind == PacketKind.ITEM:
             box: Box = [packet.value]
             packet.value = None

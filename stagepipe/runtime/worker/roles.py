@@ -11,7 +11,8 @@ from typing import Final
 
 from stagepipe.runtime.execution import SourceReader, SourceRunner, StageChain, StageRunner
 from stagepipe.runtime.flow import AdmissionController
-from stagepipe.runtime.protocol import Seek, StreamStateEvent, UnbatchedRange
+from stagepipe.runtime.protocol import IndexChunk, Seek, StreamStateEvent, UnbatchedRange
+from stagepipe.runtime.worker.chunks import ChunkLoop, ChunkOutput, ChunkSize
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.spec import BatchSpec
 from stagepipe.timing import ProcessCounter
@@ -33,8 +34,14 @@ class SourceRole:
         output: HopOutput,
         admission: AdmissionController,
         worker_context: WorkerContext,
+        *,
+        chunk_size: ChunkSize | None = None,
     ) -> None:
-        """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it."""
+        """`reader` reads the target of `stages[0]`, the source; the other stages are fused to it.
+
+        `chunk_size`: how many items to send together, where that can be done.
+        """
+        self._chunk_size = chunk_size
         self._reader = reader
         self._output = output
         self._admission = admission
@@ -55,6 +62,8 @@ class SourceRole:
         self._next_item = cursor.item
         self._is_exhausted = False
         self._admission.start_generation(seek.generation, cursor.item, seek.windows[0], seek.small_item_windows[0])
+        if self._chunk_size is not None:
+            self._chunk_size.seek(seek.forced_skips)
         region = self._worker_context.region
         furthest_item = max(self._first_new_item, region[ProcessCounter.ITEMS_IN])  # a predecessor may have read more
         self._first_new_item = furthest_item if seek.is_recovery else 0
@@ -70,8 +79,16 @@ class SourceRole:
         if self._is_exhausted:
             self._worker_context.wait_for_command()
             return
-        if not self._admission.wait_until_admitted(self._next_item, self._worker_context.is_interrupted):
+        count = 1
+        if self._chunk_size is not None:
+            self._admission.known_item_bytes = self._chunk_size.item_bytes
+            count = self._chunk_size.choose(self._next_item, self._admission.max_chunk_items)
+        if count > 1:
+            count = self._wait_until_chunk_admitted(count)
+        elif not self._admission.wait_until_admitted(self._next_item, self._worker_context.is_interrupted):
             raise SeekInterruptError
+        if count > 1 and self._step_chunk(count):
+            return
         region = self._worker_context.region
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
         if not self._runner.step(self._next_item):
@@ -87,6 +104,25 @@ class SourceRole:
             region[ProcessCounter.ITEMS_SENT] += 1
         if self._reader.saves_state:
             self._send_stream_state()
+
+    def _wait_until_chunk_admitted(self, count: int) -> int:
+        is_interrupted = self._worker_context.is_interrupted
+        admitted_items = self._admission.wait_until_chunk_admitted(self._next_item, count, is_interrupted)
+        if not admitted_items:
+            raise SeekInterruptError
+        return admitted_items
+
+    def _step_chunk(self, count: int) -> bool:
+        """Send up to `count` items as a chunk; False where they must go one by one."""
+        region = self._worker_context.region
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
+        sent_items = self._runner.step_chunk(self._next_item, count)
+        self._output.flush()  # several chunks in one packet would all go to one worker
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+        self._next_item += sent_items
+        region[ProcessCounter.ITEMS_IN] = self._next_item
+        region[ProcessCounter.ITEMS_SENT] += min(sent_items, max(self._next_item - self._first_new_item, 0))
+        return sent_items > 0
 
     def _send_stream_state(self) -> None:
         """Send the state of a stream that saves it, so that a resume need not read from the start."""
@@ -104,10 +140,19 @@ class StageRole:
     """Works on one item at a time, or on several where the stage has a `batch`."""
 
     def __init__(
-        self, stages: list[StageRunner], output: HopOutput, receiver: Receiver, worker_context: WorkerContext
+        self,
+        stages: list[StageRunner],
+        output: HopOutput,
+        receiver: Receiver,
+        worker_context: WorkerContext,
+        *,
+        sends_chunks: bool = False,
     ) -> None:
         """All of `stages` run on each item, one after the other."""
-        self._chain = StageChain(stages, output, worker_context.region)
+        self._chunk_output = ChunkOutput(output)
+        self._chain = StageChain(stages, self._chunk_output if sends_chunks else output, worker_context.region)
+        self._chunk_loop = ChunkLoop(self._chain, self._chunk_output, worker_context)
+        self._sends_chunks = sends_chunks
         self._output = output
         self._receiver = receiver
         self._worker_context = worker_context
@@ -142,11 +187,18 @@ class StageRole:
             self._output.forward(packet)
         elif self._batch is not None:
             self._step_batch(packet, self._batch)
+        elif self._sends_chunks:
+            self._step_chunk(packet)
         else:
             box = [packet.value]
             packet.value = None
             self._chain.push(packet.key, box, packet.samples, packet.meta)
             self._worker_context.region.clear_current_item(packet.key)
+
+    def _step_chunk(self, packet: ReceivedPacket) -> None:
+        value = packet.value
+        packet.value = None
+        self._chunk_loop.run(packet.key[0], value.to_list() if type(value) is IndexChunk else [value])
 
     def _reject(self, error: UnreadableItemError) -> None:
         """Treat an item that cannot be unpickled like one at which the first stage failed."""

@@ -47,6 +47,11 @@ class MappingColumn:
         for key, column in self.columns.items():
             column.put(row, value[key])
 
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows of each key."""
+        for key, column in self.columns.items():
+            column.put_rows(row, rows.column(key), start, stop)
+
     def take(self, row_count: int) -> Any:
         """Return a mapping of the items' class, or a dict if that class cannot be created from a dict."""
         values = {key: column.take(row_count) for key, column in self.columns.items()}
@@ -74,6 +79,11 @@ class DataclassColumn:
         check_kind(self.path, value, self.item_class.__name__)
         for name, column in zip(self.field_names, self.columns, strict=True):
             column.put(row, getattr(value, name))
+
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows of each field."""
+        for column, entry_rows in zip(self.columns, rows.columns, strict=True):
+            column.put_rows(row, entry_rows, start, stop)
 
     def take(self, row_count: int) -> Any:
         """Return an instance of the items' class, created without its `__init__`."""
@@ -103,6 +113,11 @@ class SequenceColumn:
             raise make_mismatch_error(self.path, f"{len(value)} entries", str(len(self.columns)), hint)
         for entry, column in zip(value, self.columns, strict=True):
             column.put(row, entry)
+
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows of each entry."""
+        for column, entry_rows in zip(self.columns, rows.columns, strict=True):
+            column.put_rows(row, entry_rows, start, stop)
 
     def take(self, row_count: int) -> Any:
         """Return a sequence of the items' class, or a tuple or list if that class cannot hold arrays."""

@@ -23,6 +23,10 @@ class BatchColumn(Protocol):
         """Copy `value` into `row`. Raises ValueError, with the path, if it does not match the first item's."""
         ...
 
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy rows `start` to `stop` of `rows` (see `rows.py`) from `row` on: they are like one that was put."""
+        ...
+
     def take(self, row_count: int) -> Any:
         """Return the first `row_count` rows. Afterwards the column holds no reference to them."""
         ...
@@ -103,6 +107,10 @@ class ArrayColumn:
         """Copy a value that was checked."""
         self.batch_array[row] = value
 
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows."""
+        self.batch_array[row : row + stop - start] = rows.array[start:stop]
+
     def take(self, row_count: int) -> Any:
         """Return the array, or a view of its first rows."""
         batch_array = self.batch_array
@@ -123,6 +131,10 @@ class TensorColumn(ArrayColumn):
         """Copy without the tensor's autograd history, from a GPU if it is there."""
         self.batch_array[row].copy_(value.detach())
 
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows."""
+        self.batch_array[row : row + stop - start].copy_(rows.tensor[start:stop])
+
 
 class NumberColumn:
     """Python's bool, int and float. The batch is an array."""
@@ -141,6 +153,10 @@ class NumberColumn:
             raise ValueError(
                 f"Batch: {format_path(self.path)} is {value}, which does not fit in int64; send a str"
             ) from error
+
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Copy a range of rows."""
+        self.batch_array[row : row + stop - start] = rows.array[start:stop]
 
     def take(self, row_count: int) -> Any:
         """Return the array, or a view of its first rows."""
@@ -162,6 +178,10 @@ class ObjectColumn:
         """Store one object. Raises ValueError if it is of a different kind than the first item's."""
         check_kind(self.path, value, self.kind)
         self.objects[row] = value
+
+    def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
+        """Store a range of rows."""
+        self.objects[row : row + stop - start] = rows.objects[start:stop]
 
     def take(self, row_count: int) -> Any:
         """Return the list of the first rows."""

@@ -37,7 +37,7 @@ _PIPE = int(TransferKind.PIPE)
 
 @dataclass(slots=True)
 class ReceivedPacket:
-    """A received entry of a packet, with its item decoded."""
+    """A received entry of a packet, with its item decoded. `count`: of a chunk, its items, set by its order point."""
 
     kind: int
     key: Key

@@ -1,7 +1,8 @@
 """Restores the order of items at an order point: holds early packets and emits leaves in key order. Pure.
 
 An item that a generator divided is a tree of parts. A node is complete when an END_OF_PARTS packet has stated how many
-parts it has, and all of them have been emitted. Packets before the cursor and duplicates are rejected. The executable
+parts it has, and all of them have been emitted. A chunk is one leaf for `count` consecutive items, of which none has
+been emitted; its end is that of its last item. Packets before the cursor and duplicates are rejected. The executable
 model of the protocol implements the same rules in quadratic time; here a packet costs the depth of its key.
 """
 
@@ -29,6 +30,7 @@ class _PartNode:
     children: dict[int, _PartNode | ReceivedPacket] = field(default_factory=dict)
     next_part: int = 0
     part_count: int | None = None
+    item_count: int = 1
 
     @property
     def is_complete(self) -> bool:
@@ -56,12 +58,13 @@ class ReorderBuffer:
         self._emitted_keys = emitted_keys
         self._is_any_order = any_order
         self._root: dict[int, _PartNode | ReceivedPacket] = {}
+        self._chunk_items = 0  # held in chunks, beyond one for each
         self._unordered_packets: deque[ReceivedPacket] = deque()
         self.completed_items = 0
 
     def __len__(self) -> int:
         """The number of items held."""
-        return len(self._root)
+        return len(self._root) + self._chunk_items
 
     def add(self, packet: ReceivedPacket) -> bool:
         """Add a packet; False if it is rejected, because its position was emitted already or is occupied."""
@@ -113,6 +116,7 @@ class ReorderBuffer:
             self._unordered_packets.append(packet)
             packet = ReceivedPacket(PacketKind.TOMBSTONE, packet.key, packet.samples, 0, packet.meta, None)
         children[part] = packet
+        self._chunk_items += _count_items(packet) - 1
         return True
 
     def _was_emitted(self, key: Key) -> bool:
@@ -130,17 +134,22 @@ class ReorderBuffer:
             node = self._root.get(self.next_item)
             if node is None:
                 return
+            item_count = 1
             if isinstance(node, _PartNode):
+                item_count = node.item_count
                 yield from self._pop_ready_parts(node)
                 if not node.is_complete:
                     return
             else:
-                self._root[self.next_item] = _PartNode(part_count=0)  # its leaf is emitted now, its end later
+                item_count = _count_items(node)
+                # Its leaf is emitted now, its end later.
+                self._root[self.next_item] = _PartNode(part_count=0, item_count=item_count)
                 if not self._was_emitted(node.key):
                     yield OrderedEvent(node, self.next_item)
             del self._root[self.next_item]
-            self.next_item += 1
-            self.completed_items += 1
+            self.next_item += item_count
+            self.completed_items += item_count
+            self._chunk_items -= item_count - 1
             self._last_key = None
             yield OrderedEvent(None, self.next_item - 1)
 
@@ -157,3 +166,8 @@ class ReorderBuffer:
             node.next_part += 1
             if not isinstance(child, _PartNode) and not self._was_emitted(child.key):
                 yield OrderedEvent(child, child.key[0])
+
+
+def _count_items(packet: ReceivedPacket) -> int:
+    """The number of consecutive items in a packet: more than one in a chunk."""
+    return max(packet.count, 1) if packet.kind == PacketKind.ITEM else 1

@@ -69,3 +69,16 @@ def test_what_arrived_in_an_earlier_generation_does_not_count(segment):
     segment.early = 0
     segment.start(GENERATION + 1, 7)
     assert segment.count_admitted(7) == 4
+
+
+def test_a_chunk_is_admitted_as_a_whole(segment):
+    for consumed in range(8, 40):
+        segment.arrive(consumed=consumed, early=0)
+        segment.admission.can_admit(consumed + 40)
+    assert segment.admission.max_chunk_items == WINDOW // 4
+    assert segment.admission.wait_until_chunk_admitted(39, 4, lambda: False) == 4
+    assert segment.admission.wait_until_chunk_admitted(39 + WINDOW - 3, 4, lambda: True) == 0
+
+
+def test_an_empty_segment_admits_one_where_there_is_no_room_for_a_chunk(segment):
+    assert segment.admission.wait_until_chunk_admitted(7, 40, lambda: False) == 1

@@ -228,3 +228,26 @@ def test_a_long_backlog_in_any_order_is_emitted_in_linear_time():
         == 100_000
     )
     assert time.process_time() - begin < 3
+
+
+@given(st.lists(st.one_of(st.integers(1, 5), st.none()), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_a_chunk_stands_for_its_items(sizes, shuffler):
+    """`sizes`: the items of each chunk; None is a dropped item."""
+    packets, expected, item = [], [], 3
+    for size in sizes:
+        kind = PacketKind.TOMBSTONE if size is None else PacketKind.ITEM
+        packets.append(packet(kind, (item,), size or 0))
+        expected.append((kind, (item,)))
+        item += size or 1
+        expected.append(("end", item - 1))
+    shuffler.shuffle(packets)
+    reorder = ReorderBuffer(3, None)
+    events = []
+    for one in packets:
+        reorder.add(one)
+        assert len(reorder) >= (one.count or 1) * (one.key[0] > reorder.next_item)
+        events += pop_events(reorder)
+    assert events == expected
+    assert reorder.next_item == item
+    assert reorder.completed_items == item - 3
+    assert len(reorder) == 0

@@ -1,0 +1,308 @@
+"""Rows of consecutive samples, stacked by field: what a worker sends `Batch` instead of one sample after another.
+
+All rows have exactly the structure, types, dtypes and shapes of the first: `Batch` checks one row and copies the others
+as a range. So a value that pickling could treat differently in a batch of rows than alone is refused: it travels alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from stagepipe.core import (
+    classify_value,
+    empty,
+    get_field_names,
+    is_dataclass_instance,
+    rebuild_dataclass,
+)
+from stagepipe.stages.collate.leaves import NUMBER_DTYPES
+
+_PLAIN_TYPES: Final = frozenset({type(None), str, bytes, complex})
+"""Objects of these types are pickled without a call of anybody's code."""
+_KEY_TYPES: Final = frozenset({str, int, bool})
+
+
+class NotStackableError(Exception):
+    """A sample cannot be a row: of these rows, or of any."""
+
+
+class Rows(Protocol):
+    """One entry of the structure, for all rows. Pickled as it is."""
+
+    def put(self, row: int, value: Any) -> None:
+        """Copy `value` into `row`. Raises NotStackableError if it is not like the first sample's."""
+        ...
+
+    def get(self, row: int) -> Any:
+        """Return the value of a row. An array is a view."""
+        ...
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first `row_count` rows. Nothing can be put after it."""
+        ...
+
+
+class ArrayRows:
+    """NumPy arrays of one shape, or NumPy scalars."""
+
+    __slots__ = ("array", "dtype", "item_class", "shape")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.item_class = type(value)
+        if self.item_class is not np.ndarray and not isinstance(value, np.generic):
+            raise NotStackableError
+        if value.dtype.hasobject:
+            raise NotStackableError
+        self.shape = value.shape
+        self.dtype = value.dtype
+        self.array = empty((size, *value.shape), value.dtype)
+
+    def put(self, row: int, value: Any) -> None:
+        """Copy one array."""
+        if type(value) is not self.item_class or value.shape != self.shape or value.dtype != self.dtype:
+            raise NotStackableError
+        self.array[row] = value
+
+    def get(self, row: int) -> Any:
+        """Return the array of a row."""
+        return self.array[row]
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first rows."""
+        self.array = self.array[:row_count]
+
+
+class TensorRows:
+    """Dense CPU tensors. A row is a plain tensor, as in a batch."""
+
+    __slots__ = ("array", "item_class", "shape", "tensor")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.item_class = type(value)
+        if not value.is_cpu or value.is_quantized or value.is_nested or str(value.layout) != "torch.strided":
+            raise NotStackableError
+        self.shape = tuple(value.shape)
+        self.tensor = empty((size, *value.shape), value.dtype)
+        try:
+            self.array: Any = self.tensor.numpy()  # rows are copied through NumPy: a view of a row takes torch longer
+        except TypeError:  # of a type that NumPy does not have, such as bfloat16
+            raise NotStackableError from None
+
+    def put(self, row: int, value: Any) -> None:
+        """Copy one tensor, without its autograd history."""
+        if type(value) is not self.item_class:
+            raise NotStackableError
+        try:
+            array = (value.detach() if value.requires_grad else value).numpy()
+        except (TypeError, RuntimeError):  # it is not dense, or not on the CPU
+            raise NotStackableError from None
+        if array.shape != self.shape or array.dtype != self.array.dtype:
+            raise NotStackableError
+        self.array[row] = array
+
+    def get(self, row: int) -> Any:
+        """Return the tensor of a row."""
+        return self.tensor[row]
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first rows."""
+        self.array = None
+        if row_count < len(self.tensor):
+            self.tensor = self.tensor[:row_count]
+
+
+class NumberRows:
+    """Python's bool, int or float."""
+
+    __slots__ = ("array", "item_class")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.item_class = type(value)
+        self.array: Any = np.empty((size,), NUMBER_DTYPES[self.item_class.__name__])
+
+    def put(self, row: int, value: Any) -> None:
+        """Store one number."""
+        if type(value) is not self.item_class:
+            raise NotStackableError
+        try:
+            self.array[row] = value
+        except OverflowError:
+            raise NotStackableError from None
+
+    def get(self, row: int) -> Any:
+        """Return the number of a row."""
+        return self.array[row].item()
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first rows."""
+        self.array = self.array[:row_count]
+
+
+class ObjectRows:
+    """None, str, bytes or complex, mixed as they come."""
+
+    __slots__ = ("objects",)
+
+    def __init__(self, size: int) -> None:
+        self.objects: list[Any] = [None] * size
+
+    def put(self, row: int, value: Any) -> None:
+        """Store one object."""
+        if type(value) not in _PLAIN_TYPES:
+            raise NotStackableError
+        self.objects[row] = value
+
+    def get(self, row: int) -> Any:
+        """Return the object of a row."""
+        return self.objects[row]
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first rows."""
+        del self.objects[row_count:]
+
+
+class _ContainerRows:
+    """Rows of a structure: a column for each entry."""
+
+    __slots__ = ("columns", "puts")
+
+    def __init__(self, entries: Iterable[Any], size: int) -> None:
+        self.columns = [make_rows(entry, size) for entry in entries]
+        self.puts = [column.put for column in self.columns]
+
+    def trim(self, row_count: int) -> None:
+        """Keep the first rows."""
+        self.puts = []
+        for column in self.columns:
+            column.trim(row_count)
+
+
+class MappingRows(_ContainerRows):
+    """Dicts with the same keys in the same order."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, value: dict[Any, Any], size: int) -> None:
+        if any(type(key) not in _KEY_TYPES for key in value):
+            raise NotStackableError
+        self.keys = tuple(value)
+        super().__init__(value.values(), size)
+
+    def put(self, row: int, value: Any) -> None:
+        """Put each key's value into its column."""
+        if type(value) is not dict or tuple(value) != self.keys:
+            raise NotStackableError
+        for put, entry in zip(self.puts, value.values(), strict=True):
+            put(row, entry)
+
+    def get(self, row: int) -> dict[Any, Any]:
+        """Return the dict of a row."""
+        return {key: column.get(row) for key, column in zip(self.keys, self.columns, strict=True)}
+
+    def column(self, key: Any) -> Rows:
+        """Return the column of a key."""
+        return self.columns[self.keys.index(key)]
+
+
+class SequenceRows(_ContainerRows):
+    """Tuples, namedtuples or lists of one length."""
+
+    __slots__ = ("item_class",)
+
+    def __init__(self, value: Sequence[Any], size: int) -> None:
+        self.item_class = type(value)
+        is_plain = self.item_class is tuple or self.item_class is list
+        if not is_plain and not (hasattr(value, "_fields") and _is_importable(self.item_class)):
+            raise NotStackableError
+        super().__init__(value, size)
+
+    def put(self, row: int, value: Any) -> None:
+        """Put each entry into its column."""
+        if type(value) is not self.item_class or len(value) != len(self.columns):
+            raise NotStackableError
+        for put, entry in zip(self.puts, value, strict=True):
+            put(row, entry)
+
+    def get(self, row: int) -> Any:
+        """Return the sequence of a row."""
+        build: Callable[[list[Any]], Any] = getattr(self.item_class, "_make", self.item_class)
+        return build([column.get(row) for column in self.columns])
+
+
+class DataclassRows(_ContainerRows):
+    """Instances of one dataclass."""
+
+    __slots__ = ("item_class", "names")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.item_class = type(value)
+        if not _is_importable(self.item_class):
+            raise NotStackableError
+        self.names = get_field_names(value)
+        super().__init__([getattr(value, name) for name in self.names], size)
+
+    def put(self, row: int, value: Any) -> None:
+        """Put each field into its column."""
+        if type(value) is not self.item_class:
+            raise NotStackableError
+        for put, name in zip(self.puts, self.names, strict=True):
+            put(row, getattr(value, name))
+
+    def get(self, row: int) -> Any:
+        """Return the instance of a row, created without its `__init__`."""
+        return rebuild_dataclass(self.item_class, self.names, [column.get(row) for column in self.columns])
+
+
+def make_rows(value: Any, size: int) -> Rows:
+    """Create `size` rows for values like `value`, without adding it. Raises NotStackableError for one that goes alone.
+
+    >>> rows = make_rows({"x": 1, "name": "a"}, size=2)
+    >>> rows.put(0, {"x": 5, "name": "b"})
+    >>> rows.get(0)
+    {'x': 5, 'name': 'b'}
+    """
+    if type(value) is dict:
+        return MappingRows(value, size)
+    if is_dataclass_instance(value):
+        return DataclassRows(value, size)
+    return SequenceRows(value, size) if isinstance(value, list | tuple) else _make_leaf_rows(value, size)
+
+
+def _make_leaf_rows(value: Any, size: int) -> Rows:
+    match classify_value(value):
+        case "array":
+            return ArrayRows(value, size)
+        case "tensor":
+            return TensorRows(value, size)
+        case "bool" | "int" | "float":
+            return NumberRows(value, size)
+    if type(value) in _PLAIN_TYPES:
+        return ObjectRows(size)
+    raise NotStackableError
+
+
+def measure_row_bytes(value: Any) -> int:
+    """Return about how many bytes a row of values like `value` takes.
+
+    >>> measure_row_bytes((np.zeros(10, "float32"), 1))
+    48
+    """
+    if isinstance(value, dict):
+        return sum(map(measure_row_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(measure_row_bytes, value))
+    if is_dataclass_instance(value):
+        return sum(measure_row_bytes(getattr(value, name)) for name in get_field_names(value))
+    nbytes = getattr(value, "nbytes", None)
+    if isinstance(nbytes, int):
+        return nbytes
+    return len(value) if isinstance(value, str | bytes) else 8
+
+
+def _is_importable(cls: type) -> bool:
+    """Whether pickle finds the class in the receiving process by the name that it has here."""
+    return getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls
