@@ -5,11 +5,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 IMAGES ?= 2000
 MINUTES ?= 20
+# Processes that run tests. Two a core, as tests wait for processes and clocks half of their time.
+JOBS ?= $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8)))
 PIPELINES ?= 2000
 KILLS ?= 2000
 
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
 .NOTPARALLEL:
+
+# Images of containers often set it. Then each of a thousand processes compiles torch and all else: 2 s more to import.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-quick test-wheel test-slow coverage chaos kills properties soak check docs
 .PHONY: bench bench-full bench-servers clean
@@ -37,7 +42,7 @@ demo: .venv/.demo
 
 test: check test-wheel
 	$(BIN)/python -m pytest --quiet --doctest-modules stagepipe
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS)
 
 test-quick: .venv/.test
 	$(BIN)/python -m pytest --quiet -m "not slow" tests/unit $(addprefix --ignore=tests/unit/,torch bench calibration)
