@@ -5,18 +5,25 @@ PYTHON ?= python3
 BIN := .venv/bin
 IMAGES ?= 2000
 MINUTES ?= 20
+# Processes that run tests. Two a core, as tests wait for processes and clocks half of their time.
+JOBS ?= $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8)))
 PIPELINES ?= 2000
 KILLS ?= 2000
 
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
+ifndef PARALLEL  # set where all that runs at once is installed
 .NOTPARALLEL:
+endif
 
-.PHONY: help demo test test-quick test-wheel test-slow coverage chaos kills properties soak check docs
-.PHONY: bench bench-full bench-servers clean
+# Images of containers often set it. Then each of a thousand processes compiles torch and all else: 2 s more to import.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test test-quick test-wheel test-doctests test-slow coverage chaos kills properties soak
+.PHONY: check check-code check-types check-docs docs bench bench-full bench-servers clean
 help:
 	@echo "make demo           run 2,000 photographs through four processes and print the report"
-	@echo "make test           run the checks, test-wheel, and all tests except the slow ones"
-	@echo "make test-quick     run the core's unit tests: about two minutes"
+	@echo "make test           run the checks, test-wheel, and all tests except the slow ones: JOBS=4 at once"
+	@echo "make test-quick     run the core's unit tests: about a minute"
 	@echo "make test-slow      run the slow tests"
 	@echo "make test-wheel     build the wheel, install it into a clean environment, run a pipeline"
 	@echo "make coverage       run the unit and integration tests and print their coverage"
@@ -35,15 +42,18 @@ demo: .venv/.demo
 	$(BIN)/python scripts/make_images.py --count $(IMAGES) --out data/images
 	$(BIN)/stagepipe run configs/quickstart.yaml --report runs/quickstart.json
 
-test: check test-wheel
-	$(BIN)/python -m pytest --quiet --doctest-modules stagepipe
-	$(BIN)/python -m pytest -m "not slow"
+test: .venv/.test
+	$(MAKE) --no-print-directory --jobs=2 --output-sync PARALLEL=yes check test-wheel test-doctests
+	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS)
 
 test-quick: .venv/.test
-	$(BIN)/python -m pytest --quiet -m "not slow" tests/unit $(addprefix --ignore=tests/unit/,torch bench calibration)
+	$(BIN)/python -m pytest --quiet -m "not slow" --numprocesses $(JOBS) tests/unit $(addprefix --ignore=tests/unit/,torch bench calibration)
 
 test-wheel: .venv/.test
 	$(BIN)/python scripts/check_wheel.py
+
+test-doctests: .venv/.test
+	$(BIN)/python -m pytest --quiet --doctest-modules stagepipe
 
 coverage: .venv/.test
 	$(BIN)/coverage erase
@@ -65,13 +75,19 @@ kills: .venv/.test
 soak: .venv/.test
 	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES)
 
-check: .venv/.test
+check: check-code check-types check-docs
+
+check-code: .venv/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy $(wildcard stagepipe benchmarks scripts)
 	$(BIN)/lint-imports
 	$(BIN)/deptry stagepipe --optional-dependencies-dev-groups demo,examples,test,docs,check,bench
 	$(BIN)/deptry . $(wildcard benchmarks examples configs)
+
+check-types: .venv/.test
+	$(BIN)/mypy $(wildcard stagepipe benchmarks scripts)
+
+check-docs: .venv/.test
 	$(BIN)/python -m scripts.build_docs
 
 docs: .venv/.test

@@ -1,10 +1,21 @@
-"""What every test shares: no network, no files in the user's home, no time limit on examples, golden files."""
+"""What every test shares: no network, no files in the user's home, no time limit on examples, golden files.
 
+`make test` runs the tests in several processes, the workers of pytest-xdist. What a test looks for on the machine
+(processes of its session, temporary files) is each worker's own.
+"""
+
+import functools
 import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.support.paths import ROOT
 
 # Read when the packages are imported, so set before that: nothing here needs the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -15,12 +26,53 @@ hypothesis.settings.register_profile("stagepipe", deadline=None)
 hypothesis.settings.load_profile("stagepipe")
 
 
+def pytest_configure(config: pytest.Config):
+    if is_parallel(config):
+        os.setsid()  # only its own processes are in its session
+
+
+class ModulesWithFixturesTogether(LoadScopeScheduling):
+    """Sends each test to the next process that is free; those of a module with a fixture of its own to one, at first.
+
+    `--dist loadgroup` would need a mark on these tests; with pytest 9.2 it has no effect.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, _ = nodeid.partition("::")
+        return path if has_module_fixture(path) else nodeid
+
+
+@functools.cache
+def has_module_fixture(path: str) -> bool:
+    return 'scope="module"' in (ROOT / path).read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any):
+    return ModulesWithFixturesTogether(config, log)
+
+
+def is_parallel(config: pytest.Config) -> bool:
+    """Whether this process is one of several that run the tests."""
+    return hasattr(config, "workerinput")
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory):
+def _own_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """Calibrations are measured once a test session and kept out of the user's cache folder; child processes too."""
+    session = tmp_path_factory.getbasetemp()
+    cache = (session.parent if is_parallel(request.config) else session) / "cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(cache))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder():
+    """Tests see no temporary file of other processes. Its path is short: those of sockets hold 108 bytes."""
+    with tempfile.TemporaryDirectory(prefix="tests-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def pytest_addoption(parser: pytest.Parser):

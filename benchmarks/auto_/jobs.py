@@ -35,7 +35,8 @@ def make_auto_layout(job: Job) -> Layout:
 def list_layouts(job: Job, cpus: int) -> Iterator[tuple[str, Layout]]:
     """Yield each way to cut the chain, with 1 or `cpus` workers a process, each with a name."""
     counts = sorted({1, cpus})
-    for keys in itertools.product([{"fuse": True}, *({"workers": count} for count in counts)], repeat=len(job.stages)):
+    choices: list[dict[str, Any]] = [{"fuse": True}, *({"workers": count} for count in counts)]
+    for keys in itertools.product(choices, repeat=len(job.stages)):
         yield name_layout(job, keys), keys
 
 

@@ -239,7 +239,7 @@ def test_the_sampler_inside_a_batch_sampler_is_seeded_and_its_epoch_is_set():
         {"uses": "torch.utils.data.RandomSampler", "with": {"replacement": True, "num_samples": 7}},
         {"uses": "torch.utils.data.WeightedRandomSampler", "with": {"weights": [1.0] * 12, "num_samples": 5}},
         {"uses": "torch.utils.data.DistributedSampler", "with": {"num_replicas": 2, "rank": 1}},
-        WeightedRandomSampler([1.0] * 12, 6, generator=torch.Generator()),
+        pytest.param(WeightedRandomSampler([1.0] * 12, 6, generator=torch.Generator()), id="a sampler object"),
         f"{ZOO}.Epochs",
     ],
     ids=str,

@@ -139,8 +139,9 @@ def test_generators_that_a_dataset_and_a_stage_keep():
     ],
 )
 def test_the_check_names_the_first_stage_that_differs(culprit, difference):
+    """An item every 10 ms, so that both workers of a stage get some."""
     config = pipeline(
-        stage(f"{RANDOM_SOURCES}.noisy_parts" if culprit == "noisy" else "same", name="before"),
+        stage(f"{RANDOM_SOURCES}.noisy_parts" if culprit == "noisy" else "nap", name="before"),
         stage(f"{RANDOM_SOURCES}.{culprit}", name="culprit"),
         stage("same", fuse=True),
         shuffle(3),

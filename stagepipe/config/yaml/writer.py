@@ -24,6 +24,10 @@ def write_yaml(value: Any) -> str:
     )
 
 
+_UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
+"""YAML 1.1 reads them as the end of a line, and folds them: they need an escape, which only double quotes have."""
+
+
 class _PlainDumper(yaml.SafeDumper):
     """Quotes what `parse_scalar` would read as another type, and repeats a value instead of naming it."""
 
@@ -33,7 +37,8 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if isinstance(parse_scalar(text), str) else '"'
+    is_plain = isinstance(parse_scalar(text), str) and _UNICODE_LINE_BREAKS.isdisjoint(text)
+    style = None if is_plain else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 

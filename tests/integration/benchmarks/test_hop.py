@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.shared_memory import list_kept_segments, list_segments
 
 HOP = ROOT / "benchmarks" / "hop.py"
 CONTESTANTS = {
@@ -33,12 +33,8 @@ def run_hop(*options):
     )
 
 
-def segments():
-    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(("psm_", "torch_"))}
-
-
 def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
-    before = segments()
+    before = list_segments("psm_", "torch_")
     done = run_hop("--sizes", "1KB", "--json", str(tmp_path / "hop.json"))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -49,7 +45,7 @@ def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     assert all(name in done.stdout for name in CONTESTANTS)
     assert "hop.py" in found["command"]
     assert found["machine"]["cpus"] >= 1
-    assert segments() <= before
+    assert not list_kept_segments(before, "psm_", "torch_")
     assert not [child for child in psutil.Process().children(recursive=True) if "hop" in " ".join(child.cmdline())]
 
 

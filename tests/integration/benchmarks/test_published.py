@@ -12,10 +12,12 @@ import psutil
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.shared_memory import list_kept_segments, list_segments
 
 pytestmark = pytest.mark.timeout(300)
 
 BENCHMARKS = ROOT / "benchmarks"
+SEGMENTS = ("turn-", "psm_", "iox2_")  # of the kinds that contestants create
 CHEAP = {
     "E1": ("stagepipe", "stdio pipe, base64", "file on tmpfs"),
     "E2": ("stagepipe, array", "Pipe", "RawArray through NumPy"),
@@ -50,7 +52,7 @@ PAYLOADS = python(
 
 def run_published(*options, timeout=280, **environment):
     """Run with a temporary folder that must be empty afterwards. Its name is short because sockets lie in it."""
-    shared = in_memory()
+    before = list_segments(*SEGMENTS)
     with tempfile.TemporaryDirectory(prefix="b", dir="/tmp") as temporary:
         done = subprocess.run(
             [sys.executable, str(BENCHMARKS / "published.py"), "--size", "small", *options],
@@ -61,15 +63,10 @@ def run_published(*options, timeout=280, **environment):
             check=False,
         )
         assert list(Path(temporary).iterdir()) == []
-    assert in_memory() <= shared
+    assert not list_kept_segments(before, *SEGMENTS)
     lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     assert not [line for line in lines if "published_" in line]
     return done
-
-
-def in_memory():
-    """Return the files in /dev/shm of the kinds that contestants create."""
-    return {path for kind in ("turn-*", "psm_*", "iox2_*") for path in Path("/dev/shm").glob(kind)}
 
 
 def results(path):

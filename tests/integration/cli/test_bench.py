@@ -17,6 +17,7 @@ from stagepipe.bench.model import HOP_MECHANISMS, PEER_MECHANISMS
 from stagepipe.calibration import cache as curve_cache
 from stagepipe.core import VERSION
 from tests.support.processes import list_run_processes
+from tests.support.shared_memory import list_kept_segments, list_segments
 
 COMMAND = Path(sys.executable).parent / "stagepipe"
 
@@ -33,10 +34,6 @@ def call(folder, *arguments, **variables):
     )
 
 
-def shared_memory_names():
-    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("psm_")}
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
@@ -44,9 +41,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(folder):
-    before = shared_memory_names()
+    before = list_segments("psm_")
     finished = call(folder, "--quick", "--plot", "b.svg", "--plot", "b.png", "--json", "b.json")
-    assert shared_memory_names() <= before
+    assert not list_kept_segments(before, "psm_")
     return finished
 
 

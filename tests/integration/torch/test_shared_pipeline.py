@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,12 @@ def run(server, tmp_path):
 
 
 def write_job(folder: Path, ranks: int, loaders: Any, **keys: Any) -> Path:
-    """Write the job's file to a new folder."""
+    """Write the job's file to a new folder. In its `t`, which has a short path, lie sockets."""
     folder = folder / f"job{len(list(folder.iterdir()))}"
-    (folder / "t").mkdir(parents=True)
-    environ = {"TMPDIR": str(folder / "t"), "MARKER": str(folder), "OMP_NUM_THREADS": "1"}
+    folder.mkdir()
+    temporary = tempfile.mkdtemp()
+    (folder / "t").symlink_to(temporary)
+    environ = {"TMPDIR": temporary, "MARKER": str(folder), "OMP_NUM_THREADS": "1"}
     job = folder / "job.json"
     job.write_text(json.dumps({"loaders": loaders, "ranks": ranks, "environ": environ, **keys}))
     return job

@@ -1,7 +1,5 @@
 """Each peer delivers every byte, reports the cost of each message, and leaves nothing behind."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,17 +7,18 @@ from stagepipe.bench.model import PEER_MECHANISMS
 from stagepipe.bench.peers import PeerBenchmark, check_received
 from stagepipe.bench.producer import make_random_bytes
 from stagepipe.core import RunError
+from tests.support.shared_memory import list_kept_segments, list_segments
 
 
 @pytest.mark.parametrize("name", PEER_MECHANISMS)
 def test_every_message_has_a_cost(name):
-    before = set(Path("/dev/shm").glob("psm_*"))
+    before = list_segments("psm_")
     with PeerBenchmark(name, 1 << 20) as peer:
         for nbytes in (64, 4096, 1 << 20):
             costs = peer.measure_costs_ns(nbytes, 2)
             assert len(costs) == 2
             assert min(costs) > 0
-    assert set(Path("/dev/shm").glob("psm_*")) <= before
+    assert not list_kept_segments(before, "psm_")
 
 
 @pytest.mark.parametrize("name", PEER_MECHANISMS)

@@ -107,7 +107,12 @@ def test_messages_of_dicts_equal_their_golden_file(golden):
     golden("dicts.txt", "\n\n".join(map(message_of, BROKEN_DICTS)) + "\n")
 
 
-@pytest.mark.parametrize("config", [*BROKEN_CHAINS, *BROKEN_DICTS], ids=str)
+def without_addresses(config):
+    """An id that is the same in every process: pytest-xdist requires it."""
+    return re.sub(r" at 0x\w+", "", str(config))
+
+
+@pytest.mark.parametrize("config", [*BROKEN_CHAINS, *BROKEN_DICTS], ids=without_addresses)
 def test_no_message_for_python_is_in_the_form_of_yaml(config):
     assert not YAML_FORM.search(message_of(config))
 

@@ -8,11 +8,13 @@ import pathlib
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepipe import UsageError, defer, from_dataset, from_source, sinks, sources
 from stagepipe.config import load
+from stagepipe.config.yaml.writer import write_yaml
 from tests.support.specs import comparable
 from tests.support.stages import Echo, double, is_even, plus, two
 
@@ -88,6 +90,11 @@ def test_the_yaml_loads_to_the_same_spec(tmp_path_factory, stages, options, has_
     path = tmp_path_factory.mktemp("yaml") / "config.yaml"
     path.write_text(builder.to_yaml(), encoding="utf-8")
     assert comparable(load(path)) == comparable(load(builder))
+
+
+@pytest.mark.parametrize("text", ["\x85", "a\x85b", "a\u2028", "\u2029b", "a\nb\x85"])
+def test_a_line_break_of_unicode_stays_in_a_text(text):
+    assert yaml.safe_load(write_yaml({text: text})) == {text: text}
 
 
 def test_the_yaml_of_a_dataset_loads_to_the_same_spec(tmp_path):

@@ -100,7 +100,11 @@ def test_numbers_have_the_values_of_default_collate():
         np.testing.assert_array_equal(array, expected[name].numpy())
 
 
-@pytest.mark.parametrize("value", ["a", b"a", None, Image.new("RGB", (2, 2)), Colour.RED, 1j, np.str_("a")], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    ["a", b"a", None, pytest.param(Image.new("RGB", (2, 2)), id="a picture"), Colour.RED, 1j, np.str_("a")],
+    ids=repr,
+)
 def test_other_objects_are_collected_in_a_list(value: Any):
     assert collate([{"x": value}] * 2) == {"x": [value, value]}
 
