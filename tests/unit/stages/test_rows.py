@@ -129,7 +129,6 @@ def test_a_sample_that_is_not_like_the_first_is_no_row(first, other):
         {Color.RED: 1},
         dataclasses.make_dataclass("Local", ["x"])(1),
     ],
-    ids=repr,
 )
 def test_a_value_that_pickles_by_its_own_code_or_has_no_dense_row_travels_alone(value):
     with pytest.raises(NotStackableError):
