@@ -50,7 +50,12 @@ from stagepipe.core.errors import (
 )
 from stagepipe.core.forks import fork_lock, format_owner_message, keep_until_exit, register_owner
 from stagepipe.core.html_table import make_html_table
-from stagepipe.core.imported_torch import call_at_first_use_of_torch, get_used_torch, watch_torch_use
+from stagepipe.core.imported_torch import (
+    call_at_first_use_of_torch,
+    get_used_torch,
+    reduce_module,
+    watch_torch_use,
+)
 from stagepipe.core.imports import (
     FILE_MODULE_PREFIX,
     TargetError,
@@ -182,6 +187,7 @@ __all__ = [
     "parse_bytes",
     "parse_duration_ns",
     "rebuild_dataclass",
+    "reduce_module",
     "register_owner",
     "require_callable",
     "resolve_file",

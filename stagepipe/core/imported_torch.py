@@ -6,8 +6,10 @@ an attribute of the module. So until the first use the class of its modules is o
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -55,3 +57,11 @@ class _UnusedModule(ModuleType):
             if _TorchUse.on_first_use is not None:
                 _TorchUse.on_first_use()
         return getattr(self, name)
+
+
+def reduce_module(module: ModuleType) -> tuple[Callable[[str], Any], tuple[str]]:
+    """Reduce a module of a class of ours for pickle: it is imported by its name."""
+    return import_module, (module.__name__,)
+
+
+copyreg.pickle(_UnusedModule, reduce_module)  # cloudpickle reduces modules, but looks them up by their exact class

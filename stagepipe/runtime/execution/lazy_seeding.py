@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 import numpy.random
 
-from stagepipe.core import Key, derive_seed
+from stagepipe.core import Key, derive_seed, reduce_module
 
 _numpy_module: Final[Any] = numpy.random.mtrand
 
@@ -204,7 +204,11 @@ def _settle_at_access(module: ModuleType, name: str, lazy: LazyGenerator) -> Non
         lazy.settle()
         return vars(self)[name]
 
-    module.__class__ = type("Module", (ModuleType,), {name: property(get)})
+    def set_(self: ModuleType, value: Any) -> None:
+        vars(self)[name] = value
+
+    members = {name: property(get, set_), "__reduce__": reduce_module}
+    module.__class__ = type("Module", (ModuleType,), members)
 
 
 def _make_function(module: ModuleType, name: str, generator: Any) -> Callable[..., Any]:

@@ -54,6 +54,25 @@ def test_only_a_generator_that_is_used_is_seeded():
     assert run("-c", WITHOUT_A_DRAW).split() == ["0", "1", "2", "1"]
 
 
+PICKLED = """
+from stagepipe.runtime import install_lazy_seeding
+install_lazy_seeding()
+import random, pickle, cloudpickle
+import numpy as np, torch
+from stagepipe.core import watch_torch_use
+watch_torch_use()
+for function in (lambda: random.random(), lambda: np.random.mtrand.rand(), lambda: torch.rand(1)):
+    pickle.loads(cloudpickle.dumps(function))()
+assert pickle.loads(cloudpickle.dumps([np.random.mtrand, torch.nn, random])) == [np.random.mtrand, torch.nn, random]
+np.random.mtrand._rand = other = np.random.RandomState(3)
+assert np.random.mtrand._rand is other
+"""
+
+
+def test_modules_of_generators_can_be_pickled_by_cloudpickle_and_their_generator_replaced():
+    run("-c", PICKLED)
+
+
 HELD_BEFORE = """
 {imports}
 import sys
