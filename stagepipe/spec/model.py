@@ -131,7 +131,7 @@ class StageSpec:
     transport: Annotated[TransportMode, ConfigKey("Transport of the hop into this stage.")] = "auto"
     fuse: Annotated[
         bool | Literal["auto"],
-        ConfigKey("true: the stage runs in the previous stage's process. auto: if that is faster."),
+        ConfigKey("true: the stage runs in the previous stage's process. auto: if that is faster.", value_type="Fuse"),
     ] = False
     field: Annotated[
         str | Mapping[str, str] | None,

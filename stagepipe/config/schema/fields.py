@@ -65,6 +65,8 @@ _RESERVED_STAGE_NAMES: Final = {"source": "the source", "sink": "the sink"}
 _DEVICE_PATTERN: Final = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _ENVIRONMENT_EXAMPLE: Final = {"MY_FLAG": Placeholder('"1"')}
 _MAX_CPU_COUNT: Final = 65536
+_YES_WORDS: Final = frozenset({"yes", "on", "y"})
+_NO_WORDS: Final = frozenset({"no", "off", "n"})
 
 
 def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None = None) -> Any:
@@ -83,6 +85,17 @@ def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None =
 
     number = {"type": "integer", "minimum": minimum}
     return _make_field_type(check, {"anyOf": [number, {"const": keyword}]} if keyword else number)
+
+
+def _check_fuse(value: Any) -> Any:
+    if isinstance(value, bool) or value == "auto":
+        return value
+    is_word = str(value).casefold() in _YES_WORDS | _NO_WORDS
+
+    def write_hint(syntax: ConfigSyntax) -> str:
+        return f"write {syntax.format_value(str(value).casefold() in _YES_WORDS)}" if is_word else ""
+
+    raise _unexpected(lambda syntax: f"{format_kind('true or false', syntax)}, or `auto`", value, write_hint)
 
 
 def _parse_size_bytes(value: Any) -> int | None:
@@ -248,6 +261,7 @@ Size = _make_field_type(_parse_size_bytes, _SIZE_SCHEMA)
 Duration = _make_field_type(_parse_duration_ns, _DURATION_SCHEMA)
 Name = _make_field_type(_check_name, {"type": "string", "pattern": f"^{_NAME_PATTERN.pattern}$"})
 StageName = _make_field_type(_check_stage_name, {"type": "string", "pattern": f"^{_NAME_PATTERN.pattern}$"})
+Fuse = _make_field_type(_check_fuse, {"anyOf": [{"type": "boolean"}, {"const": "auto"}]})
 Cpus = _make_field_type(_parse_cpus, _CPUS_SCHEMA)
 Device = _make_field_type(_check_device, {"type": "string", "pattern": f"^({_DEVICE_PATTERN.pattern})$"})
 Environment = _make_field_type(_check_environment, _ENV_SCHEMA)

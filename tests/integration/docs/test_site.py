@@ -22,6 +22,10 @@ INTERNAL = {
     "stagepipe.stages": {
         "Fetch",  # the dataset source adds it, or FetchShard
         "FetchShard",
+        "NotStackableError",  # how a dataset's samples travel to Batch
+        "Rows",
+        "make_rows",
+        "measure_row_bytes",
         "OrderPointStage",  # reference/stages.md describes it
         "count_items_per_output",
         "declares_order_point",
