@@ -11,6 +11,7 @@ budget          CPUs and memory that a plan may use
 layout_search   the best layout: which stages share a process, and how many workers each has
 explanation     a reason for each choice of the layout
 advice          config changes that raise the throughput, step by step
+hop_modes       hops whose mode is forced at a loss
 render/         tables for the terminal, Mermaid and SVG graphs
 """
 

@@ -12,6 +12,7 @@ from stagepipe.forecast import model
 from stagepipe.forecast.advice import advise, describe_bottleneck, estimate_fusions
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.costs import PipelineCosts, compute_costs, compute_run_ns, get_pickling_cost
+from stagepipe.forecast.hop_modes import advise_modes
 from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput
@@ -50,6 +51,7 @@ def build_forecast(
     layout = make_layout(workers)
     current = predict_throughput(layout, costs, budget.cpus)
     missing_items = find_missing_items(record)
+    modes = advise_modes(plan, record, probe.results_by_process, costs=costs, budget=budget)
     return model.Forecast(
         name=plan.name,
         config_sha256=plan.config_sha256,
@@ -64,7 +66,7 @@ def build_forecast(
         limited_by="" if missing_items else current.limited_by,
         bottleneck=missing_items or describe_bottleneck(costs, layout, budget),
         fusions=() if missing_items else estimate_fusions(costs, workers, budget),
-        advice=() if missing_items else advise(costs, workers, budget),
+        advice=() if missing_items else modes.steps + advise(modes.costs, workers, budget),
         auto_workers=auto_workers,
         notes=(_NO_SINK_NOTE,) if probe.sink_ns is None else (),
     )

@@ -32,6 +32,9 @@ _PROBE_WAKE_UP_CPU_NS = 300_000
 _PROBE_POLLING_CPU_FRACTION = 0.03
 """CPU time, as a share of the elapsed time, that a process of a probe spends on polling."""
 
+_FASTEST_PERCENT = 10
+"""The share of calls, in percent, that surely did not wait for a CPU: a function takes at least as long as they."""
+
 _MIN_CPU_BOUND_FRACTION = 0.7
 """Ratio of CPU time to working time from which a stage counts as CPU-bound. A smaller gap is noise, not waiting."""
 
@@ -102,7 +105,7 @@ def compute_costs(
         for process, hop in zip(plan.processes, plan.hops, strict=True)
     ]
     hops = [
-        _compute_hop_cost(hop, payload.decision.cost_ns if payload else 0, items)
+        compute_hop_cost(hop, payload.decision.cost_ns if payload else 0, items)
         for hop, payload in zip(outbound_hops, payloads, strict=True)
     ]
     processes = []
@@ -143,9 +146,9 @@ def _compute_process_cost(
     """Compute the cost of a process from the records of its stages."""
     process = plan.processes[process_index]
     work_ns = sum(compute_run_ns(stage, process) * stage.items for stage in stage_records) / items
-    scheduled_fraction = _compute_scheduled_fraction(
-        work_ns, scheduler_times.cpu_delay_ns, max(scheduler_times.cpu_ns - hop_sides_ns, 0.0)
-    )
+    fastest_ns = sum(stage.run_histogram.percentile_ns(_FASTEST_PERCENT) * stage.items for stage in stage_records)
+    min_work_ns = max(scheduler_times.cpu_ns - hop_sides_ns, fastest_ns / items)
+    scheduled_fraction = _compute_scheduled_fraction(work_ns, scheduler_times.cpu_delay_ns, min_work_ns)
     loop_ns = _WORKER_LOOP_NS * stage_records[0].items / items
     call_ns = _STAGE_CALL_NS * sum(stage.items for stage in stage_records) / items
     total_ns = work_ns * scheduled_fraction + call_ns + loop_ns + hop_sides_ns
@@ -193,14 +196,14 @@ def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> f
     return measured_ns if waits or is_multithreaded else work_ns
 
 
-def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, cpu_ns: float) -> float:
+def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, min_work_ns: float) -> float:
     """The share of `run_ns` that remains without the waits for a CPU.
 
-    Some of these waits happened outside the functions, so the rest is at least `cpu_ns`.
+    Some of these waits happened outside the functions, so the rest is at least `min_work_ns`.
     """
     if run_ns <= 0:
         return 1.0
-    return max(run_ns - cpu_delay_ns, min(run_ns, cpu_ns)) / run_ns
+    return max(run_ns - cpu_delay_ns, min(run_ns, min_work_ns)) / run_ns
 
 
 def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
@@ -249,7 +252,7 @@ def _get_second_largest_ns(durations: Histogram) -> int:
     return durations.percentile_ns(100 * (count - 1) / count) if count > 1 else durations.max_ns
 
 
-def _compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
+def compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
     """The cost of a hop: pickling as measured, carrying as predicted.
 
     Carrying is not measured, because each message of a probe wakes its reader up, which few messages of a run do. The

@@ -1,0 +1,107 @@
+"""Finds hops whose mode the config forces although `auto` would carry their items at less cost.
+
+Pure: costs in, advice and the costs with it out. Runs in the caller's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from stagepipe.core import format_ns
+from stagepipe.costs import negotiate
+from stagepipe.forecast.advice import MIN_GAIN_RATIO, join_names
+from stagepipe.forecast.budget import ResourceBudget
+from stagepipe.forecast.costs import HopCost, PipelineCosts, compute_hop_cost, find_unfusable_reason
+from stagepipe.forecast.model import PlanAdvice
+from stagepipe.forecast.payload import estimate_payload
+from stagepipe.forecast.throughput import make_layout, predict_throughput
+from stagepipe.plan import HopPlan, Plan, ProbeResult
+from stagepipe.report import RunRecord
+
+
+@dataclass(frozen=True)
+class ModeAdvice:
+    """The step to take, if one pays, and the costs after it, from which further advice starts."""
+
+    steps: tuple[PlanAdvice, ...]
+    costs: PipelineCosts
+
+
+def advise_modes(
+    plan: Plan,
+    record: RunRecord,
+    probe_results: Mapping[str, ProbeResult],
+    *,
+    costs: PipelineCosts,
+    budget: ResourceBudget,
+) -> ModeAdvice:
+    """Advise `auto` for the forced modes that cost more, if that is predicted to gain a tenth."""
+    costs_by_hop = {}
+    for index, (process, hop) in enumerate(zip(plan.processes, plan.hops, strict=True)):
+        payload = estimate_payload(
+            _negotiate_freely(plan, index), probe_results.get(process.name, ProbeResult()), plan.curves
+        )
+        if hop.mode != "auto" and payload is not None:
+            hop_record = next(each for each in record.hops if each.source == process.stages[-1].name)
+            cost = compute_hop_cost(hop_record, payload.decision.cost_ns, max(record.items_in, 1))
+            if cost.total_ns < costs.hops[index].total_ns:
+                costs_by_hop[index] = cost
+    improved = _replace_hops(plan, costs, costs_by_hop)
+    layout = make_layout(tuple(process.workers for process in plan.processes))
+    before, after = (predict_throughput(layout, each, budget.cpus).items_per_s for each in (costs, improved))
+    if after < MIN_GAIN_RATIO * before:
+        return ModeAdvice((), costs)
+    overrides = tuple(dict.fromkeys(_get_override(plan, index) for index in costs_by_hop))
+    return ModeAdvice((PlanAdvice(overrides, _describe(plan, costs, costs_by_hop), before, after),), improved)
+
+
+def _negotiate_freely(plan: Plan, index: int) -> HopPlan:
+    """The hop as it would be if the config did not force its mode."""
+    hop = plan.hops[index]
+    receivers = plan.processes[index + 1].workers if index + 1 < len(plan.processes) else 1
+    rule = negotiate("auto", None, (plan.processes[index].workers, receivers), plan.curves)
+    return replace(
+        hop,
+        mode=rule.mode,
+        threshold_bytes=rule.threshold_bytes,
+        reason=rule.reason,
+        large_in_pipe=rule.large_in_pipe,
+    )
+
+
+def _replace_hops(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCost]) -> PipelineCosts:
+    """The costs with these hops, whose stages may then be fused, and the CPU time that their sides save."""
+    hops = tuple(costs_by_hop.get(index, hop) for index, hop in enumerate(costs.hops))
+    free_plan = replace(
+        plan,
+        hops=tuple(
+            _negotiate_freely(plan, index) if index in costs_by_hop else hop for index, hop in enumerate(plan.hops)
+        ),
+    )
+    processes = []
+    for index, process in enumerate(costs.processes):
+        saved_ns = costs.hops[index].send_ns - hops[index].send_ns
+        previous = plan.processes[index - 1] if index else None
+        if index:
+            saved_ns += costs.hops[index - 1].receive_ns - hops[index - 1].receive_ns
+        reason = find_unfusable_reason(plan.processes[index], previous, free_plan)
+        processes.append(replace(process, cpu_ns=max(process.cpu_ns - saved_ns, 0.0), unfusable_reason=reason))
+    return replace(costs, processes=tuple(processes), hops=hops)
+
+
+def _get_override(plan: Plan, index: int) -> str:
+    """The override that frees a hop: in the stage after it, or else in the whole config."""
+    target = plan.processes[index + 1].first_stage if index + 1 < len(plan.processes) else None
+    if target is None or target.transport == "auto":
+        return "transport.mode=auto"
+    return f"stages.{target.name}.transport=auto"
+
+
+def _describe(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCost]) -> str:
+    clauses = [
+        f"into {plan.hops[index].target} ({format_ns(int(cost.total_ns))} per item instead of "
+        f"{format_ns(int(costs.hops[index].total_ns))})"
+        for index, cost in costs_by_hop.items()
+    ]
+    return f"Do not force the transport {join_names(clauses)}."
