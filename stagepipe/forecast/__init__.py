@@ -4,7 +4,9 @@ Pure; everything runs in the caller's process.
 
 model           the forecast as values, and its JSON
 build           makes the forecast from a plan and its probe
+cost_values     the costs of processes and hops as values
 costs           cost of each process and hop per source item
+packets         hops that carry several items in a packet
 payload         pieces of a hop's typical item, and the mode and cost of each
 throughput      items per second of a layout of processes, and its bottleneck
 budget          CPUs and memory that a plan may use
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from stagepipe.forecast.advice import describe_bottleneck
     from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
     from stagepipe.forecast.build import ProbeFigures, build_forecast, find_missing_items
-    from stagepipe.forecast.costs import PipelineCosts, compute_costs
+    from stagepipe.forecast.cost_values import PipelineCosts
+    from stagepipe.forecast.costs import compute_costs
     from stagepipe.forecast.explanation import explain_layout
     from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
     from stagepipe.forecast.model import Forecast, to_json
@@ -55,7 +58,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Forecast": "model",
-        "PipelineCosts": "costs",
+        "PipelineCosts": "cost_values",
         "ProbeFigures": "build",
         "ProcessChoice": "layout_search",
         "ProcessLayout": "throughput",

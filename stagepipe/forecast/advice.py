@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from stagepipe.core import format_ns, format_percent
 from stagepipe.forecast.budget import ResourceBudget
-from stagepipe.forecast.costs import PipelineCosts
+from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.model import FusionForecast, PlanAdvice
 from stagepipe.forecast.throughput import (
     MACHINE_LIMIT,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from stagepipe.forecast import model
 from stagepipe.forecast.advice import advise, describe_bottleneck, estimate_fusions
 from stagepipe.forecast.budget import ResourceBudget
-from stagepipe.forecast.costs import PipelineCosts, compute_costs, compute_run_ns, get_pickling_cost
+from stagepipe.forecast.cost_values import PipelineCosts
+from stagepipe.forecast.costs import compute_costs, compute_run_ns, get_pickling_cost
 from stagepipe.forecast.hop_modes import advise_modes
 from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
 from stagepipe.forecast.payload import estimate_payload

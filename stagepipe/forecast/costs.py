@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
+from stagepipe.forecast.packets import share_packets, spread_over_chunks
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
 from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
@@ -20,11 +22,12 @@ _MIN_TRIMMED_COUNT = 3
 _SKIPPED_ITEMS_DIVISOR = 3
 """Costs are extrapolated from the items after the first third."""
 
-_WORKER_LOOP_NS = 13_000
-"""Time of a worker's loop per item, which fusing saves. Measured in runs whose stages do nothing."""
+_WORKER_LOOP_TIMINGS = 1.5
+"""Time of a worker's loop per item, which fusing saves, in units of what timing a hop costs on this machine: both are
+Python code of the same kind. Measured as the CPU time of a stage that does nothing, without its hops and its call."""
 
-_STAGE_CALL_NS = 2_000
-"""Time of a stage's call besides its function, which fusing keeps. Measured by benchmarks/small_items.py."""
+_STAGE_CALL_TIMINGS = 1.0
+"""Time of a stage's call besides its function, which fusing keeps, in the same unit."""
 
 _PROBE_WAKE_UP_CPU_NS = 300_000
 """CPU time per item for waking up: in a probe a process sleeps before each item, in a run it rarely does."""
@@ -32,60 +35,11 @@ _PROBE_WAKE_UP_CPU_NS = 300_000
 _PROBE_POLLING_CPU_FRACTION = 0.03
 """CPU time, as a share of the elapsed time, that a process of a probe spends on polling."""
 
-_FASTEST_PERCENT = 10
-"""The share of calls, in percent, that surely did not wait for a CPU: a function takes at least as long as they."""
+_MAX_QUICK_CALL_NS = 100_000
+"""A call that takes less did not wait for a CPU: the scheduler takes it away for longer."""
 
 _MIN_CPU_BOUND_FRACTION = 0.7
 """Ratio of CPU time to working time from which a stage counts as CPU-bound. A smaller gap is noise, not waiting."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessCost:
-    """The cost of a process with all its stages, per source item.
-
-    Only `cpu_ns` includes its sides of the hops. `is_single_worker`: the process cannot have more than one worker.
-    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can.
-    """
-
-    name: str
-    last_stage: str  # the name of its last stage
-    run_ns: float  # in the functions of its stages
-    call_ns: float  # around these functions
-    loop_ns: float  # in the worker's loop
-    cpu_ns: float  # CPU time, hops included
-    memory_bytes: int  # of one worker
-    scheduled_fraction: float = 1.0  # share of its stages' time that is not spent waiting for a CPU
-    is_single_worker: bool = False
-    unfusable_reason: str = ""
-    has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
-    max_workers: int | None = None  # limited by its `cpus` or its GPU
-    has_all_gpus: bool = False  # its workers are spread over the GPUs (`device: cuda`)
-    start_ns: float = 0.0  # CPU time of one worker until it has sent its first item
-
-
-@dataclass(frozen=True)
-class HopCost:
-    """The work of the two sides of a hop, per source item."""
-
-    send_ns: float
-    receive_ns: float
-
-    @property
-    def total_ns(self) -> float:
-        """The work of both sides."""
-        return self.send_ns + self.receive_ns
-
-
-@dataclass(frozen=True)
-class PipelineCosts:
-    """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer.
-
-    `sink_ns` is the work of the sink per source item.
-    """
-
-    processes: tuple[ProcessCost, ...]
-    hops: tuple[HopCost, ...]
-    sink_ns: float = 0.0
 
 
 def compute_costs(
@@ -108,6 +62,7 @@ def compute_costs(
         compute_hop_cost(hop, payload.decision.cost_ns if payload else 0, items)
         for hop, payload in zip(outbound_hops, payloads, strict=True)
     ]
+    items_by_hop = [hop.messages.total / items for hop in outbound_hops]
     processes = []
     for index, process in enumerate(plan.processes):
         stage_records = [records_by_stage[stage.name] for stage in process.stages]
@@ -117,7 +72,8 @@ def compute_costs(
         cost = _compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns)
         start_ns = _estimate_start_ns(probe_results.get(process.name, ProbeResult()), stage_records[0].starting_ns)
         processes.append(replace(cost, start_ns=start_ns))
-    return PipelineCosts(tuple(processes), tuple(hops), sink_ns_per_item)
+    costs = PipelineCosts(tuple(processes), tuple(hops), sink_ns_per_item)
+    return spread_over_chunks(plan, share_packets(costs, payloads, items_by_hop), payloads)
 
 
 @dataclass(frozen=True)
@@ -146,11 +102,10 @@ def _compute_process_cost(
     """Compute the cost of a process from the records of its stages."""
     process = plan.processes[process_index]
     work_ns = sum(compute_run_ns(stage, process) * stage.items for stage in stage_records) / items
-    fastest_ns = sum(stage.run_histogram.percentile_ns(_FASTEST_PERCENT) * stage.items for stage in stage_records)
-    min_work_ns = max(scheduler_times.cpu_ns - hop_sides_ns, fastest_ns / items)
+    min_work_ns = max(scheduler_times.cpu_ns - hop_sides_ns, sum(map(_sum_quick_calls_ns, stage_records)) / items)
     scheduled_fraction = _compute_scheduled_fraction(work_ns, scheduler_times.cpu_delay_ns, min_work_ns)
-    loop_ns = _WORKER_LOOP_NS * stage_records[0].items / items
-    call_ns = _STAGE_CALL_NS * sum(stage.items for stage in stage_records) / items
+    loop_ns = _WORKER_LOOP_TIMINGS * plan.curves.timing_ns_per_hop * stage_records[0].items / items
+    call_ns = _STAGE_CALL_TIMINGS * plan.curves.timing_ns_per_hop * sum(stage.items for stage in stage_records) / items
     total_ns = work_ns * scheduled_fraction + call_ns + loop_ns + hop_sides_ns
     elapsed_ns = max(stage_records[0].wall_ns - stage_records[0].starting_ns, 0) / items
     return ProcessCost(
@@ -196,6 +151,12 @@ def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> f
     return measured_ns if waits or is_multithreaded else work_ns
 
 
+def _sum_quick_calls_ns(stage: StageRecord) -> int:
+    """The time of all calls if they take a median time in which none waits for a CPU, else 0: then it is unknown."""
+    median_ns = stage.run_histogram.percentile_ns(50)
+    return median_ns * stage.items if median_ns < _MAX_QUICK_CALL_NS else 0
+
+
 def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, min_work_ns: float) -> float:
     """The share of `run_ns` that remains without the waits for a CPU.
 
@@ -217,6 +178,7 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
     reasons = (
         (previous is None, "it is the source"),
         (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
+        (process.sends_chunks, "its items travel in chunks, which costs less than a call for each"),
         (first.batch is not None, "it takes lists (`batch`)"),
         (first.mutable, "it writes to its input (`mutable`)"),
         (bool(first.env), "it sets `env`"),

@@ -12,7 +12,8 @@ from stagepipe.core import format_ns
 from stagepipe.costs import negotiate
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, join_names
 from stagepipe.forecast.budget import ResourceBudget
-from stagepipe.forecast.costs import HopCost, PipelineCosts, compute_hop_cost, find_unfusable_reason
+from stagepipe.forecast.cost_values import HopCost, PipelineCosts
+from stagepipe.forecast.costs import compute_hop_cost, find_unfusable_reason
 from stagepipe.forecast.model import PlanAdvice
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput
@@ -71,23 +72,20 @@ def _negotiate_freely(plan: Plan, index: int) -> HopPlan:
 
 
 def _replace_hops(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCost]) -> PipelineCosts:
-    """The costs with these hops, whose stages may then be fused, and the CPU time that their sides save."""
-    hops = tuple(costs_by_hop.get(index, hop) for index, hop in enumerate(costs.hops))
-    free_plan = replace(
-        plan,
-        hops=tuple(
-            _negotiate_freely(plan, index) if index in costs_by_hop else hop for index, hop in enumerate(plan.hops)
-        ),
-    )
-    processes = []
-    for index, process in enumerate(costs.processes):
-        saved_ns = costs.hops[index].send_ns - hops[index].send_ns
-        previous = plan.processes[index - 1] if index else None
-        if index:
-            saved_ns += costs.hops[index - 1].receive_ns - hops[index - 1].receive_ns
-        reason = find_unfusable_reason(plan.processes[index], previous, free_plan)
-        processes.append(replace(process, cpu_ns=max(process.cpu_ns - saved_ns, 0.0), unfusable_reason=reason))
-    return replace(costs, processes=tuple(processes), hops=hops)
+    """The costs with these hops, whose stages may then be fused."""
+    free_hops = [
+        _negotiate_freely(plan, index) if index in costs_by_hop else hop for index, hop in enumerate(plan.hops)
+    ]
+    free_plan = replace(plan, hops=tuple(free_hops))
+    improved = costs.with_hops(tuple(costs_by_hop.get(index, hop) for index, hop in enumerate(costs.hops)))
+    reasons = [
+        find_unfusable_reason(process, plan.processes[index - 1] if index else None, free_plan)
+        for index, process in enumerate(plan.processes)
+    ]
+    processes = [
+        replace(process, unfusable_reason=reason) for process, reason in zip(improved.processes, reasons, strict=True)
+    ]
+    return replace(improved, processes=tuple(processes))
 
 
 def _get_override(plan: Plan, index: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stagepipe.forecast.budget import ResourceBudget
-from stagepipe.forecast.costs import PipelineCosts
+from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.throughput import (
     FusedGroup,
     ProcessLayout,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from stagepipe.forecast.budget import ResourceBudget
-from stagepipe.forecast.costs import PipelineCosts, ProcessCost
+from stagepipe.forecast.cost_values import PipelineCosts, ProcessCost
 from stagepipe.report import CONSUMER, FULL_MACHINE_CPU_SHARE
 
 MACHINE_LIMIT = "machine"

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from stagepipe.forecast import PipelineCosts, ResourceBudget
-from stagepipe.forecast.costs import HopCost, ProcessCost
+from stagepipe.forecast.cost_values import HopCost, ProcessCost
 
 MB = 10**6
 US = 1000

@@ -1,0 +1,64 @@
+"""The costs of a pipeline as values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessCost:
+    """The cost of a process with all its stages, per source item.
+
+    Only `cpu_ns` includes its sides of the hops. `is_single_worker`: the process cannot have more than one worker.
+    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can.
+    """
+
+    name: str
+    last_stage: str  # the name of its last stage
+    run_ns: float  # in the functions of its stages
+    call_ns: float  # around these functions
+    loop_ns: float  # in the worker's loop
+    cpu_ns: float  # CPU time, hops included
+    memory_bytes: int  # of one worker
+    scheduled_fraction: float = 1.0  # share of its stages' time that is not spent waiting for a CPU
+    is_single_worker: bool = False
+    unfusable_reason: str = ""
+    has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
+    max_workers: int | None = None  # limited by its `cpus` or its GPU
+    has_all_gpus: bool = False  # its workers are spread over the GPUs (`device: cuda`)
+    start_ns: float = 0.0  # CPU time of one worker until it has sent its first item
+
+
+@dataclass(frozen=True)
+class HopCost:
+    """The work of the two sides of a hop, per source item."""
+
+    send_ns: float
+    receive_ns: float
+
+    @property
+    def total_ns(self) -> float:
+        """The work of both sides."""
+        return self.send_ns + self.receive_ns
+
+
+@dataclass(frozen=True)
+class PipelineCosts:
+    """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer.
+
+    `sink_ns` is the work of the sink per source item.
+    """
+
+    processes: tuple[ProcessCost, ...]
+    hops: tuple[HopCost, ...]
+    sink_ns: float = 0.0
+
+    def with_hops(self, hops: tuple[HopCost, ...]) -> PipelineCosts:
+        """Copy the costs with other hops, whose sides save CPU time in the processes at their ends."""
+        processes = []
+        for index, process in enumerate(self.processes):
+            saved_ns = self.hops[index].send_ns - hops[index].send_ns
+            if index:
+                saved_ns += self.hops[index - 1].receive_ns - hops[index - 1].receive_ns
+            processes.append(replace(process, cpu_ns=max(process.cpu_ns - saved_ns, 0.0)))
+        return replace(self, processes=tuple(processes), hops=hops)
