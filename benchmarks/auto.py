@@ -1,13 +1,13 @@
 """Compare `workers: auto` with the best layout that can be made by hand.
 
-    python benchmarks/auto.py [--job images ...] [--rounds 5] [--images data/images] [--scale 1] [--trial 300]
+    python benchmarks/auto.py [--job images ...] [--seconds 50] [--images data/images] [--scale 1] [--trial 300]
 
 Four jobs: JPEGs to float32 batches, thumbnails into npz files, a dataset of tiny tensors with `Batch`, three torch
-models. For each, all layouts are tried once on a few items: each stage fused, or with 1 or CPUs workers. The fastest
-become finalists, and race `auto` on every stage, in turns. `rate` is items per second after the first item, `whole` is
-with the start and, for `auto`, with its probe. `CPU` is the CPU time per item of workers and consumer, without the
-probe's workers. Figures are medians over the rounds, with the lowest and the highest rate. The last column divides the
-rate of `auto` by that of each finalist.
+models. For each, all sensible layouts are tried once on a few items: each stage fused, or with 1 or CPUs workers. The
+fastest become finalists, and race `auto` on every stage, in turns, until the job's `--seconds` are over. `rate` is
+items per second after the first item, in the best turn; `low` is that of the worst. `whole` is with the start and, for
+`auto`, with its probe, in the best turn. `CPU` is the median CPU time per item of workers and consumer, without the
+probe's workers. The last column divides the rate of `auto` by that of each finalist.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from stagepipe.api import run_to_sink
 from stagepipe.core import format_ns
 
 _FINALISTS = 3
+_MIN_ROUNDS = 2
+_TRIAL_SHARE = 0.5
+"""The share of a job's time in which layouts are tried."""
 
 
 @dataclass(frozen=True)
@@ -59,28 +62,30 @@ def run_once(job: Job, layout: Layout, limit: int | None = None) -> Run:
     )
 
 
-def compare(job: Job, rounds: int, trial_items: int) -> None:
-    """Try all layouts once, then the finalists in turns with `auto`, and print the table."""
+def compare(job: Job, seconds: float, trial_items: int) -> None:
+    """Try the layouts once, then the finalists in turns with `auto`, and print the table."""
+    begin_s = perf_counter()
     layouts = dict(list_layouts(job, len(os.sched_getaffinity(0))))
     run_once(job, make_auto_layout(job), trial_items)  # libraries are read from the disk
-    first = {name: run_once(job, layout, trial_items).rate for name, layout in layouts.items()}
+    first: dict[str, float] = {}
+    for name, layout in layouts.items():
+        if perf_counter() - begin_s < _TRIAL_SHARE * seconds or len(first) < _FINALISTS:
+            first[name] = run_once(job, layout, trial_items).rate
     names = [AUTO, *sorted(first, key=first.__getitem__, reverse=True)[:_FINALISTS]]
     runs: dict[str, list[Run]] = {name: [] for name in names}
-    for number in range(rounds):
-        for name in order(names, number):
+    rounds = 0
+    while rounds < _MIN_ROUNDS or perf_counter() - begin_s < seconds * rounds / (rounds + 1):
+        for name in order(names, rounds):
             runs[name].append(run_once(job, make_auto_layout(job) if name == AUTO else layouts[name]))
-    print(f"\n{job.name}: {len(layouts)} layouts tried")
-    print(f"{'layout':44}{'rate':>9}{'low':>9}{'high':>9}{'whole':>9}{'CPU':>9}{'auto / it':>11}")
-    auto_rate = statistics.median(run.rate for run in runs[AUTO])
+        rounds += 1
+    print(f"\n{job.name}: {len(first)} of {len(layouts)} layouts tried, {rounds} rounds")
+    print(f"{'layout':44}{'rate':>9}{'low':>9}{'whole':>9}{'CPU':>9}{'auto / it':>11}")
     for name in names:
         rates = [run.rate for run in runs[name]]
-        whole = statistics.median(run.whole_rate for run in runs[name])
+        whole = max(run.whole_rate for run in runs[name])
         cpu = format_ns(int(1e9 * statistics.median(run.cpu_s for run in runs[name])))
-        median = statistics.median(rates)
-        print(
-            f"{name:44}{median:>9,.0f}{min(rates):>9,.0f}{max(rates):>9,.0f}{whole:>9,.0f}{cpu:>9}"
-            f"{auto_rate / median:>11.2f}"
-        )
+        ratio = max(run.rate for run in runs[AUTO]) / max(rates)
+        print(f"{name:44}{max(rates):>9,.0f}{min(rates):>9,.0f}{whole:>9,.0f}{cpu:>9}{ratio:>11.2f}")
     for line in sorted({line for run in runs[AUTO] for line in run.choice}):
         print(f"  {line}")
 
@@ -89,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", action="append", choices=("images", "thumbnails", "tensors", "models"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=50, help="about how long a job takes")
     parser.add_argument("--images", default="data/images", help="a folder that scripts/make_images.py made")
     parser.add_argument("--trial", type=int, default=300, help="source items of the first trial of each layout")
     parser.add_argument("--scale", type=float, default=1.0)
@@ -98,7 +103,7 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as out:
         for job in make_jobs(options.images, out, options.scale):
             if not options.job or job.name in options.job:
-                compare(job, options.rounds, options.trial * job.trial_factor)
+                compare(job, options.seconds, int(options.trial * job.trial_factor))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Job:
     name: str
     stages: tuple[str, ...]
     make_config: Callable[[Layout], Config]
-    trial_factor: int = 1  # its items are so many times cheaper than an image
+    trial_factor: float = 1.0  # its items are so many times cheaper than an image
 
 
 AUTO = "auto"
@@ -33,11 +33,15 @@ def make_auto_layout(job: Job) -> Layout:
 
 
 def list_layouts(job: Job, cpus: int) -> Iterator[tuple[str, Layout]]:
-    """Yield each way to cut the chain, with 1 or `cpus` workers a process, each with a name."""
+    """Yield each way to cut the chain, with 1 or `cpus` workers a process, each with a name.
+
+    Layouts with more than `cpus` + 1 workers are left out: they only divide the same CPUs.
+    """
     counts = sorted({1, cpus})
     choices: list[dict[str, Any]] = [{"fuse": True}, *({"workers": count} for count in counts)]
     for keys in itertools.product(choices, repeat=len(job.stages)):
-        yield name_layout(job, keys), keys
+        if sum(each.get("workers", 0) for each in keys) <= cpus + 1:
+            yield name_layout(job, keys), keys
 
 
 def name_layout(job: Job, layout: Layout) -> str:
@@ -88,11 +92,11 @@ def make_jobs(images: str, out: str, scale: float) -> list[Job]:
             stage(name, ops.Model, keys, weight_bytes=100_000_000)
             for name, keys in zip(("detect", "embed", "rank"), layout, strict=True)
         ]
-        return {"name": "models", "source": {"uses": range(int(400 * scale))}, "stages": stages}
+        return {"name": "models", "source": {"uses": range(int(200 * scale))}, "stages": stages}
 
     return [
         Job("images", ("decode", "resize", "to_float32"), make_images),
         Job("thumbnails", ("decode", "resize"), make_thumbnails),
         Job("tensors", ("dataset",), make_tensors, 30),
-        Job("models", ("detect", "embed", "rank"), make_models),
+        Job("models", ("detect", "embed", "rank"), make_models, 0.1),
     ]

@@ -336,6 +336,8 @@ class Pipeline(Generic[T_co]):
     def report(self) -> Report:
         """Return the report so far; once the pipeline is closed, that of the whole run.
 
+        The user's cache folder keeps the rate of a whole run for a day: later reports do not advise what did not pay.
+
         Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
         """
         if not isinstance(self._run, engine.LocalRun):
@@ -345,9 +347,13 @@ class Pipeline(Generic[T_co]):
             raise UsageError(message)
         record = self._run.make_record()
         consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name)
-        from stagepipe.report import build_report
+        from stagepipe.report import build_report, is_judged, summarize_run
 
-        return build_report(dataclasses.replace(record, consumer=consumer))
+        history = engine.RunHistory(self.spec, self._limit, self.shard)
+        report = build_report(dataclasses.replace(record, consumer=consumer), history.load())
+        if self._state.closed_reason and report.run.status == "finished" and is_judged(report.verdict):
+            history.add(summarize_run(record, report.run.items_per_s))
+        return report
 
     @property
     def dead_letters(self) -> tuple[DeadLetter, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.calibration.cache import load_cached_curves, load_curves, save_curves
+    from stagepipe.calibration.cache import get_cache_dir, load_cached_curves, load_curves, make_cache_key, save_curves
     from stagepipe.calibration.measurement import (
         MULTI_BUFFER_COUNT,
         TIMING_OVERHEAD_METHOD,
@@ -27,8 +27,10 @@ __all__ = [
     "WORK_BUFFER_BYTES",
     "RoundTrip",
     "fit_curves",
+    "get_cache_dir",
     "load_cached_curves",
     "load_curves",
+    "make_cache_key",
     "save_curves",
     "select_single_buffer",
     "simulate_stage_work",
@@ -43,8 +45,10 @@ __getattr__ = lazy_names(
         "WORK_BUFFER_BYTES": "round_trip",
         "RoundTrip": "round_trip",
         "fit_curves": "measurement",
+        "get_cache_dir": "cache",
         "load_cached_curves": "cache",
         "load_curves": "cache",
+        "make_cache_key": "cache",
         "save_curves": "cache",
         "select_single_buffer": "measurement",
         "simulate_stage_work": "round_trip",

@@ -16,6 +16,7 @@ monitor        memory and rates during the run
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 item_rate      the rate that a progress bar shows
+run_history    the rates of earlier runs of a config, in the user's cache folder
 dead_letters   files of dead letters, and the source items to retry from one
 """
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.local import LocalRun
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
+    from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.state import make_state_dict, parse_state_dict
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "LocalRun",
     "Nondeterminism",
     "PipelineState",
+    "RunHistory",
     "describe_config",
     "find_nondeterminism",
     "forecast_pipeline",
@@ -67,6 +70,7 @@ __getattr__ = lazy_names(
         "LocalRun": "local",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
+        "RunHistory": "run_history",
         "describe_config": "config_description",
         "find_nondeterminism": "determinism",
         "forecast_pipeline": "auto_settings",

@@ -11,6 +11,7 @@ serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
 advice         the config change to try
+past_runs      whether the last change paid: the rates of earlier runs
 render/        the report as tables for the terminal; imports rich, so it is loaded only when something is printed
 """
 
@@ -21,6 +22,7 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report
     from stagepipe.report.model import Report
+    from stagepipe.report.past_runs import PastRun, summarize_run
     from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
     from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
     from stagepipe.report.serialization import from_json, to_json
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         WorkerRestartReport,
     )
     from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
+    from stagepipe.report.verdict import is_judged
 
 __all__ = [
     "CONSUMER",
@@ -55,6 +58,7 @@ __all__ = [
     "HopTransport",
     "HostReport",
     "MessageCounts",
+    "PastRun",
     "Progress",
     "Report",
     "RunRecord",
@@ -67,8 +71,10 @@ __all__ = [
     "WorkerRestartReport",
     "build_report",
     "from_json",
+    "is_judged",
     "render_report",
     "render_summary",
+    "summarize_run",
     "to_json",
 ]
 
@@ -89,6 +95,7 @@ __getattr__ = lazy_names(
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
         "MessageCounts": "shared_types",
         "PHASES": "record",
+        "PastRun": "past_runs",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
@@ -101,8 +108,10 @@ __getattr__ = lazy_names(
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "from_json": "serialization",
+        "is_judged": "verdict",
         "render_report": "render",
         "render_summary": "render",
+        "summarize_run": "past_runs",
         "to_json": "serialization",
     },
 )

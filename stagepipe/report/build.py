@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stagepipe.report import model
+from stagepipe.report.past_runs import PastRun, drop_step_that_did_not_pay, summarize_run
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
 from stagepipe.report.utilization import compute_process_busy_ns
 from stagepipe.report.verdict import judge
@@ -15,12 +18,13 @@ _MIN_STEADY_SAMPLE_SHARE = 0.25
 """Minimum share of samples delivered before the source ends. A source that is far ahead says nothing about the rate."""
 
 
-def build_report(record: RunRecord) -> model.Report:
-    """Build the report of a run, verdict included.
+def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.Report:
+    """Build the report of a run, verdict included. `past_runs` are earlier runs of the same config.
 
     >>> build_report(record).stages[0].busy  # doctest: +SKIP
     0.93
     """
+    run = summarize_run(record, compute_steady_samples_per_s(record))
     return model.Report(
         name=record.name,
         config_sha256=record.config_sha256,
@@ -33,7 +37,7 @@ def build_report(record: RunRecord) -> model.Report:
         slowest=record.slowest,
         dead_letters=record.dead_letters,
         restarts=record.restarts,
-        verdict=judge(record),
+        verdict=drop_step_that_did_not_pay(judge(record), run, past_runs),
         consumer=record.consumer,
     )
 

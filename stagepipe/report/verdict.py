@@ -69,6 +69,11 @@ class _Evidence:
     most_starved_downstream: ProcessLoad | None  # the most starved process after it
 
 
+def is_judged(verdict: Verdict) -> bool:
+    """Whether the run was long enough for a verdict."""
+    return verdict.advice != _NEED_MORE_ITEMS_ADVICE
+
+
 def judge(record: RunRecord) -> Verdict:
     """Return the verdict on a run.
 

@@ -1,5 +1,6 @@
 """Well-behaved stages and sources, whose output can be computed by hand. Imported by worker processes."""
 
+import fcntl
 import os
 import random
 import time
@@ -147,6 +148,14 @@ def scheduling(_: Any) -> int:
 
 def nap(item: Any, seconds: float = 0.01) -> Any:
     time.sleep(seconds)
+    return item
+
+
+def takes_turns(item: Any, path: str, seconds: float = 0.01) -> Any:
+    """Sleep while no other process does: all wait for the lock of the file at `path`."""
+    with Path(path).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(seconds)
     return item
 
 
