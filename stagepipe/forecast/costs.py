@@ -170,7 +170,7 @@ def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, min_work_ns:
 def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
     """Say why a process cannot be fused into the one before it; empty if it can.
 
-    These are the config's rules for `fuse`.
+    These are the config's rules for `fuse`, and a reason to keep a dataset apart.
     """
     first = process.first_stage
     previous_threads = previous.first_stage.threads if previous else None
