@@ -347,11 +347,11 @@ class Pipeline(Generic[T_co]):
             raise UsageError(message)
         record = self._run.make_record()
         consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name)
-        from stagepipe.report import build_report, is_judged, summarize_run
+        from stagepipe.report import build_report, is_comparable, summarize_run
 
         history = engine.RunHistory(self.spec, self._limit, self.shard)
         report = build_report(dataclasses.replace(record, consumer=consumer), history.load())
-        if self._state.closed_reason and report.run.status == "finished" and is_judged(report.verdict):
+        if self._state.closed_reason and report.run.status == "finished" and is_comparable(report.verdict):
             history.add(summarize_run(record, report.run.items_per_s))
         return report
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         WorkerRestartReport,
     )
     from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
-    from stagepipe.report.verdict import is_judged
+    from stagepipe.report.verdict import is_comparable
 
 __all__ = [
     "CONSUMER",
@@ -71,7 +71,7 @@ __all__ = [
     "WorkerRestartReport",
     "build_report",
     "from_json",
-    "is_judged",
+    "is_comparable",
     "render_report",
     "render_summary",
     "summarize_run",
@@ -108,7 +108,7 @@ __getattr__ = lazy_names(
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "from_json": "serialization",
-        "is_judged": "verdict",
+        "is_comparable": "verdict",
         "render_report": "render",
         "render_summary": "render",
         "summarize_run": "past_runs",

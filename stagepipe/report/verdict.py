@@ -69,9 +69,9 @@ class _Evidence:
     most_starved_downstream: ProcessLoad | None  # the most starved process after it
 
 
-def is_judged(verdict: Verdict) -> bool:
-    """Whether the run was long enough for a verdict."""
-    return verdict.advice != _NEED_MORE_ITEMS_ADVICE
+def is_comparable(verdict: Verdict) -> bool:
+    """Whether the rate of the run says what its stages can do: it was long enough, and the consumer no limit."""
+    return verdict.advice != _NEED_MORE_ITEMS_ADVICE and verdict.kind != "consumer"
 
 
 def judge(record: RunRecord) -> Verdict:

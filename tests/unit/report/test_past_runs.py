@@ -3,7 +3,7 @@
 import pytest
 
 from stagepipe.report import PastRun, build_report
-from stagepipe.report.verdict import judge
+from stagepipe.report.verdict import is_comparable, judge
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +83,12 @@ def test_a_fusion_that_did_not_pay_is_not_advised_again(make):
     verdict = build_report(record, [fused]).verdict
     assert verdict.fix == ""
     assert verdict.advice.endswith("decode in the process of the stage before it gave 0.90 of this rate before.")
+
+
+def test_a_run_that_was_short_or_that_its_consumer_slowed_down_is_no_measure(make, decoding):
+    assert is_comparable(judge(decoding()))
+    assert not is_comparable(judge(make.record(make.stage("source", items=3), make.stage("decode", items=3))))
+    consumer = {"wait_ns": 0, "busy_ns": 10 * make.second}
+    assert not is_comparable(
+        judge(make.record(make.stage("source", blocked=0.85), make.stage("decode", blocked=0.85), consumer=consumer))
+    )
