@@ -8,12 +8,22 @@ fastest become finalists, and race `auto` on every stage, in turns, until the jo
 items per second after the first item, in the best turn; `low` is that of the worst. `whole` is with the start and, for
 `auto`, with its probe, in the best turn. `CPU` is the median CPU time per item of workers and consumer, without the
 probe's workers. The last column divides the rate of `auto` by that of each finalist.
+
+Two CPUs, Python 3.11, with `--seconds 30` (images 40); other programs kept both CPUs busy (load average 8 to 10), so the
+rates vary by half and not all layouts could be tried:
+
+    job         auto   best by hand                           auto / it   whole: auto, by hand   CPU: auto, by hand
+    images       306   336  source | decode+resize x2 | ...        0.91             204   292       3.0 ms   3.1 ms
+    thumbnails   989   810  source+decode | resize                 1.22             777   776       2.2 ms   2.4 ms
+    tensors   52,708   44,967  source | dataset                    1.17          21,885   36,459     38 µs    31 µs
+    models        44   45  source+detect+embed+rank                0.98              25    40        30 ms    24 ms
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -66,11 +76,12 @@ def compare(job: Job, seconds: float, trial_items: int) -> None:
     """Try the layouts once, then the finalists in turns with `auto`, and print the table."""
     begin_s = perf_counter()
     layouts = dict(list_layouts(job, len(os.sched_getaffinity(0))))
+    trials = random.Random(0).sample(list(layouts), len(layouts))  # if time is short, not only those that are alike
     run_once(job, make_auto_layout(job), trial_items)  # libraries are read from the disk
     first: dict[str, float] = {}
-    for name, layout in layouts.items():
+    for name in trials:
         if perf_counter() - begin_s < _TRIAL_SHARE * seconds or len(first) < _FINALISTS:
-            first[name] = run_once(job, layout, trial_items).rate
+            first[name] = run_once(job, layouts[name], trial_items).rate
     names = [AUTO, *sorted(first, key=first.__getitem__, reverse=True)[:_FINALISTS]]
     runs: dict[str, list[Run]] = {name: [] for name in names}
     rounds = 0
