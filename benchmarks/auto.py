@@ -9,7 +9,7 @@ items per second after the first item, in the best turn; `low` is that of the wo
 `auto`, with its probe, in the best turn. `CPU` is the median CPU time per item of workers and consumer, without the
 probe's workers. The last column divides the rate of `auto` by that of each finalist.
 
-Two CPUs, Python 3.11, with `--seconds 30` (images 40); other programs kept both CPUs busy (load average 8 to 10), so the
+Two CPUs, Python 3.11, `--seconds 30` (images 40). Other programs kept both CPUs busy (load average 8 to 10), so the
 rates vary by half and not all layouts could be tried:
 
     job         auto   best by hand                           auto / it   whole: auto, by hand   CPU: auto, by hand
