@@ -28,8 +28,8 @@ AUTO = "auto"
 
 
 def make_auto_layout(job: Job) -> Layout:
-    """`workers: auto` on every stage."""
-    return tuple({"workers": "auto"} for _ in job.stages)
+    """`workers: auto` and `fuse: auto` on every stage."""
+    return tuple({"workers": "auto", "fuse": "auto"} for _ in job.stages)
 
 
 def list_layouts(job: Job, cpus: int) -> Iterator[tuple[str, Layout]]:

@@ -43,9 +43,11 @@ def to_spec(
 
 
 def _complete_auto(stage: StageSpec, node: MapNode) -> StageSpec:
-    """Set both `workers` and `fuse` to `auto` where the config says it of one and nothing of the other."""
-    if stage.workers == "auto" and "fuse" not in node.entries:
-        return replace(stage, fuse="auto")
+    """Set `workers` to `auto` too where the config says `fuse: auto` and nothing of workers.
+
+    Not the other way round: a fused stage gets the very object of the stage before it, so a stage that changes its
+    input could change what the source keeps.
+    """
     if stage.fuse == "auto" and "workers" not in node.entries:
         return replace(stage, workers="auto")
     return stage

@@ -184,11 +184,24 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
         (bool(first.env), "it sets `env`"),
         (first.cpus is not None, "it sets `cpus`"),
         (first.device is not None, "it sets `device`"),
+        *_list_process_keys(previous),
         (first.stateful, "it keeps state (`stateful`)"),
         ((first.threads or 1) != (previous_threads or 1), "it sets `threads`"),
         (mode != "auto", "the mode of the hop before it is forced"),
     )
     return next((reason for applies, reason in reasons if applies), "")
+
+
+def _list_process_keys(previous: ProcessPlan | None) -> list[tuple[bool, str]]:
+    """List what the process before a stage has from its config, and the stage would get with it."""
+    if previous is None:
+        return []
+    first = previous.first_stage
+    return [
+        (bool(first.env), f"{first.name} sets `env`"),
+        (first.cpus is not None, f"{first.name} sets `cpus`"),
+        (first.device is not None, f"{first.name} sets `device`"),
+    ]
 
 
 def compute_trimmed_mean_ns(durations: Histogram) -> float:

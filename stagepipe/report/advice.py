@@ -30,6 +30,9 @@ _MIN_FREE_CPU_SHARE = 0.75
 _MAX_CPU_WAIT_SHARE = 0.2
 """Share of their time that workers may wait for a CPU before more of them only take it from each other."""
 
+_MAX_CPU_SHARE_OF_WAITING = 0.2
+"""A worker that uses less of a CPU mostly waits, for a network or a device: more help on a full machine too."""
+
 _MIN_REPORTED_OTHER_CPUS = 0.1
 """A smaller load of other programs is not mentioned."""
 
@@ -175,14 +178,16 @@ def _advise_more_workers(
     free_cpus_text = f"{free_cpus:.1f} of {record.cpus} CPUs are free"
     if record.other_cpus >= _MIN_REPORTED_OTHER_CPUS:
         free_cpus_text += f" (other programs use {record.other_cpus:.1f})"
-    if limiting_process.cpu_wait_share >= _MAX_CPU_WAIT_SHARE:
+    mostly_waits = cpus_per_worker < _MAX_CPU_SHARE_OF_WAITING
+    if limiting_process.cpu_wait_share >= _MAX_CPU_WAIT_SHARE and not mostly_waits:
         text = (
             f"No config change will help: the workers of {limiting_process.name} waited for a CPU "
             f"{format_percent(limiting_process.cpu_wait_share)} of their time. "
             f"Make {limiting_process.costliest_stage} cheaper, or use more CPUs."
         )
         return ConfigAdvice("", text)
-    if free_cpus < _MIN_FREE_CPU_SHARE * min(cpus_per_worker, 1.0):
+    is_full = free_cpus < _MIN_FREE_CPU_SHARE * min(cpus_per_worker, 1.0)
+    if is_full and not mostly_waits:
         text = (
             f"No config change will help: only {free_cpus_text}. "
             f"Make {limiting_process.costliest_stage} cheaper, or use more CPUs."
@@ -190,5 +195,6 @@ def _advise_more_workers(
         return ConfigAdvice("", text)
     affordable_workers = limiting_process.workers + int(free_cpus / cpus_per_worker)
     workers = max(limiting_process.workers + 1, min(balanced_workers, affordable_workers))
-    text = f"Give {limiting_process.name} {workers} workers instead of {limiting_process.workers}: {free_cpus_text}."
+    reason = "each waits for most of its time" if is_full else free_cpus_text
+    text = f"Give {limiting_process.name} {workers} workers instead of {limiting_process.workers}: {reason}."
     return ConfigAdvice(f"stages.{limiting_process.name}.workers={workers}", text)

@@ -48,7 +48,7 @@ def list_processes(running: Pipeline) -> list[list[str]]:
 
 
 def test_cheap_stages_share_a_process_and_the_output_is_the_same():
-    config = pipeline(stage("double", workers="auto"), stage("same", workers="auto"), batch(4), source=64)
+    config = pipeline(stage("double", fuse="auto"), stage("same", fuse="auto"), batch(4), source=64)
     items, running = run(config)
     assert items == run(config, inline=True)[0]
     assert list_processes(running) == [["source", "double", "same"], ["batch"]]
@@ -64,18 +64,23 @@ def test_cheap_stages_share_a_process_and_the_output_is_the_same():
         ({"fuse": "auto", "workers": 3}, [["source", "double"]]),
         ({"fuse": "auto", "env": {"FLAG": "1"}}, [["source"], ["double"]]),
         ({"fuse": "auto", "stateful": True}, [["source"], ["double"]]),
-        ({"fuse": False, "workers": "auto"}, [["source"], ["double"]]),
+        ({"workers": "auto"}, [["source"], ["double"]]),
     ],
 )
 def test_only_what_is_auto_and_may_share_a_process_is_fused(keys, processes):
     assert list_processes(Pipeline(pipeline(stage("double", **keys), source=64))) == processes
 
 
-def test_auto_of_workers_or_of_fuse_is_auto_of_both_unless_the_other_is_given():
-    spec = Pipeline(pipeline(stage("double", workers="auto"), stage("same", fuse="auto"))).spec
-    assert [(each.workers, each.fuse) for each in spec.stages] == [("auto", "auto")] * 2
-    spec = Pipeline(pipeline(stage("double", workers="auto", fuse=False), stage("same", fuse="auto", workers=2))).spec
-    assert [(each.workers, each.fuse) for each in spec.stages] == [("auto", False), (2, "auto")]
+def test_fuse_auto_chooses_workers_too_and_workers_auto_never_fuses():
+    stages = stage("double", workers="auto"), stage("same", fuse="auto"), stage("plus", fuse="auto", workers=2)
+    spec = Pipeline(pipeline(*stages)).spec
+    assert [(each.workers, each.fuse) for each in spec.stages] == [("auto", False), ("auto", "auto"), (2, "auto")]
+
+
+@pytest.mark.parametrize("keys", [{"env": {"FLAG": "1"}}, {"cpus": "0"}, {"device": "cpu"}])
+def test_nothing_is_fused_into_a_stage_with_a_process_of_its_own_kind(keys):
+    running = Pipeline(pipeline(stage("double", **keys), stage("same", fuse="auto"), source=64))
+    assert list_processes(running) == [["source"], ["double"], ["same"]]
 
 
 def test_an_order_point_is_never_fused_by_auto():

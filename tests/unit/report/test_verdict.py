@@ -84,6 +84,13 @@ def test_a_stage_that_waits_for_the_network_may_get_more_workers_than_cpus(make)
     assert judge(make.record(source, fetch, cpus=2)).fix == "stages.fetch.workers=16"
 
 
+def test_a_stage_that_waits_gets_one_more_worker_on_a_full_machine(make):
+    fetch = make.stage("fetch", busy=0.98, cpu=0.01, workers=4, cpu_wait_ns=int(1.2e10))
+    verdict = judge(make.record(make.stage("source", busy=0.05, blocked=0.9), fetch, cpus=2, other_cpus=1.99))
+    assert verdict.fix == "stages.fetch.workers=5"
+    assert "each waits for most of its time" in verdict.advice
+
+
 def test_two_equally_busy_stages_lower_the_confidence(make, slow_decode):
     stages = (
         make.stage("source", busy=0.1, blocked=0.8),
