@@ -94,12 +94,12 @@ def pack_run(items: list[PlainItem], generation: int, send_ns: int) -> tuple[byt
     return entry, RunTimes(encode_ns, len(entry) // count, made_ns)
 
 
-def unpack_run(entry: Entry) -> tuple[list[Key], list[Any]]:
-    """The keys and the items of a run, the last ones first. Raises TransportError if they are not as many as stated."""
+def unpack_run(entry: Entry) -> tuple[tuple[Key, ...], tuple[Any, ...]]:
+    """The keys and the items of a run. Raises TransportError if they are not as many as it states."""
     start, end = entry.pickle_span
     keys, values = pickle.loads(entry.data[start:end])
     if not len(keys) == len(values) == entry.count_or_bytes > 0:
         raise TransportError(
             f"an entry states {entry.count_or_bytes} items, and has {len(keys)} keys and {len(values)} items"
         )
-    return list(reversed(keys)), list(reversed(values))
+    return keys, values

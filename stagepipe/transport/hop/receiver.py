@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Key, TransportError
 from stagepipe.timing import DurationRecorder, TransferKind
 from stagepipe.transport.codec import decode
-from stagepipe.transport.hop.opened_run import OpenedRun
+from stagepipe.transport.hop.open_run import RunItems, open_run
 from stagepipe.transport.hop.plain_run import PLAIN_RUN
+from stagepipe.transport.hop.received import ReceivedPacket, UnreadableItemError
 from stagepipe.transport.hop.sender import IDLE_TICK_INTERVAL_S, LEASED_TICK_INTERVAL_S, InterruptCheck
 from stagepipe.transport.hop.unpacker import referenced_blocks, unpack_buffers
 from stagepipe.transport.memory import SharedMemoryPool
@@ -35,28 +35,6 @@ from stagepipe.transport.wire import (
 _ITEM = int(PacketKind.ITEM)
 _FRAGMENTED = int(PacketKind.FRAGMENTED)
 _PIPE = int(TransferKind.PIPE)
-
-
-@dataclass(slots=True)
-class ReceivedPacket:
-    """A received entry of a packet, with its item decoded. `count`: of a chunk, its items, set by its order point."""
-
-    kind: int
-    key: Key
-    samples: int
-    count: int
-    meta: bytes
-    value: Any
-
-
-class UnreadableItemError(TransportError):
-    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its entry."""
-
-    def __init__(self, entry: Entry, message: str) -> None:
-        self.key = entry.key
-        self.samples = entry.samples
-        self.meta = entry.meta
-        super().__init__(message)
 
 
 class Receiver:
@@ -97,7 +75,9 @@ class Receiver:
         """The time to unpack the packet in hand, for each of its entries."""
         self._entries: list[Entry] = []
         """The entries of the packet in hand whose turn has not come, the last one first."""
-        self._run = OpenedRun(recorder)
+        self._run: RunItems | None = None
+        """The items of the run in hand."""
+        self._run_generation = 0
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
@@ -109,10 +89,13 @@ class Receiver:
         this process has entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError
         if the entry's item cannot be unpickled.
         """
-        if self._run.keys:
-            if self._run.generation == generation:
-                return self._take_plain()
-            self._run.close()
+        run = self._run
+        if run is not None:
+            if self._run_generation == generation:
+                for item in run:
+                    return item
+            run.close()
+            self._run = None
         self._memory.flush_releases_if_many()
         while True:
             entries = self._entries
@@ -195,8 +178,9 @@ class Receiver:
     def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
         kind = entry.kind
         if kind == PLAIN_RUN:
-            self._run.open(entry, self._receive_ns)
-            return self._take_plain()
+            self._run = open_run(entry, self._receive_ns, self, self._recorder)
+            self._run_generation = entry.generation
+            return next(self._run)
         if kind not in {_ITEM, _FRAGMENTED}:
             return ReceivedPacket(kind, entry.key, entry.samples, entry.count_or_bytes, entry.meta, None)
         key = entry.key
@@ -248,20 +232,6 @@ class Receiver:
             (queue_ns, receive_ns, decode_ns, sender_ns + receive_ns + decode_ns), (_PIPE, nbytes, receive_ns)
         )
         return ReceivedPacket(_ITEM, key, samples, 0, meta, value)
-
-    def _take_plain(self) -> ReceivedPacket:
-        """The next item of the run in hand."""
-        run = self._run
-        key = run.keys.pop()
-        value = None
-        if self.unwanted_keys and key in self.unwanted_keys:
-            run.drop_item()
-        else:
-            self.on_item(key)
-            value, self.queue_ns = run.take()
-        if not run.keys:
-            run.record()
-        return ReceivedPacket(_ITEM, key, 1, 0, b"", value)
 
     def _drop_item(self, entry: Entry) -> ReceivedPacket | None:
         """Take an item off the hop and release its blocks, without a look at its contents."""

@@ -1,0 +1,91 @@
+"""Measure what a stage that passes a small dict on costs in a real pipeline: CPU of its worker's process, per item.
+
+    python benchmarks/small_items_stage.py [--items 100000] [--rounds 5]
+
+A source makes {id, label, name}, one stage in its own process returns it, and this process receives it. The processor
+time is that of the stage's worker from the report, operating system included, between two epochs' ends, so starting is
+not part of it. With `torch`, the worker has imported torch. Seeding and timing are on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from side_by_side.machine import machine, machine_line
+from stagepipe import Pipeline
+
+
+class Dicts:
+    """A source of small dicts."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the dicts."""
+        for number in range(self._count):
+            yield {"id": number, "label": number % 10, "name": "x"}
+
+
+def keep(item: Any) -> Any:
+    """Return the item."""
+    return item
+
+
+class KeepWithTorch:
+    """Imports torch, uses it and keeps the items."""
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.zeros(1)
+
+    def __call__(self, item: Any) -> Any:
+        """Return the item."""
+        return item
+
+
+_MODULE = Path(__file__).stem
+STAGES = {"passes on": f"{_MODULE}.keep", "passes on, torch": f"{_MODULE}.KeepWithTorch"}
+
+
+def measure(uses: str, count: int) -> tuple[float, float]:
+    """Return the worker's CPU time and the wall time of an item, in us."""
+    config = {
+        "name": "small-items",
+        "source": {"uses": f"{_MODULE}.Dicts", "with": {"count": count}},
+        "stages": [{"name": "keep", "uses": uses}],
+    }
+    with Pipeline(config) as pipeline:
+        found = []
+        for _ in range(2):
+            received = sum(1 for _ in pipeline)
+            if received != count:
+                raise SystemExit(f"{received} items arrived instead of {count}")
+            report = pipeline.report()
+            found.append((next(stage.cpu_ns for stage in report.stages if stage.name == "keep"), report.wall_ns))
+    (first_cpu_ns, first_wall_ns), (cpu_ns, wall_ns) = found
+    return (cpu_ns - first_cpu_ns) / count / 1000, (wall_ns - first_wall_ns) / count / 1000
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args(arguments)
+    rounds = [{name: measure(uses, options.items) for name, uses in STAGES.items()} for _ in range(options.rounds)]
+    print(machine_line(machine()))
+    for name in STAGES:
+        times_us = sorted(measured[name][0] for measured in rounds)
+        wall_us = median(measured[name][1] for measured in rounds)
+        print(f"{name:20}{median(times_us):7.2f} us of CPU  ({times_us[0]:.2f} to {times_us[-1]:.2f})  {wall_us:.1f} us")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
