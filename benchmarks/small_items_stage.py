@@ -11,46 +11,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from side_by_side.machine import machine, machine_line
 from stagepipe import Pipeline
 
-
-class Dicts:
-    """A source of small dicts."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the dicts."""
-        for number in range(self._count):
-            yield {"id": number, "label": number % 10, "name": "x"}
-
-
-def keep(item: Any) -> Any:
-    """Return the item."""
-    return item
-
-
-class KeepWithTorch:
-    """Imports torch, uses it and keeps the items."""
-
-    def __init__(self) -> None:
-        import torch
-
-        torch.zeros(1)
-
-    def __call__(self, item: Any) -> Any:
-        """Return the item."""
-        return item
-
-
-_MODULE = Path(__file__).stem
+_MODULE = "small_dicts"
 STAGES = {"passes on": f"{_MODULE}.keep", "passes on, torch": f"{_MODULE}.KeepWithTorch"}
 
 
@@ -68,7 +34,7 @@ def measure(uses: str, count: int) -> tuple[float, float]:
             if received != count:
                 raise SystemExit(f"{received} items arrived instead of {count}")
             report = pipeline.report()
-            found.append((next(stage.cpu_ns for stage in report.stages if stage.name == "keep"), report.wall_ns))
+            found.append((next(stage.cpu_ns for stage in report.stages if stage.name == "keep"), report.run.wall_ns))
     (first_cpu_ns, first_wall_ns), (cpu_ns, wall_ns) = found
     return (cpu_ns - first_cpu_ns) / count / 1000, (wall_ns - first_wall_ns) / count / 1000
 

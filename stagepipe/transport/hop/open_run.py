@@ -24,6 +24,7 @@ class RunReader(Protocol):
     on_item: Callable[[Key], None]
     unwanted_keys: Collection[Key]
     queue_ns: int
+    items_in_hand: int
 
 
 def open_run(entry: Entry, receive_ns: int, reader: RunReader, recorder: DurationRecorder) -> RunItems:
@@ -42,7 +43,7 @@ def open_run(entry: Entry, receive_ns: int, reader: RunReader, recorder: Duratio
     queue_times_ns: list[int] = []
     try:
         for key, value in zip(keys, values, strict=True):
-            count -= 1
+            reader.items_in_hand = count = count - 1
             if reader.unwanted_keys and key in reader.unwanted_keys:
                 yield ReceivedPacket(_ITEM, key, 1, 0, b"", None)
                 continue

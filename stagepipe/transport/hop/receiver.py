@@ -78,6 +78,8 @@ class Receiver:
         self._run: RunItems | None = None
         """The items of the run in hand."""
         self._run_generation = 0
+        self.items_in_hand = 0
+        """Items of the last generation that need no wait and no decoding."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
@@ -96,6 +98,7 @@ class Receiver:
                     return item
             run.close()
             self._run = None
+            self.items_in_hand = 0
         self._memory.flush_releases_if_many()
         while True:
             entries = self._entries
