@@ -50,7 +50,9 @@ def main(arguments: list[str]) -> None:
     for name in STAGES:
         times_us = sorted(measured[name][0] for measured in rounds)
         wall_us = median(measured[name][1] for measured in rounds)
-        print(f"{name:20}{median(times_us):7.2f} us of CPU  ({times_us[0]:.2f} to {times_us[-1]:.2f})  {wall_us:.1f} us")
+        print(
+            f"{name:20}{median(times_us):7.2f} us of CPU  ({times_us[0]:.2f} to {times_us[-1]:.2f})  {wall_us:.1f} us"
+        )
 
 
 if __name__ == "__main__":

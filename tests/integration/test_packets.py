@@ -12,7 +12,7 @@ import pytest
 from stagepipe import Pipeline, RunError
 from tests.support.bad_stages import BAD_ITEM
 from tests.support.packets import always_packed
-from tests.support.pipelines import batch, outputs, pipeline, plain, shuffle, stage
+from tests.support.pipelines import batch, outputs, pipeline, plain, stage
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -86,7 +86,6 @@ def test_items_of_all_kinds_share_packets(crashes):
     config = pipeline(
         stage(f"{__name__}.Mixed", name="mixed"),
         stage("same", workers=2),
-        shuffle(3),
         stage("same", name="last"),
         source=200,
         max_restarts=20,

@@ -48,7 +48,10 @@ class Outbox:
     def __init__(
         self, write_packet: PacketWriter, try_write: WriteAttempt, recorder: DurationRecorder, counts: SendCounts
     ) -> None:
-        """`recorder` takes the rows of SEND_PHASES, `counts` plain items. The late writer's thread calls `try_write`."""
+        """`recorder` takes the rows of SEND_PHASES; plain items add to `counts`.
+
+        The late writer's thread calls `try_write`.
+        """
         self._write_packet = write_packet
         self._try_write = try_write
         self._recorder = recorder

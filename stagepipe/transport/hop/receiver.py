@@ -84,7 +84,9 @@ class Receiver:
         self.copied_out_items = 0
         self.queue_ns = 0
 
-    def receive(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
+    def receive(  # noqa: C901 - the frequent case comes first, without a call of its own
+        self, generation: int, timeout_s: float | None = None
+    ) -> ReceivedPacket | None:
         """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
         Entries of older generations are dropped and their blocks released. One of a newer generation is kept until

@@ -68,7 +68,8 @@ class Sender:
         self.counts = SendCounts()
         self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, policy, self.counts)
-        self._may_pickle_later = not policy.force_shared_memory
+        self._may_pickle_later = False
+        self._forces_shared_memory = policy.force_shared_memory
         self._recorder = recorder
         self._outbox = Outbox(self._write_packet, self._try_write, recorder, self.counts)
 
@@ -84,6 +85,7 @@ class Sender:
     def limit_packet(self, max_entries: int) -> None:
         """Hold small items back so that up to `max_entries` share a packet; 1: none. `flush` before every wait."""
         self._outbox.max_entries = max_entries
+        self._may_pickle_later = max_entries > 1 and not self._forces_shared_memory
 
     def flush(self) -> bool:
         """Write what is held back. False if interrupted; it is then dropped."""
@@ -101,7 +103,13 @@ class Sender:
         """
         begin_ns = perf_counter_ns()
         outbox = self._outbox
-        if outbox.max_entries > 1 and samples == 1 and not meta and outbox.may_hold(begin_ns) and self._may_pickle_later:
+        if (
+            outbox.max_entries > 1
+            and samples == 1
+            and not meta
+            and outbox.may_hold(begin_ns)
+            and self._may_pickle_later
+        ):
             item = item_box[0]
             nbytes = measure_plain(item, key)
             if nbytes:

@@ -52,6 +52,7 @@ PLAIN = [
     float("inf"),
     (1 << 63) - 1,
     -(1 << 63),
+    1 << 2000,
     {"": ""},
     {"é\udc80": 1},
 ]
@@ -69,7 +70,7 @@ NOT_PLAIN = {
     "array": {"x": np.zeros(3)},
     "nested dict": {"a": {"b": 1}},
     "nested list": ([1],),
-    "huge int": 1 << 4000,
+    "huge int": 1 << 8000,
     "long text": "x" * 5000,
     "long bytes": {"raw": b"x" * 2000},
     "many fields": dict.fromkeys(map(str, range(100)), 1),
