@@ -92,9 +92,11 @@ class Outbox:
                 self._pack_plain_items()
         if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
             return False
-        may_hold = self.may_hold(made_ns)
+        may_hold = self.max_entries > 1 and not is_last and self.may_hold(made_ns)
         self._count_pace(made_ns)
         if not self._count:
+            if not may_hold:
+                return self._write_alone(entry, made_ns, times)
             self._first_made_ns = made_ns
         with self._lock:
             self._entries.append(entry)
@@ -104,7 +106,6 @@ class Outbox:
         self._nbytes = held_bytes = self._nbytes + nbytes
         if (
             not may_hold
-            or is_last
             or self._count >= self.max_entries
             or held_bytes + nbytes > MAX_ENTRY_BYTES  # the next entry probably has the size of this one
             or made_ns - self._first_made_ns >= _MAX_HELD_NS
@@ -204,10 +205,27 @@ class Outbox:
         self.blocked_ns += waited_ns
         send_ns = perf_counter_ns() - begin_ns - waited_ns
         self._record(times, _count_entries(entries, times), begin_ns, send_ns, waited_ns)
+        self._record_late_packets()
+        return True
+
+    def _write_alone(self, entry: bytes, begin_ns: int, times: HeldTimes | None) -> bool:
+        """Write an entry while nothing is held: what an item costs that is not held back."""
+        waited_ns = self._write_packet(join_entries((entry,), begin_ns), begin_ns)
+        if waited_ns < 0:
+            return False
+        self.last_send_ns = send_ns = perf_counter_ns() - begin_ns - waited_ns
+        self.blocked_ns += waited_ns
+        if times is not None:
+            encode_ns, copy_ns, _, nbytes = times
+            self._recorder.add((encode_ns, copy_ns, 0, send_ns, waited_ns), (_PIPE, nbytes, copy_ns + send_ns))
+        if self._late_packets:
+            self._record_late_packets()
+        return True
+
+    def _record_late_packets(self) -> None:
         while self._late_packets:
             times, count, begin_ns = self._late_packets.pop()
-            self._record(times, count, begin_ns, send_ns, 0)
-        return True
+            self._record(times, count, begin_ns, self.last_send_ns * count, 0)
 
     def _write_late(self) -> bool:
         """Write what has been held too long. On the late writer's thread; returns what `LateWriter` asks for."""
