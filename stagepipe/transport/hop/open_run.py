@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -22,7 +22,7 @@ class RunReader(Protocol):
     """The receiver that takes the items: its attributes as they are when an item's turn comes."""
 
     on_item: Callable[[Key], None]
-    unwanted_keys: Collection[Key]
+    unwanted_keys: frozenset[Key]
     queue_ns: int
     items_in_hand: int
 

@@ -258,7 +258,7 @@ class Outbox:
         wait_ns = waited_ns // count
         recorder = self._recorder
         for entry_times in times:
-            if type(entry_times) is RunTimes:
+            if isinstance(entry_times, RunTimes):
                 encode_ns, nbytes, made_ns = entry_times
                 self._counts.pipe_messages += len(made_ns)
                 self._counts.inline_bytes += nbytes * len(made_ns)
@@ -277,5 +277,5 @@ class Outbox:
 
 def _count_entries(entries: Sequence[bytes], times: Sequence[HeldTimes | RunTimes]) -> int:
     """How many entries these are, each item of a run counted."""
-    runs = [len(entry_times.made_ns) for entry_times in times if type(entry_times) is RunTimes]
+    runs = [len(entry_times.made_ns) for entry_times in times if isinstance(entry_times, RunTimes)]
     return len(entries) - len(runs) + sum(runs)
