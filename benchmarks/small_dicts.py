@@ -23,6 +23,17 @@ def keep(item: Any) -> Any:
     return item
 
 
+class KeepBesideTorch:
+    """Imports torch, does not use it and keeps the items."""
+
+    def __init__(self) -> None:
+        import torch  # noqa: F401 - what is measured
+
+    def __call__(self, item: Any) -> Any:
+        """Return the item."""
+        return item
+
+
 class KeepWithTorch:
     """Imports torch, uses it and keeps the items."""
 
