@@ -6,7 +6,7 @@ A source makes {id, label, name}, one stage in its own process returns it, and t
 time is that of the stage's worker from the report, operating system included, between two epochs' ends, so starting is
 not part of it. Seeding and timing are on. Where the worker's stage has used torch, torch is seeded before each item.
 
-Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, with a load of 7 to 10 beside it; median, least and most of 3 rounds:
+Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, under a load of 7 to 10; median, least and most of 3 rounds:
 
     passes on         9.7 us of CPU (8.4 to 9.8); torch imported by the fork server, and not used
     torch imported   16.2 us (14.8 to 16.9); the stage's own import counts as use
