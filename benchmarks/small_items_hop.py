@@ -14,11 +14,11 @@ Then one at a time: a dict goes to the other process and back, so the queue is a
 
 "CPU us" is the processor time of both sides for an item, including the operating system's work.
 
-Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, with a load of 9 beside it (so some items were not made quickly, and
-went singly); CPU us, and its ratio to Pipe with the least and most of 7 rounds:
+Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, under a load of 3; CPU us and its ratio to Pipe, with the least and
+most of 5 rounds:
 
-    streamed      Pipe 7.07    lists of 25 1.00 (0.14)    singly 13.35 (1.88)    packets 5.26 (0.75; 0.72 to 0.82)
-    one at a time Pipe 8.13                               singly 18.19 (2.21)    packets 18.49 (2.25; 2.15 to 2.32)
+    streamed      Pipe 7.03    lists of 25 1.01 (0.14)    singly 12.91 (1.87)    packets 4.94 (0.70; 0.64 to 1.25)
+    one at a time Pipe 8.00                               singly 17.48 (2.16)    packets 17.84 (2.22; 1.88 to 2.25)
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ not part of it. Seeding and timing are on. Where the worker's stage has used tor
 
 Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, under a load of 7 to 10; median, least and most of 3 rounds:
 
-    passes on         9.7 us of CPU (8.4 to 9.8); torch imported by the fork server, and not used
+    passes on         9.7 us of CPU (8.4 to 9.8), other runs up to 15; torch imported by the fork server, and not used
     torch imported   16.2 us (14.8 to 16.9); the stage's own import counts as use
     torch used       18.2 us (17.2 to 18.6)
 """
