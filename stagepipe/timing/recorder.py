@@ -6,7 +6,7 @@ a side of a hop take about 0.4 µs that way; added one by one they would take 3 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +50,15 @@ class DurationRecorder:
         if len(rows) >= self._flush_length:
             self.flush()
 
-    @property
-    def has_ledger(self) -> bool:
-        """Whether each row has a ledger entry."""
-        return self._ledger is not None
+    def add_alike(self, row_ns: Sequence[int], ledger_entry: Sequence[int], column: int, values_ns: list[int]) -> None:
+        """Add a row for each of `values_ns`, which are those of `column`; the rest is that of `row_ns` in all of them.
 
-    def add_rows(self, rows: list[int]) -> None:
-        """Add rows one after the other, each followed by its ledger entry if there is a ledger."""
+        >>> recorder = DurationRecorder(np.zeros(2 * HISTOGRAM_WORDS, np.uint64), 2)
+        >>> recorder.add_alike((100, 0), (), 1, [2000, 3000])  # (100, 2000) and (100, 3000)
+        """
+        row = (*row_ns, *ledger_entry) if self._ledger is not None else row_ns
+        rows = list(row) * len(values_ns)
+        rows[column :: len(row)] = values_ns
         self._rows += rows
         if len(self._rows) >= self._flush_length:
             self.flush()

@@ -1,10 +1,12 @@
 """Several items in one packet: the output, the errors and the balance are those of items that travel singly."""
 
+import enum
 import os
 import time
 from collections import Counter
 from statistics import median
 
+import numpy as np
 import pytest
 
 from stagepipe import Pipeline, RunError
@@ -36,7 +38,7 @@ def test_small_items_share_packets():
 @pytest.mark.parametrize(
     "crashes",
     [
-        "hold.after:13:source/0 hold.after:11:same/1",
+        "admit.after:13:source/0 call.after:11:same/1",
         "call.before:5:same/0 call.after:6:parts/1",
         "read.after:3:parts/0 open.after:11:same/1",
         "send.before:3:source/0 send.after:4:parts/0",
@@ -50,6 +52,49 @@ def test_a_death_between_two_items_of_a_packet_loses_nothing(crashes, order):
         assert running.report().restarts
     expected = outputs(config, inline=True)
     assert (found == expected) if order == "source" else (Counter(found) == Counter(expected))
+
+
+KINDS = [
+    lambda number: number,
+    lambda number: {"id": number, "name": f"n{number}", "ratio": float(number), "none": None},
+    lambda number: {"nested": {"id": number}},
+    lambda number: {"id": Flag(number % 2), "level": np.int64(number)},
+    lambda number: np.full(3, number),
+    lambda number: (number, "\udc80", 1 << number, "x" * (20 * number)),
+]
+
+
+class Flag(enum.IntEnum):
+    OFF = 0
+    ON = 1
+
+
+class Mixed:
+    """Gives items of all kinds, and the same dict again and again."""
+
+    def __init__(self) -> None:
+        self.reused = {}
+
+    def __call__(self, number):
+        self.reused["id"] = number
+        kind = number % (len(KINDS) + 1)
+        return KINDS[kind](number) if kind < len(KINDS) else self.reused
+
+
+@pytest.mark.parametrize("crashes", ["", "hold.after:5:same/0 call.before:25:same/1 open.after:9:last/0"])
+def test_items_of_all_kinds_share_packets(crashes):
+    config = pipeline(
+        stage(f"{__name__}.Mixed", name="mixed"),
+        stage("same", workers=2),
+        stage("same", name="last"),
+        source=200,
+        max_restarts=20,
+    )
+    with always_packed(8, crashes), Pipeline(config) as running:
+        found = [(plain(item), type(item)) for item in running]
+        assert bool(running.report().restarts) is bool(crashes)
+    with Pipeline(config, inline=True) as inline:
+        assert found == [(plain(item), type(item)) for item in inline]
 
 
 def test_a_run_resumes_between_two_items_of_a_packet():

@@ -20,6 +20,8 @@ from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, Unreadable
 
 _STATE_INTERVAL_NS: Final = 50_000_000
 """At most 20 states of a stream per second: what a resume reads again takes no longer than this."""
+_MAX_STEP_NS: Final = 200_000
+"""A step with several items ends after so long: a seek or a stop waits for it."""
 _STATE_INTERVAL_COSTS: Final = 20
 """Taking states costs at most a twentieth of the source's time."""
 
@@ -175,7 +177,7 @@ class StageRole:
         ]
 
     def step(self) -> None:
-        """Process one packet, or up to `batch.size` of them."""
+        """Process one item, up to `batch.size` of them, or for a short time those that came together."""
         try:
             packet = self._receiver.receive(self._generation)
         except UnreadableItemError as error:
@@ -190,10 +192,20 @@ class StageRole:
         elif self._sends_chunks:
             self._step_chunk(packet)
         else:
-            box = [packet.value]
-            packet.value = None
-            self._chain.push(packet.key, box, packet.samples, packet.meta)
-            self._worker_context.region.clear_current_item(packet.key)
+            self._push(packet)
+            receiver = self._receiver
+            latest_queue_ns = receiver.queue_ns + _MAX_STEP_NS  # in one packet, each waits for those before it
+            while receiver.items_in_hand and receiver.queue_ns < latest_queue_ns:
+                packet = receiver.receive(self._generation)
+                if packet is None:
+                    raise SeekInterruptError
+                self._push(packet)
+
+    def _push(self, packet: ReceivedPacket) -> None:
+        box = [packet.value]
+        packet.value = None
+        self._chain.push(packet.key, box, packet.samples, packet.meta)
+        self._worker_context.region.clear_current_item(packet.key)
 
     def _step_chunk(self, packet: ReceivedPacket) -> None:
         value = packet.value

@@ -2,6 +2,9 @@
 
 sender          the sending end; times encoding, copying, sending and waiting
 receiver        the receiving end; times the queue, receiving and decoding
+plain_run       plain items, which are pickled together
+open_run        takes the items of a received run one after the other
+received        what a receiver hands to its process
 outbox          small items that are held back, to write several of them as one packet
 late_writer     writes what is held back while the process is busy with something slow
 packer          chooses for each buffer of an item: inline, copied to a block, or forwarded without a copy
@@ -11,7 +14,8 @@ reorder         the order of items, restored at an order point
 """
 
 from stagepipe.transport.hop.packer import SendCounts
-from stagepipe.transport.hop.receiver import ReceivedPacket, Receiver, UnreadableItemError
+from stagepipe.transport.hop.received import ReceivedPacket, UnreadableItemError
+from stagepipe.transport.hop.receiver import Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
 

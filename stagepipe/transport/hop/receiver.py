@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 from stagepipe.core import Key, TransportError
 from stagepipe.timing import DurationRecorder, TransferKind
 from stagepipe.transport.codec import decode
+from stagepipe.transport.hop.open_run import RunItems, open_run
+from stagepipe.transport.hop.plain_run import PLAIN_RUN
+from stagepipe.transport.hop.received import ReceivedPacket, UnreadableItemError
 from stagepipe.transport.hop.sender import IDLE_TICK_INTERVAL_S, LEASED_TICK_INTERVAL_S, InterruptCheck
 from stagepipe.transport.hop.unpacker import referenced_blocks, unpack_buffers
 from stagepipe.transport.memory import SharedMemoryPool
@@ -33,28 +35,6 @@ from stagepipe.transport.wire import (
 _ITEM = int(PacketKind.ITEM)
 _FRAGMENTED = int(PacketKind.FRAGMENTED)
 _PIPE = int(TransferKind.PIPE)
-
-
-@dataclass(slots=True)
-class ReceivedPacket:
-    """A received entry of a packet, with its item decoded. `count`: of a chunk, its items, set by its order point."""
-
-    kind: int
-    key: Key
-    samples: int
-    count: int
-    meta: bytes
-    value: Any
-
-
-class UnreadableItemError(TransportError):
-    """An item cannot be unpickled, from the exception of its class. `key`, `samples`, `meta`: those of its entry."""
-
-    def __init__(self, entry: Entry, message: str) -> None:
-        self.key = entry.key
-        self.samples = entry.samples
-        self.meta = entry.meta
-        super().__init__(message)
 
 
 class Receiver:
@@ -95,17 +75,32 @@ class Receiver:
         """The time to unpack the packet in hand, for each of its entries."""
         self._entries: list[Entry] = []
         """The entries of the packet in hand whose turn has not come, the last one first."""
+        self._run: RunItems | None = None
+        """The items of the run in hand."""
+        self._run_generation = 0
+        self.items_in_hand = 0
+        """Items of the last generation that need no wait and no decoding."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
 
-    def receive(self, generation: int, timeout_s: float | None = None) -> ReceivedPacket | None:
+    def receive(  # noqa: C901 - the frequent case comes first, without a call of its own
+        self, generation: int, timeout_s: float | None = None
+    ) -> ReceivedPacket | None:
         """The next entry of `generation`; None if interrupted, or if nothing arrived for `timeout_s` seconds.
 
         Entries of older generations are dropped and their blocks released. One of a newer generation is kept until
         this process has entered that generation. Raises TransportError if a packet is damaged, and UnreadableItemError
         if the entry's item cannot be unpickled.
         """
+        run = self._run
+        if run is not None:
+            if self._run_generation == generation:
+                for item in run:
+                    return item
+            run.close()
+            self._run = None
+            self.items_in_hand = 0
         self._memory.flush_releases_if_many()
         while True:
             entries = self._entries
@@ -187,6 +182,10 @@ class Receiver:
 
     def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
         kind = entry.kind
+        if kind == PLAIN_RUN:
+            self._run = open_run(entry, self._receive_ns, self, self._recorder)
+            self._run_generation = entry.generation
+            return next(self._run)
         if kind not in {_ITEM, _FRAGMENTED}:
             return ReceivedPacket(kind, entry.key, entry.samples, entry.count_or_bytes, entry.meta, None)
         key = entry.key

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stagepipe.core import Key
-from stagepipe.transport.hop.receiver import ReceivedPacket
+from stagepipe.transport.hop.received import ReceivedPacket
 from stagepipe.transport.wire import PacketKind
 
 

@@ -6,13 +6,14 @@ import os
 import select
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Final
 
 from stagepipe.core import Key
 from stagepipe.timing import DurationRecorder
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.hop.outbox import Outbox
 from stagepipe.transport.hop.packer import Packer, SendCounts
+from stagepipe.transport.hop.plain_run import measure_plain
 from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
     PICKLE_BUFFER,
@@ -34,6 +35,9 @@ LEASED_TICK_INTERVAL_S = 0.01
 """The tick interval of a wait while this process holds leases: the longest that a released block stays in use."""
 IDLE_TICK_INTERVAL_S = 0.25
 """The tick interval of a wait without leases."""
+
+_CHANGEABLE: Final = frozenset({dict, list})
+"""The plain containers that their owner may change."""
 
 InterruptCheck = Callable[[], bool]
 """Called at every tick of a wait. True ends the wait: a seek or the end of the run comes first."""
@@ -64,8 +68,10 @@ class Sender:
         self.counts = SendCounts()
         self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, policy, self.counts)
+        self._may_pickle_later = False
+        self._forces_shared_memory = policy.force_shared_memory
         self._recorder = recorder
-        self._outbox = Outbox(self._write_packet, self._try_write, recorder)
+        self._outbox = Outbox(self._write_packet, self._try_write, recorder, self.counts)
 
     @property
     def blocked_ns(self) -> int:
@@ -79,6 +85,7 @@ class Sender:
     def limit_packet(self, max_entries: int) -> None:
         """Hold small items back so that up to `max_entries` share a packet; 1: none. `flush` before every wait."""
         self._outbox.max_entries = max_entries
+        self._may_pickle_later = max_entries > 1 and not self._forces_shared_memory
 
     def flush(self) -> bool:
         """Write what is held back. False if interrupted; it is then dropped."""
@@ -95,6 +102,20 @@ class Sender:
         copy. Raises what pickling the item raises, ArenaFullError, or TransportError; then no part of the item is kept.
         """
         begin_ns = perf_counter_ns()
+        outbox = self._outbox
+        if (
+            outbox.max_entries > 1
+            and samples == 1
+            and not meta
+            and outbox.may_hold(begin_ns)
+            and self._may_pickle_later
+        ):
+            item = item_box[0]
+            nbytes = measure_plain(item, key)
+            if nbytes:
+                item_box.clear()
+                value = item.copy() if type(item) in _CHANGEABLE else item  # the stage may change its own
+                return outbox.add_plain(value, generation, key, nbytes, begin_ns)
         self._encoder.encode(item_box[0])
         item_box.clear()
         encoded_at_ns = perf_counter_ns()

@@ -7,7 +7,7 @@
         key parts    4 bytes each, for items that a generator made
         descriptors  the location of each buffer: in an arena, or inline further down
         meta         the cursor of an order point, from which to continue after this item (opaque here)
-        pickle       the item without its buffers
+        pickle       the item without its buffers; of a PLAIN_RUN: (keys, items)
         buffers      the small ones, each at a multiple of 16
 
 The checksum is the CRC-32 of all bytes after the first entry's work: a damaged packet is rejected as a whole and has no
@@ -56,11 +56,11 @@ class PacketKind(IntEnum):
     END_OF_PARTS = 4  # a generator has ended after `count` parts
     END_OF_SEGMENT = 5  # the segment has ended after `count` items
     FRAGMENTED = 6  # an item too large for a packet: `count_or_bytes` bytes follow in fragments
+    PLAIN_RUN = 8  # `count_or_bytes` items that are pickled together with their keys; 7 is the kind of a fragment
 
 
 _new_tuple = tuple.__new__
-_FIRST_KIND = int(min(PacketKind))
-_LAST_KIND = int(max(PacketKind))
+_KINDS = frozenset(map(int, PacketKind))
 
 
 class PacketFlag(IntEnum):
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
     generation: int
     key: Key
     samples: int
-    count_or_bytes: int  # the count of END_OF_PARTS and END_OF_SEGMENT, the bytes of FRAGMENTED
+    count_or_bytes: int  # the count of END_OF_PARTS, END_OF_SEGMENT and PLAIN_RUN, the bytes of FRAGMENTED
     sender_ns: int
     sent_at_ns: int
     nbytes: int
@@ -266,7 +266,7 @@ def unpack(data: bytearray) -> list[Entry]:
                 descriptors = _unpack_buffer_descriptors(data, descriptors_start, meta_start)
                 meta = bytes(data[meta_start:start])
         end = start + nbytes
-        if end > size or not _FIRST_KIND <= kind <= _LAST_KIND:
+        if end > size or kind not in _KINDS:
             raise TransportError(f"an entry of kind {kind} in a packet of {size} bytes ends at {end} by its header")
         if descriptors:
             if offset != _PREFIX.size:

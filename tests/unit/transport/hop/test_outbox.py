@@ -11,6 +11,7 @@ import pytest
 from stagepipe.timing import HISTOGRAM_WORDS, SEND_PHASES, DurationRecorder, Histogram
 from stagepipe.transport import PacketKind
 from stagepipe.transport.hop.outbox import Outbox
+from stagepipe.transport.hop.packer import SendCounts
 from stagepipe.transport.wire import PACKET_BYTES, pack_entry, unpack
 
 QUICK_NS = 5_000
@@ -27,7 +28,7 @@ class RecordedOutbox:
         self.wait_ns = 0
         self.words = np.zeros(len(SEND_PHASES) * HISTOGRAM_WORDS, np.uint64)
         self.recorder = DurationRecorder(self.words, len(SEND_PHASES))
-        self.outbox = Outbox(self.write, lambda packet: self.write(packet, 0) >= 0, self.recorder)
+        self.outbox = Outbox(self.write, lambda packet: self.write(packet, 0) >= 0, self.recorder, SendCounts())
         self.outbox.max_entries = max_entries
         for _ in range(quick_items):
             self.add()

@@ -1,0 +1,104 @@
+"""Plain items that are pickled together, in one entry of a packet. Built by a sending process, read by a receiving one.
+
+An item is plain if it is a number, a string, bytes or None, or a dict, list or tuple of these, of exactly these types.
+Pickling and unpickling it runs no code but pickle's own, so it cannot fail, and cannot kill a process. Forty small
+dicts that are pickled together take a third of the time that they take one by one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple
+
+from stagepipe.core import Key, TransportError
+from stagepipe.transport.wire import MAX_ENTRY_BYTES, Entry, PacketKind, pack_entry
+
+_MAX_ITEM_BYTES: Final = 1000
+"""A larger item gains nothing: a packet would hold three of them."""
+_MAX_PARTS: Final = 64
+_ITEM_BYTES: Final = 8
+"""The pickles of an empty container and of a key without parts."""
+_INT_BYTES: Final = 7
+"""The pickle of an integer, without an eighth of its bits."""
+_KEY_PART_BYTES: Final = 11
+_FLOAT_BYTES: Final = 9
+_STRING_BYTES: Final = 6
+"""The pickle of an empty string, or of a reference to one before it."""
+_RUN_BYTES: Final = 64
+"""What a run takes beside its items, at most: the entry's header and the outer pickle."""
+PLAIN_ROOM_BYTES: Final = MAX_ENTRY_BYTES - _RUN_BYTES
+"""The room for plain items in a packet."""
+
+PLAIN_RUN = int(PacketKind.PLAIN_RUN)
+
+PlainItem = tuple[Any, Key, int, int]
+"""An item that is held back, its key, and when its sending began and it was held (`perf_counter_ns`)."""
+
+
+def measure_plain(item: Any, key: Key) -> int:  # noqa: C901, PLR0912 - one pass without calls: every small item pays it
+    """The most bytes that the pickles of `item` and `key` take in a run; 0 if the item is not plain, or not small.
+
+    >>> measure_plain({"id": 3}, (0,)) > 0, measure_plain({"id": [3]}, (0,))
+    (True, 0)
+    """
+    nbytes = _ITEM_BYTES + _KEY_PART_BYTES * len(key)
+    kind = type(item)
+    if kind is dict:
+        if len(item) > _MAX_PARTS:
+            return 0
+        for name in item:
+            if type(name) is not str:
+                return 0
+            nbytes += _STRING_BYTES + (len(name) if name.isascii() else 4 * len(name))
+        parts = item.values()
+    elif kind is tuple or kind is list:
+        if len(item) > _MAX_PARTS:
+            return 0
+        parts = item
+    else:
+        parts = (item,)
+    for part in parts:
+        kind = type(part)
+        if kind is int:
+            nbytes += _INT_BYTES + (part.bit_length() >> 3)
+        elif kind is str:
+            nbytes += _STRING_BYTES + (len(part) if part.isascii() else 4 * len(part))
+        elif kind is float or kind is bool or part is None:
+            nbytes += _FLOAT_BYTES
+        elif kind is bytes:
+            nbytes += _STRING_BYTES + len(part)
+        else:
+            return 0
+    return nbytes if nbytes <= _MAX_ITEM_BYTES else 0
+
+
+class RunTimes(NamedTuple):
+    """The times of a packed run. `encode_ns` and `nbytes` are an item's share; `made_ns` has the time of each item."""
+
+    encode_ns: int
+    nbytes: int
+    made_ns: tuple[int, ...]
+
+
+def pack_run(items: list[PlainItem], generation: int, send_ns: int) -> tuple[bytes, RunTimes]:
+    """The entry of a run, and its times. `send_ns`: what the write will take for each item."""
+    started_ns = perf_counter_ns()
+    values, keys, begins_ns, made_ns = zip(*items, strict=True)
+    data = pickle.dumps((keys, values), 5)
+    count = len(items)
+    encode_ns = (sum(made_ns) - sum(begins_ns) + perf_counter_ns() - started_ns) // count
+    header = (generation, (0,), 1, b"")
+    entry = pack_entry(PLAIN_RUN, header, encode_ns + send_ns, count_or_bytes=count, pickle_data=data)
+    return entry, RunTimes(encode_ns, len(entry) // count, made_ns)
+
+
+def unpack_run(entry: Entry) -> tuple[tuple[Key, ...], tuple[Any, ...]]:
+    """The keys and the items of a run. Raises TransportError if they are not as many as it states."""
+    start, end = entry.pickle_span
+    keys, values = pickle.loads(entry.data[start:end])
+    if not len(keys) == len(values) == entry.count_or_bytes > 0:
+        raise TransportError(
+            f"an entry states {entry.count_or_bytes} items, and has {len(keys)} keys and {len(values)} items"
+        )
+    return keys, values
