@@ -74,15 +74,8 @@ class Worker(Process):
             return False
         if self.unsent:
             return self._send()
-        if self.received_seek:
-            self.enter(self.received_seek)
-            self.imposed_skips = self.received_seek.imposed_skips
-            self._epoch = self.received_seek.epoch
-            self.received_seek = None
-            self._leave_chunk()
-            return True
-        if self._chunk is not None:
-            self._process_row(self._chunk)
+        if self.received_seek or self._chunk is not None:
+            self._enter_seek_or_process_row()
             return True
         inbox = self.inbox
         if not inbox.entries:
@@ -93,6 +86,17 @@ class Worker(Process):
         if entry is not None:
             self._process(entry)
         return True
+
+    def _enter_seek_or_process_row(self) -> None:
+        seek = self.received_seek
+        if seek is None:
+            self._process_row()
+            return
+        self.enter(seek)
+        self.imposed_skips = seek.imposed_skips
+        self._epoch = seek.epoch
+        self.received_seek = None
+        self._leave_chunk()
 
     def _send(self) -> bool:
         if self.outbox.is_full():
@@ -125,8 +129,9 @@ class Worker(Process):
             if not self.dead:
                 self.drop_lease(entry.block)
 
-    def _process_row(self, chunk: Entry) -> None:
+    def _process_row(self) -> None:
         """Process the next item of the chunk in hand; after the last, send the rows."""
+        chunk = self._chunk
         value = self.memory.read_rows(chunk.block, chunk.rows)[self._next_row]
         entry = Entry(chunk.generation, EntryKind.ITEM, (chunk.key[0] + self._next_row,))
         self._call(entry, value, entry.key if self.shared.keeps(Rule.NAME_EACH_SAMPLE) else chunk.key)
