@@ -56,13 +56,13 @@ class Batch(OrderPointStage):
         self._sample_count += samples
         return self._row_count == self.size
 
-    def add_rows(self, rows: Rows, start: int, stop: int) -> int:
+    def add_rows(self, rows: Rows, start: int, stop: int, *, passes_on: bool = False) -> int:
         """Add rows from `start` to the last, `stop - 1`, as many as there is room for; return their number, at least 1.
 
-        As if each was added alone, as one sample. Rows that are the whole batch become its arrays without a copy.
-        Raises what `add` raises for the first of them.
+        As if each was added alone, as one sample. With `passes_on`, rows that are the whole batch become it without a
+        copy; its arrays may be read-only. Raises what `add` raises for the first of them.
         """
-        if start == 0 and stop == self.size and not self._row_count:
+        if passes_on and start == 0 and stop == self.size and not self._row_count:
             self._root_column = rows
             self._row_count = self._sample_count = stop
             return stop

@@ -46,7 +46,10 @@ class Rows(Protocol):
         ...
 
     def take(self, row_count: int) -> Any:
-        """Return all rows, `row_count`, as the batch that `Batch` makes of them. Afterwards it holds none."""
+        """Return all rows, `row_count`, as the batch that `Batch` makes of them. Afterwards it holds none.
+
+        Received arrays stay read-only, as every input of a stage.
+        """
         ...
 
 
@@ -300,10 +303,9 @@ class DataclassRows(_ContainerRows):
 
 
 def _take_array(rows: ArrayRows | NumberRows) -> Any:
-    """Return the array, and a copy where it came in a packet that cannot be written: a batch can."""
     array = rows.array
     rows.array = None
-    return array if array.flags.writeable else array.copy()
+    return array
 
 
 def make_rows(value: Any, size: int) -> Rows:
