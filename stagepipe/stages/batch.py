@@ -42,7 +42,9 @@ class Batch(OrderPointStage):
     def __init__(self, size: int, *, drop_last: bool = False) -> None:
         self.size: Final = check_size(size, "Batch")
         self.drop_last = drop_last
-        self._root_column: BatchColumn | Rows | None = None
+        self._root_column: BatchColumn | None = None
+        self._whole_rows: Rows | None = None
+        """Rows that are the batch."""
         self._row_count = 0
         self._sample_count = 0
 
@@ -62,8 +64,8 @@ class Batch(OrderPointStage):
         As if each was added alone, as one sample. With `passes_on`, rows that are the whole batch become it without a
         copy; its arrays may be read-only. Raises what `add` raises for the first of them.
         """
-        if passes_on and start == 0 and stop == self.size and not self._row_count:
-            self._root_column = rows
+        if passes_on and start == 0 and stop == self.size and self._root_column is None:
+            self._whole_rows = rows
             self._row_count = self._sample_count = stop
             return stop
         stop = min(stop, start + self.size - self._row_count)
@@ -83,12 +85,14 @@ class Batch(OrderPointStage):
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a batch needs no randomness
         """Return the current batch, which may be shorter than `size`, and drop every reference to its arrays."""
-        root, rows, samples = self._root_column, self._row_count, self._sample_count
+        root = self._root_column if self._whole_rows is None else self._whole_rows
+        rows, samples = self._row_count, self._sample_count
         self.clear()
         return [] if root is None or rows == 0 else [(root.take(rows), samples)]
 
     def clear(self) -> None:
         """Discard the current batch."""
         self._root_column = None
+        self._whole_rows = None
         self._row_count = 0
         self._sample_count = 0
