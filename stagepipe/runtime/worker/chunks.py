@@ -26,16 +26,16 @@ _MAX_ROW_BYTES: Final = 1 << 16
 """A larger sample travels alone: what its packet costs is little beside its bytes, and it may be in shared memory."""
 CHUNK_NS: Final = 1_000_000
 """What a worker works on a chunk. Longer ones would leave other workers without work, and `Batch` without rows."""
-_MAX_BATCH_FACTOR: Final = 4
+_MAX_BATCH_FACTOR: Final = 8
 """A chunk that is a batch may take so much longer: it saves `Batch` its work."""
-_MAX_HELD_NS: Final = 8_000_000
+_MAX_HELD_NS: Final = 16_000_000
 """After this time a worker sends its rows, because the samples are slower than those before."""
 
 
 class ChunkSize:
     """How many items the source sends together: as many as take a worker a millisecond, by what the workers publish.
 
-    Where a batch takes a worker half a millisecond to four, a chunk is a batch, if no skips come before it: `Batch`
+    Where a batch takes a worker half a millisecond to eight, a chunk is a batch, if no skips come before it: `Batch`
     then passes its arrays on.
     """
 
