@@ -11,7 +11,7 @@ three that are timed; the workers stay alive. CPU is that of the caller and all 
 Ratios are to DataLoader with as many workers, pair by pair within a round: `median [lowest, highest]`.
 
 Intel Xeon, 2 CPUs, Linux 6.18, Python 3.11, NumPy 2.4, torch 2.15; load average 2 to 8 of other programs, two rounds
-each, so the spread is wide. Seeded tensors pay 2.7 us an item for the seed and torch's generator, which has no lazy way.
+each, so the spread is wide. Seeded tensors pay 2.7 us an item for the seed and torch's generator.
 
                                  items/s, ratio       CPU, ratio
     tensors, 2 workers           1.09 [1.01, 1.16]    1.30 [1.23, 1.37]
