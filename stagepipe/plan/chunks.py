@@ -25,7 +25,9 @@ def mark_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -
     """Return the processes, with `sends_chunks` where the first two can."""
     if len(processes) < 3 or not _can_send_chunks(processes, hops):  # noqa: PLR2004 - source, dataset, Batch
         return processes
-    return (*(replace(process, sends_chunks=True) for process in processes[:2]), *processes[2:])
+    size = processes[2].first_stage.target.arguments.get("size")
+    chunk_keys: dict[str, Any] = {"sends_chunks": True, "chunk_batch_size": size if isinstance(size, int) else 0}
+    return (*(replace(process, **chunk_keys) for process in processes[:2]), *processes[2:])
 
 
 def _can_send_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> bool:

@@ -43,6 +43,7 @@ class ProcessPlan:
     input_segment: int
     output_segment: int
     sends_chunks: bool = False  # several consecutive items in one packet: see `chunks`
+    chunk_batch_size: int = 0  # the samples of a batch that is made of the chunks
     visible_devices: tuple[str, ...] | None = None  # CUDA_VISIBLE_DEVICES of each worker; None: inherited
 
     @property

@@ -43,28 +43,37 @@ class Batch(OrderPointStage):
         self.size: Final = check_size(size, "Batch")
         self.drop_last = drop_last
         self._root_column: BatchColumn | None = None
+        self._whole_rows: Rows | None = None
+        """Rows that are the batch."""
         self._row_count = 0
         self._sample_count = 0
 
     def add(self, value: Any, samples: int) -> bool:
         """Copy one item into its row; True when the batch is full. An item that raises leaves the batch unchanged."""
-        if self._root_column is None:
-            self._root_column = make_column(value, self.size)
-        self._root_column.put(self._row_count, value)
+        root = self._root_column
+        if root is None:
+            root = self._root_column = make_column(value, self.size)
+        root.put(self._row_count, value)
         self._row_count += 1
         self._sample_count += samples
         return self._row_count == self.size
 
-    def add_rows(self, rows: Rows, start: int, stop: int) -> int:
-        """Add rows `start` to `stop`, as many as the batch has room for, and return their number, at least 1.
+    def add_rows(self, rows: Rows, start: int, stop: int, *, passes_on: bool = False) -> int:
+        """Add rows from `start` to the last, `stop - 1`, as many as there is room for; return their number, at least 1.
 
-        As if each was added alone, as one sample. Raises what `add` raises for the first of them.
+        As if each was added alone, as one sample. With `passes_on`, rows that are the whole batch become it without a
+        copy; its arrays may be read-only. Raises what `add` raises for the first of them.
         """
+        if passes_on and start == 0 and stop == self.size and self._root_column is None:
+            self._whole_rows = rows
+            self._row_count = self._sample_count = stop
+            return stop
         stop = min(stop, start + self.size - self._row_count)
         self.add(rows.get(start), 1)  # checks the first row: the others are like it
         added_rows = stop - start - 1
-        if added_rows and self._root_column is not None:
-            self._root_column.put_rows(self._row_count, rows, start + 1, stop)
+        column = self._root_column
+        if added_rows and column is not None:
+            column.put_rows(self._row_count, rows, start + 1, stop)
             self._row_count += added_rows
             self._sample_count += added_rows
         return stop - start
@@ -76,12 +85,14 @@ class Batch(OrderPointStage):
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a batch needs no randomness
         """Return the current batch, which may be shorter than `size`, and drop every reference to its arrays."""
-        root, rows, samples = self._root_column, self._row_count, self._sample_count
+        root = self._root_column if self._whole_rows is None else self._whole_rows
+        rows, samples = self._row_count, self._sample_count
         self.clear()
         return [] if root is None or rows == 0 else [(root.take(rows), samples)]
 
     def clear(self) -> None:
         """Discard the current batch."""
         self._root_column = None
+        self._whole_rows = None
         self._row_count = 0
         self._sample_count = 0

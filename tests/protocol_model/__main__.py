@@ -21,7 +21,8 @@ no source item is delivered twice unless a stage is a generator.
 Some pipelines deliver in any order; the output is then compared without its order. Some have values that kill the
 worker that processes them: always (poison, which is skipped or ends the run) or too seldom for poison. In some, packets
 vanish, so that nothing can move until the supervisor seeks. In most a packet may have several entries: a process holds
-entries back until it has to wait, and kills and seeks come between any two of them.
+entries back until it has to wait, and kills and seeks come between any two of them. Some begin with an index, a stage
+and a Batch that exchange chunks: consecutive items in one block, which workers take and make item by item.
 
 It leaves out any order with Batch or Shuffle, lists of items that die together, memory limits, and real releases: here
 a release takes effect at once and is never lost. It does not check how far a window lets a process run ahead, only that

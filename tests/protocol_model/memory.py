@@ -50,6 +50,11 @@ class Memory:
         """The value, or `WIPED`."""
         return self.values.get(block, WIPED)
 
+    def read_rows(self, block: Block, rows: int) -> tuple[Any, ...]:
+        """The values of a chunk, or as many times `WIPED`."""
+        values = self.read(block)
+        return (WIPED,) * rows if values == WIPED else values
+
     def wipe_before(self, era: int, leased: Collection[Block]) -> None:
         """Free the blocks of older eras, except those that a live process still leases."""
         for block in [block for block in self.values if block.era < era and block not in leased]:

@@ -43,11 +43,15 @@ class OrderPoint(Process):
         if self.dead:
             return False
         moved = self._receive()
-        if not self.finished and self.board.has_total(self.segment, self.generation, self.reorder.item):
+        if not self.finished and self.board.has_total(self.segment, self.generation, self._consumed_items):
             self.finished = True
             self._finish()
             return True
         return moved
+
+    @property
+    def _consumed_items(self) -> int:
+        return self.reorder.item - self._uncounted
 
     def consume(self, entry: Entry) -> None:
         """Take over a leaf."""
@@ -68,6 +72,8 @@ class OrderPoint(Process):
             any_order=self.shared.any_order,
         )
         self.finished = False
+        self._uncounted = 0
+        """Items that were consumed and are not counted: none, unless a rule is broken."""
 
     def _give_back(self, entry: Entry) -> None:
         if entry.block:
@@ -80,9 +86,23 @@ class OrderPoint(Process):
             return moved  # an entry of a newer generation waits in hand until its seek arrives here
         entry = self.accept(inbox)
         if entry is not None:
-            self.reorder.add(entry)
+            for each in self._rows_of(entry) if entry.kind is EntryKind.CHUNK else (entry,):
+                self.reorder.add(each)
             self._consume_ready()
         return True
+
+    def _rows_of(self, chunk: Entry) -> list[Entry]:
+        """The items of a chunk, each with a lease of its block."""
+        first, block = chunk.key[0], chunk.block
+        for _ in range(chunk.rows - 1):
+            self.memory.retain(block)
+            self.leases.append(block)
+        rows = [chunk._replace(kind=EntryKind.ITEM, key=(first + row,), row=row) for row in range(chunk.rows)]
+        if chunk.key == self.cursor.last and not self.shared.keeps(Rule.KEEP_OTHER_ROWS):
+            for _ in rows:
+                self.drop_lease(block)
+            return [row._replace(kind=EntryKind.TOMBSTONE, block=None) for row in rows]
+        return rows
 
     def _consume_ready(self) -> None:
         for leaf in self.reorder.ready():
@@ -96,7 +116,10 @@ class OrderPoint(Process):
         cursor = self.cursor
         if not self.shared.any_order:
             skips = leaf.skips if self.shared.keeps(Rule.CARRY_SKIPS) else frozenset()
-            self.cursor = cursor._replace(item=leaf.key[0], last=leaf.key, emitted=0, skips=skips)
+            last = leaf.key
+            if leaf.row >= 0 and not self.shared.keeps(Rule.CURSOR_INSIDE_CHUNK):
+                last = (last[0] + leaf.rows - 1 - leaf.row,)
+            self.cursor = cursor._replace(item=last[0], last=last, emitted=0, skips=skips)
             return
         item = cursor.item if self.shared.keeps(Rule.RESUME_AT_LOWEST_OPEN) else max(cursor.item, leaf.key[0] + 1)
         self.cursor = cursor._replace(item=item, emitted_keys=cursor.emitted_keys | {leaf.key})
@@ -110,7 +133,9 @@ class OrderPoint(Process):
             upstream = origin.after
             self._add_skips(origin.skips)
         self.cursor = Cursor(upstream, ended + 1, emitted_keys=emitted_keys)
-        self.board.publish_consumed(self.segment, self.generation, ended + 1)
+        if origin and origin.row > 0 and not self.shared.keeps(Rule.COUNT_EACH_ROW):
+            self._uncounted += 1
+        self.board.publish_consumed(self.segment, self.generation, self._consumed_items)
 
     def _add_skips(self, skips: frozenset[ErrorSkip]) -> None:
         """Note the error skips that shaped the item just consumed."""
@@ -203,7 +228,10 @@ class GroupingPoint(OrderPoint):
             self.skips |= {ErrorSkip(entry.stage, entry.key)}
         if entry.kind is not EntryKind.ITEM:
             return
-        self.group.append(self.memory.read(entry.block))
+        is_row = entry.row >= 0
+        self.group.append(
+            self.memory.read_rows(entry.block, entry.rows)[entry.row] if is_row else self.memory.read(entry.block)
+        )
         self.drop_lease(entry.block)
         self._add_skips(entry.skips)
         if len(self.group) == self.size:

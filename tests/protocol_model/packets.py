@@ -16,6 +16,8 @@ class EntryKind(enum.Enum):
 
     ITEM = "item"
     """A value, in a block."""
+    CHUNK = "chunk"
+    """The values of several consecutive items, in one block. The key is the first one's."""
     TOMBSTONE = "tombstone"
     """No value: a stage dropped it."""
     SKIP = "skip"
@@ -38,6 +40,10 @@ class Entry(NamedTuple):
     """The error skips that shaped this item."""
     stage: int = -1
     """The stage that failed, if the kind is SKIP."""
+    row: int = -1
+    """The item's place in the chunk that the block holds; below 0 if the block holds a single value."""
+    rows: int = 1
+    """How many items the block holds."""
 
 
 Packet = tuple[Entry, ...]

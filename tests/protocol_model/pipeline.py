@@ -88,6 +88,7 @@ class Pipeline:
         hop_capacity: int = 3,
         stream: bool = False,
         max_entries: int = 1,
+        max_rows: int = 1,
         any_order: bool = False,
         on_poison: OnPoison | None = None,
         broken: Rule | None = None,
@@ -98,7 +99,7 @@ class Pipeline:
         groupings = sum(isinstance(step, GroupingStep) for step in steps)
         self.shared = SharedState(Board(segments=groupings + 1), broken, max_entries=max_entries, any_order=any_order)
         self.hops = [Hop(hop_capacity) for _ in range(len(steps) + 1)]
-        source = Source(self.shared, self.hops[0], items=items, window=window, stream=stream)
+        source = Source(rnd, self.shared, self.hops[0], items=items, window=window, stream=stream, max_rows=max_rows)
         self.processes: list[Process] = [source]
         segment = 0
         for stage, step in enumerate(steps):

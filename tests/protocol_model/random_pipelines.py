@@ -38,6 +38,8 @@ class Case:
     """Whether stages fail, and succeed on the second try. Then the output depends on the scheduler."""
     max_entries: int = 1
     """How many entries a packet may have."""
+    max_rows: int = 1
+    """How many items a chunk may have. More than 1 only where Batch is the second step, after an index."""
     any_order: bool = False
     on_poison: OnPoison | None = None
     """What becomes of poison; None if no value kills."""
@@ -64,6 +66,7 @@ class Case:
             hop_capacity=self.hop_capacity,
             stream=self.stream,
             max_entries=self.max_entries,
+            max_rows=self.max_rows,
             any_order=self.any_order,
             on_poison=self.on_poison,
             broken=broken,
@@ -76,8 +79,8 @@ class Case:
 def random_case(rnd: random.Random) -> Case:
     """One to five steps, and at times an Unbatch after a Batch; up to 40 items.
 
-    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish, and in most a
-    packet may have several entries.
+    Some pipelines deliver in any order, some have values that kill workers, in some packets vanish, in most a packet
+    may have several entries, and in a quarter a stage and the Batch after it come first and take chunks.
     """
     flaky = rnd.random() < 0.3
     steps: list[Step] = []
@@ -99,7 +102,16 @@ def random_case(rnd: random.Random) -> Case:
         stream=rnd.random() < 0.4,
         flaky=flaky,
     )
-    return _with_troubles(case, copy.copy(rnd))  # a copy, so that each seed keeps its pipeline
+    chunk_rnd = random.Random(copy.copy(rnd).random())  # copies, so that each seed keeps its pipeline
+    return _with_troubles(_with_chunks(case, chunk_rnd), copy.copy(rnd))
+
+
+def _with_chunks(case: Case, rnd: random.Random) -> Case:
+    if case.stream or rnd.random() < 0.6:
+        return case
+    first = StageStep(RandomFunction(rnd, flaky=case.flaky), rnd.randint(1, 3))
+    batch = GroupingStep(Grouping.BATCH, rnd.randint(1, 7))
+    return replace(case, steps=[first, batch, *case.steps[:3]], max_rows=rnd.randint(2, 6))
 
 
 def _with_troubles(case: Case, rnd: random.Random) -> Case:

@@ -42,6 +42,8 @@ class SeekCoordinator:
         self.asking = False
         """Whether the supervisor waits for the sink's committed cursor."""
         self._needs_new_era = False
+        self.stall_count = 0
+        """How often nothing could move."""
         self._stalls = 0
         self._delivered_before_stall = 0
         self.deaths = Deaths(shared, on_poison)
@@ -59,6 +61,7 @@ class SeekCoordinator:
             self._stalls = 0
         self._delivered_before_stall = delivered
         self._stalls += 1
+        self.stall_count += 1
         self.has_failed |= self._stalls > MAX_STALLS
         self._ask(new_era=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from tests.protocol_model.memory import Block
@@ -15,14 +16,29 @@ class Source(Process):
 
     A stream keeps its items until they are delivered, to send them again after a seek. If it dies, its successor reads
     the stream again from the start and skips to the cursor; here that is the same as an index.
+
+    With `max_rows` above 1 an index sends up to so many consecutive items in a chunk.
     """
 
-    def __init__(self, shared: SharedState, outgoing: Hop, *, items: int, window: int, stream: bool) -> None:
+    def __init__(
+        self,
+        rnd: random.Random,
+        shared: SharedState,
+        outgoing: Hop,
+        *,
+        items: int,
+        window: int,
+        stream: bool,
+        max_rows: int,
+    ) -> None:
         super().__init__("source", 0, shared)
         self.outbox = Outbox(outgoing, shared.max_entries, shared.broken)
         self.items = items
         self.window = window
         self.stream = stream
+        self._rnd = rnd
+        self._max_rows = max_rows
+        self._skipped_items: frozenset[int] = frozenset()
         self.epoch = 0
         self.first = 0
         self.next = 0
@@ -38,6 +54,7 @@ class Source(Process):
         self.epoch = seek.epoch
         self.first = seek.cursor.item
         self.next = seek.cursor.item
+        self._skipped_items = frozenset(skip.key[0] for skip in seek.imposed_skips if skip.stage == 0)
 
     def die(self) -> None:
         """Lose the kept items too."""
@@ -50,18 +67,33 @@ class Source(Process):
         return len(self.outbox.entries)
 
     def step(self) -> bool:
-        """Send one item, if the hop and the window allow it; at the end, publish the total."""
+        """Send one item or a chunk, if the hop and the window allow it; at the end, publish the total."""
         if self.dead:
             return False
         self._release_delivered()
         if self.next >= self.items:
             return self.outbox.flush_before_wait() or self._publish_total()
-        if self.outbox.is_full() or self.next >= self._consumed() + self.window:
+        admitted = min(self._consumed() + self.window, self.items) - self.next
+        if self.outbox.is_full() or admitted <= 0:
             return self.outbox.flush_before_wait()
-        entry = Entry(self.generation, EntryKind.ITEM, (self.next,), self._block())
-        self.outbox.put(entry)
-        self.next += 1
+        rows = self._choose_rows(admitted)
+        if rows > 1:
+            values = tuple(("s", self.epoch, item) for item in range(self.next, self.next + rows))
+            block = self.memory.allocate(self.name, self.era, values)
+            self.outbox.put(Entry(self.generation, EntryKind.CHUNK, (self.next,), block, rows=rows))
+        else:
+            self.outbox.put(Entry(self.generation, EntryKind.ITEM, (self.next,), self._block()))
+        self.next += rows
         return True
+
+    def _choose_rows(self, admitted: int) -> int:
+        """How many items to send together: any number, because the product's depends on the time."""
+        if self._max_rows == 1:
+            return 1
+        rows = min(self._rnd.randint(1, self._max_rows), admitted)
+        if not self.shared.keeps(Rule.SEND_SKIPS_ALONE):
+            return rows
+        return max(next((row for row in range(rows) if self.next + row in self._skipped_items), rows), 1)
 
     def _release_delivered(self) -> None:
         if not self.kept:

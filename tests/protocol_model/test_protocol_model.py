@@ -39,6 +39,13 @@ SEEDS_OF_RULES = {
     Rule.CHECK_EACH_ENTRY: range(100),
     Rule.TAG_EACH_ENTRY: range(100),
     Rule.RELEASE_DROPPED_ENTRIES: range(150),
+    Rule.CUT_CHUNK_AT_GAP: range(30, 120),
+    Rule.NAME_EACH_SAMPLE: range(160, 240),
+    Rule.LEAVE_CHUNK_AT_SEEK: range(50, 350),
+    Rule.SEND_SKIPS_ALONE: range(160, 240),
+    Rule.KEEP_OTHER_ROWS: range(40, 120),
+    Rule.CURSOR_INSIDE_CHUNK: range(60, 120),
+    Rule.COUNT_EACH_ROW: range(60, 120),
 }
 """Seeds that notice that the rule is broken: two at least, but one for BLAME_IN_ITS_EPOCH.
 
@@ -102,9 +109,10 @@ def test_every_trouble_reaches_running_pipelines():
         reached["poison failed"] += outcome is Outcome.FAILED
         reached["survived a death"] += bool(pipeline.seeks.era) and outcome is Outcome.FINISHED
         reached["several entries"] += any(hop.most_entries > 1 for hop in pipeline.hops)
+        reached["chunks"] += case.max_rows > 1
         reached["survived a stall"] += bool(case.losses) and pipeline.seeks.generation > 1 + pipeline.seeks.era
     assert all(count >= 5 for count in reached.values()), reached
-    assert len(reached) == 6
+    assert len(reached) == 7
 
 
 def case(*steps, items):

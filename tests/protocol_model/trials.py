@@ -61,6 +61,8 @@ def _run(case: Case, pipeline: Pipeline, *, kills: int) -> str | None:
     fails = case.fails_in(epoch)
     if outcome is not (Outcome.FAILED if fails else Outcome.FINISHED):
         return f"epoch {epoch}: {outcome.value}"
+    if pipeline.seeks.stall_count and not case.losses:
+        return f"epoch {epoch}: nothing could move, though no packet was lost"
     if pipeline.shared.wiped_value_seen:
         return f"epoch {epoch}: a stage function received a wiped value"
     if pipeline.seeks.deaths.poison_tried_again:
@@ -105,6 +107,7 @@ def _resumed(case: Case, seed: int, broken: Rule | None) -> str | None:
             case.steps,
             items=case.items,
             max_entries=case.max_entries,
+            max_rows=case.max_rows,
             any_order=case.any_order,
             on_poison=case.on_poison,
             broken=broken,
@@ -126,6 +129,8 @@ def _resumed(case: Case, seed: int, broken: Rule | None) -> str | None:
     outcome = second.run(2)
     if outcome is not Outcome.FINISHED:
         return f"resume at {len(before)}: {outcome.value}"
+    if second.seeks.stall_count:
+        return f"resume at {len(before)}: nothing could move, though no packet was lost"
     problem = _difference(case, before + second.sink.delivered, expected)
     return problem and f"resume at {len(before)}: {problem}"
 

@@ -113,3 +113,10 @@ def parts(sample: dict[str, Any]) -> Any:
     """Gives two samples for one."""
     yield {"index": sample["index"], "part": 0}
     yield {"index": sample["index"], "part": 1}
+
+
+def negate(batch: Any) -> Any:
+    """Write to the arrays of a batch."""
+    images, _ = batch
+    np.subtract(255, images, out=images)
+    return batch

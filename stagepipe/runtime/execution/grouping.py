@@ -69,16 +69,17 @@ class OrderedGrouping:
         if self._collect(key, box, samples):
             self._emit_group(is_last=False)
 
-    def add_rows(self, item: int, chunk: SampleChunk) -> None:
+    def add_rows(self, item: int, chunk: SampleChunk, *, passes_on: bool = False) -> None:
         """Add the samples of a chunk, which begins at `item`: as `add_item` does, with `finish_item` between two.
 
-        Only where the target is `Batch`, and no order point comes before it.
+        Only where the target is `Batch`, and no order point comes before it. `passes_on`: see `Batch.add_rows`.
         """
         start = chunk.start
+        add_rows = partial(self._target.add_rows, chunk.rows, stop=chunk.stop, passes_on=passes_on)
         while True:
             self._advance((item,), b"", frozenset())
             self._source_begin = item if self._source_begin is None else self._source_begin
-            count = self._stage.run_timed((item,), partial(self._target.add_rows, chunk.rows, start, chunk.stop))
+            count = self._stage.run_timed((item,), partial(add_rows, start=start))
             self._stage.count_items(item, count)
             item += count
             start += count

@@ -26,15 +26,22 @@ _MAX_ROW_BYTES: Final = 1 << 16
 """A larger sample travels alone: what its packet costs is little beside its bytes, and it may be in shared memory."""
 CHUNK_NS: Final = 1_000_000
 """What a worker works on a chunk. Longer ones would leave other workers without work, and `Batch` without rows."""
-_MAX_HELD_NS: Final = 4_000_000
+_MAX_BATCH_FACTOR: Final = 8
+"""A chunk that is a batch may take so much longer: it saves `Batch` its work."""
+_MAX_HELD_NS: Final = 16_000_000
 """After this time a worker sends its rows, because the samples are slower than those before."""
 
 
 class ChunkSize:
-    """How many items the source sends together: as many as take a worker a millisecond, by what the workers publish."""
+    """How many items the source sends together: as many as take a worker a millisecond, by what the workers publish.
 
-    def __init__(self, worker_regions: Sequence[ProcessRegion]) -> None:
+    Where a batch takes a worker half a millisecond to eight, a chunk is a batch, if no skips come before it: `Batch`
+    then passes its arrays on.
+    """
+
+    def __init__(self, worker_regions: Sequence[ProcessRegion], batch_size: int = 0) -> None:
         """`worker_regions` are those of the workers that read the chunks."""
+        self._batch_size = batch_size
         self._worker_regions = worker_regions
         self._count = 1
         self._single_items: list[int] = []
@@ -51,9 +58,15 @@ class ChunkSize:
     def choose(self, item: int, max_items: int) -> int:
         """Return how many items to send from `item` on, at most `max_items` for all workers together."""
         item_ns = max(region[ProcessCounter.CHUNK_ITEM_NS] for region in self._worker_regions)
-        fitting_items = CHUNK_NS // item_ns if item_ns else 1
-        self._count = max(min(2 * self._count, fitting_items, MAX_CHUNK_ITEMS), 1)
+        fitting_items = min(max(CHUNK_NS // item_ns, 1), MAX_CHUNK_ITEMS) if item_ns else 1
+        most_items = min(_MAX_BATCH_FACTOR * fitting_items, MAX_CHUNK_ITEMS)
+        is_batch = max(fitting_items // 2, 1) <= self._batch_size <= most_items
+        if is_batch:
+            fitting_items = self._batch_size
+        self._count = max(min(2 * self._count, fitting_items), 1)
         count = max(min(self._count, 2 * max_items // len(self._worker_regions)), 1)
+        if is_batch:
+            count = min(count, self._batch_size - item % self._batch_size)
         if self._single_items:
             index = bisect_left(self._single_items, item)
             if index < len(self._single_items):

@@ -122,7 +122,8 @@ class Worker:
         spec = self._spec
         if not spec.plan.sends_chunks or spec.is_probe or spec.records_digests:
             return None
-        return ChunkSize([self._board.region(process) for process in spec.segment_processes_by_stage[1]])
+        regions = [self._board.region(process) for process in spec.segment_processes_by_stage[1]]
+        return ChunkSize(regions, spec.plan.chunk_batch_size)
 
     def _make_output(self) -> HopOutput:
         spec = self._spec

@@ -46,6 +46,7 @@ class OrderPointRole:
         self._grouping = make_grouping(
             stages[0], boundary.input_segment, lambda: self._reorder.next_item, any_order=boundary.any_order
         )
+        self._passes_rows_on = len(stages) == 1  # a fused stage may write to its input
         self._meta_by_item: dict[int, bytes] = {}
         self._any_order = boundary.any_order
         self._emitted_key: Key | None = None
@@ -156,7 +157,7 @@ class OrderPointRole:
         if packet.kind == PacketKind.ITEM and type(packet.value) is SampleChunk:
             chunk: SampleChunk = packet.value
             packet.value = None
-            self._grouping.add_rows(packet.key[0], chunk)
+            self._grouping.add_rows(packet.key[0], chunk, passes_on=self._passes_rows_on)
             return
         if packet.kind == PacketKind.ITEM:
             box: Box = [packet.value]

@@ -45,6 +45,13 @@ class Rows(Protocol):
         """Keep the first `row_count` rows. Nothing can be put after it."""
         ...
 
+    def take(self, row_count: int) -> Any:
+        """Return all rows, `row_count`, as the batch that `Batch` makes of them. Afterwards it holds none.
+
+        Received arrays stay read-only, as every input of a stage.
+        """
+        ...
+
 
 class ArrayRows:
     """NumPy arrays of one shape, or NumPy scalars."""
@@ -59,7 +66,7 @@ class ArrayRows:
             raise NotStackableError
         self.shape = value.shape
         self.dtype = value.dtype
-        self.array = empty((size, *value.shape), value.dtype)
+        self.array: Any = empty((size, *value.shape), value.dtype)
 
     def put(self, row: int, value: Any) -> None:
         """Copy one array."""
@@ -75,6 +82,10 @@ class ArrayRows:
         """Keep the first rows."""
         self.array = self.array[:row_count]
 
+    def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
+        """Return the array of all rows."""
+        return _take_array(self)
+
 
 class TensorRows:
     """Dense CPU tensors. A row is a plain tensor, as in a batch."""
@@ -86,7 +97,7 @@ class TensorRows:
         if not value.is_cpu or value.is_quantized or value.is_nested or str(value.layout) != "torch.strided":
             raise NotStackableError
         self.shape = tuple(value.shape)
-        self.tensor = empty((size, *value.shape), value.dtype)
+        self.tensor: Any = empty((size, *value.shape), value.dtype)
         try:
             self.array: Any = self.tensor.numpy()  # rows are copied through NumPy: a view of a row takes torch longer
         except TypeError:  # of a type that NumPy does not have, such as bfloat16
@@ -113,6 +124,12 @@ class TensorRows:
         self.array = None
         if row_count < len(self.tensor):
             self.tensor = self.tensor[:row_count]
+
+    def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
+        """Return the tensor of all rows."""
+        tensor = self.tensor
+        self.tensor = None
+        return tensor
 
 
 class NumberRows:
@@ -141,6 +158,10 @@ class NumberRows:
         """Keep the first rows."""
         self.array = self.array[:row_count]
 
+    def take(self, row_count: int) -> Any:  # noqa: ARG002 - it has no others
+        """Return the array of all rows."""
+        return _take_array(self)
+
 
 class ObjectRows:
     """None, str, bytes or complex, mixed as they come."""
@@ -164,6 +185,12 @@ class ObjectRows:
         """Keep the first rows."""
         del self.objects[row_count:]
 
+    def take(self, row_count: int) -> list[Any]:  # noqa: ARG002 - it has no others
+        """Return the list of all rows."""
+        objects = self.objects
+        self.objects = []
+        return objects
+
 
 class _ContainerRows:
     """Rows of a structure: a column for each entry."""
@@ -179,6 +206,9 @@ class _ContainerRows:
         self.puts = []
         for column in self.columns:
             column.trim(row_count)
+
+    def _take_columns(self, row_count: int) -> list[Any]:
+        return [column.take(row_count) for column in self.columns]
 
 
 class MappingRows(_ContainerRows):
@@ -202,6 +232,10 @@ class MappingRows(_ContainerRows):
     def get(self, row: int) -> dict[Any, Any]:
         """Return the dict of a row."""
         return {key: column.get(row) for key, column in zip(self.keys, self.columns, strict=True)}
+
+    def take(self, row_count: int) -> dict[Any, Any]:
+        """Return a dict of all rows."""
+        return dict(zip(self.keys, self._take_columns(row_count), strict=True))
 
     def column(self, key: Any) -> Rows:
         """Return the column of a key."""
@@ -229,8 +263,15 @@ class SequenceRows(_ContainerRows):
 
     def get(self, row: int) -> Any:
         """Return the sequence of a row."""
+        return self._build([column.get(row) for column in self.columns])
+
+    def take(self, row_count: int) -> Any:
+        """Return a sequence of all rows."""
+        return self._build(self._take_columns(row_count))
+
+    def _build(self, entries: list[Any]) -> Any:
         build: Callable[[list[Any]], Any] = getattr(self.item_class, "_make", self.item_class)
-        return build([column.get(row) for column in self.columns])
+        return build(entries)
 
 
 class DataclassRows(_ContainerRows):
@@ -255,6 +296,16 @@ class DataclassRows(_ContainerRows):
     def get(self, row: int) -> Any:
         """Return the instance of a row, created without its `__init__`."""
         return rebuild_dataclass(self.item_class, self.names, [column.get(row) for column in self.columns])
+
+    def take(self, row_count: int) -> Any:
+        """Return an instance of all rows, created without its `__init__`."""
+        return rebuild_dataclass(self.item_class, self.names, self._take_columns(row_count))
+
+
+def _take_array(rows: ArrayRows | NumberRows) -> Any:
+    array = rows.array
+    rows.array = None
+    return array
 
 
 def make_rows(value: Any, size: int) -> Rows:

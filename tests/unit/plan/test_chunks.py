@@ -8,13 +8,17 @@ from tests.support.pipelines import batch, stage
 TINY = "tests.support.tiny_samples.Tiny"
 
 
-def sends_chunks(*stages, arguments=None, dataset=None, **keys):
+def sends_chunks(*stages, **keys):
+    return [process.sends_chunks for process in processes(*stages, **keys)]
+
+
+def processes(*stages, arguments=None, dataset=None, **keys):
     source = {
         "uses": "stagepipe.sources.dataset",
         "with": {"dataset": TINY, "with": {"count": 9}, **(arguments or {})},
     }
     config = {"name": "test", "source": source, "stages": [{"name": "dataset", **(dataset or {})}, *stages], **keys}
-    return [process.sends_chunks for process in Pipeline(config).make_plan().processes]
+    return Pipeline(config).make_plan().processes
 
 
 def test_a_dataset_before_batch_sends_chunks():
@@ -23,6 +27,10 @@ def test_a_dataset_before_batch_sends_chunks():
         True,
         True,
     ]
+
+
+def test_the_source_of_chunks_knows_the_size_of_a_batch():
+    assert processes(batch(4))[0].chunk_batch_size == 4
 
 
 @pytest.mark.parametrize(

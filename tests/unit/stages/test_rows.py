@@ -70,6 +70,27 @@ def test_ranges_of_rows_make_the_batches_of_single_samples():
     assert repr(plain(found)) == repr(plain(expected + single.finish(RNG)))
 
 
+def test_rows_that_are_a_batch_become_it_without_a_copy():
+    samples = [make_sample(number) for number in range(4)]
+    rows, batch, single = stack(samples), Batch(size=4), Batch(size=4)
+    addresses = [rows.column("array").array.ctypes.data, rows.column("tensor").tensor.data_ptr()]
+    assert batch.add_rows(rows, 0, 4, passes_on=True) == 4
+    ((found, count),) = batch.flush(RNG)
+    for sample in samples:
+        single.add(sample, 1)
+    assert repr(plain([(found, count)])) == repr(plain(single.flush(RNG)))
+    assert [found["array"].ctypes.data, found["tensor"].data_ptr()] == addresses
+    assert rows.column("array").array is None, "nothing else holds the batch's arrays"
+
+
+def test_rows_are_copied_where_a_stage_may_write_to_the_batch():
+    rows, batch = stack([make_sample(number) for number in range(2)]), Batch(size=2)
+    rows.column("array").array.flags.writeable = False
+    batch.add_rows(rows, 0, 2)
+    ((found, _),) = batch.flush(RNG)
+    assert found["array"].flags.writeable
+
+
 def test_rows_join_a_batch_that_single_samples_began():
     samples = [make_sample(number) for number in range(6)]
     batch, single = Batch(size=6), Batch(size=6)

@@ -134,6 +134,15 @@ def test_half_the_window_is_shared_by_the_workers(regions):
     assert choose(size, 10, max_items=4)[-1] == 4  # a quarter of a window of 16
 
 
+@pytest.mark.parametrize("item_ns, count", [(1000, 256), (6000, 256), (31_000, 256), (32_000, 31), (100_000, 10)])
+def test_a_chunk_is_a_batch_where_that_takes_up_to_eight_milliseconds(regions, item_ns, count):
+    size = ChunkSize(regions, batch_size=256)
+    regions[0][ProcessCounter.CHUNK_ITEM_NS] = item_ns
+    choose(size, 10)
+    assert size.choose(512, 512) == count
+    assert size.choose(700, 512) == min(count, 68 if count == 256 else count)
+
+
 def test_an_item_to_be_skipped_is_sent_alone(regions):
     size = ChunkSize(regions)
     regions[0][ProcessCounter.CHUNK_ITEM_NS] = 1000
