@@ -169,3 +169,14 @@ def test_ranks_and_limits_divide_the_samples_as_inline():
     config = make_config(kind="images", workers=1)
     for keys in ({"rank": 1, "world_size": 3}, {"rank": 0, "world_size": 3, "even": "pad"}):
         assert digest(run(config, limit=1000, **keys)[0]) == digest(outputs(config, inline=True, limit=1000, **keys))
+
+
+def test_an_index_that_is_a_list_counts_as_its_samples():
+    source = {
+        "uses": "stagepipe.sources.dataset",
+        "with": {"dataset": f"{ZOO}.Sums", "sampler": f"{ZOO}.Pairs"},
+    }
+    config = {"name": "test", "source": source, "stages": [{"name": "dataset"}, batch(4)]}
+    found, report = run(config)
+    assert found == outputs(config, inline=True)
+    assert (report.run.items_out, report.run.samples_out) == (5, 40)

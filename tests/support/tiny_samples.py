@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import random
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,3 +121,23 @@ def negate(batch: Any) -> Any:
     images, _ = batch
     np.subtract(255, images, out=images)
     return batch
+
+
+class Sums:
+    """A dataset whose index is a list of numbers."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: list[int]) -> int:
+        return sum(index)
+
+
+class Pairs:
+    """A sampler that yields 20 lists of two."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[number, number + 1] for number in range(20)])

@@ -78,7 +78,7 @@ class AdmissionController:
         self._memory_wait_count = 0
         self._release_deadline_ns = 0
         self.has_chunks = False
-        """Whether several items were admitted together."""
+        """Whether several items were sent together."""
         self.known_item_bytes = 0
         """How many bytes an item has, where the feeder knows it: else it is estimated from the memory in use, which the
         segments behind this one take too."""
@@ -178,7 +178,6 @@ class AdmissionController:
 
         An empty segment admits one, as always, where memory has no room for all of them.
         """
-        self.has_chunks = True
         if self.can_admit(item + count - 1):
             return count
 

@@ -172,8 +172,10 @@ class ChunkLoop:
         self._output = output
         self._worker_context = worker_context
 
-    def run(self, first_item: int, indices: list[Any]) -> None:
+    def run(self, first_item: int, indices: list[Any], samples: int, meta: bytes) -> None:
         """Run the items of a chunk, from `first_item` on, and send the results before the return.
+
+        `samples` and `meta` are those of each item.
 
         Every few milliseconds the results so far are sent, and a seek or a stop ends the chunk.
         """
@@ -186,7 +188,7 @@ class ChunkLoop:
             for item, index in enumerate(indices, first_item):
                 key = (item,)
                 region.set_current_item(key)
-                push(key, [index], 1, b"")
+                push(key, [index], samples, meta)
                 now_ns = perf_counter_ns()
                 longest_ns = max(longest_ns, now_ns - last_ns)
                 last_ns = now_ns

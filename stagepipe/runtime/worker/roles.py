@@ -119,7 +119,9 @@ class SourceRole:
         region = self._worker_context.region
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = self._next_item + 1
         sent_items = self._runner.step_chunk(self._next_item, count)
-        self._output.flush()  # several chunks in one packet would all go to one worker
+        if sent_items:
+            self._admission.has_chunks = True
+            self._output.flush()  # several chunks in one packet would all go to one worker
         region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
         self._next_item += sent_items
         region[ProcessCounter.ITEMS_IN] = self._next_item
@@ -210,7 +212,10 @@ class StageRole:
     def _step_chunk(self, packet: ReceivedPacket) -> None:
         value = packet.value
         packet.value = None
-        self._chunk_loop.run(packet.key[0], value.to_list() if type(value) is IndexChunk else [value])
+        if type(value) is IndexChunk:
+            self._chunk_loop.run(packet.key[0], value.to_list(), 1, b"")
+        else:
+            self._chunk_loop.run(packet.key[0], [value], packet.samples, packet.meta)
 
     def _reject(self, error: UnreadableItemError) -> None:
         """Treat an item that cannot be unpickled like one at which the first stage failed."""

@@ -23,6 +23,9 @@ from stagepipe.stages.collate.leaves import NUMBER_DTYPES
 
 _PLAIN_TYPES: Final = frozenset({type(None), str, bytes, complex})
 """Objects of these types are pickled without a call of anybody's code."""
+_SIZED_TYPES: Final = frozenset({str, bytes})
+_MAX_OBJECT_LENGTH: Final = 4096
+"""Of a text or bytes that are a row: the first row decides how many rows a chunk has, at most 384."""
 _KEY_TYPES: Final = frozenset({str, int, bool})
 
 
@@ -164,7 +167,7 @@ class NumberRows:
 
 
 class ObjectRows:
-    """None, str, bytes or complex, mixed as they come."""
+    """None, str, bytes or complex, mixed as they come. Long ones are no rows."""
 
     __slots__ = ("objects",)
 
@@ -173,7 +176,7 @@ class ObjectRows:
 
     def put(self, row: int, value: Any) -> None:
         """Store one object."""
-        if type(value) not in _PLAIN_TYPES:
+        if type(value) not in _PLAIN_TYPES or (type(value) in _SIZED_TYPES and len(value) > _MAX_OBJECT_LENGTH):
             raise NotStackableError
         self.objects[row] = value
 

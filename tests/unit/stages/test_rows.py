@@ -129,6 +129,8 @@ def test_the_first_row_is_checked_as_a_single_sample_is():
         ((1, 2), [1, 2]),
         ((1, 2), (1, 2, 3)),
         ("a", object()),
+        (b"s", bytes(1 << 20)),
+        ("s", "s" * 5000),
     ],
 )
 def test_a_sample_that_is_not_like_the_first_is_no_row(first, other):
