@@ -1,7 +1,7 @@
 """Whether this process uses torch. A fork server imports it once for all workers, and most have no stage that uses it.
 
-Code can reach an imported torch only through one of its modules: an import statement, `sys.modules` and unpickling read
-an attribute of the module. So until the first use the class of its modules is one that notes that.
+Code can use an imported torch only by an attribute of one of its modules, also from `sys.modules` and in unpickling.
+So until the first use the class of its modules is one that notes that. An import statement alone is no use.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class _UnusedModule(ModuleType):
     """A module of torch that becomes an ordinary one at its first use."""
 
     def __getattribute__(self, name: str) -> Any:
+        if name == "__spec__":  # an import statement reads it, and nothing is used by that
+            return ModuleType.__getattribute__(self, name)
         ModuleType.__setattr__(self, "__class__", ModuleType)
         if _TorchUse.is_unused:
             _TorchUse.is_unused = False

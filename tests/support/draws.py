@@ -285,6 +285,8 @@ def draw_torch(item: Any) -> Any:
         from torch.utils.data import random_split
 
         return [list(part) for part in random_split(range(9), [5, 4])]
+    import torch.nn.functional  # noqa: F401 - an import is no use
+
     return get_used_torch() is None
 
 
