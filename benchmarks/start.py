@@ -20,7 +20,7 @@ it every new interpreter compiles torch from source, which doubles both sides of
 caches of files, bytecode and cost curves, and does not count.
 
 Result on two cores of a Xeon that others used too (load average 1.4 to 3.2; the whole range in brackets), Linux 6.18,
-Python 3.11, torch 2.15; 5 turns. Memory: one turn.
+Python 3.11, torch 2.15; 5 turns. Restarts: 3 turns, memory: one.
 
     PASS  3 stages, warm, s <= 0.25: 0.049 [0.043, 0.067]
     PASS  14 stages, warm, s <= 0.4: 0.171 [0.123, 0.430]
