@@ -68,6 +68,18 @@ def test_a_worker_that_is_not_ready_within_its_start_timeout():
             list(running)
 
 
+@pytest.mark.parametrize("warning_s, warns", [(0.6, True), (60, False)])
+def test_a_start_may_take_longer_than_an_item(monkeypatch, caplog, tmp_path, warning_s, warns):
+    monkeypatch.setattr(watchdog, "_STALL_WARNING_AFTER_NS", SECOND_NS // 5)
+    monkeypatch.setattr(watchdog, "_START_WARNING_AFTER_NS", int(warning_s * SECOND_NS))
+    late = stage(
+        "tests.support.bad_stages.DiesAndHangsAtStart", name="late", start_timeout="4s", with_={"mark": f"{tmp_path}/m"}
+    )
+    with pytest.raises(RunError), Pipeline(pipeline(late, source=3, max_restarts=1)) as running:
+        list(running)
+    assert ("late/0 has been starting for" in caplog.text) == warns
+
+
 def test_the_stall_description_names_busy_blocked_and_idle_workers():
     statuses = [
         WorkerStatus(name="source/0", item="31"),

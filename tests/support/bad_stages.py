@@ -367,6 +367,19 @@ def exhausts_memory(item: Any) -> Any:
     return item
 
 
+class DiesAndHangsAtStart:
+    """Dies at its first item; its successor hangs while it is built."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = Path(mark)
+        if self.mark.exists():
+            time.sleep(3600)
+
+    def __call__(self, item: Any) -> Any:
+        self.mark.touch()
+        os._exit(3)
+
+
 class HangsAtStart:
     """Hangs while it is built."""
 

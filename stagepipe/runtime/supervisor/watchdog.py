@@ -33,6 +33,8 @@ _MIN_TIMEOUT_NS = 500_000_000
 _MEMORY_SAMPLE_INTERVAL_NS = 1_000_000_000
 _STALL_WARNING_AFTER_NS = 10_000_000_000
 """Log a warning when nothing has moved for so long while the consumer waits; the next one after twice the time."""
+_START_WARNING_AFTER_NS = 20_000_000_000
+"""While a worker starts: imports and models take long on a busy machine."""
 _STALL_RECOVERY_AFTER_NS = 30_000_000_000
 """Seek to the last delivered item when nothing has moved for so long and no worker is busy."""
 _log = logging.getLogger("stagepipe")
@@ -153,6 +155,8 @@ class Watchdog:
         if self._stalled_ns < min(self._next_warning_ns, self._next_recovery_ns):
             return None
         statuses = [self._make_worker_status(index, worker) for index, worker in sorted(self._workers.items())]
+        if self._stalled_ns < _START_WARNING_AFTER_NS and any(status.starting_ns for status in statuses):
+            return None
         if self._stalled_ns >= self._next_warning_ns:
             self._next_warning_ns *= 2
             _log.warning("%s", describe_stall(statuses, self._stalled_ns))
