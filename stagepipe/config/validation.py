@@ -18,6 +18,7 @@ from stagepipe.config.schema import (
     PipelineModel,
     format_kind,
     format_value,
+    make_boolean_hint,
 )
 from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint, make_value_hint
 from stagepipe.config.yaml import (
@@ -186,9 +187,8 @@ def _describe_error(details: ErrorDetails, mapping_path: str) -> tuple[AdviceTex
         listed = ", ".join(f"`{choice}`" for choice in choices)
         return partial(_write_expected, f"one of {listed}", value), make_value_hint(value, choices)
     expected = partial(_write_expected, _EXPECTED_TYPE_LABELS.get(kind, details["msg"]), value)
-    if kind == "bool_type" and str(value).casefold() in {"yes", "no", "on", "off", "y", "n"}:
-        is_true = str(value).casefold() in {"yes", "on", "y"}
-        return expected, lambda syntax: f"write {syntax.format_value(is_true)}"
+    if kind == "bool_type" and (hint := make_boolean_hint(value)):
+        return expected, hint
     if kind == "string_type" and isinstance(value, int | float):
         return expected, "quote it"
     return expected, partial(_write_example, mapping_path)

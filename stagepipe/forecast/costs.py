@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.forecast.packets import share_packets, spread_over_chunks
 from stagepipe.forecast.payload import estimate_payload
-from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
+from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole, StagePlan
 from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
 from stagepipe.timing import Histogram
 
@@ -170,7 +170,7 @@ def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, min_work_ns:
 def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
     """Say why a process cannot be fused into the one before it; empty if it can.
 
-    These are the config's rules for `fuse`, and a reason to keep a dataset apart.
+    These are the config's rules for `fuse`, and reasons to keep apart what would not run or yield the same.
     """
     first = process.first_stage
     previous_threads = previous.first_stage.threads if previous else None
@@ -181,10 +181,8 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
         (process.sends_chunks, "its items travel in chunks, which costs less than a call for each"),
         (first.batch is not None, "it takes lists (`batch`)"),
         (first.mutable, "it writes to its input (`mutable`)"),
-        (bool(first.env), "it sets `env`"),
-        (first.cpus is not None, "it sets `cpus`"),
-        (first.device is not None, "it sets `device`"),
-        *_list_process_keys(previous),
+        *_list_process_keys(first, "it"),
+        *(_list_process_keys(previous.first_stage, previous.first_stage.name) if previous else ()),
         (first.stateful, "it keeps state (`stateful`)"),
         ((first.threads or 1) != (previous_threads or 1), "it sets `threads`"),
         (mode != "auto", "the mode of the hop before it is forced"),
@@ -192,15 +190,12 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
     return next((reason for applies, reason in reasons if applies), "")
 
 
-def _list_process_keys(previous: ProcessPlan | None) -> list[tuple[bool, str]]:
-    """List what the process before a stage has from its config, and the stage would get with it."""
-    if previous is None:
-        return []
-    first = previous.first_stage
+def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]:
+    """List the keys that all stages of a process would get from one of them: whether it sets each, and the reason."""
     return [
-        (bool(first.env), f"{first.name} sets `env`"),
-        (first.cpus is not None, f"{first.name} sets `cpus`"),
-        (first.device is not None, f"{first.name} sets `device`"),
+        (bool(stage.env), f"{subject} sets `env`"),
+        (stage.cpus is not None, f"{subject} sets `cpus`"),
+        (stage.device is not None, f"{subject} sets `device`"),
     ]
 
 

@@ -7,7 +7,7 @@ fields       the types of their values: validator, error messages and JSON Schem
 json_schema  the JSON Schema of the models, for editors
 """
 
-from stagepipe.config.schema.fields import InvalidValueError, format_kind, format_value
+from stagepipe.config.schema.fields import InvalidValueError, format_kind, format_value, make_boolean_hint
 from stagepipe.config.schema.json_schema import build_json_schema
 from stagepipe.config.schema.models import MODEL_BY_MAPPING_PATH, ConfigModel, PipelineModel
 
@@ -19,4 +19,5 @@ __all__ = [
     "build_json_schema",
     "format_kind",
     "format_value",
+    "make_boolean_hint",
 ]

@@ -50,6 +50,14 @@ def format_kind(kind: str, syntax: ConfigSyntax) -> str:
     return kind if syntax is ConfigSyntax.YAML else python_kinds.get(kind, kind)
 
 
+def make_boolean_hint(value: Any) -> AdviceText:
+    """Return the advice to write true or false for a word that means one of them; "" for any other value."""
+    word = str(value).casefold()
+    if word not in _YES_WORDS | _NO_WORDS:
+        return ""
+    return lambda syntax: f"write {syntax.format_value(word in _YES_WORDS)}"
+
+
 def _unexpected(expected: AdviceText, value: Any, hint: AdviceText = "") -> InvalidValueError:
     def write_message(syntax: ConfigSyntax) -> str:
         return f"expected {write_advice(expected, syntax)}, found {format_value(value, syntax)}"
@@ -90,12 +98,8 @@ def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None =
 def _check_fuse(value: Any) -> Any:
     if isinstance(value, bool) or value == "auto":
         return value
-    is_word = str(value).casefold() in _YES_WORDS | _NO_WORDS
-
-    def write_hint(syntax: ConfigSyntax) -> str:
-        return f"write {syntax.format_value(str(value).casefold() in _YES_WORDS)}" if is_word else ""
-
-    raise _unexpected(lambda syntax: f"{format_kind('true or false', syntax)}, or `auto`", value, write_hint)
+    hint = make_boolean_hint(value)
+    raise _unexpected(lambda syntax: f"{format_kind('true or false', syntax)}, or `auto`", value, hint)
 
 
 def _parse_size_bytes(value: Any) -> int | None:

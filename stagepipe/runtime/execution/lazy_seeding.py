@@ -25,7 +25,7 @@ from stagepipe.core import Key, derive_seed, reduce_module
 _numpy_module: Final[Any] = numpy.random.mtrand
 
 _EARLY_DRAWERS: Final = ("random", "getrandbits", "seed")
-"""The functions of `random` that use the generator's state before any attribute of it. They are written in C."""
+"""The functions of `random` that may use the generator's state before any attribute of it."""
 
 
 SeedParts = tuple[int, int, str, Key]
@@ -58,7 +58,7 @@ class LazyGenerator:
         self._waiting_class = _make_waiting_class(self._own_class, self.settle)
         self._reference_count = 0
 
-    def watch(self) -> None:
+    def take_over(self) -> None:
         """Begin to wait: all references of now are ours. Called where no function on the stack has one."""
         self._reference_count = self._count_references()
 

@@ -44,7 +44,7 @@ def install_lazy_seeding() -> bool:
     if not (_lazy_generators or is_random_shared() or is_random_state_shared()):
         _lazy_generators.extend((make_lazy_random(_item), make_lazy_random_state(_item)))
         for lazy in _lazy_generators:
-            lazy.watch()
+            lazy.take_over()
         os.register_at_fork(before=_settle)
         call_at_first_use_of_torch(_seed_used_torch)
     return bool(_lazy_generators)
