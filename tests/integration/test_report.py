@@ -73,10 +73,12 @@ def test_the_fix_of_a_planted_bottleneck_makes_the_run_faster():
 def test_the_advice_stops_when_the_last_step_did_not_pay(tmp_path, monkeypatch):
     """The workers wait for each other, so that more of them gain nothing. The report alone cannot see why."""
     monkeypatch.setattr(CpuLoadMeter, "measure_other_cpus", lambda _: 0.0)  # with a real load nothing is advised
-    slow = stage("takes_turns", name="slow", with_={"path": str(tmp_path / "lock"), "seconds": 0.04})
-    before, _ = run(pipeline(slow, source=40))
+    slow = stage("takes_turns", name="slow", with_={"path": str(tmp_path / "lock"), "seconds": 0.1})
+    # In any order: with `order: source` a late first item delays the first delivery, and 20 items then seem faster.
+    config = pipeline(slow, source=20, order="any")
+    before, _ = run(config)
     assert before.verdict.fix.startswith("stages.slow.workers=")
-    after, _ = run(pipeline(slow, source=40), before.verdict.fix)
+    after, _ = run(config, before.verdict.fix)
     assert after.verdict.limited_by == "slow"
     assert after.verdict.fix == ""
     workers = after.stages[1].workers
