@@ -134,6 +134,12 @@ class Pipeline(Generic[T_co]):
             )
         return self._auto_workers_result
 
+    def _measure_auto_workers(self) -> AutoWorkersResult:
+        """Resolve `workers: auto` from a probe of this process, not of an earlier one. The run's layout stays."""
+        if self._auto_workers_result is None or self._auto_workers_result.is_from_cache:
+            return engine.resolve_auto_workers(self.spec, self._plan_spec, is_inline=self._is_inline, must_measure=True)
+        return self._auto_workers_result
+
     def explain_auto_workers(self) -> tuple[str, ...]:
         """Explain the choices for `workers: auto`, one line per stage. Runs a few items through the stages first.
 
@@ -153,7 +159,7 @@ class Pipeline(Generic[T_co]):
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
         """
-        return engine.forecast_pipeline(self._resolve_auto_workers(), self._plan_spec)
+        return engine.forecast_pipeline(self._measure_auto_workers(), self._plan_spec)
 
     def find_nondeterminism(self) -> Nondeterminism | None:
         """Run the first 8 items in new processes, twice with 1 worker per stage, then with 2; compare all outputs.

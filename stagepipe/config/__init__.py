@@ -11,6 +11,7 @@ dataset_source   expands `stagepipe.sources.dataset` into a source of indices an
 target_checks    checks `uses` and `with` against source files, without importing them
 dataset_arguments checks the arguments of `stagepipe.sources.dataset`
 stage_traits     reads from source files whether a stage is an order point, and what it takes
+target_files     finds the files that hold the code of targets
 torch_use        reads from source files whether a target imports torch
 cross_checks     checks combinations of keys
 validation       runs the pydantic models and words their errors
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
     from stagepipe.config.schema import build_json_schema
     from stagepipe.config.suggestions import find_option_key
     from stagepipe.config.summary import find_spec_warnings, summarize_spec
+    from stagepipe.config.target_files import NoFileError, find_target_files
     from stagepipe.config.yaml import write_yaml
 
 __all__ = [
+    "NoFileError",
     "PythonCall",
     "build_json_schema",
     "find_option_key",
     "find_spec_warnings",
+    "find_target_files",
     "load",
     "summarize_spec",
     "write_yaml",
@@ -48,10 +52,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "NoFileError": "target_files",
         "PythonCall": "python_calls",
         "build_json_schema": "schema",
         "find_option_key": "suggestions",
         "find_spec_warnings": "summary",
+        "find_target_files": "target_files",
         "load": "loading",
         "summarize_spec": "summary",
         "write_yaml": "yaml",

@@ -10,13 +10,15 @@ state_schema   the types and ranges of what a state dict holds
 resharding     a position of all ranks, dealt out to another number of ranks
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
+config_cache   files about one config each, in the user's cache folder
+cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 item_rate      the rate that a progress bar shows
-run_history    the rates of earlier runs of a config, in the user's cache folder
+run_history    the rates of earlier runs of a config, for the advice of a report
 dead_letters   files of dead letters, and the source items to retry from one
 """
 

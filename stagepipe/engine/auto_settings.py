@@ -1,46 +1,70 @@
 """Chooses `workers: auto` and `fuse: auto` from a probe, and forecasts a pipeline for `stagepipe plan`.
 
+The cache folder keeps what a probe has measured, for later runs of the same config and code.
+
 In the process of the caller. What a run without `auto` does not need is imported where it is used.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from stagepipe import forecast
 from stagepipe.core import ReadOnceError
-from stagepipe.machine import compute_free_cpus, detect_machine, read_free_memory_bytes
+from stagepipe.machine import CpuLoadMeter, compute_free_cpus, detect_machine, read_free_memory_bytes
 from stagepipe.plan import Plan
+from stagepipe.runtime import launch_fork_server
 from stagepipe.spec import PipelineSpec, StageSpec
+
+if TYPE_CHECKING:
+    from stagepipe.engine.cost_cache import KeptCosts
 
 PlanFactory = Callable[[PipelineSpec], Plan]
 """Makes the plan of a spec for this machine."""
 
+_LOAD_SAMPLE_S = 0.1
+"""Time over which the load of other programs is measured where no probe does: ten ticks of the kernel's counters."""
+
 
 @dataclass(frozen=True)
 class AutoWorkersResult:
-    """A spec in which nothing is `auto`, and one line for each stage that was."""
+    """A spec in which nothing is `auto`, and one line for each stage that was.
+
+    `is_from_cache`: an earlier run has measured the costs; the last line says when.
+    """
 
     spec: PipelineSpec
     auto_workers: tuple[str, ...] = ()
+    is_from_cache: bool = False
 
 
-def resolve_auto_workers(spec: PipelineSpec, make_plan: PlanFactory, *, is_inline: bool) -> AutoWorkersResult:
-    """Choose the layout of stages with `workers: auto` or `fuse: auto` from a probe, within the free CPUs and memory.
+def resolve_auto_workers(
+    spec: PipelineSpec, make_plan: PlanFactory, *, is_inline: bool, must_measure: bool = False
+) -> AutoWorkersResult:
+    """Choose the layout of stages with `workers: auto` or `fuse: auto` by their costs, within the free CPUs and memory.
 
-    Inline there is one process, so nothing is chosen. Each stage has one worker of its own if the source can be read
-    only once: a probe would take its first items from the run. Raises RunError, like the run, if a stage fails in the
-    probe.
+    The costs are those of an earlier run or `stagepipe plan` of the last day, or else from a probe. `must_measure`:
+    there is a probe in any case. Inline there is one process, so nothing is chosen. Each stage has one worker of its
+    own if the source can be read only once: a probe would take its first items from the run. Raises RunError, like the
+    run, if a stage fails in the probe.
     """
     auto_stages = [stage for stage in spec.stages if _is_auto(stage)]
     if not auto_stages:
         return AutoWorkersResult(spec)
     if is_inline:
         return AutoWorkersResult(_set_one_worker(spec))
-    from stagepipe.engine.probe import ProbeLength, run_probe
+    from stagepipe.engine.cost_cache import CostCache
 
     plan = make_plan(spec)
+    cache = CostCache(spec, plan)
+    kept = None if must_measure else cache.load()
+    if kept is not None:
+        return _use_kept_costs(spec, plan, kept)
+    from stagepipe.engine.probe import ProbeLength, run_probe
+
     try:
         probe = run_probe(plan, ProbeLength.BRIEF)
     except ReadOnceError:
@@ -49,12 +73,29 @@ def resolve_auto_workers(spec: PipelineSpec, make_plan: PlanFactory, *, is_inlin
     if missing_items:
         return _use_one_worker(spec, auto_stages, missing_items)
     costs = forecast.compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0)
-    budget = make_budget(plan, probe)
+    cache.save(costs)
+    return _choose_layout(spec, plan, costs, probe.other_cpus)
+
+
+def _use_kept_costs(spec: PipelineSpec, plan: Plan, kept: KeptCosts) -> AutoWorkersResult:
+    """Choose the layout again, from kept costs: other programs may leave more or less of the machine now."""
+    launch_fork_server(spec)  # it imports meanwhile
+    meter = CpuLoadMeter()
+    time.sleep(_LOAD_SAMPLE_S)
+    result = _choose_layout(spec, plan, forecast.add_layout_rules(kept.costs, plan), meter.measure_other_cpus())
+    measured_at = time.strftime("%H:%M", time.localtime(kept.measured_at_s))
+    note = f"auto: by the costs that were measured at {measured_at}; `stagepipe plan` measures them again"
+    return replace(result, auto_workers=(*result.auto_workers, note), is_from_cache=True)
+
+
+def _choose_layout(
+    spec: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts, other_cpus: float
+) -> AutoWorkersResult:
+    budget = make_budget(plan, other_cpus)
     layout = forecast.choose_layout(costs, _make_choices(spec, plan), budget)
-    names = {stage.name for stage in auto_stages}
-    return AutoWorkersResult(
-        _apply_layout(spec, layout, costs), tuple(forecast.explain_layout(costs, layout, names, budget))
-    )
+    names = {stage.name for stage in spec.stages if _is_auto(stage)}
+    lines = forecast.explain_layout(costs, layout, names, budget)
+    return AutoWorkersResult(_apply_layout(spec, layout, costs), tuple(lines))
 
 
 def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> forecast.Forecast:
@@ -66,16 +107,15 @@ def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFac
 
     plan = make_plan(auto_workers_result.spec)
     probe = run_probe(plan)
-    return forecast.build_forecast(
-        plan, probe, detect_machine(), make_budget(plan, probe), auto_workers=auto_workers_result.auto_workers
-    )
+    budget = make_budget(plan, probe.other_cpus)
+    return forecast.build_forecast(plan, probe, detect_machine(), budget, auto_workers_result.auto_workers)
 
 
-def make_budget(plan: Plan, probe: forecast.ProbeFigures) -> forecast.ResourceBudget:
-    """The CPUs and the memory that the run may use, beside the other processes of the machine."""
+def make_budget(plan: Plan, other_cpus: float) -> forecast.ResourceBudget:
+    """The CPUs and the memory that the run may use, beside the other processes, which use `other_cpus` CPUs."""
     machine = detect_machine()
     return forecast.ResourceBudget(
-        cpus=forecast.compute_expected_cpus(compute_free_cpus(probe.other_cpus), machine.cpus),
+        cpus=forecast.compute_expected_cpus(compute_free_cpus(other_cpus), machine.cpus),
         machine_cpus=machine.cpus,
         memory_bytes=min(machine.memory_bytes, read_free_memory_bytes()),
         arena_bytes=plan.memory_bytes,

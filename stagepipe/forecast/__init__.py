@@ -9,6 +9,7 @@ costs           cost of each process and hop per source item
 packets         hops that carry several items in a packet
 payload         pieces of a hop's typical item, and the mode and cost of each
 throughput      items per second of a layout of processes, and its bottleneck
+layout_rules    what a plan allows a layout to do with its processes
 budget          CPUs and memory that a plan may use
 layout_search   the best layout: which stages share a process, and how many workers each has
 explanation     a reason for each choice of the layout
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from stagepipe.forecast.cost_values import PipelineCosts
     from stagepipe.forecast.costs import compute_costs
     from stagepipe.forecast.explanation import explain_layout
+    from stagepipe.forecast.layout_rules import add_layout_rules, fits_plan
     from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
     from stagepipe.forecast.model import Forecast, to_json
     from stagepipe.forecast.render import render_forecast, render_mermaid, render_svg
@@ -40,6 +42,7 @@ __all__ = [
     "ProcessChoice",
     "ProcessLayout",
     "ResourceBudget",
+    "add_layout_rules",
     "build_forecast",
     "choose_layout",
     "compute_costs",
@@ -47,6 +50,7 @@ __all__ = [
     "describe_bottleneck",
     "explain_layout",
     "find_missing_items",
+    "fits_plan",
     "make_layout",
     "render_forecast",
     "render_mermaid",
@@ -63,6 +67,7 @@ __getattr__ = lazy_names(
         "ProcessChoice": "layout_search",
         "ProcessLayout": "throughput",
         "ResourceBudget": "budget",
+        "add_layout_rules": "layout_rules",
         "build_forecast": "build",
         "choose_layout": "layout_search",
         "compute_costs": "costs",
@@ -70,6 +75,7 @@ __getattr__ = lazy_names(
         "describe_bottleneck": "advice",
         "explain_layout": "explanation",
         "find_missing_items": "build",
+        "fits_plan": "layout_rules",
         "make_layout": "throughput",
         "render_forecast": "render",
         "render_mermaid": "render",

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
+from stagepipe.forecast.layout_rules import add_layout_rules
 from stagepipe.forecast.packets import share_packets, spread_over_chunks
 from stagepipe.forecast.payload import estimate_payload
-from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole, StagePlan
+from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
 from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
 from stagepipe.timing import Histogram
 
@@ -73,7 +74,7 @@ def compute_costs(
         start_ns = _estimate_start_ns(probe_results.get(process.name, ProbeResult()), stage_records[0].starting_ns)
         processes.append(replace(cost, start_ns=start_ns))
     costs = PipelineCosts(tuple(processes), tuple(hops), sink_ns_per_item)
-    return spread_over_chunks(plan, share_packets(costs, payloads, items_by_hop), payloads)
+    return add_layout_rules(spread_over_chunks(plan, share_packets(costs, payloads, items_by_hop), payloads), plan)
 
 
 @dataclass(frozen=True)
@@ -117,27 +118,12 @@ def _compute_process_cost(
         cpu_ns=_estimate_cpu_ns(scheduler_times.cpu_ns, total_ns, elapsed_ns),
         memory_bytes=stage_records[0].pss_bytes,
         scheduled_fraction=scheduled_fraction,
-        is_single_worker=process.role is not ProcessRole.STAGE or any(stage.stateful for stage in process.stages),
-        unfusable_reason=find_unfusable_reason(
-            process, plan.processes[process_index - 1] if process_index else None, plan
-        ),
-        has_own_threads=process.first_stage.threads is not None,
-        max_workers=_find_max_workers(process),
-        has_all_gpus=process.first_stage.device == "cuda",
     )
 
 
 def _estimate_start_ns(probe_result: ProbeResult, starting_ns: int) -> float:
     """The CPU time of a worker until its first item, which may load a model; before that, the time that it took."""
     return float(probe_result.cpu_ns[0] if probe_result.cpu_ns else max(starting_ns, 0))
-
-
-def _find_max_workers(process: ProcessPlan) -> int | None:
-    """The most workers that a process may have: one for each of its CPUs, one for its GPU; None without a limit."""
-    first = process.first_stage
-    if first.device is not None and first.device.startswith("cuda:"):
-        return 1
-    return None if first.cpus is None else len(first.cpus)
 
 
 def _estimate_cpu_ns(measured_ns: float, work_ns: float, elapsed_ns: float) -> float:
@@ -165,38 +151,6 @@ def _compute_scheduled_fraction(run_ns: float, cpu_delay_ns: float, min_work_ns:
     if run_ns <= 0:
         return 1.0
     return max(run_ns - cpu_delay_ns, min(run_ns, min_work_ns)) / run_ns
-
-
-def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
-    """Say why a process cannot be fused into the one before it; empty if it can.
-
-    These are the config's rules for `fuse`, and reasons to keep apart what would not run or yield the same.
-    """
-    first = process.first_stage
-    previous_threads = previous.first_stage.threads if previous else None
-    mode = next((hop.mode for hop in plan.hops if hop.target == process.name), "auto")
-    reasons = (
-        (previous is None, "it is the source"),
-        (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
-        (process.sends_chunks, "its items travel in chunks, which costs less than a call for each"),
-        (first.batch is not None, "it takes lists (`batch`)"),
-        (first.mutable, "it writes to its input (`mutable`)"),
-        *_list_process_keys(first, "it"),
-        *(_list_process_keys(previous.first_stage, previous.first_stage.name) if previous else ()),
-        (first.stateful, "it keeps state (`stateful`)"),
-        ((first.threads or 1) != (previous_threads or 1), "it sets `threads`"),
-        (mode != "auto", "the mode of the hop before it is forced"),
-    )
-    return next((reason for applies, reason in reasons if applies), "")
-
-
-def _list_process_keys(stage: StagePlan, subject: str) -> list[tuple[bool, str]]:
-    """List the keys that all stages of a process would get from one of them: whether it sets each, and the reason."""
-    return [
-        (bool(stage.env), f"{subject} sets `env`"),
-        (stage.cpus is not None, f"{subject} sets `cpus`"),
-        (stage.device is not None, f"{subject} sets `device`"),
-    ]
 
 
 def compute_trimmed_mean_ns(durations: Histogram) -> float:

@@ -13,7 +13,8 @@ from stagepipe.costs import negotiate
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, join_names
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts
-from stagepipe.forecast.costs import compute_hop_cost, find_unfusable_reason
+from stagepipe.forecast.costs import compute_hop_cost
+from stagepipe.forecast.layout_rules import find_unfusable_reason
 from stagepipe.forecast.model import PlanAdvice
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput

@@ -1,6 +1,7 @@
 """`workers: auto` and `fuse: auto` are chosen from a probe; inline and with a source read only once, nothing is."""
 
 import os
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,12 @@ from tests.support.pipelines import BAD, batch, pipeline, plain, stage
 
 pytestmark = pytest.mark.timeout(60)
 WAITS = stage("nap", workers="auto", with_={"seconds": 0.02})
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_kept(monkeypatch, tmp_path):
+    """Of earlier tests; the machine's cost curves are not measured again."""
+    monkeypatch.setattr("stagepipe.engine.config_cache.get_cache_dir", lambda: tmp_path / "cache")
 
 
 def run(config: dict[str, Any], **keys: Any) -> tuple[list[Any], Pipeline]:
@@ -86,6 +93,43 @@ def test_nothing_is_fused_into_a_stage_with_a_process_of_its_own_kind(keys):
 def test_an_order_point_is_never_fused_by_auto():
     with pytest.raises(ConfigError, match="cannot be fused"):
         Pipeline(pipeline({**batch(4), "fuse": "auto"}))
+
+
+def test_the_next_run_takes_the_costs_of_this_one_and_says_when_they_were_measured(monkeypatch):
+    config = pipeline(WAITS, stage("double", fuse="auto"), source=40)
+    first_items, first = run(config)
+    monkeypatch.setattr(probe, "run_probe", None)
+    items, second = run(config)
+    assert items == first_items
+    assert list_processes(second) == list_processes(first)
+    *lines, note = second.explain_auto_workers()
+    assert tuple(lines) == first.explain_auto_workers()
+    assert re.fullmatch(r"auto: by the costs that were measured at \d\d:\d\d; `stagepipe plan` measures .*", note)
+
+
+def test_kept_costs_fit_the_machine_as_it_is_now(monkeypatch):
+    config = pipeline({**WAITS, "fuse": False}, source=24)
+    [line] = Pipeline(config).explain_auto_workers()
+    assert not line.startswith("nap: 1 worker")
+    monkeypatch.setattr(auto_settings, "read_free_memory_bytes", lambda: 1 << 20)
+    [line, _] = Pipeline(config).explain_auto_workers()
+    assert line.startswith("nap: 1 worker (auto)")
+
+
+def test_a_forecast_measures_again_and_the_next_run_takes_its_costs():
+    config = pipeline(stage("double", workers="auto"), source=64)
+    _ = Pipeline(config).explain_auto_workers()
+    running = Pipeline(config)
+    assert running.explain_auto_workers()[-1].startswith("auto: by the costs")
+    assert not any(line.startswith("auto: by the costs") for line in running.forecast().auto_workers)
+    assert Pipeline(config).explain_auto_workers()[-1].startswith("auto: by the costs")
+
+
+def test_a_probe_without_a_result_is_not_kept():
+    config = pipeline(stage("double", workers="auto"), source=3)
+    for _ in range(2):
+        [line] = Pipeline(config).explain_auto_workers()
+        assert line.endswith("too few items for a forecast")
 
 
 def test_explicit_numbers_are_kept():

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from stagepipe.config import load
-from stagepipe.engine import RunHistory, run_history
+from stagepipe.engine import RunHistory, config_cache
 from stagepipe.plan import UNSHARDED
 from stagepipe.report import PastRun
 from tests.support.pipelines import pipeline, stage
@@ -66,7 +66,7 @@ def test_records_are_bounded(monkeypatch, tmp_path):
     for workers in range(20):
         history().add(run(workers))
     assert [each.layout["double"] for each in history().load()] == list(range(4, 20))
-    monkeypatch.setattr(run_history, "_MAX_FILES", 3)
+    monkeypatch.setattr(config_cache, "_MAX_FILES", 3)
     os.utime(files(tmp_path)[0], (1, 1))
     for source in range(3):
         history(source=source + 1).add(run())

@@ -7,7 +7,7 @@ import pytest
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.forecast import compute_costs, find_missing_items
-from stagepipe.forecast.costs import find_unfusable_reason
+from stagepipe.forecast.layout_rules import find_unfusable_reason
 from stagepipe.machine import Machine
 from stagepipe.plan import ItemSample, ProbeResult, make_plan
 from stagepipe.report import (
