@@ -1,1 +1,1 @@
-"""The pipelines of `benchmarks/auto.py`, and how one run of them is measured."""
+"""The pipelines of `benchmarks/auto.py`, and how they are raced."""

@@ -24,9 +24,6 @@ class Job:
     trial_factor: float = 1.0  # its items are so many times cheaper than an image
 
 
-AUTO = "auto"
-
-
 def make_auto_layout(job: Job) -> Layout:
     """`workers: auto` and `fuse: auto` on every stage."""
     return tuple({"workers": "auto", "fuse": "auto"} for _ in job.stages)

@@ -10,7 +10,7 @@ from stagepipe.plan import Plan, ProcessPlan, ProcessRole, StagePlan
 
 
 def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
-    """Copy the costs of `plan` with what it allows: the rules come from the plan alone, whoever measured the costs."""
+    """Copy the costs of `plan` with what it allows. That comes from the plan alone, also for costs from a file."""
     processes = []
     for index, (process, cost) in enumerate(zip(plan.processes, costs.processes, strict=True)):
         previous = plan.processes[index - 1] if index else None

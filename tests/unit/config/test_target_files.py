@@ -54,6 +54,6 @@ def test_the_items_of_a_list_are_no_targets_and_have_no_file():
 
 def test_code_of_an_interactive_session_has_no_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
-    cell = types.FunctionType(here.__code__, {"__name__": "__main__"}, "cell")
+    cell = types.FunctionType(here.__code__, {"__name__": "__main__"}, "cell", here.__defaults__)
     with pytest.raises(NoFileError):
         files({"name": "a", "uses": cell})
