@@ -13,7 +13,13 @@ the cache folder.
 `CPU` is the median CPU time per item of workers and consumer, without the probe's workers. The last two columns divide
 the rates of `auto`, next run, by those of the layout in the same round: median and range.
 
-RESULTS
+Two CPUs, Python 3.11, two rounds each, `--seconds 35` (images 90, models 60), while other programs kept both CPUs busy
+(load average 4 to 30), so the rates vary by half:
+
+    job       best by hand                     rate: auto / it     whole: next run     whole: first run
+    images    source+decode+resize+to_float32  1.45 [1.44, 1.46]   1.40 [1.38, 1.41]   0.68 [0.62, 0.74]
+    tensors   source | dataset                 1.09 [0.40, 1.79]   0.95 [0.43, 1.47]   0.61 [0.39, 0.83]
+    models    source | detect | embed+rank x2  1.03 [0.88, 1.18]   1.16 [0.87, 1.44]   0.82 [0.51, 1.13]
 """
 
 from __future__ import annotations
@@ -29,7 +35,8 @@ from statistics import median
 from auto_.jobs import make_jobs
 from auto_.race import AUTO_FIRST, AUTO_NEXT, RaceResult, race
 from side_by_side.machine import machine, machine_line
-from stagepipe.core import format_ns
+from stagepipe.calibration import load_curves, save_curves
+from stagepipe.core import VERSION, format_ns
 
 
 def print_result(name: str, result: RaceResult) -> None:
@@ -71,7 +78,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     print(machine_line(machine()))
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as cache:
+        curves = load_curves(VERSION)
         os.environ["XDG_CACHE_HOME"] = cache
+        save_curves(curves, VERSION)
         for job in make_jobs(options.images, out, options.scale):
             if not options.job or job.name in options.job:
                 trial_items = int(options.trial * job.trial_factor)

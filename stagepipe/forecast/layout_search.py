@@ -19,10 +19,8 @@ from dataclasses import dataclass, replace
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.throughput import (
-    MACHINE_LIMIT,
     FusedGroup,
     ProcessLayout,
-    Throughput,
     compute_consumer_ns,
     compute_cpu_ns,
     compute_memory_bytes,
@@ -31,23 +29,11 @@ from stagepipe.forecast.throughput import (
     count_max_workers,
     fits_in_memory,
     get_members,
-    predict_throughput,
-    with_workers,
 )
 from stagepipe.report import FULL_MACHINE_CPU_SHARE
 
 _MIN_RATE_FRACTION = 0.97
 """Share of the highest rate that is close to it. The forecast is not more precise."""
-
-_MAX_QUICK_WORK_NS = 100_000
-"""Work per item below which one more worker on a full machine costs more than it smooths: it takes turns with others.
-
-Measured with two workers instead of one for a `dataset` that takes 18 us per item, on two CPUs in five turns: 0.85 of
-the items per second, 1.25 times the CPU time.
-"""
-
-_MIN_QUICK_RATE_FRACTION = 0.94
-"""Share of the highest rate that is close to it for such a process: its measured work varies by as much."""
 
 _MAX_PLANNED_UTILIZATION = 0.95
 """Share of its time that a worker may be planned to work: items take different times, and queues are short."""
@@ -99,8 +85,7 @@ def choose_layout(costs: PipelineCosts, choices: Sequence[ProcessChoice], budget
     for _ in range(_BISECTION_STEPS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if search.find(middle) is not None else (low, middle)
-    layout = search.find(_MIN_RATE_FRACTION * low) or search.find_smallest(_MIN_ITEMS_PER_S)
-    return search.drop_spare_workers(layout, _MIN_QUICK_RATE_FRACTION * low)
+    return search.find(_MIN_RATE_FRACTION * low) or search.find_smallest(_MIN_ITEMS_PER_S)
 
 
 class _Search:
@@ -124,21 +109,6 @@ class _Search:
     def find_smallest(self, items_per_s: float) -> ProcessLayout:
         """Return the layout that reaches the rate with the least memory; an empty one if none reaches it."""
         return self._find_path(items_per_s, lambda group: (self._memory(group), self._load(group, items_per_s)))
-
-    def drop_spare_workers(self, layout: ProcessLayout, items_per_s: float) -> ProcessLayout:
-        """Return the layout without workers of quick stages that a full machine does not need for the rate."""
-        for index, group in enumerate(layout):
-            is_open = self._choices[group.first_process].workers is None
-            is_quick = compute_work_ns(group, self._costs) < _MAX_QUICK_WORK_NS
-            for workers in range(group.workers - 1, 0, -1) if is_open and is_quick else ():
-                is_full = self._predict(layout).limited_by == MACHINE_LIMIT
-                fewer = with_workers(layout, index, workers)
-                if is_full and self._predict(fewer).items_per_s >= items_per_s:
-                    layout = fewer
-        return layout
-
-    def _predict(self, layout: ProcessLayout) -> Throughput:
-        return predict_throughput(layout, self._costs, self._budget.cpus)
 
     def _find_cheapest(self, items_per_s: float) -> ProcessLayout:
         return self._find_path(items_per_s, lambda group: (self._load(group, items_per_s), self._memory(group)))

@@ -52,8 +52,8 @@ def test_without_fusing_each_stage_has_the_workers_that_it_needs():
     assert choose(costs, may_fuse=False) == [(0, 0, 1), (1, 1, 6), (2, 2, 1), (3, 3, 1)]
 
 
-@pytest.mark.parametrize("dataset_us, batch_us, workers", [(18, 14, 1), (25, 14, 2), (1800, 1400, 2)])
-def test_a_full_machine_gets_no_worker_that_only_takes_turns_with_the_others(dataset_us, batch_us, workers):
+@pytest.mark.parametrize("dataset_us, batch_us, workers", [(18, 14, 1), (40, 14, 2), (1800, 1400, 2)])
+def test_a_second_worker_of_a_quick_stage_must_pay_for_sharing_the_items(dataset_us, batch_us, workers):
     costs = chain(process("source", 0), process("dataset", dataset_us), batch(batch_us), hop_us=0)
     assert choose(costs, cpus=2, may_fuse=False)[1] == (1, 1, workers)
 
