@@ -100,6 +100,28 @@ class StageChain:
                 raise
             self._skip(stages[-1], key, stages[-1].record_failure(key, error), (samples, meta))
 
+    def make_item_call(self) -> Callable[[Key, Any], Any] | None:
+        """Return a function that calls the only stage with an item, and returns the result or raises a StageError.
+
+        Its results go to `push_result`, its errors to `skip_failed`. None where an item takes more than one call.
+        """
+        stage = self._stages[0]
+        is_one_call = len(self._stages) == 1 and not self._forced_skips and self._calls[0] == stage.call
+        return stage.make_item_call() if is_one_call else None
+
+    def push_result(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Push what the first stage has returned."""
+        if box[0] is SKIP:
+            self._drop(self._stages[0], key, (samples, meta))
+        elif type(box[0]) is GeneratorType:
+            self._push_parts(1, key, box.pop(), meta)
+        else:
+            self.push(key, box, samples, meta, 1)
+
+    def skip_failed(self, key: Key, error: StageError, header: ItemHeader) -> None:
+        """Skip an item that failed at the first stage; raise the error where the stage does not skip what fails."""
+        self._skip(self._stages[0], key, error, header)
+
     def run_stage(self, index: int, key: Key, box: Box, header: ItemHeader) -> Any:
         """Run a stage on the item in `box` and return its result; SKIP where the item ends here, which is sent on."""
         stage = self._stages[index]
@@ -118,8 +140,7 @@ class StageChain:
 
     def reject(self, key: Key, error: Exception, header: ItemHeader) -> None:
         """Count an item that has not reached the first stage as failed there."""
-        stage = self._stages[0]
-        self._skip(stage, key, stage.record_failure(key, error), header)
+        self.skip_failed(key, self._stages[0].record_failure(key, error), header)
 
     def _drop(self, stage: StageRunner, key: Key, header: ItemHeader) -> None:
         """Send a tombstone in the item's place: the stage returned SKIP for it."""

@@ -49,13 +49,14 @@ class LazyGenerator:
 
     def __init__(self, generator: Any, part: Any, seed: Callable[[Any, int], None], item: SeededItem) -> None:
         """`seed` is called with the generator and a seed. Who holds a reference to `part` can draw too."""
-        self._generator = generator
+        self.generator = generator
+        """Of `waiting_class` while it waits for its seed."""
         self._part = part
         self._seed = seed
         self._item = item
         self._own_class = type(generator)
         self._lock = threading.RLock()  # a stage's threads may draw, and on the same thread a signal handler
-        self._waiting_class = _make_waiting_class(self._own_class, self.settle)
+        self.waiting_class = _make_waiting_class(self._own_class, self.settle)
         self._reference_count = 0
 
     def take_over(self) -> None:
@@ -65,24 +66,19 @@ class LazyGenerator:
     def begin_item(self) -> None:
         """Wait for the first use; seed now where a use could be missed."""
         if self._count_references() > self._reference_count:
-            self._seed(self._generator, self._item.derive_seed())
+            self._seed(self.generator, self._item.derive_seed())
         else:
-            self._generator.__class__ = self._waiting_class
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the generator waits for its seed."""
-        return type(self._generator) is self._waiting_class
+            self.generator.__class__ = self.waiting_class
 
     def settle(self) -> None:
         """Seed the generator if it waits."""
         with self._lock:
-            while self.is_waiting:
+            while type(self.generator) is self.waiting_class:
                 parts = self._item.parts
-                self._seed(self._generator, self._item.derive_seed())
-                object.__setattr__(self._generator, "__class__", self._own_class)
+                self._seed(self.generator, self._item.derive_seed())
+                object.__setattr__(self.generator, "__class__", self._own_class)
                 if self._item.parts is not parts:  # another thread has begun an item meanwhile
-                    self._generator.__class__ = self._waiting_class
+                    self.generator.__class__ = self.waiting_class
 
     def never_wait(self) -> None:
         """Seed at once from now on."""
@@ -90,7 +86,7 @@ class LazyGenerator:
         self._reference_count = 0
 
     def _count_references(self) -> int:
-        return getrefcount(self._generator) + getrefcount(self._part)
+        return getrefcount(self.generator) + getrefcount(self._part)
 
 
 def _make_waiting_class(own_class: type, settle: Callable[[], None]) -> type:

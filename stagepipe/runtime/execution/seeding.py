@@ -13,7 +13,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -66,17 +65,23 @@ def choose_seeder() -> Callable[[SeedParts], None]:
     if not _lazy_generators:
         return _seed_at_once
     lazy_random, lazy_random_state = _lazy_generators
-    return partial(_seed_lazily, lazy_random, lazy_random_state)
+    item = _item
+    seed_torch: Callable[[int], None] | None = None
 
+    def seed_lazily(parts: SeedParts) -> None:
+        nonlocal seed_torch
+        item.parts = parts
+        if type(lazy_random.generator) is not lazy_random.waiting_class:
+            lazy_random.begin_item()
+        if type(lazy_random_state.generator) is not lazy_random_state.waiting_class:
+            lazy_random_state.begin_item()
+        if seed_torch is not None:
+            seed_torch(derive_seed(*parts))
+        elif get_used_torch() is not None:
+            _seed_torch(derive_seed(*parts))
+            seed_torch = _make_torch_seeder()
 
-def _seed_lazily(lazy_random: LazyGenerator, lazy_random_state: LazyGenerator, parts: SeedParts) -> None:
-    _item.parts = parts
-    if not lazy_random.is_waiting:
-        lazy_random.begin_item()
-    if not lazy_random_state.is_waiting:
-        lazy_random_state.begin_item()
-    if get_used_torch() is not None:
-        _seed_torch(derive_seed(*parts))
+    return seed_lazily
 
 
 def _seed_at_once(parts: SeedParts) -> None:
@@ -99,28 +104,45 @@ def _seed_torch(seed: int) -> None:
         return
     generator.manual_seed(seed)
     cuda = sys.modules.get("torch.cuda")
-    if cuda is None:
-        return
+    if cuda is not None:
+        _seed_cuda(cuda, seed)
+
+
+def _make_torch_seeder() -> Callable[[int], None] | None:
+    """Return a quicker `_seed_torch`; None before its first call for a torch that is imported."""
+    cuda: Any = sys.modules.get("torch.cuda")
+    tracker = getattr(cuda, "_lazy_seed_tracker", None)
+    queued_call = getattr(tracker, "manual_seed_all_cb", None)
+    if queued_call is None:
+        return None
+    manual_seed = sys.modules["torch"].default_generator.manual_seed
+
+    def seed_torch(seed: int) -> None:
+        manual_seed(seed)
+        if cuda._initialized or tracker.manual_seed_all_cb is not queued_call:  # noqa: SLF001 - as in `_seed_cuda`
+            _seed_cuda(cuda, seed)
+
+    return seed_torch
+
+
+def _seed_cuda(cuda: Any, seed: int) -> None:
+    """Seed CUDA's generators, or see to it that they are seeded when CUDA starts."""
     if cuda.is_initialized():
         cuda.manual_seed_all(seed)
         return
-    _CudaStartSeeder.seed = seed
     queued_call = cuda._lazy_seed_tracker.manual_seed_all_cb  # noqa: SLF001 - it has no public name
-    if queued_call is None or queued_call[0] != _CudaStartSeeder.seed_devices:
+    if queued_call is None or queued_call[0] is not _seed_cuda_devices:
         # Replaces a seed that was set while the stage was built. It takes 0.1 ms, so it is done once, not per item.
-        cuda._lazy_call(_CudaStartSeeder.seed_devices, seed_all=True)  # noqa: SLF001 - `manual_seed_all` does it too
+        cuda._lazy_call(_seed_cuda_devices, seed_all=True)  # noqa: SLF001 - `manual_seed_all` does it too
 
 
-class _CudaStartSeeder:
-    """Seeds CUDA's generators when CUDA starts, while a stage works on an item: its draws must be reproducible too."""
+def _seed_cuda_devices() -> None:
+    """Seed CUDA's generators when CUDA starts, while a stage works on an item: its draws must be reproducible too.
 
-    seed = 0
-
-    @classmethod
-    def seed_devices(cls) -> None:
-        """Seed each device. `manual_seed_all` would only queue another call while CUDA starts."""
-        for generator in sys.modules["torch.cuda"].default_generators:
-            generator.manual_seed(cls.seed)
+    Each device: `manual_seed_all` would only queue another call while CUDA starts.
+    """
+    for generator in sys.modules["torch.cuda"].default_generators:
+        generator.manual_seed(_item.derive_seed())
 
 
 class _TorchImportSeeder(importlib.abc.MetaPathFinder):

@@ -179,6 +179,41 @@ class StageRunner:
             self._record_call(key, elapsed_ns)
         return result
 
+    def make_item_call(self) -> Callable[[Key, Any], Any]:
+        """Return a function like `call`, which takes the item itself, at half its cost: for many items of an epoch."""
+        target, context, epoch, name = self.target, self._context, self.epoch, self.name
+        context_attributes, run_seed = context.__dict__, self._seed
+        get_global_key = None if self._is_unsharded else self.global_key
+        seed_generators, durations_ns = self._seed_generators, self._durations_ns
+
+        def call_item(key: Key, value: Any) -> Any:
+            try:
+                context.item = seeded_key = key if get_global_key is None else get_global_key(key)
+                if "rng" in context_attributes:
+                    del context_attributes["rng"]
+                stage_locals.context = context
+                if seed_generators is not None:
+                    seed_generators((run_seed, epoch, name, seeded_key))
+                started_ns = perf_counter_ns()
+                result = target(value)
+                elapsed_ns = perf_counter_ns() - started_ns
+            except self._propagated_errors:
+                raise
+            except BaseException as error:
+                raise self.record_failure(key, error) from error
+            if result is None and self.refuses_none:
+                raise self.make_none_error(key)
+            if type(result) is not GeneratorType:
+                self._busy_ns += elapsed_ns
+                durations_ns.append(elapsed_ns)
+                if elapsed_ns > self._slow_threshold_ns:
+                    self._record_slow_item(key, elapsed_ns)
+                if len(durations_ns) >= _ITEMS_PER_FLUSH:
+                    self._flush_durations()
+            return result
+
+        return call_item
+
     def call_batch(self, keys: list[Key], values: list[Any]) -> list[Any]:
         """Call the stage with a list of items; it must return as many results."""
         try:

@@ -8,7 +8,7 @@ leaves a worker is that of single items.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -101,6 +101,10 @@ class ChunkOutput:
         self.flush()
         self._output.send_item(key, box, samples, meta)
 
+    def add(self, value: Any) -> bool:
+        """Add the next item's sample to the chunk. False where it goes to `send_item`: no chunk has begun, or alone."""
+        return self._put(value)
+
     def _put(self, value: Any) -> bool:
         """Copy a sample into the next row. False where there is none, or the sample is not like the others."""
         if self._rows is None:
@@ -179,7 +183,8 @@ class ChunkLoop:
 
         Every few milliseconds the results so far are sent, and a seek or a stop ends the chunk.
         """
-        region, output, push = self._worker_context.region, self._output, self._chain.push
+        region, output = self._worker_context.region, self._output
+        set_current_item, push = region.set_current_item, self._choose_push(samples, meta)
         output.begin(first_item + len(indices))
         started_ns = sent_ns = last_ns = perf_counter_ns()
         longest_ns = 0
@@ -187,10 +192,11 @@ class ChunkLoop:
         try:
             for item, index in enumerate(indices, first_item):
                 key = (item,)
-                region.set_current_item(key)
-                push(key, [index], samples, meta)
+                set_current_item(key)
+                push(key, index)
                 now_ns = perf_counter_ns()
-                longest_ns = max(longest_ns, now_ns - last_ns)
+                if now_ns - last_ns > longest_ns:
+                    longest_ns = now_ns - last_ns
                 last_ns = now_ns
                 if now_ns - sent_ns > _MAX_HELD_NS:
                     output.flush()
@@ -208,3 +214,23 @@ class ChunkLoop:
         region[ProcessCounter.CHUNK_ITEM_NS] = (
             (last_ns - started_ns - longest_ns) // other_items if other_items else longest_ns
         )
+
+    def _choose_push(self, samples: int, meta: bytes) -> Callable[[Key, Any], None]:
+        """Return the function that runs an item: the shortest way where an item is one call."""
+        chain, add = self._chain, self._output.add
+        call = chain.make_item_call()
+        if call is None:
+            return lambda key, index: chain.push(key, [index], samples, meta)
+
+        def push(key: Key, index: Any) -> None:
+            try:
+                result = call(key, index)
+            except StageError as error:
+                chain.skip_failed(key, error, (samples, meta))
+                return
+            if not add(result):
+                box = [result]
+                del result
+                chain.push_result(key, box, samples, meta)
+
+        return push

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stagepipe.core import (
     classify_value,
@@ -111,9 +112,9 @@ class TensorRows:
         if type(value) is not self.item_class:
             raise NotStackableError
         try:
-            array = (value.detach() if value.requires_grad else value).numpy()
-        except (TypeError, RuntimeError):  # it is not dense, or not on the CPU
-            raise NotStackableError from None
+            array = value.numpy()
+        except (TypeError, RuntimeError):  # it requires a gradient, is not dense, or not on the CPU
+            array = _detach(value)
         if array.shape != self.shape or array.dtype != self.array.dtype:
             raise NotStackableError
         self.array[row] = array
@@ -259,9 +260,10 @@ class SequenceRows(_ContainerRows):
 
     def put(self, row: int, value: Any) -> None:
         """Put each entry into its column."""
-        if type(value) is not self.item_class or len(value) != len(self.columns):
+        puts = self.puts
+        if type(value) is not self.item_class or len(value) != len(puts):
             raise NotStackableError
-        for put, entry in zip(self.puts, value, strict=True):
+        for put, entry in zip(puts, value):  # noqa: B905 - `strict` takes as long as the rest of the loop
             put(row, entry)
 
     def get(self, row: int) -> Any:
@@ -303,6 +305,14 @@ class DataclassRows(_ContainerRows):
     def take(self, row_count: int) -> Any:
         """Return an instance of all rows, created without its `__init__`."""
         return rebuild_dataclass(self.item_class, self.names, self._take_columns(row_count))
+
+
+def _detach(tensor: Any) -> NDArray[Any]:
+    """Return the array of a tensor that requires a gradient. Raises NotStackableError if `tensor` is another one."""
+    try:
+        return tensor.detach().numpy()  # type: ignore[no-any-return]
+    except (TypeError, RuntimeError):
+        raise NotStackableError from None
 
 
 def _take_array(rows: ArrayRows | NumberRows) -> Any:
