@@ -64,6 +64,13 @@ class Fetch:
             return index
         return self._fetch_samples(index) if self._takes_lists else self._dataset[index]
 
+    @property
+    def fetch_together(self) -> Callable[[list[Any]], list[Any]] | None:
+        """The dataset's `__getitems__`, which takes a list of indices. None where it has none, or items are lists."""
+        if self._is_batched or self._takes_lists:
+            return None
+        return getattr(self._dataset, "__getitems__", None)
+
     def _fetch_samples(self, indices: list[Any]) -> list[Any]:
         get_items = getattr(self._dataset, "__getitems__", None)
         return list(get_items(indices)) if get_items else [self._dataset[index] for index in indices]

@@ -59,6 +59,8 @@ def test_batches_are_those_of_inline(kind, workers):
         ((), {"dataset": "Bad", "keys": {"on_error": "skip"}}),
         ((), {"keys": {"retries": 2}, "window": 20}),
         ((), {"keys": {"reseed": False}, "kind": "images"}),
+        ((), {"dataset": "Together", "keys": {"reseed": False}}),
+        ((), {"dataset": "Together", "keys": {"reseed": False, "on_error": "skip"}, "kind": "bad"}),
         ((), {"transport": {"mode": "shared_memory"}}),
         ((), {"transport": {"mode": "pipe"}}),
     ],
@@ -73,6 +75,8 @@ def test_batches_are_those_of_inline(kind, workers):
         "skips",
         "window",
         "unseeded",
+        "together",
+        "together, skips",
         "shared memory",
         "pipe",
     ],
@@ -110,9 +114,12 @@ def test_skipped_samples_are_dead_letters_with_their_numbers():
         list(running)
 
 
-def test_a_deadly_sample_is_found_inside_its_chunk():
-    config = make_config(dataset="Deadly", shuffle=False, keys={"on_error": "skip"}, kind="images")
-    found, report = run(config)
+@pytest.mark.parametrize(
+    "dataset", [{"dataset": "Deadly", "kind": "images"}, {"dataset": "Together", "kind": "deadly"}], ids=str
+)
+def test_a_deadly_sample_is_found_inside_its_chunk(dataset):
+    keys = {"on_error": "skip", "reseed": dataset["dataset"] != "Together"}
+    found, report = run(make_config(**dataset, shuffle=False, keys=keys))
     assert [letter.item for letter in report.dead_letters] == ["777"]
     labels = [label for one in found for label in one[1][-1]]
     assert labels == [number for number in range(2000) if number != 777]

@@ -81,6 +81,26 @@ class Deadly(Tiny):
         return super().__getitem__(index)
 
 
+class Together(Tiny):
+    """Reads a list of samples with one call, which notes how many it has read; `kind` says what is wrong with it."""
+
+    def __init__(self, count: int, kind: str = "") -> None:
+        super().__init__(count, kind)
+        self.call_counts: list[int] = []
+
+    def __getitem__(self, index: int) -> Any:
+        if self.kind == "deadly" and index == 777:
+            os._exit(7)
+        if self.kind == "bad" and index % 97 == 50:
+            message = f"sample {index} is broken"
+            raise OSError(message)
+        return np.full(6, index), index
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        self.call_counts.append(len(indices))
+        return [self[index] for index in indices[: -1 if self.kind == "short" else None]]
+
+
 class Odd(Tiny):
     """Sample 333 has another shape than the others."""
 

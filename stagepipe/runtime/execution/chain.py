@@ -105,9 +105,15 @@ class StageChain:
 
         Its results go to `push_result`, its errors to `skip_failed`. None where an item takes more than one call.
         """
-        stage = self._stages[0]
-        is_one_call = len(self._stages) == 1 and not self._forced_skips and self._calls[0] == stage.call
-        return stage.make_item_call() if is_one_call else None
+        return self._stages[0].make_item_call() if self._is_one_call() else None
+
+    def call_together(self, keys: list[Key], values: list[Any]) -> list[Any] | None:
+        """Return the results of the only stage for consecutive items, for `push_result`; None where each goes alone."""
+        return self._stages[0].call_together(keys, values) if self._is_one_call() else None
+
+    def _is_one_call(self) -> bool:
+        """Whether an item takes one call of one stage."""
+        return len(self._stages) == 1 and not self._forced_skips and self._calls[0] == self._stages[0].call
 
     def push_result(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Push what the first stage has returned."""

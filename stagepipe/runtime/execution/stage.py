@@ -39,6 +39,9 @@ _GROUP_END: Final = -1
 _ITEMS_PER_FLUSH: Final = 1024
 """The items after which their run times go to the board: NumPy adds so many in the time of a few."""
 
+_ONE_BY_ONE_TYPES: Final = frozenset({type(None), GeneratorType})
+"""Results that `call_together` leaves to a call for each item: a mistake, and several parts."""
+
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
@@ -213,6 +216,30 @@ class StageRunner:
             return result
 
         return call_item
+
+    def call_together(self, keys: list[Key], values: list[Any]) -> list[Any] | None:
+        """Return the results for consecutive items from one call of the target's `fetch_together`.
+
+        None where it has none, where each item has its own seed, and where the results are not one value an item:
+        then each item is called alone, and an error is that of one item.
+        """
+        fetch_together = None if self.plan.reseed else getattr(self.target, "fetch_together", None)
+        if fetch_together is None:
+            return None
+        self.seed_item(keys[0])
+        started_ns = perf_counter_ns()
+        try:
+            results = list(fetch_together(values))
+        except self._propagated_errors:
+            raise
+        except BaseException:  # noqa: BLE001 - the item that raised it does so again
+            return None
+        if len(results) != len(keys) or not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
+            return None
+        self._last_timed_ns = perf_counter_ns() - started_ns
+        self._busy_ns += self._last_timed_ns
+        self.count_items(keys[0][0], len(keys))
+        return results
 
     def call_batch(self, keys: list[Key], values: list[Any]) -> list[Any]:
         """Call the stage with a list of items; it must return as many results."""

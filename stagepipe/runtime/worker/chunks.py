@@ -95,18 +95,17 @@ class ChunkOutput:
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Add a sample to the chunk, or send it alone."""
-        if len(key) == 1 and (self._put(box[0]) or self._start(key[0], box[0])):
+        if len(key) == 1 and (self.add(box[0]) or self._start(key[0], box[0])):
             box.clear()
             return
         self.flush()
         self._output.send_item(key, box, samples, meta)
 
     def add(self, value: Any) -> bool:
-        """Add the next item's sample to the chunk. False where it goes to `send_item`: no chunk has begun, or alone."""
-        return self._put(value)
+        """Copy the next item's sample into the next row. False where `send_item` must take it.
 
-    def _put(self, value: Any) -> bool:
-        """Copy a sample into the next row. False where there is none, or the sample is not like the others."""
+        That is so where there is no row, and where the sample is not like the others.
+        """
         if self._rows is None:
             return False
         try:
@@ -130,7 +129,7 @@ class ChunkOutput:
             rows.put(0, value)
         except ArenaFullError:
             raise
-        except Exception:  # noqa: BLE001 - as in `_put`
+        except Exception:  # noqa: BLE001 - as in `add`
             return False
         self._rows = rows
         self._first_item = item
@@ -176,17 +175,20 @@ class ChunkLoop:
         self._output = output
         self._worker_context = worker_context
 
-    def run(self, first_item: int, indices: list[Any], samples: int, meta: bytes) -> None:
+    def run(self, first_item: int, indices: list[Any], header: ItemHeader, *, together: bool = False) -> None:
         """Run the items of a chunk, from `first_item` on, and send the results before the return.
 
-        `samples` and `meta` are those of each item.
+        `header` is that of each item. `together`: the stage may be called once for all of them.
 
         Every few milliseconds the results so far are sent, and a seek or a stop ends the chunk.
         """
         region, output = self._worker_context.region, self._output
-        set_current_item, push = region.set_current_item, self._choose_push(samples, meta)
+        set_current_item = region.set_current_item
         output.begin(first_item + len(indices))
-        started_ns = sent_ns = last_ns = perf_counter_ns()
+        started_ns = perf_counter_ns()
+        results = self._call_together(first_item, indices) if together else None
+        push = self._choose_push(header) if results is None else self._make_push_of(results, header)
+        sent_ns = last_ns = perf_counter_ns()
         longest_ns = 0
         key = (first_item,)
         try:
@@ -195,8 +197,8 @@ class ChunkLoop:
                 set_current_item(key)
                 push(key, index)
                 now_ns = perf_counter_ns()
-                if now_ns - last_ns > longest_ns:
-                    longest_ns = now_ns - last_ns
+                if (item_ns := now_ns - last_ns) > longest_ns:
+                    longest_ns = item_ns
                 last_ns = now_ns
                 if now_ns - sent_ns > _MAX_HELD_NS:
                     output.flush()
@@ -209,28 +211,54 @@ class ChunkLoop:
         output.flush()
         region.clear_current_item(key)
         region[ProcessCounter.CHUNK_ITEM_BYTES] = output.row_bytes
-        # Without the longest item: on a busy machine it is one at which the process lost its CPU.
-        other_items = len(indices) - 1
-        region[ProcessCounter.CHUNK_ITEM_NS] = (
-            (last_ns - started_ns - longest_ns) // other_items if other_items else longest_ns
+        region[ProcessCounter.CHUNK_ITEM_NS] = _estimate_item_ns(
+            last_ns - started_ns, len(indices), longest_ns if results is None else 0
         )
 
-    def _choose_push(self, samples: int, meta: bytes) -> Callable[[Key, Any], None]:
+    def _call_together(self, first_item: int, indices: list[Any]) -> list[Any] | None:
+        """Return the results of one call for all items; None where each item has its own."""
+        keys: list[Key] = [(item,) for item in range(first_item, first_item + len(indices))]
+        region = self._worker_context.region
+        region.set_current_keys(keys)
+        results = self._chain.call_together(keys, indices)
+        region.set_current_key(())
+        return results
+
+    def _make_push_of(self, results: list[Any], header: ItemHeader) -> Callable[[Key, Any], None]:
+        """Return the function that takes an item's result from `results`."""
+        results.reverse()
+
+        def push(key: Key, _: Any) -> None:
+            if self._output.add(results[-1]):
+                results.pop()
+            else:
+                self._chain.push_result(key, [results.pop()], *header)
+
+        return push
+
+    def _choose_push(self, header: ItemHeader) -> Callable[[Key, Any], None]:
         """Return the function that runs an item: the shortest way where an item is one call."""
         chain, add = self._chain, self._output.add
         call = chain.make_item_call()
         if call is None:
-            return lambda key, index: chain.push(key, [index], samples, meta)
+            return lambda key, index: chain.push(key, [index], *header)
 
         def push(key: Key, index: Any) -> None:
             try:
                 result = call(key, index)
             except StageError as error:
-                chain.skip_failed(key, error, (samples, meta))
+                chain.skip_failed(key, error, header)
                 return
             if not add(result):
                 box = [result]
                 del result
-                chain.push_result(key, box, samples, meta)
+                chain.push_result(key, box, *header)
 
         return push
+
+
+def _estimate_item_ns(total_ns: int, count: int, longest_ns: int) -> int:
+    """Return the time of an item, without the longest: on a busy machine the process lost its CPU at that one."""
+    if not longest_ns:
+        return total_ns // count
+    return (total_ns - longest_ns) // (count - 1) if count > 1 else longest_ns

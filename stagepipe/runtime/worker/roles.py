@@ -213,9 +213,15 @@ class StageRole:
         value = packet.value
         packet.value = None
         if type(value) is IndexChunk:
-            self._chunk_loop.run(packet.key[0], value.to_list(), 1, b"")
+            indices = value.to_list()
+            together = not self._is_unbatched(packet.key[0], packet.key[0] + len(indices) - 1)
+            self._chunk_loop.run(packet.key[0], indices, (1, b""), together=together)
         else:
-            self._chunk_loop.run(packet.key[0], [value], packet.samples, packet.meta)
+            self._chunk_loop.run(packet.key[0], [value], (packet.samples, packet.meta))
+
+    def _is_unbatched(self, first_item: int, last_item: int) -> bool:
+        """Whether one of the items is called alone, because a call with several of them has killed a worker."""
+        return any(run.first_item <= last_item and first_item <= run.last_item for run in self._unbatched_ranges)
 
     def _reject(self, error: UnreadableItemError) -> None:
         """Treat an item that cannot be unpickled like one at which the first stage failed."""
@@ -250,7 +256,7 @@ class StageRole:
         packets.clear()
         first.value = None
         del packet
-        if any(run.first_item <= key[0] <= run.last_item for key in keys for run in self._unbatched_ranges):
+        if any(self._is_unbatched(key[0], key[0]) for key in keys):
             values.reverse()
             for key, header in zip(keys, headers, strict=True):
                 region.set_current_key(key)
