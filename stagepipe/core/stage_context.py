@@ -48,13 +48,8 @@ def derive_seed(seed: int, epoch: int, stage: str, key: Key) -> int:
     >>> derive_seed(17, 0, "augment", (3,)) == derive_seed(17, 0, "augment", (3,))
     True
     """
-    packed = (
-        _pack_item(seed, epoch, *key) if len(key) == 1 else _make_packer(len(key))(seed, epoch, *key)
-    ) + stage.encode()
+    packed = _make_packer(len(key))(seed, epoch, *key) + stage.encode()
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
-
-
-_pack_item: Final = struct.Struct("<qqq").pack
 
 
 @cache

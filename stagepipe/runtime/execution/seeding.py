@@ -111,7 +111,7 @@ def _seed_torch(seed: int) -> None:
 def _make_torch_seeder() -> Callable[[int], None] | None:
     """Return a quicker `_seed_torch`; None before its first call for a torch that is imported."""
     cuda: Any = sys.modules.get("torch.cuda")
-    tracker = getattr(cuda, "_lazy_seed_tracker", None)
+    tracker: Any = getattr(cuda, "_lazy_seed_tracker", None)
     queued_call = getattr(tracker, "manual_seed_all_cb", None)
     if queued_call is None:
         return None
