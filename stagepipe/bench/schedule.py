@@ -26,7 +26,8 @@ from stagepipe.transport import MAX_INLINE_BYTES
 
 ProgressCallback = Callable[[float], None]
 """Receives the share of the time budget that is used, 0 to 1."""
-_MIN_ROUNDS = 2
+_MIN_ROUNDS = 3
+"""The first copy of a large message may be a cold one. Then two are left that are not."""
 _COLD_ROUNDS = 3
 """Each cold message takes memory that nothing has touched before."""
 _MEMORY_PER_MESSAGE_RATIO = 32
@@ -95,7 +96,7 @@ def choose_sizes_bytes(max_message_bytes: int, memory_bytes: int) -> tuple[int, 
 
 
 def _run_rounds(duration_s: float, run_round: Callable[[int], None], on_progress: ProgressCallback) -> int:
-    """Run as many rounds as fit into `duration_s`, at least two. Returns their number."""
+    """Run as many rounds as fit into `duration_s`, at least three. Returns their number."""
     start_s = monotonic()
     longest_round_s = 0.0
     rounds = 0

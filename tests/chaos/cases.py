@@ -15,6 +15,8 @@ STAGES = "tests.chaos.stages"
 Case = dict[str, Any]
 _LIBRARY_SHARE = 0.01
 """Of the stages, those that import torch or albumentations, which takes seconds."""
+_DATASET_SHARE = 0.2
+"""Of the cases, those whose source is a dataset: its tiny samples travel in chunks to a `Batch`."""
 
 
 class StageKinds(NamedTuple):
@@ -43,8 +45,12 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
     batchable = order == "source" and rnd.random() < 0.5
     stages = _make_stages(rnd, batchable=batchable)
     stages, mode = _choose_transport(rnd, stages)
+    source = _make_source(rnd)
+    if _has_dataset("", seed):
+        count = rnd.choice([0, 1, rnd.randint(2, 3000), rnd.randint(2, 3000)])
+        order, source, stages = "source", _make_dataset(rnd, count), _batch_dataset(rnd)
     config = {
-        **pipeline(*stages, source=_make_source(rnd)),
+        **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
         "order": order,
         "window": rnd.choice(["auto", "auto", 1, 2, rnd.randint(3, 30)]),
@@ -73,8 +79,11 @@ def make_kill_case(seed: int) -> Case:
         if entry["uses"].endswith((".flaky", ".flaky_draws", ".failing")):
             entry["retries"] = 20  # several workers may be killed while they have the item
     stages, mode = _choose_transport(rnd, stages)
+    source = _make_source(rnd, rnd.randint(200, 1200))
+    if _has_dataset("kills", seed):
+        order, source, stages = "source", _make_dataset(rnd, rnd.randint(1000, 6000), "dropped"), _batch_dataset(rnd)
     config = {
-        **pipeline(*stages, source=_make_source(rnd, rnd.randint(200, 1200))),
+        **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
         "order": order,
         "window": rnd.choice(["auto", "auto", 2, rnd.randint(3, 30)]),
@@ -129,6 +138,34 @@ def _make_source(rnd: random.Random, count: int | None = None) -> dict[str, Any]
     own = ["Items", "stream", "drawing_stream", "OwnDrawingStream", "DrawingItems"]
     uses = rnd.choice(["stagepipe.sources.numbers", *(f"{STAGES}.{name}" for name in own)])
     return {"uses": uses, "with": {"count": count}, "retries": 1000}
+
+
+def _has_dataset(kind: str, seed: int) -> bool:
+    return random.Random(f"dataset {kind} {seed}").random() < _DATASET_SHARE
+
+
+def _make_dataset(rnd: random.Random, count: int, *flaws: str) -> dict[str, Any]:
+    flaw = rnd.choice(["", "", *(flaws or ("dropped", "failing", "flaky"))])
+    samples = {"count": count, "kind": rnd.choice(["nested", "row", "drawn", "reused"]), "flaw": flaw}
+    dataset = {"dataset": "tests.chaos.samples.Samples", "with": {**samples, "salt": rnd.randrange(100)}}
+    return {"uses": "stagepipe.sources.dataset", "with": {**dataset, "shuffle": rnd.random() < 0.5}}
+
+
+def _batch_dataset(rnd: random.Random) -> list[dict[str, Any]]:
+    """Return the workers of a dataset, sometimes with a stage fused to them, a `Batch`, and stages after it."""
+    dataset = {"name": "dataset", "workers": rnd.choice([1, 1, 2, 3]), "retries": 1000, "on_error": "skip"}
+    size = rnd.choice([1, rnd.randint(2, 9), rnd.randint(10, 200)])
+    stages = [stage("stagepipe.stages.Batch", with_={"size": size, "drop_last": rnd.random() < 0.3})]
+    if rnd.random() < 0.3:
+        stages.append(_make_stage(rnd, "stagepipe.stages.Unbatch"))
+    stages += [_make_random_stage(rnd, _STAGES) for _ in range(rnd.randint(0, 2))]
+    if rnd.random() < 0.4:
+        uses = rnd.choice(["same", "parts", "dropped", "drawn_parts"])
+        arguments = {"with_": {"salt": rnd.randrange(100)}} if uses in {"parts", "dropped"} else {}
+        stages.insert(0, stage(f"{STAGES}.{uses}", fuse=True, retries=1000, **arguments))
+    for index, entry in enumerate(stages):
+        entry["name"] = f"s{index}"
+    return [dataset, *stages]
 
 
 def _make_stages(

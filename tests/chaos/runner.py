@@ -147,6 +147,7 @@ class Runner:
                 env={**os.environ, "PYTHONPATH": path, "TMPDIR": self._folder.name},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                start_new_session=True,  # what the shell runs beside it is not left by a case
             )
         return self._process
 

@@ -26,9 +26,8 @@ def iter_smaller_cases(case: Case) -> Iterator[Case]:
         yield _with(case, resume=None)
     for index in range(len(stages)):
         yield _with_config(case, stages=stages[:index] + stages[index + 1 :])
-    count = case["config"]["source"]["with"]["count"]
-    for fewer in {count // 2, count - 1} - {-1, count}:
-        yield _with_config(case, source={**case["config"]["source"], "with": {"count": fewer}})
+    for source in _iter_shorter_sources(case["config"]["source"]):
+        yield _with_config(case, source=source)
     for index, stage in enumerate(stages):
         for simpler in _iter_simpler_stages(stage):
             yield _with_config(case, stages=[*stages[:index], simpler, *stages[index + 1 :]])
@@ -37,11 +36,24 @@ def iter_smaller_cases(case: Case) -> Iterator[Case]:
             yield _with_config(case, **{key: value})
 
 
+def _iter_shorter_sources(source: Case) -> Iterator[Case]:
+    """Yield the source, or the dataset in it, with fewer items."""
+    arguments = source["with"]
+    if "dataset" in arguments:
+        yield from ({**source, "with": shorter} for shorter in _iter_shorter_sources(arguments))
+        return
+    count = arguments["count"]
+    for fewer in {count // 2, count - 1} - {-1, count}:
+        yield {**source, "with": {**arguments, "count": fewer}}
+
+
 def _iter_simpler_stages(stage: Case) -> Iterator[Case]:
     if stage.get("workers", 1) > 1:
         yield {**stage, "workers": 1}
         yield {**stage, "workers": stage["workers"] - 1}
-    if stage["uses"].startswith("tests.chaos.stages.") and not stage["uses"].endswith((".same", ".slow", ".number")):
+    if stage.get("uses", "").startswith("tests.chaos.stages.") and not stage["uses"].endswith(
+        (".same", ".slow", ".number")
+    ):
         uses = "number" if stage["uses"].endswith(("text", "arrays", "image", "loaned")) else "same"
         arguments = {"with": stage["with"]} if uses == "number" else {}
         kept_keys = {key: stage[key] for key in ("name", "workers", "fuse", "retries") if key in stage}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from stagepipe import Pipeline
 from stagepipe.config import load
 from stagepipe.runtime.supervisor import watchdog
 from stagepipe.testing.crash_points import CRASH_POINTS
@@ -76,6 +78,22 @@ def test_every_random_config_is_accepted():
     for seed in range(200):
         load(make_case(seed)["config"])
         load(make_kill_case(seed)["config"])
+
+
+def test_datasets_in_chunks_are_among_the_cases_and_become_smaller():
+    for make in (make_case, make_kill_case):
+        cases = [make(seed) for seed in range(100)]
+        (case, *_) = found = [case for case in cases if "dataset" in case["config"]["source"]["with"]]
+        assert 10 <= len(found) <= 30
+        counts = {smaller["config"]["source"]["with"]["with"]["count"] for smaller in iter_smaller_cases(case)}
+        assert len(counts) > 1
+        plan = Pipeline({**case["config"], "transport": {"mode": "auto"}}).make_plan()
+        assert plan.processes[0].sends_chunks
+
+
+def test_a_case_does_not_count_what_runs_beside_it_as_left(runner):
+    pid = runner._ensure_started().pid
+    assert os.getsid(pid) == pid
 
 
 # ---------------------------------------------------------------------------------------------- what chaos must notice

@@ -35,7 +35,7 @@ class Totals:
             return
         self._counts["pipelines"] += 1
         self._orders[case["config"]["order"]] += 1
-        self._payloads[case["config"]["stages"][0]["uses"].rpartition(".")[2]] += 1
+        self._payloads[_get_kind(case["config"]["stages"][0])] += 1
         for name in _COUNT_NAMES:
             self._counts[name] += outcome.get(name, 0)
 
@@ -63,12 +63,17 @@ class Totals:
 def describe_case(case: Case, outcome: Outcome) -> str:
     """A case and its outcome in a line."""
     config = case["config"]
-    names = [entry["uses"].rpartition(".")[2] for entry in config["stages"]]
+    names = [_get_kind(entry) for entry in config["stages"]]
     deaths = f"{outcome.get('killed', 0)} killed, {outcome.get('at crash points', 0)} at crash points"
     return (
         f"seed {case['seed']}: {outcome['verdict']}: order {config['order']}, {' '.join(names)}: "
         f"{outcome.get('items', 0)} items, {deaths}"
     )
+
+
+def _get_kind(stage: Case) -> str:
+    """The last part of a stage's path. The stage that fetches a dataset's samples has none: `dataset`."""
+    return str(stage.get("uses", stage["name"])).rpartition(".")[2]
 
 
 def _format_counts(counts: Counter[str]) -> str:

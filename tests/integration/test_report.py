@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from statistics import median
 from typing import Any
 
 import pytest
@@ -28,15 +29,15 @@ def test_the_time_of_a_stage_is_what_its_own_clock_says(tmp_path):
     report, _ = run(pipeline(stage("same"), nap, source=100))
     durations_ns = [int(line) for line in log.read_text().split()]
     assert len(durations_ns) == 100
-    truth_ns = sum(durations_ns) / 100
+    truth_ns, middle_ns = sum(durations_ns) / 100, median(durations_ns)
     _, same, found = report.stages
     assert found.items == 100
     assert NAP_NS <= truth_ns <= found.run_ns.mean, "the report's clock starts before the stage's and ends after it"
-    assert found.run_ns.mean < truth_ns + 3_000_000, "beside the nap, the stage only writes a line"
+    assert found.run_ns.p50 < 1.03 * middle_ns + 3_000_000, "beside the nap, the stage only writes a line"
     assert 0.97 * min(durations_ns) <= found.run_ns.p50, "percentiles are accurate to 2 %"
     assert found.run_ns.max >= max(durations_ns)
     assert found.cpu_ns < report.run.wall_ns / 2, "a nap needs no CPU"
-    assert same.run_ns.mean < NAP_NS / 10
+    assert same.run_ns.p50 < NAP_NS / 10
     assert report.run.wall_ns >= sum(durations_ns)
 
 

@@ -1,6 +1,7 @@
 """The watchdog: item timeouts, start timeouts, and stalled runs."""
 
 import os
+import re
 import signal
 import time
 
@@ -113,7 +114,7 @@ def test_a_deadlock_restarts_from_the_last_item_and_the_report_says_so(monkeypat
             report = running.report()
     (restart,) = report.restarts
     assert (restart.kind, restart.stage, restart.worker, restart.item) == ("stall", "", -1, "")
-    assert restart.cause.startswith("no item has moved for 1.")
+    assert re.match(r"no item has moved for \d+\.\d s", restart.cause)
     assert restart.lost_ns > SECOND_NS
     assert sum(record.crashes for record in report.stages) == 0
     assert f"{restart.cause}; restarting from the last delivered item" in caplog.messages

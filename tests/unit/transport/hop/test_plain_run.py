@@ -193,7 +193,7 @@ def test_each_item_of_a_run_is_named_before_its_turn(held):
 def test_each_item_of_a_run_is_timed_when_its_turn_comes(held):
     send_all(held, ["a", "b", "c"])
     held.receive()
-    time.sleep(0.01)
+    time.sleep(0.2)
     held.receive()
     held.receive()
     for recorder in (held.send_recorder, held.receive_recorder):
@@ -202,8 +202,8 @@ def test_each_item_of_a_run_is_timed_when_its_turn_comes(held):
     sent = [Histogram.from_words(row) for row in held.send_words.reshape(-1, HISTOGRAM_WORDS)]
     assert [row.count for row in (*rows, *sent)] == [3] * 9
     queue, *work = rows
-    assert queue.max_ns > 10_000_000
-    assert max(row.max_ns for row in work) < 10_000_000
+    assert queue.max_ns > 200_000_000
+    assert max(row.max_ns for row in work) < 200_000_000
     assert sent[2].max_ns > sent[2].percentile_ns(1), "each item waits for those after it"
     assert held.sender.counts.pipe_messages == 3
 

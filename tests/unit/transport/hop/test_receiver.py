@@ -34,7 +34,7 @@ def test_a_packet_of_a_newer_generation_is_kept_until_that_generation_begins(loo
     begin = time.monotonic()
     for generation in (1, 2, 2):
         assert loop.hop.receiver.receive(generation) is None
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 10
     assert loop.hop.receive(3)[-1] == LARGE - 1
     assert loop.hop.receive(3) == "after it"
 
@@ -51,7 +51,7 @@ def test_receive_returns_none_after_the_timeout(loop):
     begin = time.monotonic()
     assert loop.hop.receiver.receive(1, 0.0) is None
     assert loop.hop.receiver.receive(1, 0.05) is None
-    assert 0.05 <= time.monotonic() - begin < 1
+    assert 0.05 <= time.monotonic() - begin < 10
 
 
 def test_an_interruption_ends_the_wait_at_once(loop, monkeypatch):

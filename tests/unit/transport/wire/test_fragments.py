@@ -112,9 +112,10 @@ def test_an_interrupted_sender_drops_its_item_and_the_next_one_arrives(loop):
 
 def test_a_reader_in_a_newer_generation_drops_the_fragments_of_an_older_item(loop):
     thread, results = start_sending(loop.hop, np.zeros(HUGE_BYTES, np.uint8), 1)
-    assert loop.hop.receiver.receive(2, 0.2) is None
-    thread.join(5)
+    while thread.is_alive():  # on a busy machine it writes for longer than a reader waits
+        assert loop.hop.receiver.receive(2, 0.2) is None
     assert results == [True], "the reader has emptied the pipe"
+    assert loop.hop.receiver.receive(2, 0.0) is None
     thread, _ = start_sending(loop.hop, np.ones(9000, np.uint8), 2)
     assert loop.hop.receive(2).all()
     thread.join(5)
@@ -129,7 +130,7 @@ def test_an_interrupted_reader_continues_with_the_next_generation(loop):
     threading.Timer(0.05, lambda: (setattr(loop.hop, "is_interrupted", True), loop.hop.wake_event.set())).start()
     begin = time.monotonic()
     assert loop.hop.receiver.receive(1) is None
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 30, "not only when the next packet comes"
     loop.hop.is_interrupted = False
     thread, _ = start_sending(loop.hop, np.ones(HUGE_BYTES, np.uint8), 2)
     assert loop.hop.receive(2).all()
