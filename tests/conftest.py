@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config):
 
 
 def pytest_collection_finish():
-    """What has been imported and collected stays: a collection of garbage need not look at 700,000 objects each time."""
+    """What is imported and collected now stays: no collection of garbage looks at these 700,000 objects again."""
     gc.collect()
     gc.freeze()
 

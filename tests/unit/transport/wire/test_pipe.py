@@ -19,8 +19,10 @@ import pytest
 from stagepipe.transport import PipeWaiter, WakeEvent, make_byte_pipe, make_packet_pipe
 from stagepipe.transport.wire import PACKET_BYTES
 from stagepipe.transport.wire.pipe import make_socket_pair
+
 LONG_S = 20.0
 """How long a thread sleeps that nothing wakes. One that is woken takes half of it at most, on the busiest machine."""
+
 
 @pytest.fixture(params=[make_packet_pipe, make_socket_pair])
 def pipe(request):
