@@ -73,11 +73,11 @@ def test_a_worker_that_is_not_ready_within_its_start_timeout():
 def test_a_start_may_take_longer_than_an_item(monkeypatch, caplog, tmp_path, warning_s, warns):
     monkeypatch.setattr(watchdog, "_STALL_WARNING_AFTER_NS", SECOND_NS // 5)
     monkeypatch.setattr(watchdog, "_START_WARNING_AFTER_NS", int(warning_s * SECOND_NS))
-    late = stage(
-        "tests.support.bad_stages.DiesAndHangsAtStart", name="late", start_timeout="4s", with_={"mark": f"{tmp_path}/m"}
-    )
+    mark = tmp_path / "mark"
+    late = stage(f"{BAD}.DiesAndHangsAtStart", name="late", start_timeout="4s", with_={"mark": str(mark)})
     with pytest.raises(RunError), Pipeline(pipeline(late, source=3, max_restarts=1)) as running:
-        list(running)
+        for _ in running:
+            mark.touch()  # not earlier: a stall counts while the caller waits for an item, not while it starts the run
     assert ("late/0 has been starting for" in caplog.text) == warns
 
 
