@@ -75,7 +75,7 @@ def test_a_start_may_take_longer_than_an_item(monkeypatch, caplog, tmp_path, war
     monkeypatch.setattr(watchdog, "_START_WARNING_AFTER_NS", int(warning_s * SECOND_NS))
     mark = tmp_path / "mark"
     late = stage(f"{BAD}.DiesAndHangsAtStart", name="late", start_timeout="4s", with_={"mark": str(mark)})
-    with pytest.raises(RunError), Pipeline(pipeline(late, source=3, max_restarts=1)) as running:
+    with pytest.raises(RunError), Pipeline(pipeline(late, source=3, max_restarts=1)) as running:  # noqa: PT012
         for _ in running:
             mark.touch()  # not earlier: a stall counts while the caller waits for an item, not while it starts the run
     assert ("late/0 has been starting for" in caplog.text) == warns

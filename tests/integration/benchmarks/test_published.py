@@ -40,13 +40,11 @@ def python(code):
     return json.loads(done.stdout)
 
 
-CONTESTANTS = python(
+CONTESTANTS, PAYLOADS = python(
     "import json; from published_.registry import EXPERIMENTS;"
-    "print(json.dumps({name: [one.name for one in found.contestants] for name, found in EXPERIMENTS.items()}))"
-)
-PAYLOADS = python(
-    "import json; from published_.registry import EXPERIMENTS;"
-    "print(json.dumps({name: [one.name for one in found.payloads['small']] for name, found in EXPERIMENTS.items()}))"
+    "contestants = {name: [one.name for one in found.contestants] for name, found in EXPERIMENTS.items()};"
+    "payloads = {name: [one.name for one in found.payloads['small']] for name, found in EXPERIMENTS.items()};"
+    "print(json.dumps([contestants, payloads]))"
 )
 
 

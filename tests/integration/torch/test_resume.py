@@ -70,15 +70,25 @@ CONTINUE = """
 import json, pickle, sys
 from stagepipe.torch import Loader
 from tests.support.pipelines import digest, plain
-config, state = json.loads(sys.argv[1])
-with Loader(config) as loader:
-    loader.load_state_dict(state)
-    print(digest([plain(item) for item in loader]))
+for line in sys.stdin:
+    config, state = json.loads(line)
+    with Loader(config) as loader:
+        loader.load_state_dict(state)
+        print(digest([plain(item) for item in loader]), flush=True)
 """
 
 
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[subprocess.Popen[str]]:
+    """Prints the digest of the items after a state, for each line with a config and a state."""
+    command = [sys.executable, "-c", CONTINUE]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_another_process_with_other_workers_and_transport_resumes(shape):
+def test_another_process_with_other_workers_and_transport_resumes(shape, other_process):
     config = with_workers(SHAPES[shape], 3)
     with Loader(config) as loader:
         items = iter(loader)
@@ -87,15 +97,8 @@ def test_another_process_with_other_workers_and_transport_resumes(shape):
         state = loader.state_dict()
         rest = [plain(item) for item in items]
     other = {**SHAPES[shape], "transport": {"mode": "pipe"}}
-    done = subprocess.run(
-        [sys.executable, "-c", CONTINUE, json.dumps([other, state])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout.strip() == digest(rest), done.stderr
+    print(json.dumps([other, state]), file=other_process.stdin, flush=True)
+    assert other_process.stdout.readline().strip() == digest(rest)
 
 
 def test_items_prepared_ahead_do_not_count_and_taking_a_state_twice_gives_the_same():
