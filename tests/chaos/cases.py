@@ -48,7 +48,8 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
     source = _make_source(rnd)
     if _has_dataset("", seed):
         count = rnd.choice([0, 1, rnd.randint(2, 3000), rnd.randint(2, 3000)])
-        order, source, stages = "source", _make_dataset(rnd, count), _batch_dataset(rnd)
+        order, source = "source", _make_dataset(rnd, count)
+        stages = _batch_dataset(rnd, source)
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -81,7 +82,8 @@ def make_kill_case(seed: int) -> Case:
     stages, mode = _choose_transport(rnd, stages)
     source = _make_source(rnd, rnd.randint(200, 1200))
     if _has_dataset("kills", seed):
-        order, source, stages = "source", _make_dataset(rnd, rnd.randint(1000, 6000), "dropped"), _batch_dataset(rnd)
+        order, source = "source", _make_dataset(rnd, rnd.randint(1000, 6000), "dropped")
+        stages = _batch_dataset(rnd, source)
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -151,16 +153,19 @@ def _make_dataset(rnd: random.Random, count: int, *flaws: str) -> dict[str, Any]
     return {"uses": "stagepipe.sources.dataset", "with": {**dataset, "shuffle": rnd.random() < 0.5}}
 
 
-def _batch_dataset(rnd: random.Random) -> list[dict[str, Any]]:
+def _batch_dataset(rnd: random.Random, source: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the workers of a dataset, sometimes with a stage fused to them, a `Batch`, and stages after it."""
-    dataset = {"name": "dataset", "workers": rnd.choice([1, 1, 2, 3]), "retries": 1000, "on_error": "skip"}
+    dataset = {"name": "dataset", "workers": rnd.choice([1, 1, 2, 3]), "on_error": "skip"}
+    if source["with"]["with"]["flaw"] != "failing":
+        dataset["retries"] = 1000
     size = rnd.choice([1, rnd.randint(2, 9), rnd.randint(10, 200)])
     stages = [stage("stagepipe.stages.Batch", with_={"size": size, "drop_last": rnd.random() < 0.3})]
     if rnd.random() < 0.3:
         stages.append(_make_stage(rnd, "stagepipe.stages.Unbatch"))
     stages += [_make_random_stage(rnd, _STAGES) for _ in range(rnd.randint(0, 2))]
     if rnd.random() < 0.4:
-        uses = rnd.choice(["same", "parts", "dropped", "drawn_parts"])
+        is_unbatched = any(entry["uses"].endswith(".Unbatch") for entry in stages)  # lists of draws have other lengths
+        uses = rnd.choice(["same", "parts", "dropped", "same" if is_unbatched else "drawn_parts"])
         arguments = {"with_": {"salt": rnd.randrange(100)}} if uses in {"parts", "dropped"} else {}
         stages.insert(0, stage(f"{STAGES}.{uses}", fuse=True, retries=1000, **arguments))
     for index, entry in enumerate(stages):
