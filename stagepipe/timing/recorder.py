@@ -103,7 +103,8 @@ class DurationRecorder:
         for column in columns:
             add_to_histogram(self._words[column], buckets[:, column], table[:, column], counts)
         if self._ledger is not None:
-            self._ledger.add(*table[:, self._column_count :].T, counts)
+            transfer_kinds, nbytes, cost_ns = table[:, self._column_count :].T
+            self._ledger.add(transfer_kinds, nbytes, cost_ns, counts)
 
 
 def _make_table(rows: list[int], width: int) -> NDArray[np.int64]:
