@@ -83,7 +83,7 @@ class Receiver:
         self.items_in_hand = 0
         """Items of the last generation that need no wait and no decoding."""
         self._expects_wait = False
-        """Whether the last packet was waited for: then the next one too, and a read before that would be in vain."""
+        """Whether the last packet was waited for: then the next one too, and a read before that would find nothing."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
