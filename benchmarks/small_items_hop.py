@@ -14,11 +14,11 @@ Then one at a time: a dict goes to the other process and back, so the queue is a
 
 "CPU us" is the processor time of both sides for an item, including the operating system's work.
 
-Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, under a load of 3; CPU us and its ratio to Pipe, with the least and
-most of 5 rounds:
+Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, under a load of 9; CPU us and its ratio to Pipe, with the least and
+most of 9 rounds:
 
-    streamed      Pipe 7.03    lists of 25 1.01 (0.14)    singly 12.91 (1.87)    packets 4.94 (0.70; 0.64 to 1.25)
-    one at a time Pipe 8.00                               singly 17.48 (2.16)    packets 17.84 (2.22; 1.88 to 2.25)
+    streamed      Pipe 6.22    lists of 25 1.00 (0.16)    singly 14.00 (2.27)    packets 4.26 (0.69; 0.51 to 0.85)
+    one at a time Pipe 8.79                               singly 19.24 (2.19)    packets 19.10 (2.20; 1.82 to 2.68)
 """
 
 from __future__ import annotations

@@ -32,13 +32,18 @@ def bucket_index(values_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     return buckets
 
 
-def add_to_histogram(words: NDArray[np.uint64], buckets: NDArray[np.int64], values_ns: NDArray[np.int64]) -> None:
+def add_to_histogram(
+    words: NDArray[np.uint64],
+    buckets: NDArray[np.int64],
+    values_ns: NDArray[np.int64],
+    counts: NDArray[np.int64] | None = None,
+) -> None:
     """Add durations of at least 0 to the histogram in `words`, uint64 of shape (HISTOGRAM_WORDS,).
 
-    `buckets` is what `bucket_index` returns for them.
+    `buckets` is what `bucket_index` returns for them. `counts`: how often each counts, at least once; None: once.
     """
-    words[:BUCKET_COUNT] += np.bincount(buckets, minlength=BUCKET_COUNT).astype(np.uint64)
-    words[BUCKET_COUNT] += np.uint64(values_ns.sum())
+    words[:BUCKET_COUNT] += np.bincount(buckets, counts, BUCKET_COUNT).astype(np.uint64)
+    words[BUCKET_COUNT] += np.uint64((values_ns if counts is None else values_ns * counts).sum())
     words[BUCKET_COUNT + 1] = max(int(words[BUCKET_COUNT + 1]), int(values_ns.max(initial=0)))
 
 

@@ -68,8 +68,14 @@ class CostLedger:
         self._total_bytes = words[_CELL_COUNT : 2 * _CELL_COUNT]
         self._cost_words = words[2 * _CELL_COUNT :].reshape(_CELL_COUNT, HISTOGRAM_WORDS)
 
-    def add(self, transfer_kinds: NDArray[np.int64], nbytes: NDArray[np.int64], cost_ns: NDArray[np.int64]) -> None:
-        """Add messages. Each array is int64 with one value per message.
+    def add(
+        self,
+        transfer_kinds: NDArray[np.int64],
+        nbytes: NDArray[np.int64],
+        cost_ns: NDArray[np.int64],
+        counts: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Add messages. Each array is int64 with one value per message; `counts`: how many messages are like it.
 
         >>> ledger = CostLedger(np.zeros(LEDGER_WORDS, np.uint64))
         >>> ledger.add(np.array([TransferKind.COPIED] * 2), np.array([1024, 2047]), np.array([10, 20]))
@@ -80,20 +86,27 @@ class CostLedger:
         buckets = bucket_index(cost_ns)
         first_cell = int(cells[0]) if len(cells) else 0
         if (cells == first_cell).all():  # the usual case
-            self._add_to_cell(first_cell, buckets, nbytes, cost_ns)
+            self._add_to_cell(first_cell, buckets, nbytes, cost_ns, counts)
             return
         for cell in set(cells.tolist()):  # np.unique would import numpy.ma, which takes 8 MB
             in_cell = cells == cell
-            self._add_to_cell(cell, buckets[in_cell], nbytes[in_cell], cost_ns[in_cell])
+            cell_counts = None if counts is None else counts[in_cell]
+            self._add_to_cell(cell, buckets[in_cell], nbytes[in_cell], cost_ns[in_cell], cell_counts)
 
     def _add_to_cell(
-        self, cell: int, buckets: NDArray[np.int64], nbytes: NDArray[np.int64], cost_ns: NDArray[np.int64]
+        self,
+        cell: int,
+        buckets: NDArray[np.int64],
+        nbytes: NDArray[np.int64],
+        cost_ns: NDArray[np.int64],
+        counts: NDArray[np.int64] | None,
     ) -> None:
         if not len(buckets):
             return
-        add_to_histogram(self._cost_words[cell], buckets, cost_ns)
-        self._total_bytes[cell] += np.uint64(nbytes.sum())
-        self._message_counts[cell] += np.uint64(len(buckets))  # last, so that a reader of the count finds the rest
+        add_to_histogram(self._cost_words[cell], buckets, cost_ns, counts)
+        self._total_bytes[cell] += np.uint64((nbytes if counts is None else nbytes * counts).sum())
+        # Last, so that a reader of the count finds the rest.
+        self._message_counts[cell] += np.uint64(len(buckets) if counts is None else counts.sum())
 
     @property
     def message_count(self) -> int:

@@ -14,6 +14,12 @@ from stagepipe.testing.start_hook import worker_start_hook
 from stagepipe.transport.hop import outbox
 
 
+class HoldingOutbox(outbox.Outbox):
+    """Holds every entry back, however long the one before has taken: set as the `__class__` of an outbox."""
+
+    hold_until_ns = property(lambda _: 1 << 62, lambda _, until_ns: None)
+
+
 def always_packed(max_entries: int | None = None, crashes: str = "") -> AbstractContextManager[None]:
     """Workers hold items back as if all were made quickly, and die at `crashes`. `max_entries` replaces the limit."""
     return worker_start_hook(f"{__name__}:pack", f"{max_entries or 0} {crashes}")
@@ -21,7 +27,7 @@ def always_packed(max_entries: int | None = None, crashes: str = "") -> Abstract
 
 def pack(spec: WorkerSpec) -> None:
     number, _, crashes = spec.start_hook_argument.partition(" ")
-    outbox.Outbox.may_hold = lambda _, now_ns: bool(now_ns)
+    outbox.Outbox.hold_until_ns = HoldingOutbox.hold_until_ns
     outbox._MAX_HELD_NS = 10**12
     if int(number):
         PacketLimit.compute_max_entries = lambda _: int(number)

@@ -78,7 +78,10 @@ class Outbox:
         self._late_packets: list[tuple[list[HeldTimes | RunTimes], int, int]] = []
         """Written by the late writer, and not recorded yet: times, entries, when."""
         self._first_made_ns = 0
-        self._last_made_ns = 0
+        self.hold_until_ns = 0
+        """An entry that is made by then may be held back: this process makes them quickly."""
+        self._quick_until_ns = 0
+        """An entry that is made by then is a quick one; 0 after a wait, when this is not known."""
         self._quick_count = 0
 
     def add(self, entry: bytes, made_ns: int, times: HeldTimes | None = None, *, is_last: bool = False) -> bool:
@@ -92,7 +95,7 @@ class Outbox:
                 self._pack_plain_items()
         if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
             return False
-        may_hold = self.max_entries > 1 and not is_last and self.may_hold(made_ns)
+        may_hold = self.max_entries > 1 and not is_last and made_ns <= self.hold_until_ns
         self._count_pace(made_ns)
         if not self._count:
             if not may_hold:
@@ -117,7 +120,7 @@ class Outbox:
         return True
 
     def add_plain(self, value: Any, generation: int, key: Key, nbytes: int, begin_ns: int) -> bool:
-        """`add` for a plain item of at most `nbytes` that `may_hold`; it is pickled later, with those after it.
+        """`add` for a plain item of at most `nbytes`, made by `hold_until_ns`; it is pickled later, with others.
 
         `begin_ns`: when its sending began. Nobody else may change `value`. Much like `add`, without a call more than
         it needs: this is what most small items cost.
@@ -130,7 +133,7 @@ class Outbox:
             held_bytes = nbytes
         made_ns = perf_counter_ns()
         self._plain_items.append((value, key, begin_ns, made_ns))
-        self._last_made_ns = made_ns
+        self.hold_until_ns = self._quick_until_ns = made_ns + _QUICK_NS
         if self._quick_count < _MAX_QUICK:
             self._quick_count += 1
         self._nbytes = held_bytes
@@ -157,31 +160,33 @@ class Outbox:
             self._times.append(times)
         self._nbytes = sum(map(len, self._entries))
 
-    def may_hold(self, now_ns: int) -> bool:
-        """Whether an entry that is made now may be held back: this process makes them quickly."""
-        last_made_ns = self._last_made_ns  # 0 after a wait: another one may follow
-        return self._quick_count >= _MIN_QUICK and last_made_ns > 0 and now_ns - last_made_ns <= _QUICK_NS
-
     def _count_pace(self, made_ns: int) -> None:
         """Count an entry as quick or slow."""
-        last_made_ns = self._last_made_ns
-        self._last_made_ns = made_ns
-        if not last_made_ns:
-            return
-        if made_ns - last_made_ns > _QUICK_NS:
-            self._quick_count = max(self._quick_count - _SLOW_COST, 0)
-        elif self._quick_count < _MAX_QUICK:
-            self._quick_count += 1
+        if self._quick_until_ns:
+            if made_ns > self._quick_until_ns:
+                self._quick_count = max(self._quick_count - _SLOW_COST, 0)
+            elif self._quick_count < _MAX_QUICK:
+                self._quick_count += 1
+        self._quick_until_ns = made_ns + _QUICK_NS
+        self.hold_until_ns = self._quick_until_ns if self._quick_count >= _MIN_QUICK else 0
+
+    def _excuse(self, write_ns: int) -> None:
+        """A packet's write does not make the next entry slow: if it wakes the reader it may take longer than that."""
+        if self.hold_until_ns:
+            self.hold_until_ns += write_ns
+        if self._quick_until_ns:
+            self._quick_until_ns += write_ns
 
     def flush(self) -> bool:
         """Write what is held, because the process waits or begins something else; False if that was interrupted."""
-        self._last_made_ns = 0
-        return not self._count or self._write()
+        is_written = not self._count or self._write()
+        self.hold_until_ns = self._quick_until_ns = 0
+        return is_written
 
     def discard(self) -> None:
         """Drop what is held: a seek has made it obsolete."""
         self._take()
-        self._last_made_ns = 0
+        self.hold_until_ns = self._quick_until_ns = 0
 
     def _take(self) -> tuple[list[bytes], list[HeldTimes | RunTimes]]:
         """Take what is held: the entries, and their times."""
@@ -206,6 +211,7 @@ class Outbox:
         send_ns = perf_counter_ns() - begin_ns - waited_ns
         self._record(times, _count_entries(entries, times), begin_ns, send_ns, waited_ns)
         self._record_late_packets()
+        self._excuse(send_ns + waited_ns)
         return True
 
     def _write_alone(self, entry: bytes, begin_ns: int, times: HeldTimes | None) -> bool:

@@ -35,6 +35,8 @@ from stagepipe.transport.wire import (
 _ITEM = int(PacketKind.ITEM)
 _FRAGMENTED = int(PacketKind.FRAGMENTED)
 _PIPE = int(TransferKind.PIPE)
+_REAL_WAIT_NS = 5_000
+"""A shorter wait found its packet in the pipe: a wake-up takes longer."""
 
 
 class Receiver:
@@ -80,6 +82,8 @@ class Receiver:
         self._run_generation = 0
         self.items_in_hand = 0
         """Items of the last generation that need no wait and no decoding."""
+        self._expects_wait = False
+        """Whether the last packet was waited for: then the next one too, and a read before that would find nothing."""
         self.starved_ns = 0
         self.copied_out_items = 0
         self.queue_ns = 0
@@ -127,7 +131,7 @@ class Receiver:
         """Read the entries of the next packet, the last one first."""
         while True:
             data = bytearray(PACKET_BYTES)
-            length = self._read(data)
+            length = -1 if self._expects_wait and timeout_s is None else self._read(data)
             if length <= 0:
                 length = self._wait_and_read(data, timeout_s)
                 if not length:
@@ -159,7 +163,9 @@ class Receiver:
         try:
             return self._wait_until(data, deadline_ns)
         finally:
-            self.starved_ns += perf_counter_ns() - begin_ns
+            waited_ns = perf_counter_ns() - begin_ns
+            self.starved_ns += waited_ns
+            self._expects_wait = waited_ns > _REAL_WAIT_NS
 
     def _wait_until(self, data: bytearray, deadline_ns: int | None) -> int:
         while not self._is_interrupted():

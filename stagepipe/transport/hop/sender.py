@@ -103,13 +103,7 @@ class Sender:
         """
         begin_ns = perf_counter_ns()
         outbox = self._outbox
-        if (
-            outbox.max_entries > 1
-            and samples == 1
-            and not meta
-            and outbox.may_hold(begin_ns)
-            and self._may_pickle_later
-        ):
+        if begin_ns <= outbox.hold_until_ns and samples == 1 and not meta and self._may_pickle_later:
             item = item_box[0]
             nbytes = measure_plain(item, key)
             if nbytes:

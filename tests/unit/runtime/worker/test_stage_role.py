@@ -13,6 +13,7 @@ from stagepipe.runtime.worker.roles import StageRole
 from stagepipe.spec import Target
 from stagepipe.timing import Board, BoardLayout, ProcessCounter, make_board_fd
 from stagepipe.transport import TransferPolicy
+from tests.support.packets import HoldingOutbox
 from tests.support.transport.hops import LoopbackHop
 
 ITEMS = 40
@@ -37,7 +38,7 @@ def role_maker():
     loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
     sender = loop.hop.sender
     sender.limit_packet(1000)
-    sender._outbox.may_hold = lambda now_ns: True
+    sender._outbox.__class__ = HoldingOutbox
     layout = BoardLayout(1, (1,))
     region = Board(make_board_fd(layout), layout).region(0)
 

@@ -102,6 +102,23 @@ def test_an_item_that_took_long_is_written_at_once_with_those_before_it():
     assert outbox.lengths == [3]
 
 
+def test_a_packet_that_took_long_to_write_does_not_make_the_next_item_slow():
+    outbox = RecordedOutbox(max_entries=4)
+    write = outbox.outbox._write_packet
+
+    def write_slowly(packet, begin_ns):
+        begin_ns = time.perf_counter_ns()
+        time.sleep(0.001)
+        write(packet, begin_ns)
+        outbox.now_ns += time.perf_counter_ns() - begin_ns
+        return 0
+
+    outbox.outbox._write_packet = write_slowly
+    for _ in range(39):
+        outbox.add()
+    assert set(outbox.lengths) == {4}
+
+
 def test_items_of_a_slow_process_are_never_held():
     outbox = RecordedOutbox(quick_items=0)
     for _ in range(300):

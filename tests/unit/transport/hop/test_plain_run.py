@@ -16,6 +16,7 @@ from stagepipe.timing import HISTOGRAM_WORDS, Histogram
 from stagepipe.transport import TransferPolicy
 from stagepipe.transport.hop.plain_run import PLAIN_ROOM_BYTES, measure_plain, pack_run, unpack_run
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, PACKET_BYTES, join_entries, unpack
+from tests.support.packets import HoldingOutbox
 from tests.support.transport.hops import LoopbackHop
 
 
@@ -85,7 +86,7 @@ def held_hop():
     loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
     with loop.stack:
         outbox = loop.hop.sender._outbox
-        outbox.may_hold = lambda now_ns: True
+        outbox.__class__ = HoldingOutbox
         outbox._late_writer.is_watching = True
         loop.hop.sender.limit_packet(10_000)
         yield loop.hop

@@ -54,6 +54,19 @@ def test_receive_returns_none_after_the_timeout(loop):
     assert 0.05 <= time.monotonic() - begin < 10
 
 
+def test_after_a_wait_the_next_read_waits_first_and_a_packet_in_the_pipe_is_found_without_one(loop, monkeypatch):
+    hop = loop.hop
+    threading.Timer(0.02, hop.send, ("first",)).start()
+    assert hop.receiver.receive(1).value == "first"
+    reads, read = [], os.readv
+    monkeypatch.setattr(os, "readv", lambda fd, buffers: reads.append(fd) or read(fd, buffers))
+    threading.Timer(0.02, hop.send, ("second",)).start()
+    assert hop.receiver.receive(1).value == "second"
+    assert len(reads) == 1
+    hop.send("third")
+    assert hop.receiver.receive(1, 0.0).value == "third"
+
+
 def test_an_interruption_ends_the_wait_at_once(loop, monkeypatch):
     monkeypatch.setattr(receiver, "IDLE_TICK_INTERVAL_S", 60)
 
