@@ -417,7 +417,7 @@ class Pipeline(Generic[T_co]):
 
 
 def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
-    from stagepipe.config import load  # with pydantic: not before a config is read
+    from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
 

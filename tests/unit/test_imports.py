@@ -12,7 +12,7 @@ import pytest
 
 import stagepipe
 
-HEAVY = {"torch", "torchvision", "ray", "typer", "rich", "pydantic", "yaml", "psutil", "omegaconf"}
+HEAVY = {"torch", "torchvision", "ray", "typer", "rich", "yaml", "psutil", "omegaconf"}
 
 # Imported by every worker, or by modules of stage functions that need only `stagepipe.SKIP`.
 LIGHT = [
@@ -49,7 +49,7 @@ def test_the_callers_process_imports_nothing_else_heavy(module):
     assert imported_with(module) & HEAVY == {"psutil"}
 
 
-NOT_BEFORE_THE_START = {"pydantic", "yaml", "numpy", "zmq", "psutil", "torch", "stagepipe.engine.local"}
+NOT_BEFORE_THE_START = {"yaml", "numpy", "zmq", "psutil", "torch", "stagepipe.engine.local"}
 
 
 def test_a_pipeline_that_is_only_imported_imports_no_engine():

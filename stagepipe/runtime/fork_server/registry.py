@@ -84,7 +84,7 @@ def end_spare_server() -> None:
 
 def _take_spare_server(attributes: FixedAttributes, environment: Mapping[str, str]) -> ForkServer | None:
     """Return the spare server if one that starts now would be the same; else end it."""
-    global _spare  # noqa: PLW0603
+    global _spare
     spare, _spare = _spare, None
     if spare is None:
         return None
