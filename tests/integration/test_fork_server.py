@@ -34,6 +34,10 @@ def test_a_forked_worker_is_the_child_of_the_server_and_a_spawned_one_of_the_cal
     assert parent == os.getpid()
 
 
+def test_the_garbage_collector_which_is_off_while_the_server_imports_works_in_its_workers():
+    assert run(stage(f"{START}.tell_collector")) == [True]
+
+
 def test_a_forked_worker_has_from_the_caller_what_a_spawned_one_has(monkeypatch, tmp_path):
     run(stage("same"))  # the server runs before anything changes
     monkeypatch.setenv("SET_LATER", "yes")
