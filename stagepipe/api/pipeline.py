@@ -26,7 +26,7 @@ from stagepipe.core import (
     register_owner,
 )
 from stagepipe.plan import EvenMode, Shard, SubsetShard
-from stagepipe.runtime import OutputCallback, forward_output, launch_fork_server
+from stagepipe.runtime import OutputCallback, forward_output, launch_fork_server, launch_spare_server
 from stagepipe.spec import PipelineSpec
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class Pipeline(Generic[T_co]):
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
     ) -> None:
-        """Check the config. Nothing is started yet."""
+        """Check the config. No worker is started yet; their fork server is, unless `inline`."""
+        if not inline:
+            launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)
         self._is_inline = inline
@@ -421,7 +423,7 @@ class Pipeline(Generic[T_co]):
 
 
 def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
-    from stagepipe.config import load  # with pydantic: not before a config is read
+    from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
 

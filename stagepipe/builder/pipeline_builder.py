@@ -20,7 +20,7 @@ from stagepipe.api import Pipeline, RunOptions, StageOptions, run_to_sink
 from stagepipe.builder.parameters import LoaderOptions
 from stagepipe.builder.targets import CallTarget, format_argument, format_call, make_target
 from stagepipe.builder.yaml_writer import write_calls
-from stagepipe.config import PythonCall
+from stagepipe.config import PythonCall, load
 from stagepipe.core import Deferred, Skip, UsageError, make_html_table
 from stagepipe.forecast import Forecast
 from stagepipe.plan import EvenMode
@@ -250,7 +250,7 @@ class PipelineBuilder(Generic[T_co]):
         >>> from stagepipe import from_source
         >>> print(from_source(range(3)).map(len).to_yaml())  # doctest: +SKIP
         """
-        Pipeline(self)  # checks the config
+        load(self)  # checks the config
         return write_calls(self._calls)
 
     def forecast(self) -> Forecast:

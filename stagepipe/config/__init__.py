@@ -14,12 +14,12 @@ stage_traits     reads from source files whether a stage is an order point, and 
 target_files     finds the files that hold the code of targets
 torch_use        reads from source files whether a target imports torch
 cross_checks     checks combinations of keys
-validation       runs the pydantic models and words their errors
-spec_builder     converts the models to a spec
+validation       checks keys and values, and words the problems
+spec_builder     makes the spec of a checked config
 config_hash      hashes a config, and its source
 summary          prints a pipeline in one line, and warns about risky settings
 suggestions      hints for misspelt and foreign keys and values
-schema/          every key as a pydantic model, and the JSON Schema
+schema/          every key with the type of its value, and the JSON Schema
 static_analysis/ resolves import paths through source files
 yaml/            parses YAML, overrides and references; knows no stages
 """

@@ -17,7 +17,6 @@ from stagepipe.config.cross_checks import check_key_combinations, get_stages
 from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
 from stagepipe.config.merging import apply_extends, read_with_bases
 from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
-from stagepipe.config.schema import ConfigModel
 from stagepipe.config.spec_builder import to_spec
 from stagepipe.config.stage_traits import StageTraits, read_stage_traits
 from stagepipe.config.target_checks import TargetChecker
@@ -74,10 +73,10 @@ def load(
     resolved = expand_dataset_source(resolved, config_dir, problems)
     check_size(resolved)
     stage_traits = read_stage_traits(get_stages(resolved), config_dir)
-    model = _check_config(resolved, config_dir, stage_traits, problems, resolver.problems)
-    if problems or model is None:
+    values = _check_config(resolved, config_dir, stage_traits, problems, resolver.problems)
+    if problems or values is None:
         raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
-    return to_spec(model, resolved, path, stage_traits)
+    return to_spec(values, resolved, path, stage_traits)
 
 
 def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:
@@ -93,16 +92,16 @@ def _check_config(
     stage_traits: Sequence[StageTraits],
     problems: list[Problem],
     reference_problems: list[Problem],
-) -> ConfigModel | None:
+) -> dict[str, Any] | None:
     found_problems: list[Problem] = []
-    model = validate(root, found_problems)
+    values = validate(root, found_problems)
     found_problems += check_key_combinations(root, stage_traits)
     found_problems += TargetChecker(config_dir).check_config(root, stage_traits)
     # The value of a bad reference is unknown, so further problems at its location would mislead.
     bad_locations = {(p.file, p.line, p.column) for p in reference_problems}
     problems += reference_problems
     problems += [p for p in found_problems if (p.file, p.line, p.column) not in bad_locations or not p.line]
-    return model
+    return values
 
 
 def _sort_problems(problems: list[Problem], main_file: str) -> list[Problem]:

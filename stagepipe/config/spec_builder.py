@@ -1,17 +1,17 @@
-"""Converts validated models to a PipelineSpec. Pure.
+"""Makes the PipelineSpec of a validated config. Pure.
 
 Runs in the process that loads the config.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stagepipe.config.config_hash import hash_config, hash_source
 from stagepipe.config.cross_checks import get_stages
-from stagepipe.config.schema import ConfigModel
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.torch_use import uses_torch
 from stagepipe.config.yaml import MapNode
@@ -19,11 +19,12 @@ from stagepipe.spec import PipelineSpec, StageSpec
 
 
 def to_spec(
-    model: ConfigModel, resolved: MapNode, path: Path | None, stage_traits: Sequence[StageTraits]
+    values: Mapping[str, Any], resolved: MapNode, path: Path | None, stage_traits: Sequence[StageTraits]
 ) -> PipelineSpec:
-    """Build the spec of a validated config. `resolved` is the same config as nodes, for the hashes."""
+    """Build the spec of a validated config: `values` are its fields. `resolved` is the same as nodes, for hashes."""
     syntax = resolved.location.syntax
-    spec: PipelineSpec = model.to_spec(
+    spec = PipelineSpec(
+        **values,
         config_dir=None if path is None else path.resolve().parent,
         config_path=path,
         config_sha256=hash_config(resolved),

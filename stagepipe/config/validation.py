@@ -1,4 +1,4 @@
-"""Validates nodes with the pydantic models, and turns pydantic's errors into problems. Pure.
+"""Validates nodes, and turns the mistakes in them into problems: each with its place, and what to write instead. Pure.
 
 Runs in the process that loads the config.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
 from stagepipe.config.schema import (
     MODEL_BY_MAPPING_PATH,
-    ConfigModel,
+    ConfigPath,
     InvalidValueError,
-    PipelineModel,
+    Mistake,
+    MistakeKind,
+    check_pipeline,
     format_kind,
     format_value,
-    make_boolean_hint,
 )
-from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint, make_value_hint
+from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint
 from stagepipe.config.yaml import (
     ListNode,
     MapEntry,
@@ -43,14 +41,7 @@ _MAPPING_LABELS: Final = {
     "source": "in `source`",
 }
 _BUILDER_LABELS: Final = {"": "in `.with_options(...)`", "stages[]": "in the call of a stage"}
-_EXPECTED_TYPE_LABELS: Final = {
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "list_type": "a list",
-    "tuple_type": "a list",
-}
+_EXPECTED_KINDS: Final = {MistakeKind.NO_MAPPING: "a mapping", MistakeKind.NO_LIST: "a list"}
 _PATH: Final = "pkg.module.name"
 _EXAMPLE_BY_MAPPING_PATH: Final[dict[str, Any]] = {
     "source": {"uses": _PATH, "with": Placeholder("{...}")},
@@ -76,23 +67,27 @@ def get_known_keys(mapping_path: str, syntax: ConfigSyntax = ConfigSyntax.YAML) 
     model = MODEL_BY_MAPPING_PATH[mapping_path]
     if syntax is ConfigSyntax.BUILDER:
         return frozenset(key.key for key in iter_options(model.spec_type))
-    return frozenset(field.alias or name for name, field in model.model_fields.items())
+    return frozenset(model.keys)
 
 
-def validate(root: MapNode, problems: list[Problem]) -> ConfigModel | None:
-    """Return the model of a config. If it is invalid, append its problems and return None."""
-    try:
-        return PipelineModel.model_validate(to_plain(drop_null_keys(root)))
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        misspelt = {(e["loc"][:-1], _find_intended_key(e["loc"])) for e in errors if e["type"] == "extra_forbidden"}
-        # Do not report a misspelt key as missing too.
-        reported_errors = [e for e in errors if e["type"] != "missing" or (e["loc"][:-1], e["loc"][-1]) not in misspelt]
-        problems += [_to_problem(root, details) for details in reported_errors]
-        return None
+def validate(root: MapNode, problems: list[Problem]) -> dict[str, Any] | None:
+    """Return the fields of the spec that a config sets. If it is invalid, append its problems and return None."""
+    values, mistakes = check_pipeline(to_plain(drop_null_keys(root)))
+    misspelt = {
+        (mistake.path[:-1], _find_intended_key(mistake.path))
+        for mistake in mistakes
+        if mistake.kind is MistakeKind.UNKNOWN_KEY
+    }
+    # Do not report a misspelt key as missing too.
+    problems += [
+        _to_problem(root, mistake)
+        for mistake in mistakes
+        if mistake.kind is not MistakeKind.MISSING_KEY or (mistake.path[:-1], mistake.path[-1]) not in misspelt
+    ]
+    return None if mistakes else values
 
 
-def _find_intended_key(path: tuple[Any, ...]) -> str | None:
+def _find_intended_key(path: ConfigPath) -> str | None:
     return find_intended_key(str(path[-1]), get_known_keys(_to_mapping_path(path[:-1])))
 
 
@@ -111,22 +106,19 @@ def drop_null_keys(node: Node, mapping_path: str = "") -> Node:
     return MapNode(remaining_entries, node.location)
 
 
-def _to_problem(root: MapNode, details: ErrorDetails) -> Problem:
-    kind = details["type"]
-    path = details["loc"]
-    mapping_path = _to_mapping_path(path)
-    if kind == "extra_forbidden":
+def _to_problem(root: MapNode, mistake: Mistake) -> Problem:
+    path = mistake.path
+    if mistake.kind is MistakeKind.UNKNOWN_KEY:
         return _unknown_key_problem(root, path, mapping_path=_to_mapping_path(path[:-1]))
-    if kind == "missing":
+    if mistake.kind is MistakeKind.MISSING_KEY:
         return _missing_key_problem(root, path)
-    path = _trim_to_existing(root, path)
-    message, hint = _describe_error(details, mapping_path)
+    message, hint = _describe_bad_value(mistake)
     location = find_location(root, path)
     label = _format_path(root, path, location)
     return location.make_problem(lambda syntax: f"`{label}`: {write_advice(message, syntax)}", hint)
 
 
-def _missing_key_problem(root: MapNode, path: tuple[Any, ...]) -> Problem:
+def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
     key, parent_path = str(path[-1]), _to_mapping_path(path[:-1])
 
     def write_message(syntax: ConfigSyntax) -> str:
@@ -141,7 +133,7 @@ def _missing_key_problem(root: MapNode, path: tuple[Any, ...]) -> Problem:
     return find_location(root, path[:-1]).make_problem(write_message, write_hint)
 
 
-def _unknown_key_problem(root: MapNode, path: tuple[Any, ...], mapping_path: str) -> Problem:
+def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str) -> Problem:
     """Make the problem of a key that its mapping does not have."""
     location = find_location(root, path, prefer_key=True)
     syntax = location.syntax
@@ -154,15 +146,18 @@ def _unknown_key_problem(root: MapNode, path: tuple[Any, ...], mapping_path: str
     )
     if syntax is ConfigSyntax.BUILDER:
         return location.make_problem(f"unknown option `{path[-1]}`", hint)
+    key = path[-1] if isinstance(path[-1], str) else format_value(path[-1], syntax)
     label = labels.get(mapping_path, f"in `{mapping_path.replace('[]', '')}`")
-    return location.make_problem(f"unknown key `{path[-1]}` {label}", hint)
+    return location.make_problem(f"unknown key `{key}` {label}", hint)
 
 
-def _make_argument_hint(root: MapNode, path: tuple[Any, ...], location: SourceLocation) -> str:
+def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocation) -> str:
     """Advise to write an argument of a target into `with`; "" unless the unknown key may be one."""
     parent, key, syntax = find_node(root, path[:-1]), str(path[-1]), location.syntax
     mapping_path = _to_mapping_path(path[:-1])
-    if syntax is ConfigSyntax.BUILDER or mapping_path not in {"source", "sink"} or not isinstance(parent, MapNode):
+    if syntax is ConfigSyntax.BUILDER or mapping_path not in {"source", "sink"}:
+        return ""
+    if not isinstance(parent, MapNode) or not isinstance(path[-1], str):
         return ""
     intended = find_intended_key(key, get_known_keys(mapping_path))
     if (mapping_path, key) in UNKNOWN_KEY_HINTS or (intended is not None and parent.get(intended) is None):
@@ -175,23 +170,13 @@ def _make_argument_hint(root: MapNode, path: tuple[Any, ...], location: SourceLo
     return f"if it is an argument of the {mapping_path}: `{syntax.format_setting('with', argument)}`"
 
 
-def _describe_error(details: ErrorDetails, mapping_path: str) -> tuple[AdviceText, AdviceText]:
-    kind = details["type"]
-    value = details["input"]
-    context = details.get("ctx", {})
-    cause = context.get("error")
-    if isinstance(cause, ValueError):
-        return (cause.message, cause.hint) if isinstance(cause, InvalidValueError) else (str(cause), "")
-    if kind == "literal_error":
-        choices = [choice.strip("'") for choice in str(context["expected"]).replace(" or ", ", ").split(", ")]
-        listed = ", ".join(f"`{choice}`" for choice in choices)
-        return partial(_write_expected, f"one of {listed}", value), make_value_hint(value, choices)
-    expected = partial(_write_expected, _EXPECTED_TYPE_LABELS.get(kind, details["msg"]), value)
-    if kind == "bool_type" and (hint := make_boolean_hint(value)):
-        return expected, hint
-    if kind == "string_type" and isinstance(value, int | float):
-        return expected, "quote it"
-    return expected, partial(_write_example, mapping_path)
+def _describe_bad_value(mistake: Mistake) -> tuple[AdviceText, AdviceText]:
+    if isinstance(mistake.cause, InvalidValueError):
+        return mistake.cause.message, mistake.cause.hint
+    if mistake.cause is not None:
+        return str(mistake.cause), ""
+    expected = partial(_write_expected, _EXPECTED_KINDS[mistake.kind], mistake.value)
+    return expected, partial(_write_example, _to_mapping_path(mistake.path))
 
 
 def _write_expected(expected: str, value: Any, syntax: ConfigSyntax) -> str:
@@ -206,19 +191,13 @@ def _write_example(mapping_path: str, syntax: ConfigSyntax) -> str:
     return f"write {syntax.format_value(example)}" if example else ""
 
 
-def _to_mapping_path(path: tuple[Any, ...]) -> str:
+def _to_mapping_path(path: ConfigPath) -> str:
     """`("stages", 3, "batch")` -> `stages[].batch`."""
     parts = ["[]" if isinstance(step, int) else f".{step}" for step in path]
     return "".join(parts).lstrip(".")
 
 
-def _trim_to_existing(root: MapNode, path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Cut the path where the config ends: pydantic appends steps of its own, such as the members of a union."""
-    missing_end = next((end for end in range(1, len(path) + 1) if find_node(root, path[:end]) is None), len(path) + 1)
-    return path[: missing_end - 1]
-
-
-def _format_path(root: MapNode, path: tuple[Any, ...], location: SourceLocation) -> str:
+def _format_path(root: MapNode, path: ConfigPath, location: SourceLocation) -> str:
     """Return a path such as `stages.decode.workers`: stages by name, or by index if they have none.
 
     For the builder it is the option alone, because the call is known, and in a dict the path inside its stage.

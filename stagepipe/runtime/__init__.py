@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         make_private_stage_region,
     )
     from stagepipe.runtime.flow import HeldMemoryLimit
-    from stagepipe.runtime.fork_server import launch_fork_server, serve_forks
+    from stagepipe.runtime.fork_server import end_spare_server, launch_fork_server, launch_spare_server, serve_forks
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
@@ -83,12 +83,14 @@ __all__ = [
     "Supervisor",
     "WorkerSnapshot",
     "count_outputs",
+    "end_spare_server",
     "format_error",
     "format_key",
     "format_user_traceback",
     "forward_output",
     "install_lazy_seeding",
     "launch_fork_server",
+    "launch_spare_server",
     "make_private_stage_region",
     "serve_forks",
     "take_run_snapshot",
@@ -124,12 +126,14 @@ __getattr__ = lazy_names(
         "Supervisor": "supervisor",
         "WorkerSnapshot": "snapshot",
         "count_outputs": "protocol",
+        "end_spare_server": "fork_server",
         "format_error": "protocol",
         "format_key": "protocol",
         "format_user_traceback": "protocol",
         "forward_output": "logs",
         "install_lazy_seeding": "execution",
         "launch_fork_server": "fork_server",
+        "launch_spare_server": "fork_server",
         "make_private_stage_region": "execution",
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",

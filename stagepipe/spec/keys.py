@@ -1,7 +1,7 @@
 """Says which fields of a spec are keys of a config: name, description, accepted values. Pure.
 
-The fields of the specs are the only list of keys. The pydantic models, the JSON Schema, the conversion to specs and the
-options of the Python builder follow from it.
+The fields of the specs are the only list of keys. The models that check a config, the JSON Schema, the conversion to
+specs and the options of the Python builder follow from it.
 """
 
 from __future__ import annotations

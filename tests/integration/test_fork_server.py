@@ -34,6 +34,10 @@ def test_a_forked_worker_is_the_child_of_the_server_and_a_spawned_one_of_the_cal
     assert parent == os.getpid()
 
 
+def test_the_garbage_collector_which_is_off_while_the_server_imports_works_in_its_workers():
+    assert run(stage(f"{START}.tell_collector")) == [True]
+
+
 def test_a_forked_worker_has_from_the_caller_what_a_spawned_one_has(monkeypatch, tmp_path):
     run(stage("same"))  # the server runs before anything changes
     monkeypatch.setenv("SET_LATER", "yes")
@@ -223,3 +227,59 @@ def test_the_server_ends_with_its_caller(end):
         assert not alive
         assert len(gone) == 2
     assert Path(f"/proc/{caller.pid}").exists() is False
+
+
+IN_A_NEW_PROCESS = """
+import os, sys, psutil
+from stagepipe import Pipeline, UsageError
+from tests.support.processes import is_fork_server
+
+def servers():
+    return [child.pid for child in psutil.Process().children() if is_fork_server(child)]
+
+def parent(pipeline):
+    with pipeline:
+        ((_, _, parent),) = pipeline
+    return parent
+
+def make(**keys):
+    stages = [{"name": "tell", "uses": "tests.support.start_stages.tell_parent"}]
+    return Pipeline({"source": {"uses": range(1)}, "stages": stages, **keys})
+
+"""
+
+
+def printed_by(code):
+    command = [sys.executable, "-c", IN_A_NEW_PROCESS + code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def test_the_server_starts_before_the_config_is_read_and_forks_the_workers():
+    code = "pipeline = make()\nspare = servers()\nmake()\nassert servers() == spare\nprint(*spare, parent(pipeline))"
+    server, parent = printed_by(code)
+    assert server == parent
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["os.environ['LATER'] = '1'", "os.chdir('/')", "os.kill(old, 9); psutil.Process(old).wait()"],
+    ids=["environment", "folder", "killed"],
+)
+def test_a_server_that_was_started_otherwise_is_not_used(change):
+    code = f"pipeline = make()\nold = servers()[0]\n{change}\nnew = parent(pipeline)\n"
+    assert printed_by(f"{code}print(new not in (old, os.getpid()), servers() == [new])") == ["True", "True"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "assert parent(make(start='spawn')) == os.getpid()",
+        "Pipeline({'source': {'uses': range(3)}}, inline=True)",
+        "from stagepipe import from_source\nfrom_source('stagepipe.sources.numbers').map(len).to_yaml()",
+    ],
+    ids=["spawn", "inline", "to_yaml"],
+)
+def test_no_server_is_kept_where_none_is_needed(code):
+    assert printed_by(f"{code}\nprint(len(servers()))") == ["0"]

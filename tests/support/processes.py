@@ -4,7 +4,7 @@ import os
 
 import psutil
 
-from stagepipe.runtime.fork_server.registry import _servers
+from stagepipe.runtime.fork_server import registry
 
 
 def list_run_processes(pid: int | None = None) -> set[psutil.Process]:
@@ -36,7 +36,8 @@ def list_fork_servers() -> set[int]:
 
 def list_fork_server_fds() -> set[int]:
     """The descriptors that this process needs to talk to its fork servers."""
-    servers = _servers.values()
+    spare = registry._spare
+    servers = [*registry._servers.values(), *([spare.server] if spare else [])]
     return {fd for server in servers for fd in (server._connection.fileno(), server._lifetime_write_fd)}
 
 

@@ -1,5 +1,6 @@
 """Stages that tell how their process was started and what it has from the caller."""
 
+import gc
 import os
 import random
 import resource
@@ -91,6 +92,11 @@ def tell_attributes(item: int) -> tuple[int, str, str, int]:
 def tell_parent(item: int) -> tuple[int, int, int]:
     """The item, this process and its parent."""
     return item, os.getpid(), os.getppid()
+
+
+def tell_collector(item: int) -> bool:
+    """Whether the garbage collector works in this process."""
+    return gc.isenabled()
 
 
 def count_blas_threads(item: int) -> tuple[int, list[int]]:

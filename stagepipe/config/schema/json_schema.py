@@ -5,9 +5,11 @@ Runs in the process of `stagepipe schema`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING
 from typing import Any, Final
 
-from stagepipe.config.schema.models import PipelineModel
+from stagepipe.config.schema.models import MODEL_BY_MAPPING_PATH, PIPELINE_MODEL, KeyModel, MappingModel
 
 SCHEMA_DIALECT_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE_SCHEMA: Final = {"type": "string", "pattern": r"\$\{"}
@@ -19,26 +21,53 @@ def build_json_schema() -> dict[str, Any]:
     >>> build_json_schema()["properties"]["window"]["description"]
     'Items in flight, counted at the source.'
     """
-    schema = PipelineModel.model_json_schema(by_alias=True)
-    for model in (schema, *schema["$defs"].values()):
-        model["properties"] = {key: _allow_reference(value) for key, value in model["properties"].items()}
+    models = {model.name: model for model in MODEL_BY_MAPPING_PATH.values() if model is not PIPELINE_MODEL}
+    definitions = {name: _describe_mapping(models[name]) for name in sorted(models)}
+    schema = _describe_mapping(PIPELINE_MODEL)
     # A file with `extends` may leave the required keys to its base.
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
-    schema["$defs"]["StageModel"]["required"] = ["name"]
+    definitions["StageModel"]["required"] = ["name"]
     for target in ("TargetModel", "SourceModel"):
-        schema["$defs"][target].pop("required")
+        definitions[target].pop("required")
+    del schema["title"]
+    return {"$schema": SCHEMA_DIALECT_URL, "title": "stagepipe pipeline", "$defs": definitions, **schema}
+
+
+def _describe_mapping(model: MappingModel) -> dict[str, Any]:
+    required = [name for name, key in model.keys.items() if key.is_required]
     return {
-        "$schema": SCHEMA_DIALECT_URL,
-        "title": "stagepipe pipeline",
-        **{k: v for k, v in schema.items() if k != "title"},
+        "additionalProperties": False,
+        "description": (model.spec_type.__doc__ or "").partition("\n")[0],
+        "properties": {name: _describe_key(key) for name, key in model.keys.items()},
+        **({"required": required} if required else {}),
+        "title": model.name,
+        "type": "object",
     }
 
 
-def _allow_reference(property_schema: dict[str, Any]) -> dict[str, Any]:
-    annotations: dict[str, Any] = {
-        key: property_schema[key] for key in ("description", "default") if key in property_schema
-    }
-    value_schema = {key: inner for key, inner in property_schema.items() if key not in {*annotations, "title"}}
-    if value_schema == {"type": "string"}:
-        return {**annotations, **value_schema}
-    return {**annotations, "anyOf": [value_schema, _REFERENCE_SCHEMA]}
+def _describe_key(key: KeyModel) -> dict[str, Any]:
+    annotations: dict[str, Any] = {"description": key.description}
+    if key.default is not MISSING:
+        annotations["default"] = key.default
+    schema = _describe_value(key)
+    if schema == {"type": "string"}:
+        return {**annotations, **schema}
+    return {**annotations, "anyOf": [schema, _REFERENCE_SCHEMA]}
+
+
+def _describe_value(key: KeyModel) -> Mapping[str, Any]:
+    if isinstance(key.value_type, MappingModel):
+        reference = {"$ref": f"#/$defs/{key.value_type.name}"}
+        schema: Mapping[str, Any] = {"items": reference, "type": "array"} if key.is_list else reference
+    else:
+        schema = _sort_keys(key.value_type.json_schema)
+    if not key.is_optional:
+        return schema
+    members = schema["anyOf"] if set(schema) == {"anyOf"} else [schema]
+    return {"anyOf": [*members, {"type": "null"}]}
+
+
+def _sort_keys(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {key: _sort_keys(schema[key]) for key in sorted(schema)}
+    return [_sort_keys(member) for member in schema] if isinstance(schema, list) else schema

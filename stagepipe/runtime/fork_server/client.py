@@ -47,10 +47,10 @@ class ForkServerDiedError(RunError):
 class ForkServer:
     """A running server. It ends when the client closes the connection, however this process ends."""
 
-    def __init__(self, preload: tuple[str, ...], import_path: tuple[str, ...], environment: Mapping[str, str]) -> None:
-        """Start the server and let it import `preload`. It does not wait for that."""
-        self.preload = preload
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Start the server, which imports what every worker needs. It does not wait for that."""
         self.environment = environment
+        self.preload: tuple[str, ...] = ()
         self.unfit_reason: str | None = None
         """Why it cannot serve; "" if it can; None before it has answered."""
         self._files: dict[str, int] = {}
@@ -72,8 +72,6 @@ class ForkServer:
                 self.abandon_in_child()
                 raise
             bind_lifetime(lifetime_fd, self._popen.pid)
-            with contextlib.suppress(OSError):  # it has died already, which `wait_until_ready` finds out
-                send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
 
     def _spawn(self, fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -85,6 +83,12 @@ class ForkServer:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
+
+    def start_imports(self, preload: tuple[str, ...], import_path: tuple[str, ...]) -> None:
+        """Let it import `preload`, once, before the first fork. Does not wait for that."""
+        self.preload = preload
+        with contextlib.suppress(OSError):  # it has died already, which `wait_until_ready` finds out
+            send_with_fds(self._connection, encode_message(ImportRequest(preload, import_path)), ())
 
     @property
     def is_alive(self) -> bool:

@@ -8,18 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stagepipe.core import import_paths
-from stagepipe.runtime.fork_server.registry import Preload, find_or_start_server
+from stagepipe.runtime.fork_server.registry import (
+    Preload,
+    end_spare_server,
+    find_or_start_server,
+    start_spare_server,
+)
 
 if TYPE_CHECKING:
     from stagepipe.plan import Plan
     from stagepipe.spec import PipelineSpec
 
 
+def launch_spare_server() -> None:
+    """Start a fork server while the config is still to be read, if this process has none yet. Waits for nothing."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # the start of the workers meets it again, and says what to change
+            start_spare_server()
+
+
 def launch_fork_server(spec: PipelineSpec) -> None:
     """Start the server that will fork the workers of `spec`, if one does and it does not run yet. Waits for nothing."""
     if spec.start == "fork":
-        with contextlib.suppress(OSError):  # the start of the workers meets it again, and says what to change
+        with contextlib.suppress(OSError):  # as above
             find_or_start_server(find_preload(spec))
+    else:
+        end_spare_server()
 
 
 def find_preload(plan: Plan | PipelineSpec) -> Preload:

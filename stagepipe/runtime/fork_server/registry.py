@@ -1,6 +1,9 @@
 """The fork servers of this process: which one may fork a worker, or why none can. In the caller's process.
 
 A server belongs to the process that started it and lives as long. A process that was forked from it starts its own.
+
+The first one is started before its pipeline is known, and imports what every server does: the spare server. The
+pipeline's start takes it and has it import the rest.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -42,10 +46,61 @@ class _ServerKey(msgspec.Struct, frozen=True):
     import_path: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _SpareServer:
+    """A server whose modules are not known yet, and what it has from the caller at its start."""
+
+    server: ForkServer
+    attributes: FixedAttributes
+    environment: Mapping[str, str]
+    folder: tuple[int, int] | None
+
+
 _MAX_SERVERS: Final = 2
 """One with torch and one without. Others are ended when they have no process left."""
 _servers: dict[_ServerKey, ForkServer] = {}
+_spare: _SpareServer | None = None
 _lock = threading.Lock()
+
+
+def start_spare_server() -> None:
+    """Start a server early if this process has none yet. Waits for nothing. Raises OSError if none can be started."""
+    global _spare  # noqa: PLW0603 - one for the process
+    with _lock:
+        if not _servers and _spare is None:
+            environment = make_server_environment()
+            attributes = read_fixed_attributes(sys.executable)
+            _spare = _SpareServer(ForkServer(environment), attributes, environment, _identify_working_folder())
+
+
+def end_spare_server() -> None:
+    """End the server that no pipeline has taken: none is going to."""
+    global _spare  # noqa: PLW0603
+    with _lock:
+        if _spare is not None:
+            _spare.server.close()
+            _spare = None
+
+
+def _take_spare_server(attributes: FixedAttributes, environment: Mapping[str, str]) -> ForkServer | None:
+    """Return the spare server if one that starts now would be the same; else end it."""
+    global _spare
+    spare, _spare = _spare, None
+    if spare is None:
+        return None
+    was_alike = (spare.attributes, spare.environment, spare.folder)
+    if spare.server.is_alive and was_alike == (attributes, environment, _identify_working_folder()):
+        return spare.server
+    spare.server.close()
+    return None
+
+
+def _identify_working_folder() -> tuple[int, int] | None:
+    try:
+        folder = Path().stat()
+    except OSError:
+        return None
+    return folder.st_dev, folder.st_ino
 
 
 def get_fork_server(preload: Preload) -> ForkServer:
@@ -77,7 +132,9 @@ def find_or_start_server(preload: Preload) -> ForkServer:
             if len(_servers) >= _MAX_SERVERS and other.is_idle:
                 other.retire()
                 del _servers[other_key]
-        server = _servers[key] = ForkServer(preload.modules, preload.import_path, environment)
+        server = _take_spare_server(key.attributes, environment) or ForkServer(environment)
+        server.start_imports(preload.modules, preload.import_path)
+        _servers[key] = server
         return server
 
 
@@ -131,6 +188,7 @@ def _open_working_folder() -> Iterator[int]:
 
 
 def _close_all() -> None:
+    end_spare_server()
     with _lock:
         for server in _servers.values():
             server.close()
@@ -138,8 +196,9 @@ def _close_all() -> None:
 
 
 def _forget_all_in_child() -> None:
-    global _lock  # noqa: PLW0603 - another thread of the parent may hold it
-    _lock = threading.Lock()
+    global _lock, _spare  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread of the parent may hold it
+    _spare = None
     _servers.clear()
 
 

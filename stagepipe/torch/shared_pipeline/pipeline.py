@@ -21,6 +21,7 @@ from stagepipe.core import Cursor, UsageError, format_owner_message, keep_until_
 from stagepipe.engine import EpochPosition, PipelineState, make_state_dict, parse_state_dict
 from stagepipe.plan import Shard
 from stagepipe.report import Report
+from stagepipe.runtime import end_spare_server
 from stagepipe.torch.shared_pipeline.follower import Follower
 from stagepipe.torch.shared_pipeline.leader import Leader
 from stagepipe.torch.shared_pipeline.rank_endpoint import RankEndpoint
@@ -42,7 +43,9 @@ class SharedPipeline:
     """
 
     def __init__(self, pipeline: Pipeline, topology: RankTopology) -> None:
-        """Nothing starts yet."""
+        """No worker starts yet."""
+        if topology.local_rank:
+            end_spare_server()  # the leader's workers do the work
         self._pipeline = pipeline
         self._topology = topology
         self._shard = Shard(topology.rank, topology.world_size, pipeline.shard.even)

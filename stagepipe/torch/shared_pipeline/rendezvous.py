@@ -25,6 +25,8 @@ RENDEZVOUS_TIMEOUT_S = 1800.0
 """How long ranks wait for each other: the default timeout of torch.distributed's collectives."""
 _RETRY_INTERVAL_S = 0.02
 _SOCKET_NAME = "ranks"
+_MAX_PATH_BYTES = 107
+"""Of a socket: unix(7)."""
 
 
 def derive_rendezvous_folder(identity: tuple[str, ...]) -> Path:
@@ -77,6 +79,19 @@ def _check_folder_is_private(folder: Path) -> None:
         raise RunError(message)
 
 
+def _check_leader_can_listen(folder: Path) -> None:
+    """Raise RunError where the leader cannot: it has ended with its own error then, and can tell nobody."""
+    path = folder / _SOCKET_NAME
+    if not os.access(folder.parent, os.W_OK | os.X_OK):
+        reason = f"{folder.parent} is no folder that you can write to"
+    elif len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        reason = f"its path is longer than {_MAX_PATH_BYTES} bytes"
+    else:
+        return
+    message = f"no rank can listen at the socket {path} where this machine's ranks meet: {reason}; "
+    raise RunError(f"{message}set TMPDIR to a folder with a short path that you can write to")
+
+
 def accept_rank(server: socket.socket, deadline_s: float) -> RankConnection | None:
     """Return a connection to the next rank; None if none connects before `deadline_s` (of `monotonic`)."""
     server.settimeout(max(deadline_s - monotonic(), _RETRY_INTERVAL_S))
@@ -88,7 +103,11 @@ def accept_rank(server: socket.socket, deadline_s: float) -> RankConnection | No
 
 
 def connect_to_leader(folder: Path, deadline_s: float) -> RankConnection | None:
-    """Return a connection to the leader that listens in `folder`; None if none does before `deadline_s`."""
+    """Return a connection to the leader that listens in `folder`; None if none does before `deadline_s`.
+
+    Raises RunError at once where no leader can listen.
+    """
+    _check_leader_can_listen(folder)
     while monotonic() < deadline_s:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
