@@ -36,7 +36,7 @@ def here(value, more=()):
         functools.partial(stages.double),
         defer(stages.Echo),
     ],
-    ids=str,
+    ids=["dots", "colon", "path", "function", "partial", "defer"],
 )
 def test_a_target_in_any_form_has_the_file_that_defines_it(uses):
     assert files({"name": "a", "uses": uses}) == {STAGES}
