@@ -94,12 +94,12 @@ docs: .venv/.test
 	$(BIN)/python -m scripts.build_docs --update
 
 bench: .venv/.bench
-	$(BIN)/python benchmarks/published.py
-	$(BIN)/python benchmarks/page.py
+	$(BIN)/python -m benchmarks.published
+	$(BIN)/python -m benchmarks.published.make_page
 
 bench-full: .venv/.bench
-	$(BIN)/python benchmarks/published.py --full --json runs/published-full.json
-	$(BIN)/python benchmarks/page.py runs/published-full.json runs/benchmarks-full.md
+	$(BIN)/python -m benchmarks.published --full --json runs/published-full.json
+	$(BIN)/python -m benchmarks.published.make_page runs/published-full.json runs/benchmarks-full.md
 
 bench-servers: | $(BIN)/python
 	$(BIN)/python scripts/install_servers.py

@@ -1,6 +1,6 @@
 """Check the negotiator's choices: every hop of every config in `configs/`, with `auto` and with each mode forced.
 
-    python benchmarks/choices.py [--rounds 3] [--limit 600] [configs/quickstart.yaml ...]
+    python -m benchmarks.choices [--rounds 3] [--limit 600] [configs/quickstart.yaml ...]
 
 Each round runs each config three times, in a different order: with `auto`, with all hops forced through the pipe, and
 with all hops forced into shared memory. The cost of a hop is the median over the rounds of its messages' p50. A choice
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from side_by_side.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line
 from stagepipe import Pipeline
 from stagepipe.core import format_ns
 from stagepipe.report.model import HopReport

@@ -1,6 +1,6 @@
 """Measure `dataset` followed by `Batch` on tiny samples: stagepipe against `torch.utils.data.DataLoader`.
 
-    python benchmarks/dataset_batch.py [--rounds 5] [--data tensors,rows] [--workers 1,2] [--items 50000]
+    python -m benchmarks.dataset_batch [--rounds 5] [--data tensors,rows] [--workers 1,2] [--items 50000]
 
 tensors: (uint8 tensor 3 x 32 x 32, int), as CIFAR-10 in memory. arrays: the same as NumPy arrays. rows: a dict of a
 float32 vector of 20 and an int, as a row of a table. Batches have 256 samples, in the dataset's order. Each turn is a
@@ -42,10 +42,10 @@ from typing import Any
 
 import numpy as np
 
-from hop_.timing import descendant_pids
-from side_by_side.figures import estimate, ratio
-from side_by_side.machine import machine, machine_line
-from side_by_side.turns import order
+from benchmarks.common.figures import estimate, ratio
+from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.turns import order
+from benchmarks.hop.timing import descendant_pids
 
 _BATCH = 256
 _TIMED_EPOCHS = 3
@@ -130,7 +130,17 @@ def _cpu_s() -> float:
 
 
 def _measure(contestant: str, data: str, workers: int, items: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--turn", contestant, "--data", data, "--workers", str(workers)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.dataset_batch",
+        "--turn",
+        contestant,
+        "--data",
+        data,
+        "--workers",
+        str(workers),
+    ]
     output = subprocess.run([*command, "--items", str(items)], check=True, capture_output=True, text=True).stdout
     figures: dict[str, float] = json.loads(output.splitlines()[-1])
     return figures

@@ -1,6 +1,6 @@
 """Measure the throughput from shared memory to the GPU: stagepipe against `DataLoader(pin_memory=True)`. Needs a GPU.
 
-    python benchmarks/device.py [--megabytes 38] [--batches 60] [--rounds 5]
+    python -m benchmarks.device [--megabytes 38] [--batches 60] [--rounds 5]
 
 Both send the same prepared float32 batch repeatedly, from one worker process to the training process and on to the
 device. The timing starts with the request for the first batch and ends when the last one is on the device. `bare`
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.utils.data import DataLoader
 
-from device_batches import Batches
-from side_by_side.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line
+from benchmarks.device_batches import Batches
 from stagepipe.torch import Loader
 
 

@@ -1,4 +1,4 @@
-"""The batches of benchmarks/device.py. Imported by the workers of either contestant."""
+"""The batches of benchmarks.device. Imported by the workers of either contestant."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Measure what this machine charges for what a hop is made of: copies, page faults, system calls, wake-ups.
 
-    python benchmarks/machine_limits.py [--rounds 7] [--json FILE]
+    python -m benchmarks.machine_limits [--rounds 7] [--json FILE]
 
 No transport can be cheaper than these. docs/performance.md puts the time of an item beside them. Each row is the
 median of the rounds, with the fastest and the slowest; the rounds of all rows are interleaved.
@@ -11,7 +11,7 @@ median of the rounds, with the fastest and the slowest; the rounds of all rows a
     system call        `os.getppid`, which the kernel answers without work, with Python's call around it
     packet, empty pipe a write of a packet of 100 bytes to a pipe in packet mode and its read, in one process: no wait
     wake-up            half of a round trip of one byte between two processes that sleep in `poll`: CPU time and wake-up
-    pickle             `pickle.dumps` and `loads` of the small dict of benchmarks/small_items.py
+    pickle             `pickle.dumps` and `loads` of the small dict of benchmarks.small_items
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from side_by_side.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line
 
 _SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _CACHED_BYTES = 1 << 20

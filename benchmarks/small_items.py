@@ -1,6 +1,6 @@
 """Measure the CPU time of a worker for each small item, by part: what a call of a stage costs.
 
-    python benchmarks/small_items.py [--rounds 7] [--json FILE]
+    python -m benchmarks.small_items [--rounds 7] [--json FILE]
 
 The item is a small dict, and the stages return it. CPU time, not wall time, so a busy machine matters little. Each
 figure is the median of the rounds, with the lowest and the highest; each is taken in a fresh process, that makes the
@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from side_by_side.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line
 from stagepipe.core import Key, watch_torch_use
 from stagepipe.plan import StagePlan
 from stagepipe.runtime import StageChain, StageRunner, install_lazy_seeding
@@ -133,7 +133,7 @@ ROWS: Final[dict[str, Callable[[], float]]] = {
 
 
 def _measure_in_new_process(row: str) -> float:
-    command = [sys.executable, __file__, "--row", row]
+    command = [sys.executable, "-m", "benchmarks.small_items", "--row", row]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 

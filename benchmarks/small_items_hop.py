@@ -1,6 +1,6 @@
 """Measure one hop of small dicts: the transport of stagepipe against multiprocessing.Pipe, in one run.
 
-    python benchmarks/small_items_hop.py [--items 20000] [--rounds 7]
+    python -m benchmarks.small_items_hop [--items 20000] [--rounds 7]
 
 A process sends {id, label, name} as fast as it can, and this one receives. All contestants run in each round, in a
 different order every time; the figures are medians, and the ratios are medians of each round's ratio to Pipe.
@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from side_by_side.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line
 from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
 from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent, make_packet_pipe
 

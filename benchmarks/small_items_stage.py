@@ -1,6 +1,6 @@
 """Measure what a stage that passes a small dict on costs in a real pipeline: CPU of its worker's process, per item.
 
-    python benchmarks/small_items_stage.py [--items 100000] [--rounds 5]
+    python -m benchmarks.small_items_stage [--items 100000] [--rounds 5]
 
 A source makes {id, label, name}, one stage in its own process returns it, and this process receives it. The processor
 time is that of the stage's worker from the report, operating system included, between two epochs' ends, so starting is
@@ -19,7 +19,7 @@ import argparse
 import sys
 from statistics import median
 
-from side_by_side.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line
 from stagepipe import Pipeline
 
 _MODULE = "small_dicts"

@@ -1,4 +1,4 @@
-"""Install the servers of benchmarks/published.py that Debian packages.
+"""Install the servers of benchmarks/published that Debian packages.
 
     python scripts/install_servers.py
 

@@ -1,4 +1,4 @@
-"""benchmarks/crossover.py runs every contestant, checks what arrives, judges its figures and draws them."""
+"""benchmarks/crossover runs every contestant, checks what arrives, judges its figures and draws them."""
 
 import json
 import subprocess
@@ -11,13 +11,17 @@ from PIL import Image
 
 from tests.support.paths import ROOT
 
-CROSSOVER = ROOT / "benchmarks" / "crossover.py"
 CONTESTANTS = ("Pipe", "RawArray", "stagepipe pipe", "stagepipe shared_memory", "stagepipe auto")
 
 
 def run_crossover(*options):
     return subprocess.run(
-        [sys.executable, str(CROSSOVER), *options], capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-m", "benchmarks.crossover", *options],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=ROOT,
     )
 
 

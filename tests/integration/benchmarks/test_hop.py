@@ -1,4 +1,4 @@
-"""benchmarks/hop.py measures every contestant, checks what arrives, and leaves nothing behind."""
+"""benchmarks/hop measures every contestant, checks what arrives, and leaves nothing behind."""
 
 import json
 import subprocess
@@ -10,7 +10,6 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.shared_memory import list_kept_segments, list_segments
 
-HOP = ROOT / "benchmarks" / "hop.py"
 CONTESTANTS = {
     "stagepipe copied",
     "stagepipe loaned",
@@ -29,7 +28,12 @@ TINY = ("--rounds", "1", "--budget-ms", "1")
 
 def run_hop(*options):
     return subprocess.run(
-        [sys.executable, str(HOP), *TINY, *options], capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-m", "benchmarks.hop", *TINY, *options],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=ROOT,
     )
 
 

@@ -1,4 +1,4 @@
-"""benchmarks/loader.py runs every contestant in its own process and checks what each delivers."""
+"""benchmarks/loader runs every contestant in its own process and checks what each delivers."""
 
 import json
 import subprocess
@@ -11,7 +11,6 @@ from PIL import Image
 
 from tests.support.paths import ROOT
 
-LOADER = ROOT / "benchmarks" / "loader.py"
 TINY = ("--rounds", "1", "--batch", "2", "--side", "16", "--items", "6", "--model-mb", "1")
 DEADLINE_S = 280
 COLUMNS = (
@@ -38,7 +37,12 @@ def images(tmp_path_factory):
 
 def run_loader(*options):
     return subprocess.run(
-        [sys.executable, str(LOADER), *TINY, *options], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [sys.executable, "-m", "benchmarks.loader", *TINY, *options],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        cwd=ROOT,
     )
 
 

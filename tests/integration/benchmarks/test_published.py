@@ -1,4 +1,4 @@
-"""benchmarks/published.py runs every contestant, verifies what arrives, cleans up, resumes, and makes its page."""
+"""benchmarks/published runs every contestant, verifies what arrives, cleans up, resumes, and makes its page."""
 
 import json
 import os
@@ -16,7 +16,6 @@ from tests.support.shared_memory import list_kept_segments, list_segments
 
 pytestmark = pytest.mark.timeout(300)
 
-BENCHMARKS = ROOT / "benchmarks"
 SEGMENTS = ("turn-", "psm_", "iox2_")  # of the kinds that contestants create
 CHEAP = {
     "E1": ("stagepipe", "stdio pipe, base64", "file on tmpfs"),
@@ -31,7 +30,7 @@ def python(code):
     """Run `code` with the benchmarks on the path, and return the JSON that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(BENCHMARKS)},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -41,7 +40,7 @@ def python(code):
 
 
 CONTESTANTS, PAYLOADS = python(
-    "import json; from published_.registry import EXPERIMENTS;"
+    "import json; from benchmarks.published.registry import EXPERIMENTS;"
     "contestants = {name: [one.name for one in found.contestants] for name, found in EXPERIMENTS.items()};"
     "payloads = {name: [one.name for one in found.payloads['small']] for name, found in EXPERIMENTS.items()};"
     "print(json.dumps([contestants, payloads]))"
@@ -53,17 +52,18 @@ def run_published(*options, timeout=280, **environment):
     before = list_segments(*SEGMENTS)
     with tempfile.TemporaryDirectory(prefix="b", dir="/tmp") as temporary:
         done = subprocess.run(
-            [sys.executable, str(BENCHMARKS / "published.py"), "--size", "small", *options],
+            [sys.executable, "-m", "benchmarks.published", "--size", "small", *options],
             env={**os.environ, "TMPDIR": temporary, **environment},
             capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
+            cwd=ROOT,
         )
         assert list(Path(temporary).iterdir()) == []
     assert not list_kept_segments(before, *SEGMENTS)
     lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
-    assert not [line for line in lines if "published_" in line]
+    assert not [line for line in lines if "benchmarks.published" in line]
     return done
 
 
@@ -185,7 +185,8 @@ def test_every_contestant_has_figures_or_a_reason(experiment, tmp_path):
 @pytest.mark.parametrize("experiment, name", [(known, name) for known, names in CONTESTANTS.items() for name in names])
 def test_a_corrupted_transfer_of_any_contestant_is_detected(experiment, name, tmp_path):
     unmet_need = python(
-        "import json; from published_.needs import unmet_need; from published_.registry import contestant;"
+        "import json; from benchmarks.published.needs import unmet_need;"
+        "from benchmarks.published.registry import contestant;"
         f"print(json.dumps(unmet_need(contestant({experiment!r}, {name!r}))))"
     )
     if unmet_need:
@@ -199,7 +200,7 @@ def test_the_page_has_all_tables_and_plots(done, folder):
     text = (folder / "page.md").read_text()
     for experiment, names in CHEAP.items():
         quoted = f"'{experiment}'" if " " in experiment else experiment
-        assert f"python benchmarks/published.py --experiments {quoted}\n" in text
+        assert f"python -m benchmarks.published --experiments {quoted}\n" in text
         picture = ET.parse(folder / "page" / f"{experiment.replace(' ', '_').lower()}.svg").getroot()
         labels = " ".join("".join(element.itertext()) for element in picture.iter() if element.tag.endswith("text"))
         for name in names:
@@ -215,8 +216,8 @@ def test_the_page_in_docs_matches_the_results_next_to_it(tmp_path):
 
 def make_page(found, page):
     return subprocess.run(
-        [sys.executable, str(BENCHMARKS / "page.py"), str(found), str(page)],
-        capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-m", "benchmarks.published.make_page", str(found), str(page)],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
     )  # fmt: skip
 
 
@@ -254,8 +255,8 @@ def test_the_page_says_where_another_is_faster_and_why(altered, tmp_path):
 
 def agree(one, other):
     return subprocess.run(
-        [sys.executable, str(BENCHMARKS / "agree.py"), str(one), str(other)],
-        capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-m", "benchmarks.published.agree", str(one), str(other)],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
     )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""The pipelines of `benchmarks/auto`, and how they are raced."""

@@ -1,1 +1,0 @@
-"""The pipelines of `benchmarks/auto.py`, and how they are raced."""

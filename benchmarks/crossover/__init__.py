@@ -1,0 +1,10 @@
+"""The parts of benchmarks/crossover.
+
+payload     the array that is sent, and the check of what arrived
+feeds       stagepipe's source, which runs in its worker
+peers       Pipe and RawArray behind one interface
+pipelines   stagepipe in each mode behind the same interface
+rounds      the repetitions of all contestants, size by size
+verdict     the table of `auto` against the others, and the targets
+drawing     the plot
+"""

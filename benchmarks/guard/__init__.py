@@ -1,0 +1,1 @@
+"""Whether the hop has become dearer than in an earlier commit: `python -m benchmarks.guard`."""

@@ -1,0 +1,80 @@
+"""One turn of benchmarks.guard, with the stagepipe that PYTHONPATH names: `python -c "import guard_turn; ..." CASE`.
+
+It measures the processor time of all processes for an item, in microseconds. It imports nothing of the package
+`benchmarks`, which the other tree has in another version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+
+import stagepipe
+
+_IMAGE_BYTES = 3 * 224 * 224 * 8
+CASES = {"small": 60_000, "image": 2_500, "stage": 40_000, "batch": 200_000}
+"""The items of each case: 1 s of work or so."""
+_WARM_UP_SHARE = 0.25
+
+
+class Items:
+    """Dicts {id, label, image}, with an image of `nbytes` bytes."""
+
+    def __init__(self, count: int, nbytes: int) -> None:
+        """Make the image."""
+        self._count, self._image = count, np.zeros(nbytes, np.uint8)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the items."""
+        for number in range(self._count):
+            yield {"id": number, "label": number % 1000, "image": self._image} if len(self._image) else {"id": number}
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return an item."""
+        return {"id": index, "label": index % 1000}
+
+
+def pass_on(item: Any) -> Any:
+    """Return the item: a stage that does nothing."""
+    return item
+
+
+def make_config(case: str) -> dict[str, Any]:
+    """Return the config of a case: see `python -m benchmarks.guard --help`."""
+    values = {"count": CASES[case], "nbytes": _IMAGE_BYTES if case == "image" else 0}
+    source: dict[str, Any] = {"uses": "guard_turn.Items", "with": values}
+    stages: list[dict[str, Any]] = []
+    if case == "stage":
+        stages = [{"name": "pass_on", "uses": "guard_turn.pass_on"}]
+    if case == "batch":
+        source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": "guard_turn.Items", "with": values}}
+        stages = [{"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": 256}}]
+    return {"name": case, "source": source, "stages": stages}
+
+
+def measure_us(case: str) -> float:
+    """Return the CPU microseconds of an item in the steady state."""
+    with stagepipe.Pipeline(make_config(case)) as pipeline:
+        samples, begin, warm_up = 0, (0, 0.0), CASES[case] * _WARM_UP_SHARE
+        for item in pipeline:
+            samples += 256 if case == "batch" else 1
+            if not begin[0] and samples >= warm_up:
+                begin = (samples, _measure_cpu_s())
+            last = item
+        assert last is not None
+        used_s = _measure_cpu_s() - begin[1]
+    return used_s / (samples - begin[0]) * 1e6
+
+
+def _measure_cpu_s() -> float:
+    """From the clocks of all processes (clock_getcpuclockid(3)): they are still alive at the end of the data."""
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    return time.process_time() + sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)

@@ -1,0 +1,283 @@
+"""The peers behind one interface: `receive` returns the next item, `close` ends the producer and leaves nothing behind.
+
+Producers run forever, each in its own process. They are forked from a server that has no threads and holds no
+descriptors of other peers. They stop on SIGTERM and send None as their last message.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from itertools import count
+from multiprocessing.connection import Connection
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.hop.payload import Item, make_image, make_item
+
+_IN_FLIGHT_BYTES = 16 << 20
+_PIPE_BYTES = 64 << 10  # pipe(7)
+_DEADLINE_S = 10.0
+
+
+class Peer(Protocol):
+    """A contestant. If `filled`, the whole image equals the prepared one and can be checked."""
+
+    name: str
+    filled: bool
+    max_backlog: int
+    """The most items that can pile up between two bursts; they are taken before the next burst is timed."""
+    receive: Callable[[], Item]
+
+    def close(self) -> None:
+        """End the producer."""
+
+
+def max_in_flight(nbytes: int) -> int:
+    """Return the most items in flight for a mechanism without a bound of its own: what 16 MiB hold, 4 to 256.
+
+    stagepipe's automatic window uses the same 16 MiB.
+    """
+    return max(4, min(256, _IN_FLIGHT_BYTES // max(nbytes, 1)))
+
+
+class _StopFlag:
+    """A flag in a producer that SIGTERM sets; a check of it costs one attribute look-up."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _on_sigterm(self, *_: object) -> None:
+        self.requested = True
+
+
+class _ProducerPeer:
+    """The base of peers with a producer process."""
+
+    filled = True
+
+    def __init__(self, target: Callable[..., None], *arguments: Any, max_backlog: int) -> None:
+        self.max_backlog = max_backlog
+        context = multiprocessing.get_context("forkserver")
+        self._process = context.Process(target=target, args=arguments, daemon=True)
+        self._process.start()
+
+    def _join_producer(self) -> None:
+        self._process.join(_DEADLINE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+
+
+# ---------------------------------------------------------------------------------------------- Pipe
+
+
+def _feed_pipe(writer: Connection, nbytes: int) -> None:
+    stop, image = _StopFlag(), make_image(nbytes)
+    for number in count():
+        if stop.requested:
+            break
+        writer.send(make_item(number, image))
+    writer.send(None)
+
+
+class PipePeer(_ProducerPeer):
+    """`multiprocessing.Pipe(duplex=False)`, which pickles; its buffer limits the items in flight."""
+
+    name = "Pipe"
+
+    def __init__(self, nbytes: int) -> None:
+        """Start the producer."""
+        self._reader, writer = multiprocessing.Pipe(duplex=False)
+        super().__init__(_feed_pipe, writer, nbytes, max_backlog=2 + _PIPE_BYTES // (nbytes + 100))
+        writer.close()
+        self.receive: Callable[[], Item] = self._reader.recv
+
+    def close(self) -> None:
+        """Take the items in flight, then end the producer."""
+        self._process.terminate()
+        while self._reader.recv() is not None:
+            pass
+        self._reader.close()
+        self._join_producer()
+
+
+# ---------------------------------------------------------------------------------------------- Queue
+
+
+def _feed_queue(queue: Any, nbytes: int) -> None:
+    stop, image = _StopFlag(), make_image(nbytes)
+    for number in count():
+        if stop.requested:
+            break
+        queue.put(make_item(number, image))
+    queue.put(None)
+
+
+class QueuePeer(_ProducerPeer):
+    """`multiprocessing.Queue` with a maximum size; it pickles in a thread of the producer."""
+
+    name = "Queue"
+
+    def __init__(self, nbytes: int) -> None:
+        """Start the producer."""
+        self._queue: Any = multiprocessing.get_context("forkserver").Queue(max_in_flight(nbytes))
+        super().__init__(
+            _feed_queue, self._queue, nbytes, max_backlog=2 + min(max_in_flight(nbytes), _PIPE_BYTES // (nbytes + 100))
+        )
+        self.receive: Callable[[], Item] = self._queue.get
+
+    def close(self) -> None:
+        """Take the items in flight, then end the producer."""
+        self._process.terminate()
+        while self._queue.get() is not None:
+            pass
+        self._queue.close()
+        self._join_producer()
+
+
+# ---------------------------------------------------------------------------------------------- SharedMemory
+
+
+def _feed_segments(writer: Connection, free_slots: Any, nbytes: int) -> None:
+    stop, image = _StopFlag(), make_image(nbytes)
+    for number in count():
+        free_slots.acquire()
+        if stop.requested:
+            break
+        segment = SharedMemory(create=True, size=max(nbytes, 1))
+        np.copyto(np.ndarray((nbytes,), np.uint8, segment.buf), image)
+        writer.send((number, number % 1000, segment.name))
+        segment.close()
+    writer.send(None)
+
+
+class SegmentPeer(_ProducerPeer):
+    """`multiprocessing.shared_memory`: one segment per message, whose name a Pipe carries; the receiver unlinks it.
+
+    A segment has at least one byte. The image is valid until the next one is received.
+    """
+
+    name = "SharedMemory"
+
+    def __init__(self, nbytes: int) -> None:
+        """Start the producer."""
+        self._nbytes = nbytes
+        self._reader, writer = multiprocessing.Pipe(duplex=False)
+        self._free_slots = multiprocessing.get_context("forkserver").Semaphore(max_in_flight(nbytes))
+        self._segment: SharedMemory | None = None
+        super().__init__(_feed_segments, writer, self._free_slots, nbytes, max_backlog=2 + max_in_flight(nbytes))
+        writer.close()
+        self.receive: Callable[[], Item] = self._receive
+
+    def _receive(self) -> Item:
+        self._release_segment()
+        message = self._reader.recv()
+        if message is None:
+            raise EOFError
+        number, label, name = message
+        self._segment = SharedMemory(name)
+        return {"id": number, "label": label, "image": np.ndarray((self._nbytes,), np.uint8, self._segment.buf)}
+
+    def _release_segment(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment.unlink()
+            self._segment = None
+            self._free_slots.release()
+
+    def close(self) -> None:
+        """Unlink the segments in flight, then end the producer."""
+        self._process.terminate()
+        self._free_slots.release()
+        try:
+            while True:
+                self._receive()
+        except EOFError:
+            self._reader.close()
+        self._join_producer()
+
+
+# ---------------------------------------------------------------------------------------------- memcpy
+
+
+class MemcpyPeer:
+    """Not a transport: `np.copyto` of the same bytes in this process, into warm buffers, each wrapped in a dict.
+
+    `buffers` is the number of destinations that take turns. A fair comparison has as many as a pipeline has in flight,
+    because a reader may still hold the last ones. A single buffer stays in the cache and shows that cost.
+    """
+
+    filled = True
+
+    def __init__(self, nbytes: int, *, buffers: int) -> None:
+        """Warm the buffers by writing to each."""
+        self.max_backlog = buffers
+        self.name = "memcpy" if buffers > 1 else "memcpy to one"
+        self._source = make_image(nbytes)
+        self._targets = [np.ones(nbytes, np.uint8) for _ in range(buffers)]
+        self._numbers = count()
+        self.receive: Callable[[], Item] = self._copy
+
+    def _copy(self) -> Item:
+        number = next(self._numbers)
+        target = self._targets[number % len(self._targets)]
+        np.copyto(target, self._source)
+        return make_item(number, target)
+
+    def close(self) -> None:
+        """Do nothing: there is no producer."""
+
+
+# ---------------------------------------------------------------------------------------------- DataLoader
+
+
+def _identity(item: Any) -> Any:
+    return item
+
+
+def _stream(nbytes: int) -> Any:
+    """Create an endless IterableDataset. Only a comparison with DataLoader imports torch."""
+    from benchmarks.hop.stream import Stream
+
+    return Stream(nbytes)
+
+
+class LoaderPeer:
+    """torch's DataLoader with one worker over an IterableDataset, `batch_size=None`, and defaults for the rest.
+
+    If `tensors`, its default conversion makes tensors of the arrays, and shared memory carries them. Otherwise a
+    conversion that does nothing leaves them as arrays, and they are pickled.
+    """
+
+    filled = True
+    max_backlog = 4  # it prefetches two items, its default
+
+    def __init__(self, nbytes: int, *, tensors: bool) -> None:
+        """Start the worker."""
+        from torch.utils.data import DataLoader
+
+        self.name = "DataLoader torch" if tensors else "DataLoader NumPy"
+        loader: Any = DataLoader(
+            _stream(nbytes),
+            batch_size=None,
+            num_workers=1,
+            collate_fn=None if tensors else _identity,
+            multiprocessing_context="forkserver",
+        )
+        self._iterator: Iterator[Item] = iter(loader)
+        self.receive: Callable[[], Item] = self._iterator.__next__
+
+    def close(self) -> None:
+        """End the worker, which otherwise ends with the iterator."""
+        del self.receive
+        shutdown = getattr(self._iterator, "_shutdown_workers", None)
+        if shutdown is not None:
+            shutdown()
+        self._iterator = iter(())

@@ -1,0 +1,135 @@
+"""The rounds: size by size, with all contestants of a size side by side. It runs in the receiver's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from benchmarks.common.turns import order
+from benchmarks.hop.payload import Image, check, make_image, spoiled, touch
+from benchmarks.hop.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
+from benchmarks.hop.pipelines import CONFIGS, PipelinePeer
+from benchmarks.hop.timing import Processes, burst, descendant_pids, resource_tracker_pids
+
+CONTESTANTS: dict[str, Callable[[int], Peer]] = {
+    **{name: partial(PipelinePeer, name) for name in CONFIGS},
+    "memcpy": partial(MemcpyPeer, buffers=16),
+    "memcpy to one": partial(MemcpyPeer, buffers=1),
+    "Pipe": PipePeer,
+    "Queue": QueuePeer,
+    "SharedMemory": SegmentPeer,
+    "DataLoader NumPy": partial(LoaderPeer, tensors=False),
+    "DataLoader torch": partial(LoaderPeer, tensors=True),
+}
+BASE = "stagepipe copied"
+"""The contestant that the others are compared with."""
+_HUGE_BYTES = 32 << 20
+_MAX_HUGE_ROUNDS = 6
+"""Rounds for sizes at which an item can take a quarter of a second: still enough for an interval of 95 %."""
+_CHECKED_ITEMS = 4
+
+
+@dataclass
+class Row:
+    """A contestant at a size, with a value for each round. If `touched`, the receiver reads every byte."""
+
+    contestant: str
+    size: str
+    nbytes: int
+    touched: bool
+    us: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    items: int = 0
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The number of rounds, and the seconds of a burst."""
+
+    rounds: int
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class _RunningPeer:
+    peer: Peer
+    processes: Processes
+
+
+@contextmanager
+def _start_all(names: list[str], nbytes: int) -> Iterator[dict[str, _RunningPeer]]:
+    started: dict[str, _RunningPeer] = {}
+    with ExitStack() as stack:  # closes every peer, even if closing another one raises
+        for name in names:
+            before = descendant_pids()
+            peer = CONTESTANTS[name](nbytes)
+            stack.callback(peer.close)
+            pids = (descendant_pids() - before) | resource_tracker_pids()
+            started[name] = _RunningPeer(peer, Processes(pids))
+        yield started
+
+
+class Verifier:
+    """Checks what arrives, outside the timing: at the start of a size and at its end."""
+
+    def __init__(self, image: Image, corrupt: str | None) -> None:
+        """`corrupt` names a contestant whose items are corrupted on purpose."""
+        self._image, self._corrupt = image, corrupt
+
+    def __call__(self, peer: Peer, skip: int) -> None:
+        """Take `skip` items, and check those before and after them."""
+        receive = spoiled(peer.receive) if peer.name == self._corrupt else peer.receive
+        try:
+            item = receive()
+            first = int(item["id"])
+            for number in range(first, first + _CHECKED_ITEMS):
+                check(item, self._image, number, filled=peer.filled)
+                del item
+                item = receive()
+            del item
+            for _ in range(skip):
+                peer.receive()
+            check(receive(), self._image, first + _CHECKED_ITEMS + skip + 1, filled=peer.filled)
+        except AssertionError as error:
+            raise SystemExit(f"{peer.name}, {self._image.size} bytes: {error}") from error
+
+
+def measure(
+    size: str, nbytes: int, names: list[str], effort: Effort, corrupt: str | None
+) -> tuple[list[Row], dict[str, Any]]:
+    """Measure one size: its rows, and a summary of stagepipe's own reports, by contestant."""
+    rows = {(name, touched): Row(name, size, nbytes, touched) for name in names for touched in (False, True)}
+    verify = Verifier(make_image(nbytes), corrupt)
+    with _start_all(names, nbytes) as started:
+        for running in started.values():
+            verify(running.peer, 2 * running.peer.max_backlog)
+        for round_number in range(min(effort.rounds, _MAX_HUGE_ROUNDS) if nbytes >= _HUGE_BYTES else effort.rounds):
+            for name in order(names, round_number):
+                running = started[name]
+                for touched in (False, True) if round_number % 2 else (True, False):
+                    _time_burst(running, rows[name, touched], effort.budget_s)
+        for running in started.values():
+            verify(running.peer, 0)
+        peers = [running.peer for running in started.values()]
+    reports = {peer.name: _summarize(peer) for peer in peers if isinstance(peer, PipelinePeer)}
+    return list(rows.values()), reports
+
+
+def _time_burst(running: _RunningPeer, row: Row, budget_s: float) -> None:
+    measured = burst(
+        running.peer.receive,
+        touch if row.touched else None,
+        running.processes,
+        warm_up=running.peer.max_backlog,
+        budget_s=budget_s,
+    )
+    row.us.append(measured.us)
+    row.cpu_us.append(measured.cpu_us)
+    row.items += measured.items
+
+
+def _summarize(peer: PipelinePeer) -> dict[str, Any]:
+    return {"hops": peer.hops, "timing_ns_per_hop": peer.timing_ns_per_hop}

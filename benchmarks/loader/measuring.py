@@ -1,0 +1,93 @@
+"""A contestant's turn: check the first epoch, time the next ones, measure memory in the last. In its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from time import perf_counter_ns
+
+from benchmarks.hop.timing import Processes, descendant_pids
+from benchmarks.loader.digest import digest, spoiled, tensor
+from benchmarks.loader.feeds import Batch, Feed
+from benchmarks.loader.job import Answer, Job
+from benchmarks.loader.tree import pss_bytes
+
+_MEMORY_SAMPLES = 4
+"""Samples of the memory, taken after as many batches: by then everything that is created once exists."""
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """The wait for the first batch, the waits for the others, and the items, wall and CPU time of the steady state."""
+
+    first_ns: int
+    waits_ns: list[int]
+    items: int
+    wall_ns: int
+    cpu_ns: int
+
+
+def measure(job: Job, make: Callable[[Job], Feed]) -> Answer:
+    """Create the feed, run its epochs and close it."""
+    bare, begin = pss_bytes(), perf_counter_ns()
+    feed = make(job)
+    try:
+        digests, first_batch_ns = _check_first_epoch(feed, job, begin)
+        processes = Processes(descendant_pids())
+        epochs = [_time_epoch(feed, number, job, processes) for number in range(1, job.epochs + 1)]
+        pss = _measure_memory(feed, job.epochs + 1)
+    finally:
+        feed.close()
+    items = sum(epoch.items for epoch in epochs)
+    return Answer(
+        first_batch_s=first_batch_ns / 1e9,
+        second_first_s=epochs[0].first_ns / 1e9,
+        items_per_s=items / sum(epoch.wall_ns for epoch in epochs) * 1e9,
+        cpu_s_per_item=sum(epoch.cpu_ns for epoch in epochs) / items / 1e9,
+        waits_s=[wait / 1e9 for epoch in epochs for wait in epoch.waits_ns],
+        pss_bytes=pss,
+        bare_pss_bytes=bare,
+        digests=digests,
+        told=feed.report_lines(),
+    )
+
+
+def _check_first_epoch(feed: Feed, job: Job, begin: int) -> tuple[list[str], int]:
+    """Run the first epoch. Return the digests of its batches, and the time until the first one arrived."""
+    digests: list[str] = []
+    first_ns = 0
+    for batch in feed.epoch(0):
+        first_ns = first_ns or perf_counter_ns() - begin
+        digests.append(digest(spoiled(batch) if job.corrupt else batch))
+    return digests, first_ns
+
+
+def _time_epoch(feed: Feed, number: int, job: Job, processes: Processes) -> _Epoch:
+    """Time an epoch. Each batch is held until the next one arrives, as in any training loop."""
+    waits: list[int] = []
+    items, cpu = 0, processes.cpu_ns()
+    begin = requested = perf_counter_ns()
+    for batch in feed.epoch(number):
+        waits.append(perf_counter_ns() - requested)
+        items += _step(batch, job)
+        if len(waits) == job.steady_from:
+            items, cpu, begin = 0, processes.cpu_ns(), perf_counter_ns()
+        requested = perf_counter_ns()
+    wall, spent = perf_counter_ns() - begin, processes.cpu_ns() - cpu
+    assert len(waits) == job.batches, f"received {len(waits)} of {job.batches} batches"
+    return _Epoch(waits[0], waits[1:], items, wall, spent)
+
+
+def _step(batch: Batch, job: Job) -> int:
+    """Do the training process's work on a batch, and return its number of samples."""
+    rows = tensor(batch)
+    if job.step == "sum":
+        rows.sum()
+    return len(rows)
+
+
+def _measure_memory(feed: Feed, number: int) -> int:
+    """Return the largest of a few memory samples over all processes, in the middle of an epoch that is not timed."""
+    samples = [pss_bytes() for _ in islice(feed.epoch(number), 2 * _MEMORY_SAMPLES)]
+    return max(samples[_MEMORY_SAMPLES:] or samples)

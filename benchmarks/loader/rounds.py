@@ -1,0 +1,97 @@
+"""The rounds: each turn of a contestant is a new process, and no other contestant runs meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benchmarks.common.turns import order
+from benchmarks.loader.contest import IN_PLACE, REFERENCE
+from benchmarks.loader.job import Answer, Job
+
+_FOLDERS = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "configs")]
+"""Where the contestants and their workers import `benchmarks` and `quickstart_ops` from."""
+_DEADLINE_S = 240.0
+_SHOWN_LINES = 12
+"""Lines of a failed contestant's stderr in the message."""
+
+
+@dataclass
+class Row:
+    """A contestant in one part, with an answer for each round."""
+
+    part: str
+    contestant: str
+    answers: list[Answer] = field(default_factory=list)
+
+    def values(self, name: str) -> list[float]:
+        """Return one figure, round by round."""
+        return [float(getattr(answer, name)) for answer in self.answers]
+
+
+def measure(
+    job: Job, names: Sequence[str], rounds: int, corrupt: str | None, show_progress: Callable[[str], None]
+) -> list[Row]:
+    """Measure the rows of `job`'s part. Raise SystemExit if a contestant fails or delivers wrong batches."""
+    rows = {name: Row(job.part, name) for name in names}
+    expected = _run(replace(job, contestant=REFERENCE)).splitlines()
+    for round_number in range(rounds):
+        for name in order(names, round_number):
+            show_progress(f"{job.part}, round {round_number + 1} of {rounds}: {name}")
+            answer = _turn(replace(job, contestant=name, corrupt=name == corrupt))
+            _check(job, name, answer.digests, expected)
+            rows[name].answers.append(answer)
+    return list(rows.values())
+
+
+def _turn(job: Job) -> Answer:
+    before = _children_cpu_s()
+    answer = Answer(**json.loads(_run(job).splitlines()[-1]))
+    return replace(answer, life_cpu_s=_children_cpu_s() - before)
+
+
+def _children_cpu_s() -> float:
+    """Return the CPU seconds of all ended descendants: each was waited for, also by its own parent."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _run(job: Job) -> str:
+    path = os.pathsep.join([*_FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "benchmarks.loader.child", job.dumps()]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    except subprocess.TimeoutExpired as expired:
+        message = f"{job.part}, {job.contestant}: did not finish within {_DEADLINE_S:.0f} s"
+        raise SystemExit(message) from expired
+    if done.returncode:
+        last_lines = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES:])
+        message = f"{job.part}, {job.contestant}: its process exited with status {done.returncode}\n{last_lines}"
+        raise SystemExit(message)
+    return done.stdout
+
+
+def _check(job: Job, name: str, received: list[str], expected: list[str]) -> None:
+    if name == IN_PLACE:  # it writes only first elements
+        received, expected = ([text.rpartition(" ")[0] for text in digests] for digests in (received, expected))
+    wrong = [index for index, pair in enumerate(zip(received, expected, strict=False)) if pair[0] != pair[1]]
+    if len(received) != len(expected):
+        message = f"{job.part}, {name}: received {len(received)} batches, expected {len(expected)}"
+        raise SystemExit(message)
+    if wrong:
+        index = wrong[0]
+        message = f"{job.part}, {name}: batch {index} is wrong: received {received[index]}, expected {expected[index]}"
+        raise SystemExit(message)

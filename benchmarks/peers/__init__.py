@@ -1,0 +1,1 @@
+"""Whole jobs by stagepipe and by what its users would otherwise pick: `python -m benchmarks.peers`."""

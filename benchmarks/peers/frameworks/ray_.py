@@ -1,0 +1,75 @@
+"""Ray Data, in a local cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+
+from benchmarks.common.turn import ROOT
+from benchmarks.peers.jobs import JOBS, Item, Job, Process
+
+_STORE_BYTES = 2 << 30
+_ITEM_BATCH = 10
+
+
+def data(job: Job, workers: int) -> Iterator[Item]:
+    """Read and take the steps in tasks, or in an actor for each step that is a class; `iter_batches` collates."""
+    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    ray.init(
+        num_cpus=workers,
+        ignore_reinit_error=True,
+        object_store_memory=_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    dataset: Any = ray.data.range(job.count, override_num_blocks=max(workers * 8, job.count // 512))
+    if any(isinstance(step, type) for step in job.steps):
+        dataset = dataset.map(_Read(job.name))
+        for number in range(len(job.steps)):  # an actor for each model; together they take the CPUs
+            share = workers / (len(job.steps) + 1)
+            dataset = dataset.map(_Take, fn_constructor_args=(job.name, number), concurrency=1, num_cpus=share)
+    else:
+        dataset = dataset.map(_Whole(job.name))
+    if not job.batch:
+        yield from dataset.iter_rows()
+        return
+    for batch in dataset.iter_batches(batch_size=job.batch, prefetch_batches=4, batch_format="numpy"):
+        yield _pad(job, batch)
+
+
+def _pad(job: Job, batch: Item) -> Item:
+    if not job.has_own_collate:
+        return batch
+    return job.collate([dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)])
+
+
+class _Read:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, row: dict[str, Any]) -> Item:
+        return JOBS[self._name].read(int(row["id"]))
+
+
+class _Whole:
+    def __init__(self, name: str) -> None:
+        self._process = Process(name)
+
+    def __call__(self, row: dict[str, Any]) -> Item:
+        sample = self._process(int(row["id"]))
+        return {key: value.numpy() if hasattr(value, "numpy") else value for key, value in sample.items()}
+
+
+class _Take:
+    def __init__(self, name: str, number: int) -> None:
+        step = JOBS[name].steps[number]
+        self._step = step() if isinstance(step, type) else step
+
+    def __call__(self, row: Item) -> Item:
+        taken: Item = self._step(row)
+        return taken

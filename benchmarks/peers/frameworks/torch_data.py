@@ -1,0 +1,93 @@
+"""PyTorch: DataLoader and torchdata.nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.peers.jobs import JOBS, Item, Job, Process
+
+PREFETCH = 4
+
+
+class MapDataset(Dataset[Item]):
+    """The job's samples by index."""
+
+    def __init__(self, job: Job) -> None:
+        """Read nothing yet."""
+        self._process, self._count = Process(job.name), job.count
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self._count
+
+    def __getitem__(self, index: int) -> Item:
+        """Read a sample and take all steps."""
+        return self._process(index)
+
+
+def dataloader(job: Job, workers: int) -> Iterator[Item]:
+    """A DataLoader whose workers do everything, the batch included."""
+    job.prepare()
+    return iter(DataLoader(MapDataset(job), num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job)))
+
+
+def make_batch_options(job: Job) -> dict[str, Any]:
+    """Return DataLoader's options about batches."""
+    return {"batch_size": job.batch, "collate_fn": Collate(job.name)} if job.batch else {"batch_size": None}
+
+
+def nodes_processes(job: Job, workers: int) -> Iterator[Item]:
+    """torchdata.nodes with processes."""
+    return _run_nodes(job, workers, "process")
+
+
+def nodes_threads(job: Job, workers: int) -> Iterator[Item]:
+    """torchdata.nodes with threads."""
+    return _run_nodes(job, workers, "thread")
+
+
+def _run_nodes(job: Job, workers: int, method: str) -> Iterator[Item]:
+    from torchdata import nodes
+
+    job.prepare()
+    node: Any = nodes.IterableWrapper(range(job.count))
+    if job.batch:  # a batch of indices to a worker, as torchdata's own migration guide does
+        node = nodes.Batcher(node, batch_size=job.batch, drop_last=False)
+        work: Any = _MakeBatch(job)
+    else:
+        work = Process(job.name)
+    context = "fork" if method == "process" else None
+    node = nodes.ParallelMapper(node, map_fn=work, num_workers=workers, method=method, multiprocessing_context=context)
+    return iter(nodes.Loader(nodes.Prefetcher(node, prefetch_factor=PREFETCH)))
+
+
+class _MakeBatch:
+    """All work on a batch of indices."""
+
+    def __init__(self, job: Job) -> None:
+        self._process, self._name = Process(job.name), job.name
+
+    def __call__(self, indices: list[int]) -> Item:
+        """Return the batch."""
+        return to_tensors(JOBS[self._name].collate([self._process(index) for index in indices]))
+
+
+class Collate:
+    """A job's collate function, small when pickled. Its tensors travel in shared memory, where arrays would not."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is that of the job."""
+        self._name = name
+
+    def __call__(self, items: list[Item]) -> Item:
+        """Return the batch."""
+        return to_tensors(JOBS[self._name].collate(items))
+
+
+def to_tensors(batch: Item) -> Item:
+    """Make tensors of arrays, over the same memory."""
+    return {key: torch.as_tensor(value) for key, value in batch.items()}

@@ -1,0 +1,170 @@
+"""Repeat the experiments of five write-ups on this machine: every mechanism and stagepipe, with the published payloads.
+
+    python -m benchmarks.published [--full] [--experiments E1,E4] [--only "stagepipe; TCP"] [--json FILE]
+
+    E1         a round trip of the MNIST table
+    E2         one large list of integers, by size
+    E3         arrays by size through Pipe and shared memory: benchmarks/crossover
+    E4         one request for one array, of four shapes
+    E5         functions in threads and processes
+    E5 queue   objects through a queue
+
+Every contestant has one turn in each round, in a different order every time. A turn is a new process; the other side
+and the servers run in their own processes, on the loopback and in a temporary folder. When the turn ends, everything
+that it started is ended. Each transfer is verified byte by byte, outside the timing. A contestant that cannot run here
+stays in the tables with the reason.
+
+The results are written after every turn. An interrupted run resumes if its settings, the machine and the versions are
+unchanged; `--fresh` starts over. `python -m benchmarks.published.make_page` makes the page with tables and plots from
+the results, and `python -m benchmarks.published.agree` checks whether two runs agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.machine import machine, machine_line
+from benchmarks.published.harness import Settings, run_all, unknown_names
+from benchmarks.published.keeping import Results
+from benchmarks.published.launching import adopt_orphans
+from benchmarks.published.page.text import tables
+from benchmarks.published.progress import Progress
+from benchmarks.published.registry import EXPERIMENTS
+from benchmarks.published.summary import summarise
+
+E3 = "E3"
+_SIZES = ("small", "default", "full")
+_ROUNDS = {"small": 1, "default": 3, "full": 5}
+_BUDGETS_S = {
+    "small": {"E1": 0.1, "E2": 0.1, "E4": 0.1, "E5": 0.02, "E5 queue": 0.05},
+    "default": {"E1": 0.0, "E2": 0.2, "E4": 0.15, "E5": 0.1, "E5 queue": 0.2},
+    "full": {"E1": 10.0, "E2": 5.0, "E4": 5.0, "E5": 2.0, "E5 queue": 2.0},
+}
+"""Seconds per payload in a turn; 0 means a single transfer. The default takes about 15 minutes on two processors."""
+_TURN_LIMITS_S = {"small": 100.0, "default": 120.0, "full": 1800.0}
+_PACKAGES = (
+    "fastapi",
+    "uvicorn",
+    "websockets",
+    "grpcio",
+    "pika",
+    "redis",
+    "pyarrow",
+    "ray",
+    "iceoryx2",
+    "dora-rs",
+    "mpi4py",
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure what is still missing, and print the tables."""
+    options = _options(arguments)
+    settings, started_s = _settings(options), time.monotonic()
+    adopt_orphans()
+    if options.fresh:
+        options.json.unlink(missing_ok=True)
+    results = Results(options.json, _about(settings))
+    print(machine_line(results.about["machine"]), f"Repeat: {results.about['command']}", sep="\n", flush=True)
+    if results.resumed:
+        print(f"Resuming {options.json}: {len(results.turns)} turns are done.", flush=True)
+    with Progress() as progress:
+        run_all(settings, results, progress.show)
+        if E3 in options.experiments and E3 not in results.about:
+            progress.describe("E3: benchmarks/crossover")
+            results.about[E3] = _crossover(settings)
+    took_s = results.about.get("took_s", 0.0) + time.monotonic() - started_s
+    results.finish(took_s=took_s, load_average_at_end=machine()["load_average"])
+    print(*tables(summarise(results.turns, settings.size), results.about), sep="\n")
+    print(f"\n{took_s:.0f} s; load average {results.about['load_average_at_end']:.1f} at the end; {options.json}")
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return Settings(
+        experiments=tuple(name for name in options.experiments if name != E3),
+        only=options.only,
+        size=options.size,
+        rounds=options.rounds or _ROUNDS[options.size],
+        budgets_s=_BUDGETS_S[options.size],
+        turn_limit_s=_TURN_LIMITS_S[options.size],
+        pinned=not options.unpinned,
+        corrupt=options.corrupt,
+    )
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    return {
+        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "settings": json.loads(json.dumps(asdict(settings))),
+        "machine": machine(_PACKAGES),
+        "sources": {name: EXPERIMENTS[name].source() for name in settings.experiments},
+    }
+
+
+def _crossover(settings: Settings) -> dict[str, Any]:
+    """Run E3's own benchmark and return the parts of its JSON that the page needs."""
+    quick = ["--sizes", "2,64", "--repetitions", "2"] if settings.size == "small" else []
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "crossover.json"
+        command = [sys.executable, "-m", "benchmarks.crossover", *quick, "--json", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        document: dict[str, Any] = json.loads(out.read_text())
+        return {key: document[key] for key in ("rows", "lines", "targets", "transfers")}
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--experiments", type=_experiments, default=(*EXPERIMENTS, E3), help="experiments, separated by commas"
+    )
+    parser.add_argument("--only", type=_names, default=(), help="contestants, separated by semicolons")
+    parser.add_argument("--size", choices=_SIZES, default="default", help="small is for the tests")
+    parser.add_argument("--full", dest="size", action="store_const", const="full", help="the largest payloads too")
+    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
+    parser.add_argument("--json", type=Path, default=Path("runs/published.json"), help="file for the results")
+    parser.add_argument("--fresh", action="store_true", help="start over, even if the results are incomplete")
+    parser.add_argument("--unpinned", action="store_true", help="let the kernel choose the processors")
+    parser.add_argument(
+        "--corrupt", default="", help="corrupt what this contestant delivers; the check must stop the run"
+    )
+    return parser.parse_args(arguments)
+
+
+def _experiments(text: str) -> tuple[str, ...]:
+    known = (*EXPERIMENTS, E3)
+    wanted = tuple(name.strip() for name in text.split(","))
+    for name in wanted:
+        if name not in known:
+            message = f"unknown experiment {name!r}; choose from {', '.join(known)}"
+            raise argparse.ArgumentTypeError(message)
+    return wanted
+
+
+def _names(text: str) -> tuple[str, ...]:
+    wanted = tuple(name.strip() for name in text.split(";"))
+    if unknown := unknown_names(wanted):
+        known = dict.fromkeys(
+            contestant.name for experiment in EXPERIMENTS.values() for contestant in experiment.contestants
+        )
+        message = f"unknown contestant {unknown[0]!r}; choose from {'; '.join(known)}"
+        raise argparse.ArgumentTypeError(message)
+    return wanted
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # SystemExit lets the cleanup run
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit("interrupted; run the same command to resume")

@@ -1,0 +1,70 @@
+"""stagepipe in E1: the sender's table is the source, the responder is a stage, and the sender iterates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.published.asking import RequestPipeline, hop_parts, read_requests
+from benchmarks.published.e1.table import Table, stamp, table
+from benchmarks.published.model import Payload, Received
+
+
+class Tables:
+    """The source, in its worker: the same table for each request, stamped with its number."""
+
+    def __init__(self, requests_from: str, rows: int) -> None:
+        """Create the table."""
+        self._requests, self._table = requests_from, table(rows)
+
+    def __iter__(self) -> Iterator[Table]:
+        """Yield one table for each request."""
+        for number in read_requests(self._requests):
+            yield stamp(self._table, number)
+
+
+def give_back(array: Table) -> Table:
+    """Return the input, which already lies in shared memory: the responder, in its worker."""
+    return array
+
+
+def copy_back(array: Table) -> Table:
+    """Return a copy of the input: the responder, in its worker."""
+    return array.copy()
+
+
+class Stagepipe:
+    """Three processes. `responder` is the name of the stage's function."""
+
+    def __init__(self, responder: str) -> None:
+        """Start nothing until the payload is known."""
+        self._stage = {"name": "responder", "uses": f"benchmarks.published.e1.pipelines.{responder}"}
+        self._pipeline: RequestPipeline | None = None
+        self.report_figures: dict[str, dict[str, int]] = {}
+
+    def prepare(self, payload: Payload) -> None:
+        """Start the pipeline."""
+        self.close()
+        self._pipeline = RequestPipeline("benchmarks.published.e1.pipelines.Tables", payload.values, [self._stage])
+
+    def transfer(self, number: int) -> Received:
+        """Send the table and receive it back."""
+        assert self._pipeline is not None
+        return Received(self._pipeline.item(number))
+
+    def close(self) -> None:
+        """Close the pipeline and keep the parts from its report."""
+        if self._pipeline is None:
+            return
+        self._pipeline.close()
+        forward, back = (hop_parts(hop) for hop in self._pipeline.pipeline.report().hops)
+        self.report_figures["parts_ns"] = {
+            "dumps": forward.encode_ns,
+            "send": forward.send_ns,
+            "responder receive": forward.receive_ns,
+            "responder restore": forward.decode_ns,
+            "responder dumps": back.encode_ns,
+            "responder send": back.send_ns,
+            "sender receive": back.receive_ns,
+            "sender decode": back.decode_ns,
+        }
+        self._pipeline = None

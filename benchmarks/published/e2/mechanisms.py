@@ -1,0 +1,192 @@
+"""The mechanisms of E2, each with a call of the sender and a call of the receiver. Both sides have a copy of it."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.published.child import CONTEXT
+from benchmarks.published.e2.numbers import Integers
+
+_LENGTH_BYTES = 8
+
+
+class Mechanism(Protocol):
+    """Created by the receiver, and passed to the sender's process at its start.
+
+    If `concurrent`, the receiver receives while the sender sends. Otherwise it starts when the sender has finished.
+    """
+
+    concurrent: bool
+
+    def send(self, data: list[int]) -> None:
+        """Called by the sender."""
+
+    def receive(self) -> Any:
+        """Called by the receiver."""
+
+
+class Queue:
+    """multiprocessing.Queue, which pickles in its own thread."""
+
+    concurrent = True
+
+    def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
+        """Create the mechanism."""
+        self._queue: Any = CONTEXT.Queue()
+        self.send, self.receive = self._queue.put, self._queue.get
+
+    def __getstate__(self) -> Any:
+        """Pickle it for the sender."""
+        return self._queue
+
+    def __setstate__(self, queue: Any) -> None:
+        """Unpickle it in the sender."""
+        self._queue, self.send, self.receive = queue, queue.put, queue.get
+
+
+class Pipe:
+    """multiprocessing.Pipe, which pickles."""
+
+    concurrent = True
+
+    def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
+        """Create the mechanism."""
+        self._ends = CONTEXT.Pipe(duplex=False)
+
+    def send(self, data: list[int]) -> None:
+        """Transfer the whole list."""
+        self._ends[1].send(data)
+
+    def receive(self) -> Any:
+        """Transfer the whole list."""
+        return self._ends[0].recv()
+
+
+class Array:
+    """multiprocessing.Array of 32-bit integers, converted back to a list."""
+
+    concurrent = False
+
+    def __init__(self, n: int) -> None:
+        """Create the mechanism."""
+        self._array: Any = CONTEXT.Array("i", n)
+
+    def send(self, data: list[int]) -> None:
+        """Write integer by integer."""
+        self._array[:] = data
+
+    def receive(self) -> list[int]:
+        """Read it as a list."""
+        received: list[int] = self._array[:]
+        return received
+
+
+class ManagerList:
+    """A list in the process of a manager; both sides have a proxy."""
+
+    concurrent = False
+
+    def __init__(self, n: int) -> None:  # noqa: ARG002 - it grows
+        """Start the manager."""
+        self._manager: Any = CONTEXT.Manager()
+        self._list: Any = self._manager.list()
+
+    def __getstate__(self) -> Any:
+        """Pickle only the proxy for the sender."""
+        return {"_list": self._list}
+
+    def send(self, data: list[int]) -> None:
+        """Write in one call."""
+        self._list[:] = data
+
+    def receive(self) -> list[int]:
+        """Read in one call."""
+        received: list[int] = self._list[:]
+        return received
+
+    def close(self) -> None:
+        """End the manager."""
+        self._manager.shutdown()
+
+
+class RawArray:
+    """multiprocessing.RawArray through NumPy on both sides; the result is an array, not a list."""
+
+    concurrent = False
+
+    def __init__(self, n: int) -> None:
+        """Create the mechanism."""
+        self._raw: Any = CONTEXT.RawArray("i", n)
+
+    def send(self, data: list[int]) -> None:
+        """Convert the list to an array and copy it."""
+        np.copyto(np.frombuffer(self._raw, np.int32), np.array(data, np.int32))
+
+    def receive(self) -> Integers:
+        """Copy the array out."""
+        return np.frombuffer(self._raw, np.int32).copy()
+
+
+class File:
+    """A pickle in a file in the temporary folder."""
+
+    concurrent = False
+
+    def __init__(self, n: int) -> None:  # noqa: ARG002 - it grows
+        """Choose the path."""
+        self._path = Path(tempfile.mkdtemp()) / "list.pickle"
+
+    def send(self, data: list[int]) -> None:
+        """Write the file."""
+        with self._path.open("wb") as file:
+            pickle.dump(data, file, pickle.HIGHEST_PROTOCOL)
+
+    def receive(self) -> Any:
+        """Read the file."""
+        with self._path.open("rb") as file:
+            return pickle.load(file)
+
+
+class Socket:
+    """A pickle over a pair of sockets; it follows its length."""
+
+    concurrent = True
+
+    def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
+        """Connect the sockets by TCP on the loopback."""
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self._sending = socket.create_connection(listening.getsockname())
+            self._receiving, _ = listening.accept()
+
+    def __getstate__(self) -> Any:
+        """Pickle only the sender's end for the sender."""
+        from multiprocessing.reduction import DupFd
+
+        return DupFd(self._sending.fileno())
+
+    def __setstate__(self, end: Any) -> None:
+        """Unpickle it in the sender."""
+        self._sending = socket.socket(fileno=end.detach())
+
+    def send(self, data: list[int]) -> None:
+        """Pickle the list, then send it."""
+        message = pickle.dumps(data, pickle.HIGHEST_PROTOCOL)
+        self._sending.sendall(len(message).to_bytes(_LENGTH_BYTES, "little"))
+        self._sending.sendall(message)
+
+    def receive(self) -> Any:
+        """Receive the pickle, then restore the list."""
+        return pickle.loads(self._exactly(int.from_bytes(self._exactly(_LENGTH_BYTES), "little")))
+
+    def _exactly(self, length: int) -> bytearray:
+        received = bytearray(length)
+        remaining = memoryview(received)
+        while remaining:
+            remaining = remaining[self._receiving.recv_into(remaining) :]
+        return received

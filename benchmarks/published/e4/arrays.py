@@ -1,0 +1,72 @@
+"""The arrays: how the server creates them, and their check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.published.model import Payload
+
+Array = npt.NDArray[np.float64]
+SHAPES = {"A": (1, 3, 224, 224), "B": (2, 1024, 16, 16), "C": (2, 3, 16, 224, 224), "D": (128, 1024, 1024)}
+SMALL = {"small": (1, 3, 8, 8), "64 KiB": (1, 8, 32, 32)}
+_READY_SEED = 17
+
+
+def payloads(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Payload, ...]:
+    """Return two payloads for each shape: one that is created inside the timing, and one that is ready."""
+    return tuple(
+        Payload(f"{name}{suffix}", prod(shape) * 8, {"shape": shape, "ready": ready})
+        for name, shape in shapes.items()
+        for suffix, ready in (("", False), (" ready", True))
+    )
+
+
+class Maker:
+    """Creates the array for a request, in the server."""
+
+    def __init__(self) -> None:
+        self._shape: tuple[int, ...] = ()
+        self._ready: Array | None = None
+
+    def prepare(self, shape: tuple[int, ...], ready: bool) -> None:  # noqa: FBT001 - called with the arguments of a message
+        """Create the array now if it must be `ready`."""
+        self._shape = tuple(shape)
+        self._ready = random_array(_READY_SEED, self._shape) if ready else None
+
+    def array(self, number: int) -> Array:
+        """Return the array of request `number`. A ready array is the same memory every time."""
+        if self._ready is None:
+            return random_array(number, self._shape)
+        self._ready.flat[0] = number
+        return self._ready
+
+
+def random_array(seed: int, shape: tuple[int, ...]) -> Array:
+    """Return the random array of a seed."""
+    return np.random.default_rng(seed).random(shape)
+
+
+def check(data: Any, payload: Payload, number: int) -> None:
+    """Check every byte and the number of the request."""
+    shape, ready = tuple(payload.values["shape"]), payload.values["ready"]
+    assert isinstance(data, np.ndarray), f"received a {type(data).__name__}, expected an array"
+    assert (data.shape, data.dtype) == (shape, np.float64), (
+        f"received an array of {data.shape} {data.dtype}, expected {shape} float64"
+    )
+    expected = random_array(_READY_SEED if ready else number, shape)
+    if ready:
+        expected.flat[0] = number
+    wrong = int(np.count_nonzero(data.view(np.uint64) != expected.view(np.uint64)))
+    assert not wrong, f"transfer {number} has {wrong:,} of {data.size:,} elements wrong"
+
+
+def spoil(data: Array) -> Array:
+    """Flip one bit of one element."""
+    spoiled = data.copy()
+    spoiled.view(np.uint64).flat[data.size // 2] ^= 1
+    return spoiled

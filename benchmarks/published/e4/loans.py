@@ -1,0 +1,123 @@
+"""iceoryx2: the server writes into a loaned slice of shared memory, and the client reads it in place.
+
+Both sides wait for an event. Polling would be faster, but would occupy a processor on each side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from benchmarks.published.e4.arrays import Array, Maker
+from benchmarks.published.e4.served import Served, start_maker
+from benchmarks.published.model import Payload
+from benchmarks.published.naming import turn_prefix
+
+_ALIGNMENT_BYTES = 64
+_FIRST_BYTES = 4096
+"""The first size of a loan; it grows by powers of two."""
+
+
+class _Side:
+    """A node with an event and a slice for each direction."""
+
+    def __init__(self, prefix: str, folder: str) -> None:
+        import iceoryx2
+
+        iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+        config = iceoryx2.config.default()
+        config.global_cfg.prefix = iceoryx2.FileName.new(prefix)
+        config.global_cfg.root_path = iceoryx2.Path.new(folder)
+        self._iceoryx2 = iceoryx2
+        self._node = iceoryx2.NodeBuilder.new().config(config).create(iceoryx2.ServiceType.Ipc)
+
+    def service(self, name: str) -> Any:
+        """Return a builder of the service."""
+        return self._node.service_builder(self._iceoryx2.ServiceName.new(name))
+
+    def event(self, name: str) -> Any:
+        """Return the service of the notifiers and listeners."""
+        return self.service(name).event().open_or_create()
+
+    def slices(self, name: str) -> Any:
+        """Return the service of the publishers and subscribers."""
+        builder = self.service(name).publish_subscribe(self._iceoryx2.Slice[ctypes.c_uint8])
+        return builder.payload_alignment(self._iceoryx2.Alignment.new(_ALIGNMENT_BYTES)).open_or_create()
+
+    def publisher(self, name: str) -> Any:
+        """Return a publisher whose loans can grow."""
+        growing = self._iceoryx2.AllocationStrategy.PowerOfTwo
+        builder = self.slices(name).publisher_builder()
+        return builder.initial_max_slice_len(_FIRST_BYTES).allocation_strategy(growing).create()
+
+
+def _serve(connection: Connection, prefix: str, folder: str) -> None:
+    side = _Side(prefix, folder)
+    asked, answered = (
+        side.event("asked").listener_builder().create(),
+        side.event("answered").notifier_builder().create(),
+    )
+    requests = side.slices("requests").subscriber_builder().create()
+    answers = side.publisher("answers")
+    maker = start_maker(connection, None)
+    while True:
+        asked.blocking_wait()
+        while (request := requests.receive()) is not None:
+            _publish(answers, maker, int.from_bytes(bytes(request.payload().as_memory_view()), "little"))
+            request.delete()
+            answered.notify()
+
+
+def _publish(answers: Any, maker: Maker, number: int) -> None:
+    array = maker.array(number)
+    sample = answers.loan_slice_uninit(array.nbytes)
+    buffer = (ctypes.c_uint8 * array.nbytes).from_address(sample.payload().as_ptr())
+    np.copyto(np.frombuffer(memoryview(buffer)).reshape(array.shape), array)
+    sample.assume_init().send()
+
+
+class Iceoryx(Served):
+    """Publish and subscribe, one service for each direction."""
+
+    def __init__(self) -> None:
+        """Start the server and connect."""
+        names = (f"{turn_prefix()}_", tempfile.gettempdir())  # both are short, because sockets have them in their names
+        self._side = _Side(*names)
+        self._answered = self._side.event("answered").listener_builder().create()
+        self._answers = self._side.slices("answers").subscriber_builder().create()
+        super().__init__(_serve, *names)
+        self._asked = self._side.event("asked").notifier_builder().create()
+        self._requests = self._side.publisher("requests")
+        self._held: Any = None
+
+    def prepare(self, payload: Payload) -> None:
+        """Release the held sample, and tell the server which array is requested next."""
+        self._release()
+        super().prepare(payload)
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.delete()
+            self._held = None
+
+    def ask(self, number: int) -> Array:
+        """Request the array. It lies in the memory that the server wrote to, and is valid until the next request."""
+        self._release()
+        request = self._requests.loan_slice_uninit(8)
+        ctypes.memmove(request.payload().as_ptr(), number.to_bytes(8, "little"), 8)
+        request.assume_init().send()
+        self._asked.notify()
+        while (sample := self._answers.receive()) is None:
+            self._answered.blocking_wait()
+        self._held = sample
+        received = sample.payload()
+        return np.frombuffer((ctypes.c_uint8 * received.len()).from_address(received.as_ptr()), np.float64)
+
+    def close(self) -> None:
+        """Release the held sample and end the server."""
+        self._release()
+        super().close()

@@ -1,0 +1,133 @@
+"""HTTP and WebSocket: one FastAPI application under uvicorn, with the clients of http.client and of websockets.
+
+Handlers return a Response, which FastAPI's documentation recommends for speed, because its encoder is skipped.
+Connections stay open between requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from benchmarks.published.e4.arrays import Array, Maker
+from benchmarks.published.e4.segments import hand_over, take
+from benchmarks.published.e4.served import Served, start_maker
+
+_IDLE_TIMEOUT_S = 3600
+"""How long a connection may be idle while its client checks the received data."""
+
+
+def _serve(connection: Connection) -> None:
+    import uvicorn
+
+    listening = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only with this protocol number
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    app = _application(start_maker(connection, listening.getsockname()))
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        timeout_keep_alive=_IDLE_TIMEOUT_S,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _application(maker: Maker) -> Any:
+    import fastapi
+    from fastapi.responses import JSONResponse, Response
+
+    app = fastapi.FastAPI()
+
+    async def as_json(number: int) -> Any:
+        return JSONResponse(maker.array(number).tolist())
+
+    async def as_base64(number: int) -> Any:
+        return Response(base64.b64encode(maker.array(number)))  # type: ignore[arg-type]
+
+    async def as_segment(number: int) -> Any:
+        return Response(hand_over(maker.array(number)))
+
+    async def web_socket(connected: Any) -> None:
+        await connected.accept()
+        async for request in connected.iter_text():
+            encoding, _, number = request.partition(" ")
+            array = maker.array(int(number))
+            await connected.send_bytes(array.tobytes() if encoding == "bytes" else hand_over(array).encode())
+
+    # FastAPI reads the annotation. It is set here because the package may be missing where this module is imported.
+    web_socket.__annotations__["connected"] = fastapi.WebSocket
+    for name, function in (("json", as_json), ("base64", as_base64), ("segment", as_segment)):
+        app.get(f"/{name}/{{number}}")(_with_types(function))
+    app.websocket("/socket")(web_socket)
+    return app
+
+
+def _with_types(function: Any) -> Any:
+    """Annotate the argument with the type itself instead of its name."""
+    function.__annotations__["number"] = int
+    return function
+
+
+class Http(Served):
+    """HTTP with the array as `encoding`: json, base64 or segment."""
+
+    def __init__(self, encoding: str) -> None:
+        """Start the server and connect."""
+        super().__init__(_serve)
+        self._encoding = encoding
+        self._connection = http.client.HTTPConnection(*self.address)
+        self._restore = {"json": _from_json, "base64": _from_base64, "segment": take}[encoding]
+
+    def ask(self, number: int) -> Array:
+        """Request the array."""
+        self._connection.request("GET", f"/{self._encoding}/{number}")
+        response = self._connection.getresponse()
+        assert response.status == http.client.OK, f"status {response.status}: {response.read()[:200]!r}"
+        return self._restore(response.read())
+
+    def close(self) -> None:
+        """Disconnect and end the server."""
+        self._connection.close()
+        super().close()
+
+
+class WebSocket(Served):
+    """WebSocket with the array as `encoding`: bytes or segment."""
+
+    def __init__(self, encoding: str) -> None:
+        """Start the server and connect."""
+        from websockets.sync.client import connect
+
+        super().__init__(_serve)
+        self._encoding = encoding
+        host, port = self.address
+        self._connection = connect(
+            f"ws://{host}:{port}/socket", max_size=None, compression=None, ping_interval=None, proxy=None
+        )
+
+    def ask(self, number: int) -> Array:
+        """Request the array."""
+        self._connection.send(f"{self._encoding} {number}")
+        received = self._connection.recv(decode=False)
+        return np.frombuffer(received) if self._encoding == "bytes" else take(received)
+
+    def close(self) -> None:
+        """Disconnect and end the server."""
+        self._connection.close()
+        super().close()
+
+
+def _from_json(body: bytes) -> Array:
+    return np.array(json.loads(body))
+
+
+def _from_base64(body: bytes) -> Array:
+    return np.frombuffer(base64.b64decode(body))

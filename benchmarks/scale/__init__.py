@@ -1,0 +1,1 @@
+"""How the cost of a hop grows: `python -m benchmarks.scale`."""

@@ -1,0 +1,37 @@
+"""The source and the stage of the pipelines, which run in their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import stagepipe
+
+
+class Arrays:
+    """Items {id, array}: the same array every time, or each built in the outgoing shared memory."""
+
+    def __init__(self, count: int, nbytes: int = 0, *, built: bool = False) -> None:
+        """Prepare the array."""
+        self._count, self._nbytes, self._built = count, nbytes, built
+        self._array = None if built or not nbytes else np.ones(nbytes, np.uint8)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the items."""
+        for number in range(self._count):
+            yield {"id": number, "array": _build(self._nbytes) if self._built else self._array}
+
+
+def _build(nbytes: int) -> NDArray[np.uint8]:
+    """Make an array in the outgoing shared memory. Who keeps a reference to it makes the transport copy it."""
+    array: NDArray[np.uint8] = stagepipe.empty(nbytes, np.uint8)
+    array[:1] = 1
+    return array
+
+
+def pass_on(item: Any) -> Any:
+    """Return the item."""
+    return item
