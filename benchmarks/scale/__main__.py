@@ -151,7 +151,7 @@ def fit_growth(figures: Mapping[int, Estimate]) -> float:
     upper = points[len(points) // 2 :] if len(points) > 3 else points
     mean_x, mean_y = (sum(values) / len(upper) for values in zip(*upper, strict=True))
     covariance = sum((x - mean_x) * (y - mean_y) for x, y in upper)
-    return round(covariance / sum((x - mean_x) ** 2 for x, _ in upper), 3)
+    return round(float(covariance / sum((x - mean_x) ** 2 for x, _ in upper)), 3)
 
 
 def draw(found: Mapping[Line, Mapping[int, Estimate]], caption: str, path: Path) -> None:

@@ -29,7 +29,7 @@ def by_hand(job: Job, workers: int) -> Iterator[Item]:
     """Run the job's layout: stages in processes of their own, or a dataset like DataLoader's."""
     builder: Any
     if job.is_dataset:
-        own = {"batch_size": job.batch, "collate_fn": job.collate} if job.has_own_collate else {}
+        own: dict[str, Any] = {"batch_size": job.batch, "collate_fn": job.collate} if job.has_own_collate else {}
         builder = stagepipe.from_dataset(Samples(job, is_whole=True), workers=workers, **own)
         return _iterate(builder if own else builder.batch(job.batch))
     builder = stagepipe.from_source(Samples(job, is_whole=False))
