@@ -44,10 +44,11 @@ def max_in_flight(nbytes: int) -> int:
     return max(4, min(256, _IN_FLIGHT_BYTES // max(nbytes, 1)))
 
 
-class _StopFlag:
+class StopFlag:
     """A flag in a producer that SIGTERM sets; a check of it costs one attribute look-up."""
 
     def __init__(self) -> None:
+        """Set it on SIGTERM; SIGINT is left to the receiver."""
         self.requested = False
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -56,12 +57,13 @@ class _StopFlag:
         self.requested = True
 
 
-class _ProducerPeer:
+class ProducerPeer:
     """The base of peers with a producer process."""
 
     filled = True
 
     def __init__(self, target: Callable[..., None], *arguments: Any, max_backlog: int) -> None:
+        """Start the process."""
         self.max_backlog = max_backlog
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(target=target, args=arguments, daemon=True)
@@ -79,7 +81,7 @@ class _ProducerPeer:
 
 
 def _feed_pipe(writer: Connection, nbytes: int) -> None:
-    stop, image = _StopFlag(), make_image(nbytes)
+    stop, image = StopFlag(), make_image(nbytes)
     for number in count():
         if stop.requested:
             break
@@ -87,7 +89,7 @@ def _feed_pipe(writer: Connection, nbytes: int) -> None:
     writer.send(None)
 
 
-class PipePeer(_ProducerPeer):
+class PipePeer(ProducerPeer):
     """`multiprocessing.Pipe(duplex=False)`, which pickles; its buffer limits the items in flight."""
 
     name = "Pipe"
@@ -112,7 +114,7 @@ class PipePeer(_ProducerPeer):
 
 
 def _feed_queue(queue: Any, nbytes: int) -> None:
-    stop, image = _StopFlag(), make_image(nbytes)
+    stop, image = StopFlag(), make_image(nbytes)
     for number in count():
         if stop.requested:
             break
@@ -120,7 +122,7 @@ def _feed_queue(queue: Any, nbytes: int) -> None:
     queue.put(None)
 
 
-class QueuePeer(_ProducerPeer):
+class QueuePeer(ProducerPeer):
     """`multiprocessing.Queue` with a maximum size; it pickles in a thread of the producer."""
 
     name = "Queue"
@@ -146,7 +148,7 @@ class QueuePeer(_ProducerPeer):
 
 
 def _feed_segments(writer: Connection, free_slots: Any, nbytes: int) -> None:
-    stop, image = _StopFlag(), make_image(nbytes)
+    stop, image = StopFlag(), make_image(nbytes)
     for number in count():
         free_slots.acquire()
         if stop.requested:
@@ -158,7 +160,7 @@ def _feed_segments(writer: Connection, free_slots: Any, nbytes: int) -> None:
     writer.send(None)
 
 
-class SegmentPeer(_ProducerPeer):
+class SegmentPeer(ProducerPeer):
     """`multiprocessing.shared_memory`: one segment per message, whose name a Pipe carries; the receiver unlinks it.
 
     A segment has at least one byte. The image is valid until the next one is received.

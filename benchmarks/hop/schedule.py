@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.common.turns import order
+from benchmarks.hop.fifo import FasterFifoPeer
 from benchmarks.hop.payload import Image, check, make_image, spoiled, touch
 from benchmarks.hop.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
 from benchmarks.hop.pipelines import CONFIGS, PipelinePeer
@@ -20,6 +22,7 @@ CONTESTANTS: dict[str, Callable[[int], Peer]] = {
     "memcpy to one": partial(MemcpyPeer, buffers=1),
     "Pipe": PipePeer,
     "Queue": QueuePeer,
+    **({"faster-fifo": FasterFifoPeer} if importlib.util.find_spec("faster_fifo") else {}),
     "SharedMemory": SegmentPeer,
     "DataLoader NumPy": partial(LoaderPeer, tensors=False),
     "DataLoader torch": partial(LoaderPeer, tensors=True),
