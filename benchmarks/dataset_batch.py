@@ -12,13 +12,13 @@ Ratios are to DataLoader with as many workers, pair by pair within a round: `med
 
 Intel Xeon, 2 CPUs, Linux 6.18, Python 3.11, NumPy 2.4, torch 2.15; load average 2 to 8 of other programs, two rounds
 each, so the spread is wide. Seeded tensors pay 2.2 us an item for the seed and torch's generator. One worker with
-tensors: measured later, at a load average of 11 to 13.
+tensors: four rounds, quiet machine.
 
                                  items/s, ratio       CPU, ratio
     tensors, 2 workers           1.09 [1.01, 1.16]    1.30 [1.23, 1.37]
         reseed: false            1.20 [0.72, 1.68]    0.95 [0.85, 1.04]
-    tensors, 1 worker            0.57 [0.25, 0.90]    1.70 [1.48, 1.93]
-        reseed: false            1.23 [1.22, 1.24]    1.07 [1.07, 1.07]
+    tensors, 1 worker            0.93 [0.61, 0.98]    1.09 [0.98, 1.54]
+        reseed: false            1.24 [0.83, 1.34]    0.89 [0.82, 1.20]
     arrays, 2 workers            2.50 [2.27, 2.73]    0.67 [0.62, 0.72]
         reseed: false            1.61 [1.21, 2.02]    0.64 [0.60, 0.68]
     rows, 2 workers              1.89 [1.67, 2.11]    0.85 [0.75, 0.95]

@@ -6,11 +6,11 @@ A source makes {id, label, name}, one stage in its own process returns it, and t
 time is that of the stage's worker from the report, operating system included, between two epochs' ends, so starting is
 not part of it. Seeding and timing are on. Where the worker's stage has used torch, torch is seeded before each item.
 
-Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, under a load of 7 to 10; median, least and most of 3 rounds:
+Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, not used by others; median, least and most of 5 rounds:
 
-    passes on         9.7 us of CPU (8.4 to 9.8), other runs up to 15; torch imported by the fork server, and not used
-    torch imported   16.2 us (14.8 to 16.9); the stage's own import counts as use
-    torch used       18.2 us (17.2 to 18.6)
+    passes on         9.6 us of CPU (8.8 to 14.9)
+    torch imported   13.0 us (10.9 to 15.1)
+    torch used       20.1 us (18.7 to 21.7)
 """
 
 from __future__ import annotations

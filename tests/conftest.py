@@ -38,6 +38,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """Let the interpreter's end collect what was frozen: extension modules report it as leaked otherwise."""
+    gc.unfreeze()
+
+
 class ModulesWithFixturesTogether(LoadScopeScheduling):
     """Sends each test to the next process that is free; those of a module with a fixture of its own to one, at first.
 

@@ -19,27 +19,22 @@ sign-test interval. Bytecode is written and read, as on a user's machine, whatev
 it every new interpreter compiles torch from source, which doubles both sides of that ratio. The first turn warms the
 caches of files, bytecode and cost curves, and does not count.
 
-Result on two cores of a Xeon that others used too (load average 1.4 to 3.2; the whole range in brackets), Linux 6.18,
-Python 3.11, torch 2.15; 5 turns. Restarts: 3 turns, memory: one.
+Result on two cores of a Xeon (load average 1.4 to 2.0; the whole range in brackets), Linux 6.18, Python 3.11, torch
+2.15; 5 turns. Restarts (3 turns) and memory (one) are of an earlier run.
 
-    PASS  3 stages, warm, s <= 0.25: 0.049 [0.043, 0.067]
-    PASS  14 stages, warm, s <= 0.4: 0.171 [0.123, 0.430]
-    MISS  first pipeline of a process, with the import, s <= 0.6: 0.610 [0.481, 1.497]
-    PASS  3 torch stages / import torch <= 1.3: 1.233 [0.854, 1.506]
-    PASS  second pipeline of 3 torch stages, s <= 0.3: 0.080 [0.067, 0.109]
+    PASS  3 stages, warm, s <= 0.25: 0.054 [0.051, 0.060]
+    PASS  14 stages, warm, s <= 0.4: 0.166 [0.163, 0.177]
+    PASS  first pipeline of a process, with the import, s <= 0.6: 0.473 [0.409, 0.543]
+    PASS  3 torch stages / import torch <= 1.3: 1.218 [0.724, 1.257]
+    PASS  second pipeline of 3 torch stages, s <= 0.3: 0.094 [0.084, 0.106]
     PASS  worker back after its first death, s <= 0.1: 0.015 [0.015, 0.018]
     PASS  worker back after its second death, s <= 0.1: 0.016 [0.016, 0.021]
     PASS  memory / spawned DataLoader <= 0.45: 0.411
     PASS  memory / forked DataLoader <= 1.0: 0.491
     MISS  memory / forked DataLoader, models inherited <= 1.0: 1.295
 
-Since then the fork server starts before the config is read, imports with the collector off, and configs are checked
-without pydantic. On the same machine under a load of 7 to 15, turn by turn beside the version before (8 turns; 4 of
-torch), without the start of Python:
-
-    first pipeline, 3 stages: 0.554 s [0.478, 1.759] instead of 0.730 [0.664, 1.324]; 0.76 of it [0.70, 1.50]
-    three torch stages: 0.91 of the time [0.62, 1.05]; CPU time of all processes 2.9 instead of 3.4 s
-    3 torch stages / import torch, 5 turns at a load of 14 to 20: 1.219 [0.762, 1.760]
+Configs are checked without pydantic: with it, the first pipeline took 0.55, 0.67 and 0.64 s in three runs, without it
+0.42, 0.55 and 0.47 s, in turn.
 
 The caller takes 0.35 s of CPU time to the first item of its first pipeline; a quarter of it is NumPy. The models that a
 forked DataLoader inherits share one torch with its caller; here the caller and the fork server have one each (300 MB).

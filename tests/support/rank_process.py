@@ -165,6 +165,10 @@ def main() -> None:
     path = Path(sys.argv[1])
     dist.init_process_group("gloo")
     run_rank(dist.get_rank(), json.loads(path.read_text()), path.parent)
+    # A rank that ends while another one is still in its last all_reduce would break it.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"done/{dist.get_rank()}", "yes")
+    store.wait([f"done/{rank}" for rank in range(dist.get_world_size())])
     dist.destroy_process_group()
 
 

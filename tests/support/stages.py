@@ -183,6 +183,16 @@ def first_waits_for(item: int, path: str, most_s: float = 20.0) -> int:
     return item
 
 
+class StartsWith:
+    """A stage that is not ready before the file `path` exists."""
+
+    def __init__(self, path: str, most_s: float = 20.0) -> None:
+        first_waits_for(0, path, most_s)
+
+    def __call__(self, item: Any) -> Any:
+        return item
+
+
 # ---------------------------------------------------------------- randomness
 
 
