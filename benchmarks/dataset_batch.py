@@ -37,13 +37,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.figures import estimate, ratio
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.turns import order
 from benchmarks.hop.timing import descendant_pids
 
@@ -159,7 +158,7 @@ def main(arguments: Sequence[str]) -> None:
         figures = _run_turn(options.turn, options.data, int(options.workers), options.items)
         print(json.dumps(figures))
         return
-    print(machine_line(machine()), f"Repeat: python {' '.join([Path(__file__).name, *arguments])}", sep="\n")
+    print(machine_line(machine()), f"Repeat: {repeat_command('dataset_batch')}", sep="\n")
     for data in options.data.split(","):
         for workers in map(int, options.workers.split(",")):
             _compare(data, workers, options)

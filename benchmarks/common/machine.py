@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,15 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
 def _lines(path: str) -> list[str]:
     file = Path(path)
     return file.read_text().splitlines() if file.exists() else []
+
+
+def repeat_command(name: str) -> str:
+    """Return the command that runs this benchmark again, from the folder of the project.
+
+    >>> repeat_command("hop").startswith("python -m benchmarks.hop")
+    True
+    """
+    return shlex.join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]])
 
 
 def machine_line(description: dict[str, Any]) -> str:

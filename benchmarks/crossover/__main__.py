@@ -64,7 +64,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -72,7 +71,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.common.figures import estimate
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.placing import Placement
 from benchmarks.crossover.drawing import draw
 from benchmarks.crossover.payload import TRANSFERS
@@ -90,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
     multiprocessing.set_forkserver_preload(["benchmarks.crossover.peers"])
     machine_found, begin = machine(), time.monotonic()
     placement = Placement(pinned=not options.unpinned)
-    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    command = repeat_command("crossover")
     print(
         machine_line(machine_found),
         f"{_describe(options.repetitions)} {placement.description}",

@@ -31,7 +31,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.hop.payload import SIZES
 from benchmarks.hop.schedule import CONTESTANTS, Effort, Row, measure
 from benchmarks.hop.tables import describe, hop_table, size_table
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     sizes = _parse_names(options.sizes, list(_QUICK_SIZES if options.quick else SIZES), "size", list(SIZES))
     _preload_fork_server(names)
     machine_found, begin = machine(), time.monotonic()
-    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    command = repeat_command("hop")
     print(machine_line(machine_found), describe(effort.rounds), f"Repeat: {command}", sep="\n")
     rows: list[Row] = []
     reports: dict[str, dict[str, Any]] = {}

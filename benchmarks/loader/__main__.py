@@ -81,14 +81,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.loader.contest import COLLATE, CONTESTANTS, FORKED, MODELS, PARTS, QUICKSTART, SPAWNED, WAYS
 from benchmarks.loader.job import Job
 from benchmarks.loader.rounds import Row, measure
@@ -110,7 +109,7 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the JSON if requested."""
     options = _options(arguments)
     machine_found, begin = machine(), time.monotonic()
-    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    command = repeat_command("loader")
     print(
         machine_line(machine_found), describe(options.rounds, _MODEL_ROUNDS), f"Repeat: {command}", sep="\n", flush=True
     )

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
 from benchmarks.common.turns import order
 from benchmarks.peers.contestants import CONTESTANTS, REFERENCE
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     os.environ.update(_ONE_THREAD)
     adopt_orphans()
     about = {
-        "command": shlex.join(["python", "-m", "benchmarks.peers", *arguments]),
+        "command": repeat_command("peers"),
         "settings": {"jobs": options.jobs, "only": options.only, "rounds": rounds, "budget_s": budget_s},
         "machine": machine(_PACKAGES),
     }

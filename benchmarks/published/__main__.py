@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import signal
 import subprocess
 import sys
@@ -34,7 +33,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.published.harness import Settings, run_all, unknown_names
 from benchmarks.published.keeping import Results
 from benchmarks.published.launching import adopt_orphans
@@ -105,7 +104,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _about(settings: Settings) -> dict[str, Any]:
     return {
-        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "command": repeat_command("published"),
         "settings": json.loads(json.dumps(asdict(settings))),
         "machine": machine(_PACKAGES),
         "sources": {name: EXPERIMENTS[name].source() for name in settings.experiments},

@@ -53,7 +53,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.common.figures import Estimate, estimate, ratio
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.targets import Target
 
 PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the JSON if requested."""
     options = _options(arguments)
     description, began_s = machine(), time.monotonic()
-    print(machine_line(description), f"Repeat: {' '.join(['python', *sys.argv])}\n", sep="\n", flush=True)
+    print(machine_line(description), f"Repeat: {repeat_command('start')}\n", sep="\n", flush=True)
     samples: Samples = {}
     for turn in range(-1, options.turns):
         contestants = [each for part in options.only for each in _list_contestants(part, turn)]
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{time.monotonic() - began_s:.0f} s; load average {machine()['load_average']:.1f} at the end")
     if options.json:
         document = {
-            "command": sys.argv,
+            "command": repeat_command("start"),
             "machine": description,
             "samples": [[*contestant, figures] for contestant, figures in samples.items()],
             "targets": [target.line() for target in _targets(samples)],

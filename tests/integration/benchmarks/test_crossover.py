@@ -50,8 +50,8 @@ def test_every_contestant_has_a_row_at_every_size(done, found):
         assert len(row["us"]) == len(row["steady_us"]) == 2
         assert min(row["us"] + row["steady_us"]) > 0
     assert found["transfers"] == 100
-    assert "crossover.py" in found["command"]
-    assert "crossover.py" in done.stdout
+    assert "python -m benchmarks.crossover" in found["command"]
+    assert "python -m benchmarks.crossover" in done.stdout
     assert not [
         child for child in psutil.Process().children(recursive=True) if "crossover" in " ".join(child.cmdline())
     ]

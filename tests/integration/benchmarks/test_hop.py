@@ -47,7 +47,7 @@ def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     assert rows.keys() == {(name, touched) for name in CONTESTANTS for touched in (False, True)}
     assert all(len(row["us"]) == 1 and row["us"][0] > 0 and row["cpu_us"][0] > 0 for row in rows.values())
     assert all(name in done.stdout for name in CONTESTANTS)
-    assert "hop.py" in found["command"]
+    assert "python -m benchmarks.hop" in found["command"]
     assert found["machine"]["cpus"] >= 1
     assert not list_kept_segments(before, "psm_", "torch_")
     assert not [child for child in psutil.Process().children(recursive=True) if "hop" in " ".join(child.cmdline())]

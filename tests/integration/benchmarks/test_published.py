@@ -113,7 +113,7 @@ def test_the_results_have_the_machine_and_the_command(done, folder):
     assert found["schema"] == "stagepipe.published/1"
     assert found["finished"]
     assert found["machine"]["versions"]["numpy"]
-    assert "published.py" in found["command"]
+    assert "python -m benchmarks.published" in found["command"]
     assert found["command"] in done.stdout
     assert "MNIST" in found["sources"]["E1"]
 
