@@ -9,6 +9,7 @@ import pytest
 from benchmarks.common.figures import estimate
 from benchmarks.peers.contestants import CONTESTANTS, OURS, REFERENCE
 from benchmarks.peers.jobs import JOBS, Process
+from benchmarks.peers.make_page import BEGIN, END, make_page
 from benchmarks.peers.results import Results
 from benchmarks.peers.tables import compare, format_seconds, judge, make_table
 from tests.support.paths import ROOT
@@ -137,3 +138,20 @@ def test_every_contestant_names_a_function_and_jobs_that_exist():
         source = (ROOT / "benchmarks" / "peers" / "frameworks" / f"{module}.py").read_text()
         assert f"\ndef {function}(job: Job, workers: int)" in source
         assert set(contestant.jobs) <= JOBS.keys()
+
+
+def test_the_tables_of_a_page_come_from_the_results(results, tmp_path):
+    settings = {"jobs": ["images"], "rounds": 6}
+    results(*both((1000, 0.002), (2000, 0.001)), settings=settings)
+    page = f"# Title\n\n{BEGIN}\nearlier figures\n{END}\n\nAfter.\n"
+    path = tmp_path / "r.json"
+    document = json.loads(path.read_text())
+    document["about"]["machine"] |= {"memory_bytes": 1 << 34, "load_average": 0.5}
+    path.write_text(json.dumps(document))
+    made = make_page(path, page)
+    assert made.startswith("# Title\n")
+    assert made.endswith(f"{END}\n\nAfter.\n")
+    assert "earlier" not in made
+    assert "### Images" in made
+    assert "| Grain | 2,000 |" in made
+    assert make_page(path, made) == made
