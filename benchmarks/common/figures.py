@@ -58,6 +58,23 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimat
     return estimate([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
 
 
+def quotient(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """Divide two figures that are shown, so that a reader can repeat the division.
+
+    The interval goes from the lowest to the highest quotient of the two intervals. It contains the true ratio if both
+    contain their medians, which has at least the probability `coverage` (Bonferroni).
+
+    >>> quotient(Estimate(6.0, 5.0, 8.0, 0.97), Estimate(2.0, 1.0, 2.5, 0.97))
+    Estimate(value=3.0, low=2.0, high=8.0, coverage=0.94)
+    """
+    return Estimate(
+        numerator.value / denominator.value,
+        numerator.low / denominator.high,
+        numerator.high / denominator.low,
+        round(max(0.0, numerator.coverage + denominator.coverage - 1.0), 12),
+    )
+
+
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and its standard error, which is 0 for a single value.
 

@@ -4,19 +4,20 @@ In the process that runs the benchmark:
 
 model        contestants, payloads, experiments, and the results of a turn
 registry     the experiments
-harness      the turns of all contestants, each in a new process
-launching    the process of a turn: start it, wait for it, end everything that it started
-keeping      the results file: written after every turn, and resumed
+running      the turns of all contestants, each in a new process that ends with everything it started
+results      the results file, written after every turn and resumed; and its rows: medians, intervals and ratios
 progress     the progress bar
-summary      the turns as rows: medians, intervals and ratios
 write_ups    the published figures
-page         the results as docs/benchmarks.md
+forms        durations, ratios and tables as text
+tables       the tables of each experiment
+verdicts     the targets, and the contestants that are faster than stagepipe
+plots        the plots
+make_page    the tables and plots, put into docs/benchmarks.md
 
 In the process of a turn:
 
 turn         set-up, transfers, verification, teardown
-needs        what this machine lacks for a contestant
-naming       the names of a turn's files in shared memory
+needs        what this machine lacks for a contestant; the names of a turn's files in shared memory
 clocks       processor seconds and peak memory of both sides
 child        a contestant's other process, and the connection that carries commands to it
 asking       stagepipe's side in every experiment: a source that answers requests

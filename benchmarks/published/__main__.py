@@ -34,23 +34,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.published.harness import Settings, run_all, unknown_names
-from benchmarks.published.keeping import Results
-from benchmarks.published.launching import adopt_orphans
-from benchmarks.published.page.text import tables
+from benchmarks.common.turn import adopt_orphans
+from benchmarks.published.make_page import tables
 from benchmarks.published.progress import Progress
 from benchmarks.published.registry import EXPERIMENTS
-from benchmarks.published.summary import summarise
+from benchmarks.published.results import Results, summarise
+from benchmarks.published.running import Settings, run_all, unknown_names
 
 E3 = "E3"
 _SIZES = ("small", "default", "full")
-_ROUNDS = {"small": 1, "default": 3, "full": 5}
+_ROUNDS = {"small": 1, "default": 6, "full": 6}
 _BUDGETS_S = {
     "small": {"E1": 0.1, "E2": 0.1, "E4": 0.1, "E5": 0.02, "E5 queue": 0.05},
     "default": {"E1": 0.0, "E2": 0.2, "E4": 0.15, "E5": 0.1, "E5 queue": 0.2},
     "full": {"E1": 10.0, "E2": 5.0, "E4": 5.0, "E5": 2.0, "E5 queue": 2.0},
 }
-"""Seconds per payload in a turn; 0 means a single transfer. The default takes about 15 minutes on two processors."""
+"""Seconds per payload in a turn; 0 means a single transfer. The default takes about 36 minutes on two processors."""
 _TURN_LIMITS_S = {"small": 100.0, "default": 120.0, "full": 1800.0}
 _PACKAGES = (
     "fastapi",
@@ -59,6 +58,9 @@ _PACKAGES = (
     "grpcio",
     "pika",
     "redis",
+    "hiredis",
+    "uvloop",
+    "httptools",
     "pyarrow",
     "ray",
     "iceoryx2",

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.published.keeping import read_turns
-from benchmarks.published.summary import Summary, summarise
+from benchmarks.published.results import Summary, read_turns, summarise
 
 _TIE_RATIO = 1.25
 """Two medians with a smaller ratio count as a tie."""

@@ -57,6 +57,8 @@ class Contestant:
     launch: str = ""
     is_addition: bool = False
     """Added here; not part of the write-up."""
+    work: str = ""
+    """What happens to the data, where contestants differ in it: `no pickle, one copy, data not read`."""
 
     @property
     def is_stagepipe(self) -> bool:
@@ -125,7 +127,7 @@ class Turn:
     reason: str = ""
     """Why it could not run."""
     told: dict[str, Any] = field(default_factory=dict)
-    """Figures from stagepipe's own report."""
+    """Figures from stagepipe's own report, and what a contestant found itself running with."""
     load_average: float = 0.0
     took_s: float = 0.0
     """The lifetime of its process."""

@@ -1,10 +1,11 @@
-"""What this machine lacks for a contestant, and how to install it."""
+"""What this machine lacks for a contestant, and how to install it; and the names of a turn's files in shared memory."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -53,3 +54,13 @@ def _importable(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:
         return False
+
+
+def turn_prefix() -> str:
+    """Return the prefix of the names: the name of the turn's temporary folder. Call it in the process of the turn."""
+    return Path(tempfile.gettempdir()).name
+
+
+def files_left_by(folder: Path) -> list[Path]:
+    """Return the files in shared memory that the turn with this temporary folder has left."""
+    return list(Path("/dev/shm").glob(f"{folder.name}*"))  # noqa: S108 - the tmpfs is meant

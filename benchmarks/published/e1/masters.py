@@ -18,7 +18,7 @@ from benchmarks.published.e1.channels import Channel, Files, MappedFiles, Stream
 from benchmarks.published.e1.protocol import CODINGS, responder, sender
 from benchmarks.published.e1.table import Table, stamp, table
 from benchmarks.published.model import Payload, Received
-from benchmarks.published.naming import turn_prefix
+from benchmarks.published.needs import turn_prefix
 
 _JOIN_S = 10.0
 _BASE64_FACTOR = 4 / 3

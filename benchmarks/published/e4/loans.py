@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.published.e4.arrays import Array, Maker
 from benchmarks.published.e4.served import Served, start_maker
 from benchmarks.published.model import Payload
-from benchmarks.published.naming import turn_prefix
+from benchmarks.published.needs import turn_prefix
 
 _ALIGNMENT_BYTES = 64
 _FIRST_BYTES = 4096

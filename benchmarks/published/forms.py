@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.common.figures import Estimate
-from benchmarks.published.summary import Figure, Row
+from benchmarks.published.results import Figure, Row
 
 EMPTY = ""
+_WIDTH = 120
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
@@ -38,13 +40,25 @@ def spread(figure: Figure) -> str:
     return f"{duration(figure.ns.value)} [{duration(figure.ns.low)}, {duration(figure.ns.high)}]"
 
 
+def rounds(figures: Iterable[Figure]) -> str:
+    """Format how many rounds the medians of a row come from, and the coverage of their intervals: `6 (97 %)`.
+
+    If the payloads differ, the fewest rounds count.
+    """
+    measured = [(figure.rounds, figure.ns.coverage) for figure in figures if figure.ns]
+    if not measured:
+        return EMPTY
+    count, coverage = min(measured)
+    return f"{count} ({coverage:.0%})".replace("%", " %")
+
+
 def times(estimate: Estimate) -> str:
     """Format a ratio with its interval: `12 [11, 15]`."""
     return f"{three_digits(estimate.value)} [{three_digits(estimate.low)}, {three_digits(estimate.high)}]"
 
 
 def times_stagepipe(row: Row, stagepipe: Row | None, payload: str) -> str:
-    """Format the time relative to stagepipe. Return "" for stagepipe's own row, or if there is no ratio."""
+    """Format the figure relative to stagepipe's. Return "" for stagepipe's own row, or if there is no ratio."""
     estimate = None if stagepipe is None or stagepipe is row else row.slower_than(stagepipe, payload)
     return EMPTY if estimate is None else times(estimate)
 
@@ -83,3 +97,10 @@ def table(header: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def paragraph(text: str, hanging: str = "") -> str:
+    """Wrap to the line length of the documentation."""
+    return textwrap.fill(
+        " ".join(text.split()), _WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )

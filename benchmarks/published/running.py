@@ -1,0 +1,194 @@
+"""The turns: each contestant has one in each round, in a different order every time, in a new process.
+
+This process, which runs the benchmark, adopts the orphans of a turn. So it also finds what a server has put into the
+background, and ends it by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import psutil
+
+from benchmarks.common.turns import order
+from benchmarks.published.model import Cell, Contestant, Job, Turn
+from benchmarks.published.needs import files_left_by, unmet_need
+from benchmarks.published.registry import EXPERIMENTS, resolve
+from benchmarks.published.results import Results
+
+_ENOUGH_TURNS = 3
+_LONG_TURN_S = 8.0
+_ROOT = Path(__file__).parents[2]
+_END_S = 5.0
+Progress = Callable[[int, int, str], None]
+"""Called with the number of turns done, the number of all turns, and the name of the next one."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a run. `budgets_s` is the time of a turn for each payload, by experiment."""
+
+    experiments: tuple[str, ...]
+    only: tuple[str, ...]
+    size: str
+    rounds: int
+    budgets_s: dict[str, float]
+    turn_limit_s: float
+    pinned: bool = True
+    corrupt: str = ""
+
+    def chosen(self, experiment: str) -> list[Contestant]:
+        """Return the contestants of an experiment that take part in this run."""
+        return [
+            contestant
+            for contestant in EXPERIMENTS[experiment].contestants
+            if not self.only or contestant.name in self.only
+        ]
+
+
+def run_all(settings: Settings, results: Results, progress: Progress) -> None:
+    """Take the turns that are missing in the results."""
+    wanted = list(_schedule(settings))
+    for done, (experiment, contestant, round_number) in enumerate(wanted):
+        progress(done, len(wanted), f"{experiment} {contestant.name}")
+        if not results.has(experiment, contestant.name, round_number) and not _has_enough_turns(
+            settings, results, experiment, contestant
+        ):
+            results.add(_take_turn(settings, experiment, contestant, round_number))
+    progress(len(wanted), len(wanted), "")
+
+
+def _has_enough_turns(settings: Settings, results: Results, experiment: str, contestant: Contestant) -> bool:
+    """Return whether a contestant has long turns and has had three of them, enough unless the run is full-size.
+
+    More turns would only delay the others. stagepipe always takes all its turns.
+    """
+    if settings.size == "full" or contestant.is_stagepipe:
+        return False
+    turns = [turn for turn in results.turns if (turn.experiment, turn.contestant) == (experiment, contestant.name)]
+    return len(turns) >= _ENOUGH_TURNS and fmean(turn.took_s for turn in turns) > _LONG_TURN_S
+
+
+def _schedule(settings: Settings) -> Iterator[tuple[str, Contestant, int]]:
+    for experiment in settings.experiments:
+        chosen = {contestant.name: contestant for contestant in settings.chosen(experiment)}
+        for round_number in range(settings.rounds if chosen else 0):
+            for name in order(list(chosen), round_number):
+                yield experiment, chosen[name], round_number
+
+
+def _take_turn(settings: Settings, experiment: str, contestant: Contestant, round_number: int) -> Turn:
+    reason = unmet_need(contestant)
+    if reason:
+        return Turn(experiment, contestant.name, round_number, reason=reason)
+    job = Job(
+        experiment=experiment,
+        contestant=contestant.name,
+        size=settings.size,
+        budget_s=settings.budgets_s[experiment],
+        pinned=settings.pinned,
+        corrupt=contestant.name == settings.corrupt,
+    )
+    return run_turn(contestant, job, round_number, settings.turn_limit_s)
+
+
+def unknown_names(names: Sequence[str]) -> list[str]:
+    """Return the names that no contestant has."""
+    known = {contestant.name for experiment in EXPERIMENTS.values() for contestant in experiment.contestants}
+    return [name for name in names if name not in known]
+
+
+# ---------------------------------------------------------------------------------------------- the process of a turn
+
+
+def run_turn(contestant: Contestant, job: Job, round_number: int, limit_s: float) -> Turn:
+    """Run the turn in a new process for at most `limit_s`. Raise SystemExit if a transfer arrived wrong."""
+    turn = Turn(job.experiment, job.contestant, round_number, load_average=os.getloadavg()[0])
+    with _turn_folder() as folder:
+        (job_file := folder / "job.json").write_text(json.dumps(asdict(job)))
+        result, log = folder / "result.json", folder / "log.txt"
+        command = [sys.executable, "-m", "benchmarks.published.turn", str(job_file), str(result)]
+        if contestant.launch:
+            command = resolve(contestant.launch)(folder, command)
+        begin = time.monotonic()
+        status = _wait(command, folder, log, limit_s)
+        turn = replace(turn, took_s=time.monotonic() - begin)
+        if result.exists():
+            return replace(turn, **_read(result))
+        if status is None:
+            return replace(turn, reason=f"did not finish within {limit_s:.0f} s")
+        return replace(turn, reason=_last_line(log.read_text(errors="replace")) or f"exited with status {status}")
+
+
+def _read(result: Path) -> dict[str, Any]:
+    document = json.loads(result.read_text())
+    if "wrong" in document:
+        raise SystemExit(document["wrong"])
+    return {**document, "cells": [Cell(**cell) for cell in document["cells"]]}
+
+
+def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+        "TMPDIR": str(folder),
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:  # over its limit, or interrupted
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_END_S)
+
+
+@contextmanager
+def _turn_folder() -> Iterator[Path]:
+    """Create a temporary folder. On exit, end all processes started inside and remove all files.
+
+    A process gets SIGTERM first, then SIGKILL.
+    """
+    before = set(psutil.Process().children(recursive=True))
+    with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            _end([child for child in psutil.Process().children(recursive=True) if child not in before])
+            for path in files_left_by(Path(folder)):
+                _remove(path)
+
+
+def _end(processes: Sequence[psutil.Process]) -> None:
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                end(process)
+        _, processes = psutil.wait_procs(processes, _END_S)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
