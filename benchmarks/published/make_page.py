@@ -48,10 +48,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def fill(page: str, made: dict[str, str]) -> str:
-    """Put each block between its markers. Raise ValueError if the page lacks a pair of markers.
+    r"""Put each block between its markers. Raise ValueError if the page lacks a pair of markers.
 
     >>> fill("<!-- E1 --> old <!-- /E1 -->", {"E1": "new"})
-    '<!-- E1 -->\\nnew\\n<!-- /E1 -->'
+    '<!-- E1 -->\nnew\n<!-- /E1 -->'
     """
     for name, block in made.items():
         pair = re.compile(rf"(<!-- {name} -->).*(<!-- /{name} -->)", re.DOTALL)
