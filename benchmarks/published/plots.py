@@ -15,7 +15,7 @@ from benchmarks.published.results import Figure, Row, Summary
 from benchmarks.published.tables import E3, READY, functions, shapes
 
 _STAGEPIPE_COLOUR, _OTHER_COLOUR = "#c1272d", "#5a7184"
-_WIDE_RANGE = 300.0
+_WIDE_RANGE = 1e3
 _MAX_TICKS = 30
 """More ticks than there are; with a lower limit, matplotlib omits some."""
 _PANEL_WIDTH, _ROW_HEIGHT = 5.6, 0.23
@@ -88,7 +88,7 @@ def _draw_dots(axes: Any, dots: Sequence[tuple[Row, Figure]]) -> None:
             capsize=2.5,
             linewidth=1.2,
         )
-    axes.set_yticks(range(len(measured)), [row.contestant.name for row, _ in measured], fontsize=8)
+    axes.set_yticks(range(len(measured)), [_label(row) for row, _ in measured], fontsize=8)
     for label, (row, _) in zip(axes.get_yticklabels(), measured, strict=True):
         if row.contestant.is_stagepipe:
             label.set(color=_STAGEPIPE_COLOUR, fontweight="bold")
@@ -98,6 +98,10 @@ def _draw_dots(axes: Any, dots: Sequence[tuple[Row, Figure]]) -> None:
     axes.grid(visible=True, axis="x", which="major", alpha=0.3)
     axes.grid(visible=True, axis="y", alpha=0.12)
     axes.set_axisbelow(True)
+
+
+def _label(row: Row) -> str:
+    return f"{row.contestant.name} ({row.contestant.work})" if row.contestant.work else row.contestant.name
 
 
 def _label_plainly(axis: Any) -> None:

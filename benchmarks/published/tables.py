@@ -58,17 +58,17 @@ def experiment_tables(experiment: str, summary: Summary, about: dict[str, Any]) 
 
 def _e1(rows: Sequence[Row]) -> Iterator[str]:
     payload = next(iter(rows[0].figures))
-    ordered, stagepipe = by_time(rows, payload), reference("E1", rows)
+    ordered = by_time(rows, payload)
     header = ("contestant", "its work", "published: responder's receive and restore", "measured here", "total", _N)
     yield from table(
-        (*header, "times *responder copies*", "CPU", "peak memory"),
-        (_e1_total(row, stagepipe, payload) for row in ordered),
+        (*header, "times stagepipe", "CPU", "peak memory"),
+        (_e1_total(row, rows, payload) for row in ordered),
     )
     yield "\nMedians of the parts:"
     yield from table(("contestant", *PARTS), ([name(row), *_e1_parts(row, payload)] for row in ordered))
 
 
-def _e1_total(row: Row, stagepipe: Row | None, payload: str) -> list[str]:
+def _e1_total(row: Row, rows: Sequence[Row], payload: str) -> list[str]:
     figure, parts = row.figures[payload], _parts_ns(row, payload)
     return [
         name(row),
@@ -77,7 +77,7 @@ def _e1_total(row: Row, stagepipe: Row | None, payload: str) -> list[str]:
         duration(sum(parts[part] for part in _COMPARED)) if parts.keys() >= set(_COMPARED) else EMPTY,
         spread(figure),
         rounds([figure]),
-        times_stagepipe(row, stagepipe, payload),
+        times_stagepipe(row, reference("E1", rows, row), payload),
         *_usage(row, payload),
     ]
 
@@ -126,7 +126,7 @@ def _e2_largest(row: Row, rows: Sequence[Row], payload: str) -> list[str]:
         _e2_calls(row, payload),
         spread(figure),
         rounds([figure]),
-        times_stagepipe(row, reference("E2", rows, row.contestant.name), payload),
+        times_stagepipe(row, reference("E2", rows, row), payload),
         *_usage(row, payload),
     ]
 

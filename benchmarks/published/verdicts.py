@@ -13,7 +13,7 @@ _TARGET_FROM_BYTES = 64 << 10
 _ARRAY_CONTESTANTS = ("RawArray through NumPy",)
 """The contestants of E2 that end with an array, not with a list."""
 _REFERENCES = {"E1": "stagepipe, responder copies", "E2": "stagepipe, list"}
-"""In E1 the row whose responder reads and copies the data, as every other responder does."""
+"""In E1 the row whose responder reads and copies the data, as the responders of the write-up do."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,22 @@ class Comparison:
         return self.ratio.low <= 1 <= self.ratio.high
 
 
-def reference(experiment: str, rows: Sequence[Row], contestant: str = "") -> Row | None:
-    """Return the row of stagepipe that a contestant is compared with."""
+def reference(experiment: str, rows: Sequence[Row], row: Row | None = None) -> Row | None:
+    """Return the row of stagepipe that a row is compared with: the one that does the same work, if it is known."""
     name = _REFERENCES.get(experiment, "stagepipe")
-    if contestant in _ARRAY_CONTESTANTS:
+    if row and row.contestant.name in _ARRAY_CONTESTANTS:
         name = "stagepipe, array"
-    return next((row for row in rows if row.contestant.name == name), None)
+    if row and row.contestant.work:
+        alike = (own for own in rows if own.contestant.is_stagepipe and own.contestant.work == row.contestant.work)
+        name = next((own.contestant.name for own in alike), name)
+    return next((own for own in rows if own.contestant.name == name), None)
 
 
 def comparisons(summary: Summary) -> Iterator[Comparison]:
     """Compare every contestant with stagepipe, for every payload."""
     for experiment, rows in summary.items():
         for row in rows:
-            if row.contestant.is_stagepipe or not (stagepipe := reference(experiment, rows, row.contestant.name)):
+            if row.contestant.is_stagepipe or not (stagepipe := reference(experiment, rows, row)):
                 continue
             for payload, figure in row.figures.items():
                 if (times := row.slower_than(stagepipe, payload)) is not None:

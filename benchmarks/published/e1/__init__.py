@@ -8,6 +8,7 @@ channels     the mechanisms that carry bytes
 protocol     the two sides of the round trip
 masters      contestants whose responder is a separate program
 others       the queue and MPI
+mappings     mappings that are written again, and MPI's buffers
 pipelines    stagepipe
 contestants  the experiment
 """

@@ -45,6 +45,18 @@ class Maker:
         self._ready.flat[0] = number
         return self._ready
 
+    def fill(self, array: Array, number: int) -> None:
+        """Create the array of request `number` in `array`; a ready array is copied into it."""
+        if self._ready is None:
+            np.random.default_rng(number).random(out=array)
+        else:
+            np.copyto(array, self.array(number))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the arrays."""
+        return self._shape
+
 
 def random_array(seed: int, shape: tuple[int, ...]) -> Array:
     """Return the random array of a seed."""

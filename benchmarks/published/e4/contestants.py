@@ -5,8 +5,10 @@ from __future__ import annotations
 from benchmarks.published.e4.arrays import SHAPES, SMALL, check, payloads, spoil
 from benchmarks.published.model import Contestant, Experiment
 
-_WEB = ("fastapi", "uvicorn")
+_WEB = ("fastapi", "uvicorn", "uvloop", "httptools")
+"""With what uvicorn's extra `standard` installs for speed."""
 _HTTP, _SOCKET = "benchmarks.published.e4.web:Http", "benchmarks.published.e4.web:WebSocket"
+_ICEORYX = "benchmarks.published.e4.loans:Iceoryx"
 _ZMQ = "benchmarks.published.e4.messages:ZeroMq"
 
 _PUBLISHED = (
@@ -35,17 +37,19 @@ _ADDITIONS = (
     Contestant(
         "Redis lists",
         "benchmarks.published.e4.brokers:Redis",
-        packages=("redis",),
+        packages=("redis", "hiredis"),
         programs=("redis-server",),
         is_addition=True,
     ),
     Contestant("Unix socket", "benchmarks.published.e4.sockets:UnixSocket", is_addition=True),
     Contestant("memfd over SCM_RIGHTS", "benchmarks.published.e4.sockets:Memfd", is_addition=True),
+    Contestant("memfd, reused", "benchmarks.published.e4.sockets:ReusedMemfd", is_addition=True),
     Contestant(
         "Arrow Flight", "benchmarks.published.e4.messages:Flight", packages=("pyarrow.flight",), is_addition=True
     ),
     Contestant("Ray object store", "benchmarks.published.e4.objects:Ray", packages=("ray",), is_addition=True),
-    Contestant("iceoryx2", "benchmarks.published.e4.loans:Iceoryx", packages=("iceoryx2",), is_addition=True),
+    Contestant("iceoryx2", _ICEORYX, {"in_place": False}, packages=("iceoryx2",), is_addition=True),
+    Contestant("iceoryx2, made in place", _ICEORYX, {"in_place": True}, packages=("iceoryx2",), is_addition=True),
     Contestant(
         "dora",
         "benchmarks.published.e4.dataflow:Dora",

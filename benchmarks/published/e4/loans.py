@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+from math import prod
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -55,7 +56,7 @@ class _Side:
         return builder.initial_max_slice_len(_FIRST_BYTES).allocation_strategy(growing).create()
 
 
-def _serve(connection: Connection, prefix: str, folder: str) -> None:
+def _serve(connection: Connection, prefix: str, folder: str, in_place: bool) -> None:  # noqa: FBT001 - arguments of a process
     side = _Side(prefix, folder)
     asked, answered = (
         side.event("asked").listener_builder().create(),
@@ -67,29 +68,35 @@ def _serve(connection: Connection, prefix: str, folder: str) -> None:
     while True:
         asked.blocking_wait()
         while (request := requests.receive()) is not None:
-            _publish(answers, maker, int.from_bytes(bytes(request.payload().as_memory_view()), "little"))
+            number = int.from_bytes(bytes(request.payload().as_memory_view()), "little")
+            _publish(answers, maker, number, in_place=in_place)
             request.delete()
             answered.notify()
 
 
-def _publish(answers: Any, maker: Maker, number: int) -> None:
-    array = maker.array(number)
-    sample = answers.loan_slice_uninit(array.nbytes)
-    buffer = (ctypes.c_uint8 * array.nbytes).from_address(sample.payload().as_ptr())
-    np.copyto(np.frombuffer(memoryview(buffer)).reshape(array.shape), array)
+def _publish(answers: Any, maker: Maker, number: int, *, in_place: bool) -> None:
+    nbytes = prod(maker.shape) * np.dtype(np.float64).itemsize
+    array = None if in_place else maker.array(number)
+    sample = answers.loan_slice_uninit(nbytes)
+    buffer = (ctypes.c_uint8 * nbytes).from_address(sample.payload().as_ptr())
+    loan = np.frombuffer(memoryview(buffer), np.float64)
+    if array is None:
+        maker.fill(loan.reshape(maker.shape), number)
+    else:
+        np.copyto(loan.reshape(array.shape), array)
     sample.assume_init().send()
 
 
 class Iceoryx(Served):
-    """Publish and subscribe, one service for each direction."""
+    """Publish and subscribe, a service for each direction. If `in_place`, the server creates the array in its loan."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_place: bool) -> None:
         """Start the server and connect."""
         names = (f"{turn_prefix()}_", tempfile.gettempdir())  # both are short, because sockets have them in their names
         self._side = _Side(*names)
         self._answered = self._side.event("answered").listener_builder().create()
         self._answers = self._side.slices("answers").subscriber_builder().create()
-        super().__init__(_serve, *names)
+        super().__init__(_serve, *names, in_place)
         self._asked = self._side.event("asked").notifier_builder().create()
         self._requests = self._side.publisher("requests")
         self._held: Any = None

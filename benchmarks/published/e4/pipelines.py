@@ -17,7 +17,7 @@ class Answers:
 
     def __init__(self, requests_from: str, shape: list[int], *, ready: bool, loaned: bool) -> None:
         """Create the array now if it must be `ready`."""
-        self._requests, self._shape, self._ready, self._loaned = requests_from, tuple(shape), ready, loaned
+        self._requests, self._shape, self._loaned = requests_from, tuple(shape), loaned
         self._maker = Maker()
         self._maker.prepare(self._shape, ready)
 
@@ -28,10 +28,7 @@ class Answers:
 
     def _in_place(self, number: int) -> Array:
         array: Array = stagepipe.empty(self._shape, np.float64)
-        if self._ready:
-            np.copyto(array, self._maker.array(number))
-        else:
-            np.random.default_rng(number).random(out=array)
+        self._maker.fill(array, number)
         return array
 
 

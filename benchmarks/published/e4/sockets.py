@@ -116,6 +116,44 @@ class Memfd(UnixSocket):
         return np.frombuffer(mapped)
 
 
+def _serve_reused_memfd(connection: Connection) -> None:
+    listening = _listen_unix()
+    maker = start_maker(connection, listening.getsockname())
+    client, _ = listening.accept()
+    mapped, descriptors = np.empty(0), []
+    while request := client.recv(_NUMBER_BYTES):
+        array = maker.array(int.from_bytes(request, "little"))
+        if mapped.nbytes != array.nbytes:
+            descriptors = [os.memfd_create("array")]
+            os.ftruncate(descriptors[0], array.nbytes)
+            mapped = np.ndarray(array.size, array.dtype, mmap.mmap(descriptors[0], array.nbytes))
+        np.copyto(mapped, array.reshape(-1))
+        socket.send_fds(client, [b"."], descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        descriptors = []
+
+
+class ReusedMemfd(UnixSocket):
+    """A memfd that all arrays of a size are written to, valid until the next request. Its descriptor goes once."""
+
+    serve = staticmethod(_serve_reused_memfd)
+
+    def __init__(self) -> None:
+        """Start the server and connect."""
+        super().__init__()
+        self._mapped: Array = np.empty(0)
+
+    def ask(self, number: int) -> Array:
+        """Request the array, which lies in the memory that the server wrote to."""
+        self._socket.sendall(number.to_bytes(_NUMBER_BYTES, "little"))
+        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, arrays.array("i").itemsize)
+        for descriptor in descriptors:
+            self._mapped = np.frombuffer(mmap.mmap(descriptor, 0))
+            os.close(descriptor)
+        return self._mapped
+
+
 # ---------------------------------------------------------------------------------------------- gRPC
 
 _GRPC_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))

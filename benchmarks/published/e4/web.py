@@ -1,5 +1,6 @@
 """HTTP and WebSocket: one FastAPI application under uvicorn, with the clients of http.client and of websockets.
 
+uvicorn runs as its documentation advises for speed: with uvloop and httptools, which its extra `standard` installs.
 Handlers return a Response, which FastAPI's documentation recommends for speed, because its encoder is skipped.
 Connections stay open between requests.
 """
@@ -10,6 +11,7 @@ import base64
 import http.client
 import json
 import socket
+from importlib.metadata import version
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -32,6 +34,8 @@ def _serve(connection: Connection) -> None:
     app = _application(start_maker(connection, listening.getsockname()))
     config = uvicorn.Config(
         app,
+        loop="uvloop",
+        http="httptools",
         log_level="warning",
         timeout_keep_alive=_IDLE_TIMEOUT_S,
         ws_ping_interval=None,
@@ -76,12 +80,19 @@ def _with_types(function: Any) -> Any:
     return function
 
 
+def _runs_with() -> dict[str, str]:
+    """Name the event loop and the parser that `_serve` asks for; without them uvicorn does not start."""
+    versions = ", ".join(f"{package} {version(package)}" for package in ("uvicorn", "uvloop", "httptools"))
+    return {"runs_with": versions}
+
+
 class Http(Served):
     """HTTP with the array as `encoding`: json, base64 or segment."""
 
     def __init__(self, encoding: str) -> None:
         """Start the server and connect."""
         super().__init__(_serve)
+        self.report_figures = _runs_with()
         self._encoding = encoding
         self._connection = http.client.HTTPConnection(*self.address)
         self._restore = {"json": _from_json, "base64": _from_base64, "segment": take}[encoding]
@@ -107,6 +118,7 @@ class WebSocket(Served):
         from websockets.sync.client import connect
 
         super().__init__(_serve)
+        self.report_figures = _runs_with()
         self._encoding = encoding
         host, port = self.address
         self._connection = connect(
