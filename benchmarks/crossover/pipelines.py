@@ -15,7 +15,7 @@ def config(name: str, d: int) -> dict[str, Any]:
     """Return the pipeline's config: a source in its own process, read by the caller, and the mode."""
     return {
         "name": name.replace(" ", "-"),
-        "source": {"uses": "benchmarks.crossover.feeds.Arrays", "with": {"d": d}},
+        "source": {"uses": "benchmarks.crossover.payload.Arrays", "with": {"d": d}},
         "transport": {"mode": MODES[name]},
     }
 

@@ -16,9 +16,8 @@ make_page    the tables and plots, put into docs/benchmarks.md
 
 In the process of a turn:
 
-turn         set-up, transfers, verification, teardown
+turn         set-up, transfers, verification, teardown; processor time and peak memory of both sides
 needs        what this machine lacks for a contestant; the names of a turn's files in shared memory
-clocks       processor seconds and peak memory of both sides
 child        a contestant's other process, and the connection that carries commands to it
 asking       stagepipe's side in every experiment: a source that answers requests
 e1 e2 e4 e5  the experiments and their contestants (E3 is benchmarks/crossover)

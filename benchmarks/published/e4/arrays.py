@@ -1,15 +1,18 @@
-"""The arrays: how the server creates them, and their check."""
+"""The arrays: how the server creates them, their check, and the base of the contestants with a server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from math import prod
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.published.model import Payload
+from benchmarks.published.child import Child, serve_commands_in_thread
+from benchmarks.published.model import Payload, Received
 
 Array = npt.NDArray[np.float64]
 SHAPES = {"A": (1, 3, 224, 224), "B": (2, 1024, 16, 16), "C": (2, 3, 16, 224, 224), "D": (128, 1024, 1024)}
@@ -82,3 +85,44 @@ def spoil(data: Array) -> Array:
     spoiled = data.copy()
     spoiled.view(np.uint64).flat[data.size // 2] ^= 1
     return spoiled
+
+
+# ---------------------------------------------------------------------------------------------- the server
+
+
+def start_maker(connection: Connection, hello: Any) -> Maker:
+    """Start the maker of the arrays, in the server.
+
+    It sends `hello`, the server's address, to the client. From then on a thread receives which array to create next.
+    """
+    maker = Maker()
+    connection.send(hello)
+    serve_commands_in_thread(connection, {"prepare": maker.prepare})
+    return maker
+
+
+class Served:
+    """The client, and the server's process, which runs `serve(connection, *arguments)` forever."""
+
+    def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
+        """Start the server."""
+        self._server = Child(serve, *arguments)
+        self.address: Any = self._server.hello
+        self._shape: tuple[int, ...] = ()
+
+    def prepare(self, payload: Payload) -> None:
+        """Tell the server which array is requested next."""
+        self._shape = tuple(payload.values["shape"])
+        self._server.ask("prepare", self._shape, payload.values["ready"])
+
+    def transfer(self, number: int) -> Received:
+        """Request array `number`."""
+        return Received(self.ask(number).reshape(self._shape))
+
+    @abstractmethod
+    def ask(self, number: int) -> Array:
+        """Request array `number` and return it in any shape."""
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.close()

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array
-from benchmarks.published.e4.served import Served, start_maker
+from benchmarks.published.e4.arrays import Array, Served, start_maker
 from benchmarks.published.needs import program
 
 _DEADLINE_S = 60.0

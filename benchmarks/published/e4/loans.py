@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array, Maker
-from benchmarks.published.e4.served import Served, start_maker
+from benchmarks.published.e4.arrays import Array, Maker, Served, start_maker
 from benchmarks.published.model import Payload
 from benchmarks.published.needs import turn_prefix
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from benchmarks.published.e4.arrays import Array
-from benchmarks.published.e4.served import Served, start_maker
+from benchmarks.published.e4.arrays import Array, Served, start_maker
 
 
 def _serve_zmq(connection: Connection, address: str, copy: bool) -> None:  # noqa: FBT001 - arguments of a process

@@ -11,15 +11,16 @@ import base64
 import http.client
 import json
 import socket
+import weakref
 from importlib.metadata import version
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array, Maker
-from benchmarks.published.e4.segments import hand_over, take
-from benchmarks.published.e4.served import Served, start_maker
+from benchmarks.published.e4.arrays import Array, Maker, Served, start_maker
 
 _IDLE_TIMEOUT_S = 3600
 """How long a connection may be idle while its client checks the received data."""
@@ -143,3 +144,32 @@ def _from_json(body: bytes) -> Array:
 
 def _from_base64(body: bytes) -> Array:
     return np.frombuffer(base64.b64decode(body))
+
+
+# ---------------------------------------------------------------------------------------------- segments
+
+
+def hand_over(array: Array) -> str:
+    """Copy the array into a new segment, give up the segment, and return its name."""
+    segment = SharedMemory(create=True, size=array.nbytes)
+    np.copyto(np.ndarray(array.shape, array.dtype, segment.buf), array)
+    name = segment.name
+    resource_tracker.unregister(segment._name, "shared_memory")  # type: ignore[attr-defined]  # noqa: SLF001
+    segment.close()
+    return name
+
+
+def take(name: bytes) -> Array:
+    """Return the array in a segment without a copy. The segment is released with the array."""
+    segment = SharedMemory(name.decode())
+    segment.unlink()
+    array: Array = np.frombuffer(cast("memoryview[int]", segment.buf))
+    # The mapping is released with the array; until then it cannot be closed.
+    weakref.finalize(array, _close, segment)
+    return array
+
+
+def _close(segment: SharedMemory) -> None:
+    segment._buf = None  # type: ignore[attr-defined]  # noqa: SLF001 - otherwise its own __del__ complains about the array
+    segment._mmap = None  # type: ignore[attr-defined]  # noqa: SLF001
+    segment.close()
