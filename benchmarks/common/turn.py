@@ -58,13 +58,14 @@ def run_turn(module: str, job: Mapping[str, Any], limit_s: float) -> dict[str, A
             message = f"did not finish within {limit_s:.0f} s"
             raise TurnError(message) from None
         except (subprocess.CalledProcessError, FileNotFoundError):
-            raise TurnError(_last_line(log.read_text(errors="replace"))) from None
+            raise TurnError(last_line(log.read_text(errors="replace"))) from None
         finally:
-            _end([child for child in psutil.Process().children(recursive=True) if child not in before])
+            end_processes([child for child in psutil.Process().children(recursive=True) if child not in before])
     return document
 
 
-def _end(processes: Sequence[psutil.Process]) -> None:
+def end_processes(processes: Sequence[psutil.Process]) -> None:
+    """End them with SIGTERM, and those that stay with SIGKILL."""
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -72,6 +73,7 @@ def _end(processes: Sequence[psutil.Process]) -> None:
         _, processes = psutil.wait_procs(processes, _END_S)
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
+    """Return the last line of a log, shortened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:_SHOWN_CHARACTERS] if lines else "it ended without a result"

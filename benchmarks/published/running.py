@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.common.turn import ROOT, end_processes, last_line
 from benchmarks.common.turns import order
 from benchmarks.published.model import Cell, Contestant, Job, Turn
 from benchmarks.published.needs import files_left_by, unmet_need
@@ -30,7 +31,6 @@ from benchmarks.published.results import Results
 
 _ENOUGH_TURNS = 3
 _LONG_TURN_S = 8.0
-_ROOT = Path(__file__).parents[2]
 _END_S = 5.0
 Progress = Callable[[int, int, str], None]
 """Called with the number of turns done, the number of all turns, and the name of the next one."""
@@ -129,7 +129,7 @@ def run_turn(contestant: Contestant, job: Job, round_number: int, limit_s: float
             return replace(turn, **_read(result))
         if status is None:
             return replace(turn, reason=f"did not finish within {limit_s:.0f} s")
-        return replace(turn, reason=_last_line(log.read_text(errors="replace")) or f"exited with status {status}")
+        return replace(turn, reason=last_line(log.read_text(errors="replace")))
 
 
 def _read(result: Path) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _read(result: Path) -> dict[str, Any]:
 def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | None:
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "TMPDIR": str(folder),
     }
     with log.open("wb") as out:
@@ -169,17 +169,9 @@ def _turn_folder() -> Iterator[Path]:
         try:
             yield Path(folder)
         finally:
-            _end([child for child in psutil.Process().children(recursive=True) if child not in before])
+            end_processes([child for child in psutil.Process().children(recursive=True) if child not in before])
             for path in files_left_by(Path(folder)):
                 _remove(path)
-
-
-def _end(processes: Sequence[psutil.Process]) -> None:
-    for end in (psutil.Process.terminate, psutil.Process.kill):
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                end(process)
-        _, processes = psutil.wait_procs(processes, _END_S)
 
 
 def _remove(path: Path) -> None:
@@ -187,8 +179,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
