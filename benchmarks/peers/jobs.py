@@ -52,8 +52,6 @@ class Job:
     collate: Callable[[Sequence[Item]], Item] = stack
     has_own_collate: bool = False
     """Whether `collate` does more than stack."""
-    layout: tuple[dict[str, Any], ...] = ()
-    """stagepipe's keys of each step: what its own advice, `stagepipe plan`, comes to."""
     prepare: Callable[[], Any] = lambda: None
     """Loads what lies in memory. A framework that forks calls it before, so that its workers share the pages."""
     is_dataset: bool = False
@@ -241,8 +239,6 @@ def pad(items: Sequence[Item]) -> Item:
     return {"index": np.array([item["index"] for item in items]), "tokens": tokens}
 
 
-_FUSED: dict[str, Any] = {"fuse": True}
-
 JOBS = {
     job.name: job
     for job in (
@@ -252,14 +248,12 @@ JOBS = {
             read=read_file,
             steps=(decode, resize, to_float32),
             batch=64,
-            layout=({"workers": 2}, _FUSED, _FUSED),
         ),
         Job(
             name="thumbnails",
             count=12_000,
             read=read_file,
             steps=(decode, shrink, Save),
-            layout=({"workers": 2}, _FUSED, _FUSED),
         ),
         Job(name="tensors", count=1_500_000, read=read_tiny, prepare=_make_tiny, batch=256, is_dataset=True),
         Job(
@@ -279,9 +273,8 @@ JOBS = {
             read=read_clip,
             prepare=_make_clips,
             steps=(clip_to_float32, normalise, flip, brighten),
-            layout=({}, {}, {}, {}),
         ),
-        Job(name="models", count=2_000, read=read_vector, steps=(Detect, Embed, Rank), layout=({}, {}, {})),
+        Job(name="models", count=2_000, read=read_vector, steps=(Detect, Embed, Rank)),
     )
 }
 

@@ -10,31 +10,33 @@ from benchmarks.peers.jobs import Item, Job, Process
 
 
 class Samples:
-    """What the source reads: the items of a job, or its samples with all steps taken."""
+    """All of a job's samples by index, for `dataset`: as DataLoader has them."""
 
-    def __init__(self, job: Job, *, is_whole: bool) -> None:
+    def __init__(self, job: Job) -> None:
         """Read nothing yet."""
-        self._read, self._count = Process(job.name) if is_whole else job.read, job.count
+        self._process, self._count = Process(job.name), job.count
 
     def __len__(self) -> int:
-        """Return the number of items."""
+        """Return the number of samples."""
         return self._count
 
     def __getitem__(self, index: int) -> Item:
-        """Read an item."""
-        return self._read(index)
+        """Read a sample and take all steps."""
+        return self._process(index)
 
 
 def by_hand(job: Job, workers: int) -> Iterator[Item]:
-    """Run the job's layout: stages in processes of their own, or a dataset like DataLoader's."""
+    """Cut the job as `auto` does: one pool of workers for steps of one kind, a process for each model, or a dataset."""
     builder: Any
     if job.is_dataset:
         own: dict[str, Any] = {"batch_size": job.batch, "collate_fn": job.collate} if job.has_own_collate else {}
-        builder = stagepipe.from_dataset(Samples(job, is_whole=True), workers=workers, **own)
+        builder = stagepipe.from_dataset(Samples(job), workers=workers, **own)
         return _iterate(builder if own else builder.batch(job.batch))
-    builder = stagepipe.from_source(Samples(job, is_whole=False))
-    for step, keys in zip(job.steps, job.layout, strict=True):
-        builder = builder.map(stagepipe.defer(step) if isinstance(step, type) else step, **keys)
+    has_models = all(isinstance(step, type) for step in job.steps)
+    builder = stagepipe.from_source(range(job.count)).map(job.read, **({} if has_models else {"workers": workers}))
+    for step in job.steps:
+        function = stagepipe.defer(step) if isinstance(step, type) else step
+        builder = builder.map(function, **({} if has_models else {"fuse": True}))
     return _iterate(builder.batch(job.batch) if job.batch else builder)
 
 
