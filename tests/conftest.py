@@ -7,6 +7,7 @@
 import functools
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,13 @@ def pytest_collection_finish():
     """What is imported and collected now stays: no collection of garbage looks at these 700,000 objects again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown():
+    """Forget the stage whose call a test has made in this process: the next test is in none."""
+    stage_context = sys.modules.get("stagepipe.core.stage_context")
+    if stage_context is not None:
+        stage_context.stage_locals.context = None
 
 
 def pytest_sessionfinish():

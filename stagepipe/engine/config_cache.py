@@ -32,9 +32,18 @@ _LAYOUT_KEYS = frozenset({"name", "target", "workers", "fuse", "index", "syntax"
 class ConfigCache:
     """The file of one config in `folder`. Its name changes with the config, `more`, the machine and the version."""
 
-    def __init__(self, folder: str, spec: PipelineSpec, limit: int | None, shard: Shard, more: object = ()) -> None:
-        """Nothing is read yet."""
-        description = describe_config(spec, limit, shard, with_contents=False)
+    def __init__(
+        self,
+        folder: str,
+        spec: PipelineSpec,
+        limit: int | None,
+        shard: Shard,
+        more: object = (),
+        *,
+        with_contents: bool = False,
+    ) -> None:
+        """Nothing is read yet. `with_contents`: objects from Python count by what they hold, not by name alone."""
+        description = describe_config(spec, limit, shard, with_contents=with_contents)
         stages = [
             {field.name: getattr(stage, field.name) for field in fields(stage) if field.name not in _LAYOUT_KEYS}
             for stage in spec.stages

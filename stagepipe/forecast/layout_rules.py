@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import astuple, replace
 
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole, StagePlan
+
+_MAX_COST = 1e14
+"""ns of an item, a day; bytes, 100 TB. A probe never finds so much."""
 
 
 def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
@@ -29,14 +31,14 @@ def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
 
 
 def fits_plan(costs: PipelineCosts, plan: Plan) -> bool:
-    """Whether costs from a file can be those of `plan`: of the same stages, and none below zero."""
+    """Whether costs from a file can be those of `plan`: of the same stages, none below zero, none absurd."""
     stages = [(process.name, process.stages[-1].name) for process in plan.processes]
     parts: list[ProcessCost | HopCost] = [*costs.processes, *costs.hops]
     values = [value for part in parts for value in astuple(part)]
     return (
         [(process.name, process.last_stage) for process in costs.processes] == stages
         and len(costs.hops) == len(costs.processes)
-        and all(0 <= value < math.inf for value in (costs.sink_ns, *values) if isinstance(value, int | float))
+        and all(0 <= value < _MAX_COST for value in (costs.sink_ns, *values) if isinstance(value, int | float))
     )
 
 

@@ -98,7 +98,16 @@ class Together(Tiny):
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         self.call_counts.append(len(indices))
-        return [self[index] for index in indices[: -1 if self.kind == "short" else None]]
+        if self.kind == "changing":  # its list, after it has read
+            samples = [self[index] for index in indices]
+            indices.clear()
+            return samples
+        if self.kind == "sorting":
+            indices.sort(reverse=True)
+            raise OSError("sorted")
+        samples = [self[index] for index in indices[: -1 if self.kind == "short" else None]]
+        kinds = {"mapping": dict(enumerate(samples)), "array": np.zeros((len(samples), 2)), "parts": iter(samples)}
+        return kinds.get(self.kind, samples)
 
 
 class Odd(Tiny):

@@ -229,17 +229,19 @@ class StageRunner:
         self.seed_item(keys[0])
         started_ns = perf_counter_ns()
         try:
-            results = list(fetch_together(values))
+            results = fetch_together(values.copy())  # the dataset may change its list
         except self._propagated_errors:
             raise
         except BaseException:  # noqa: BLE001 - the item that raised it does so again
             return None
-        if len(results) != len(keys) or not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
+        if not isinstance(results, list | tuple) or len(results) != len(keys):
+            return None
+        if not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
             return None
         self._last_timed_ns = perf_counter_ns() - started_ns
         self._busy_ns += self._last_timed_ns
         self.count_items(keys[0][0], len(keys))
-        return results
+        return list(results)
 
     def call_batch(self, keys: list[Key], values: list[Any]) -> list[Any]:
         """Call the stage with a list of items; it must return as many results."""

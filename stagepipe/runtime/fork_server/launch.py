@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def launch_spare_server() -> None:
     """Start a fork server while the config is still to be read, if this process has none yet. Waits for nothing."""
-    if sys.platform == "linux":
+    if sys.platform == "linux" and sys.executable:
         with contextlib.suppress(OSError):  # the start of the workers meets it again, and says what to change
             start_spare_server()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from stagepipe import Pipeline
+from stagepipe import Pipeline, from_source
 from stagepipe.engine.cost_cache import CostCache
 from stagepipe.forecast import add_layout_rules
 from tests.support.pipelines import pipeline, stage
@@ -54,6 +54,26 @@ def test_another_config_has_none(code, keys):
     assert cache(code, **keys).load() is None
 
 
+class Times:
+    """A stage from Python, with a value of its own."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, item):
+        return self.factor * item
+
+
+def test_another_object_of_the_same_class_has_none():
+    def cache_of(factor):
+        running = Pipeline(from_source(range(40)).map(Times(factor), name="double"))
+        return CostCache(running.spec, running._plan_spec(running.spec))
+
+    cache_of(2).save(COSTS)
+    assert cache_of(2).load() is not None
+    assert cache_of(3).load() is None
+
+
 @pytest.mark.parametrize("text, seconds", [(CODE + "\n", 0), (CODE, 1)], ids=["another size", "another time"])
 def test_changed_code_has_none(code, text, seconds):
     times_ns = code.stat().st_mtime_ns
@@ -75,6 +95,10 @@ def with_negative_time(costs):
     return replace(costs, sink_ns=-1.0)
 
 
+def with_absurd_time(costs):
+    return replace(costs, sink_ns=1e18)
+
+
 def with_another_stage(costs):
     return replace(costs, processes=(costs.processes[0], replace(costs.processes[1], name="triple")))
 
@@ -83,8 +107,8 @@ def without_hop(costs):
     return replace(costs, hops=costs.hops[:1])
 
 
-@pytest.mark.parametrize("change", [with_negative_time, with_another_stage, without_hop])
-def test_costs_of_other_stages_or_below_zero_are_none(code, change):
+@pytest.mark.parametrize("change", [with_negative_time, with_absurd_time, with_another_stage, without_hop])
+def test_costs_of_other_stages_below_zero_or_absurd_are_none(code, change):
     cache(code).save(change(COSTS))
     assert cache(code).load() is None
 

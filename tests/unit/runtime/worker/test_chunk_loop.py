@@ -99,7 +99,7 @@ def test_samples_are_read_alone_if_each_has_a_seed_a_retry_or_a_suspicion(keys):
     assert not dataset.call_counts
 
 
-@pytest.mark.parametrize("kind", ["bad", "short"])
+@pytest.mark.parametrize("kind", ["bad", "short", "sorting", "mapping", "array", "parts"])
 def test_a_call_that_fails_is_made_again_for_each_sample(kind):
     dataset = Together(200, kind)
     log, counts, _ = run(Fetch(dataset), count=60, reseed=False)
@@ -107,6 +107,13 @@ def test_a_call_that_fails_is_made_again_for_each_sample(kind):
     assert singly(log) == singly(run(Fetch(Together(200, kind)), count=60, together=False)[0])
     assert ((147, "failed") in log) == (kind == "bad")
     assert counts == ([59, 1, 1] if kind == "bad" else [60, 0, 0])
+
+
+def test_a_dataset_may_change_the_list_that_it_reads():
+    dataset = Together(200, "changing")
+    log, *_ = run(Fetch(dataset), reseed=False)
+    assert dataset.call_counts == [20]
+    assert singly(log) == singly(run(Fetch(Together(200)), reseed=False, together=False)[0])
 
 
 def test_an_item_of_a_chunk_takes_its_share_of_one_call():
