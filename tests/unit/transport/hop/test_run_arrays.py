@@ -35,7 +35,7 @@ TOGETHER = {
     "in a tuple": (SMALL, 3),
     "in a list": [1, SMALL, None, SMALL.copy()],
     "equal layouts in a tuple": (SMALL, SMALL + 1),
-    "1 KiB": np.arange(256, dtype=np.float32),
+    "800 bytes": np.arange(200, dtype=np.float32),
     "bool": {"mask": np.array([True, False])},
     "long long": np.ones(3, "q"),
     "long double": np.ones(3, "g"),
@@ -58,7 +58,7 @@ SINGLY = {
     "subclass": {"x": SMALL.view(Marked)},
     "twice": (SMALL, SMALL),
     "five dimensions": np.zeros((1, 1, 1, 1, 2)),
-    "above the threshold": np.zeros(1200, np.uint8),
+    "1 KiB": np.arange(256, dtype=np.float32),
     "nested": {"x": {"y": SMALL}},
     "beside a set": [SMALL, {1}],
 }
@@ -100,6 +100,11 @@ def test_small_arrays_of_numbers_share_a_run(name):
 @pytest.mark.parametrize("name", SINGLY)
 def test_all_other_arrays_are_pickled_singly(name):
     assert not measure_plain(SINGLY[name], (0,), LIMIT)
+
+
+def test_an_array_for_shared_memory_does_not_share_a_run():
+    assert measure_plain(SMALL, (0,), SMALL.nbytes + 1)
+    assert not measure_plain(SMALL, (0,), SMALL.nbytes)
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
