@@ -19,8 +19,8 @@ _MAX_DIMENSIONS = 4
 _ARRAY_BYTES = 52
 """What an array takes beside its bytes, at most: its layout, its item's index, and the dict entry for both."""
 
-ArrayLayout = tuple[str | int | None, str, tuple[int, ...]]
-"""Key or position in the item (None: the item is the array), dtype character, shape."""
+ArrayLayout = tuple[Any, str, tuple[int, ...]]
+"""Key (str) or position (int) in the item (None: the item is the array), dtype character, shape."""
 ArrayColumns = dict[ArrayLayout, tuple[list[int], bytes]]
 """By layout: the positions of the items in the run, and the bytes of their arrays, one after the other."""
 
@@ -60,9 +60,8 @@ def hold_arrays(item: Any) -> ArrayItem:
     if kind is np.ndarray:
         return ArrayItem(None, [((None, item.dtype.char, item.shape), item.tobytes())])
     value: Any = item.copy() if kind is dict else list(item)
-    arrays = []
-    name: str | int
-    pairs: Iterable[tuple[str | int, Any]] = item.items() if kind is dict else enumerate(item)
+    arrays: list[tuple[ArrayLayout, bytes]] = []
+    pairs: Iterable[tuple[Any, Any]] = item.items() if kind is dict else enumerate(item)
     for name, part in pairs:
         if type(part) is np.ndarray:
             arrays.append(((name, part.dtype.char, part.shape), part.tobytes()))
@@ -98,6 +97,6 @@ def put_arrays(values: list[Any], columns: ArrayColumns, *, readonly: bool) -> N
             if name is None:
                 values[index] = row
             elif type(value) is tuple:
-                values[index] = (*value[:name], row, *value[name + 1 :])  # type: ignore[operator, misc]
+                values[index] = (*value[:name], row, *value[name + 1 :])
             else:
                 value[name] = row
