@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
-import numpy as np
+from numpy import ndarray
 
 from stagepipe.core import Key, TransportError
 from stagepipe.transport.hop.run_arrays import measure_arrays, put_arrays, take_arrays
@@ -51,7 +51,7 @@ def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small 
     >>> measure_plain({"id": 3}, (0,)) > 0, measure_plain({"id": [3]}, (0,))
     (True, 0)
     """
-    arrays: list[np.ndarray[Any, Any]] | None = None
+    arrays: list[ndarray[Any, Any]] | None = None
     nbytes = _ITEM_BYTES + _KEY_PART_BYTES * len(key)
     kind = type(item)
     if kind is dict:
@@ -78,13 +78,13 @@ def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small 
             nbytes += _FLOAT_BYTES
         elif kind is bytes:
             nbytes += _STRING_BYTES + len(part)
-        elif kind is np.ndarray:
+        elif kind is ndarray and part.nbytes < below_bytes:
             arrays = [part] if arrays is None else [*arrays, part]
         else:
             return 0
     if arrays is None:
         return nbytes if nbytes <= _MAX_ITEM_BYTES else 0
-    array_bytes = measure_arrays(arrays, below_bytes)
+    array_bytes = measure_arrays(arrays)
     return -nbytes - array_bytes if array_bytes and nbytes + array_bytes <= _MAX_ITEM_BYTES else 0
 
 
@@ -96,11 +96,17 @@ class RunTimes(NamedTuple):
     made_ns: tuple[int, ...]
 
 
-def pack_run(items: list[PlainItem], generation: int, send_ns: int) -> tuple[bytes, RunTimes]:
-    """The entry of a run, and its times. `send_ns`: what the write will take for each item."""
+def pack_run(
+    items: list[PlainItem], generation: int, send_ns: int, *, has_arrays: bool = False
+) -> tuple[bytes, RunTimes]:
+    """The entry of a run, and its times. `send_ns`: what the write will take for each item.
+
+    `has_arrays`: any item may be one of `hold_arrays`.
+    """
     started_ns = perf_counter_ns()
     values, keys, begins_ns, made_ns = zip(*items, strict=True)
-    data = pickle.dumps((keys, *take_arrays(values)), 5)
+    contents = take_arrays(values) if has_arrays else (values, ())
+    data = pickle.dumps((keys, *contents), 5)
     count = len(items)
     encode_ns = (sum(made_ns) - sum(begins_ns) + perf_counter_ns() - started_ns) // count
     header = (generation, (0,), 1, b"")

@@ -32,18 +32,17 @@ class ArrayItem(NamedTuple):
     arrays: list[tuple[ArrayLayout, bytes]]
 
 
-def measure_arrays(arrays: Sequence[AnyArray], below_bytes: int) -> int:
+def measure_arrays(arrays: Sequence[AnyArray]) -> int:
     """The most bytes that the arrays of an item take in a run; 0 if they cannot share it.
 
-    Each must have fewer than `below_bytes`, and be contiguous in C order. An array that the item holds twice must
-    arrive as one.
+    Each must be contiguous in C order. An array that the item holds twice must arrive as one.
     """
     total = 0
     for array in arrays:
         nbytes = array.nbytes
         dtype = array.dtype
         if (
-            not 0 < nbytes < below_bytes
+            not nbytes
             or not 0 < array.ndim <= _MAX_DIMENSIONS
             or dtype not in _DTYPES
             or dtype.metadata is not None
@@ -71,8 +70,6 @@ def hold_arrays(item: Any) -> ArrayItem:
 
 def take_arrays(held: Sequence[Any]) -> tuple[Sequence[Any], ArrayColumns]:
     """The values of held items, with None in place of each array, and the arrays."""
-    if ArrayItem not in set(map(type, held)):
-        return held, {}
     values = list(held)
     parts: dict[ArrayLayout, tuple[list[int], list[bytes]]] = {}
     for index, item in enumerate(held):

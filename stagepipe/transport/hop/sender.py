@@ -112,6 +112,7 @@ class Sender:
                 item_box.clear()
                 if nbytes < 0:
                     value, nbytes = hold_arrays(item), -nbytes
+                    outbox.has_arrays = True
                 else:
                     value = item.copy() if type(item) in _CHANGEABLE else item  # the stage may change its own
                 return outbox.add_plain(value, generation, key, nbytes, begin_ns)

@@ -178,14 +178,14 @@ def test_a_run_is_no_longer_than_was_measured(items, key_parts):
         (hold_arrays(item) if size < 0 else item, key, 0, 0) for item, size in zip(items, sizes, strict=True) if size
     ]
     if run:
-        entry, _ = pack_run(run, 1, 0)
+        entry, _ = pack_run(run, 1, 0, has_arrays=True)
         assert len(entry) <= sum(map(abs, sizes)) + MAX_ENTRY_BYTES - PLAIN_ROOM_BYTES
 
 
 def test_arrays_of_many_layouts_take_no_more_than_was_measured():
     items = [{f"{n}{'k' * 20}": np.zeros((n + 1, 1, 1, 1), "D" if n % 2 else "f")} for n in range(20)]
     sizes = [measure_plain(item, (0,), LIMIT) for item in items]
-    entry, _ = pack_run([(hold_arrays(item), (0,), 0, 0) for item in items], 1, 0)
+    entry, _ = pack_run([(hold_arrays(item), (0,), 0, 0) for item in items], 1, 0, has_arrays=True)
     assert all(size < 0 for size in sizes)
     assert len(entry) <= sum(map(abs, sizes)) + MAX_ENTRY_BYTES - PLAIN_ROOM_BYTES
 
