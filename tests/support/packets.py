@@ -20,6 +20,13 @@ class HoldingOutbox(outbox.Outbox):
     hold_until_ns = property(lambda _: 1 << 62, lambda _, until_ns: None)
 
 
+def hold_all(sender: Any) -> None:
+    """Let a sender hold back whatever it can, until `flush`."""
+    sender._outbox.__class__ = HoldingOutbox
+    sender._outbox._late_writer.is_watching = True
+    sender.limit_packet(10_000)
+
+
 def always_packed(max_entries: int | None = None, crashes: str = "") -> AbstractContextManager[None]:
     """Workers hold items back as if all were made quickly, and die at `crashes`. `max_entries` replaces the limit."""
     return worker_start_hook(f"{__name__}:pack", f"{max_entries or 0} {crashes}")

@@ -21,6 +21,7 @@ RunItems = Generator[ReceivedPacket, None, None]
 class RunReader(Protocol):
     """The receiver that takes the items: its attributes as they are when an item's turn comes."""
 
+    is_readonly: bool
     on_item: Callable[[Key], None]
     unwanted_keys: frozenset[Key]
     queue_ns: int
@@ -33,7 +34,7 @@ def open_run(entry: Entry, receive_ns: int, reader: RunReader, recorder: Duratio
     The times of those that were taken are recorded together, at the end or when the generator is closed.
     """
     begin_ns = perf_counter_ns()
-    keys, values = unpack_run(entry)
+    keys, values = unpack_run(entry, readonly=reader.is_readonly)
     count = len(keys)
     decode_ns = (perf_counter_ns() - begin_ns) // count
     receive_ns //= count

@@ -67,6 +67,8 @@ class Outbox:
         self._times: list[HeldTimes | RunTimes] = []
         self._plain_items: list[PlainItem] = []
         """They follow `_entries`. Added without the lock: the late writer removes items only at the front."""
+        self.has_arrays = False
+        """Whether any plain item so far was one of `hold_arrays`."""
         self._generation = 0
         """That of the plain items."""
         self._count = 0
@@ -154,7 +156,7 @@ class Outbox:
     def _pack_plain_items(self) -> None:
         """Make the plain items an entry. Under the lock."""
         if self._plain_items:
-            entry, times = pack_run(self._plain_items, self._generation, self.last_send_ns)
+            entry, times = pack_run(self._plain_items, self._generation, self.last_send_ns, has_arrays=self.has_arrays)
             self._plain_items = []
             self._entries.append(entry)
             self._times.append(times)
@@ -247,7 +249,7 @@ class Outbox:
         items = self._plain_items[:]
         entries, times = self._entries[:], self._times[:]
         if items:
-            entry, run_times = pack_run(items, self._generation, self.last_send_ns)
+            entry, run_times = pack_run(items, self._generation, self.last_send_ns, has_arrays=self.has_arrays)
             entries.append(entry)
             times.append(run_times)
         if entries and self._try_write(join_entries(entries, now_ns)):

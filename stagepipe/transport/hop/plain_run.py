@@ -1,17 +1,22 @@
 """Plain items that are pickled together, in one entry of a packet. Built by a sending process, read by a receiving one.
 
-An item is plain if it is a number, a string, bytes or None, or a dict, list or tuple of these, of exactly these types.
-Pickling and unpickling it runs no code but pickle's own, so it cannot fail, and cannot kill a process. Forty small
-dicts that are pickled together take a third of the time that they take one by one.
+An item is plain if it is a number, a string, bytes, None or a small array (see `run_arrays`), or a dict, list or tuple
+of these, of exactly these types. Pickling and unpickling it runs no code but pickle's and NumPy's own, so it cannot
+fail, and cannot kill a process. Forty small dicts that are pickled together take a third of the time that they take one
+by one.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
+from numpy import ndarray
+
 from stagepipe.core import Key, TransportError
+from stagepipe.transport.hop.run_arrays import measure_arrays, put_arrays, take_arrays
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, Entry, PacketKind, pack_entry
 
 _MAX_ITEM_BYTES: Final = 1000
@@ -25,7 +30,7 @@ _KEY_PART_BYTES: Final = 11
 _FLOAT_BYTES: Final = 9
 _STRING_BYTES: Final = 6
 """The pickle of an empty string, or of a reference to one before it."""
-_RUN_BYTES: Final = 64
+_RUN_BYTES: Final = 72
 """What a run takes beside its items, at most: the entry's header and the outer pickle."""
 PLAIN_ROOM_BYTES: Final = MAX_ENTRY_BYTES - _RUN_BYTES
 """The room for plain items in a packet."""
@@ -36,12 +41,17 @@ PlainItem = tuple[Any, Key, int, int]
 """An item that is held back, its key, and when its sending began and it was held (`perf_counter_ns`)."""
 
 
-def measure_plain(item: Any, key: Key) -> int:  # noqa: C901, PLR0912 - one pass without calls: every small item pays it
+def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small item pays it
+    item: Any, key: Key, below_bytes: int = 0
+) -> int:
     """The most bytes that the pickles of `item` and `key` take in a run; 0 if the item is not plain, or not small.
+
+    Negative if the item has arrays, each of fewer than `below_bytes`: it is held by `hold_arrays`.
 
     >>> measure_plain({"id": 3}, (0,)) > 0, measure_plain({"id": [3]}, (0,))
     (True, 0)
     """
+    arrays: list[ndarray[Any, Any]] | None = None
     nbytes = _ITEM_BYTES + _KEY_PART_BYTES * len(key)
     kind = type(item)
     if kind is dict:
@@ -68,9 +78,14 @@ def measure_plain(item: Any, key: Key) -> int:  # noqa: C901, PLR0912 - one pass
             nbytes += _FLOAT_BYTES
         elif kind is bytes:
             nbytes += _STRING_BYTES + len(part)
+        elif kind is ndarray and part.nbytes < below_bytes:
+            arrays = [part] if arrays is None else [*arrays, part]
         else:
             return 0
-    return nbytes if nbytes <= _MAX_ITEM_BYTES else 0
+    if arrays is None:
+        return nbytes if nbytes <= _MAX_ITEM_BYTES else 0
+    array_bytes = measure_arrays(arrays)
+    return -nbytes - array_bytes if array_bytes and nbytes + array_bytes <= _MAX_ITEM_BYTES else 0
 
 
 class RunTimes(NamedTuple):
@@ -81,11 +96,17 @@ class RunTimes(NamedTuple):
     made_ns: tuple[int, ...]
 
 
-def pack_run(items: list[PlainItem], generation: int, send_ns: int) -> tuple[bytes, RunTimes]:
-    """The entry of a run, and its times. `send_ns`: what the write will take for each item."""
+def pack_run(
+    items: list[PlainItem], generation: int, send_ns: int, *, has_arrays: bool = False
+) -> tuple[bytes, RunTimes]:
+    """The entry of a run, and its times. `send_ns`: what the write will take for each item.
+
+    `has_arrays`: any item may be one of `hold_arrays`.
+    """
     started_ns = perf_counter_ns()
     values, keys, begins_ns, made_ns = zip(*items, strict=True)
-    data = pickle.dumps((keys, values), 5)
+    contents = take_arrays(values) if has_arrays else (values, ())
+    data = pickle.dumps((keys, *contents), 5)
     count = len(items)
     encode_ns = (sum(made_ns) - sum(begins_ns) + perf_counter_ns() - started_ns) // count
     header = (generation, (0,), 1, b"")
@@ -93,12 +114,17 @@ def pack_run(items: list[PlainItem], generation: int, send_ns: int) -> tuple[byt
     return entry, RunTimes(encode_ns, len(entry) // count, made_ns)
 
 
-def unpack_run(entry: Entry) -> tuple[tuple[Key, ...], tuple[Any, ...]]:
-    """The keys and the items of a run. Raises TransportError if they are not as many as it states."""
+def unpack_run(entry: Entry, *, readonly: bool) -> tuple[Sequence[Key], Sequence[Any]]:
+    """The keys and the items of a run, their arrays `readonly` or writable.
+
+    Raises TransportError if they are not as many as it states.
+    """
     start, end = entry.pickle_span
-    keys, values = pickle.loads(entry.data[start:end])
+    keys, values, columns = pickle.loads(entry.data[start:end])
     if not len(keys) == len(values) == entry.count_or_bytes > 0:
         raise TransportError(
             f"an entry states {entry.count_or_bytes} items, and has {len(keys)} keys and {len(values)} items"
         )
+    if columns:
+        put_arrays(values, columns, readonly=readonly)
     return keys, values

@@ -64,7 +64,7 @@ class Receiver:
         self._memory = memory
         self._is_interrupted = is_interrupted
         self._recorder = recorder
-        self._is_readonly = readonly and not copy_all
+        self.is_readonly = readonly and not copy_all
         self.copy_all = copy_all
         self._tick = tick or memory.flush_releases
         self._wake_event = wake_event
@@ -209,14 +209,14 @@ class Receiver:
             transfer_kind, nbytes = TransferKind.PIPE, entry.nbytes + entry.count_or_bytes
         else:
             buffers, flags, pickle_view, copied = unpack_buffers(
-                entry, self._memory, copy_all=self.copy_all, copy_shared=not self._is_readonly
+                entry, self._memory, copy_all=self.copy_all, copy_shared=not self.is_readonly
             )
             self.copied_out_items += copied
             transfer_kind, nbytes = _transfer_kind(entry, buffers)
         received_at_ns = perf_counter_ns()
         pickle_buffers = self._pickle_buffers(buffers, flags) if any(flags) else ()
         try:
-            value = decode(pickle_view, buffers, pickle_buffers, readonly=self._is_readonly)
+            value = decode(pickle_view, buffers, pickle_buffers, readonly=self.is_readonly)
         except TransportError as error:
             raise UnreadableItemError(entry, str(error)) from error.__cause__
         del pickle_view, buffers, pickle_buffers
@@ -233,7 +233,7 @@ class Receiver:
         begin_ns = perf_counter_ns()
         _, _, _, key, samples, _, sender_ns, sent_at_ns, nbytes, _, meta, (start, end), data = entry
         try:
-            value = decode(data[start:end], (), (), readonly=self._is_readonly)
+            value = decode(data[start:end], (), (), readonly=self.is_readonly)
         except TransportError as error:
             raise UnreadableItemError(entry, str(error)) from error.__cause__
         decode_ns = perf_counter_ns() - begin_ns
@@ -255,7 +255,7 @@ class Receiver:
     def _pickle_buffers(self, buffers: list[Any], flags: list[int]) -> list[memoryview]:
         """The buffers that pickle itself asks for, in order."""
         views = [memoryview(buffer) for buffer, flag in zip(buffers, flags, strict=True) if flag & PICKLE_BUFFER]
-        return [view.toreadonly() for view in views] if self._is_readonly else views
+        return [view.toreadonly() for view in views] if self.is_readonly else views
 
     def _read_fragments(self, entry: Entry) -> FragmentAssembler | None:
         """Read the fragments after a FRAGMENTED entry; None if interrupted, or if the sender moved on."""

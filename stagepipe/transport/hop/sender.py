@@ -14,6 +14,7 @@ from stagepipe.transport.codec import Encoder
 from stagepipe.transport.hop.outbox import Outbox
 from stagepipe.transport.hop.packer import Packer, SendCounts
 from stagepipe.transport.hop.plain_run import measure_plain
+from stagepipe.transport.hop.run_arrays import hold_arrays
 from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
     PICKLE_BUFFER,
@@ -66,6 +67,7 @@ class Sender:
         self._tick = tick or memory.flush_releases
         self._waiter = PipeWaiter(fd, select.EPOLLOUT, wake_event)
         self.counts = SendCounts()
+        self._min_out_of_band_bytes = policy.min_out_of_band_bytes
         self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
         self._packer = Packer(self._encoder, memory, policy, self.counts)
         self._may_pickle_later = False
@@ -105,10 +107,14 @@ class Sender:
         outbox = self._outbox
         if begin_ns <= outbox.hold_until_ns and samples == 1 and not meta and self._may_pickle_later:
             item = item_box[0]
-            nbytes = measure_plain(item, key)
+            nbytes = measure_plain(item, key, self._min_out_of_band_bytes)
             if nbytes:
                 item_box.clear()
-                value = item.copy() if type(item) in _CHANGEABLE else item  # the stage may change its own
+                if nbytes < 0:
+                    value, nbytes = hold_arrays(item), -nbytes
+                    outbox.has_arrays = True
+                else:
+                    value = item.copy() if type(item) in _CHANGEABLE else item  # the stage may change its own
                 return outbox.add_plain(value, generation, key, nbytes, begin_ns)
         self._encoder.encode(item_box[0])
         item_box.clear()

@@ -295,4 +295,6 @@ def unpack(data: bytearray) -> list[Entry]:
 
 
 def _unpack_buffer_descriptors(data: bytearray, start: int, end: int) -> tuple[BufferDescriptor, ...]:
+    if end - start == DESCRIPTOR_BYTES:  # an item with a single array: an eighth of the time of the line below
+        return (_DESCRIPTOR.unpack_from(data, start),)
     return tuple(_DESCRIPTOR.iter_unpack(memoryview(data)[start:end])) if end > start else ()
