@@ -21,14 +21,16 @@ stagepipe runs through its public API; its config has only a source (and, for on
 memcpy is not a transport: it calls `np.copyto` into 16 warm buffers in turn, as many as a pipeline has in flight. The
 targets refer to it, because a transport cannot overwrite what its reader may still hold. "memcpy to one" has a single
 buffer, which stays in the cache. Pipe (64 KiB of buffer) and stagepipe have hundreds of small items in flight; Queue,
-faster-fifo, SharedMemory and iceoryx2 are limited to what 16 MiB hold, 4 to 256 items. iceoryx2 fills its loans in place
-and waits for events. DataLoader sends its arrays as they are (NumPy) or converts them to tensors (torch, its default).
-Items are checked byte by byte before and after the timing; their numbers are checked throughout.
+faster-fifo, SharedMemory and iceoryx2 are limited to what 16 MiB hold, 4 to 256 items. iceoryx2 fills its loans in
+place, waits for events, and pickles nothing: the receiver knows the image's type. DataLoader sends its arrays as they
+are (NumPy) or converts them to tensors (torch, its default). Items are checked byte by byte before and after the
+timing; their numbers are checked throughout.
 
-The size `loop` comes first: the small items, as a user meets them. A loop takes 30,000 dicts, and 30,000 more, from a pipeline that has
-just started, or from `Connection.recv`. Each turn is a new process, alone on the machine, with the kernel's placement:
-bursts at a pinned receiver, with a backlog taken before, hide how long the first packets take to fill. The array of 0
-bytes is in half of the loops, because its pickling costs every contestant ten microseconds more, which hides the hop.
+The size `loop` comes first: the small items, as a user meets them. A loop takes 30,000 dicts, and 30,000 more, from a
+pipeline that has just started, or from `Connection.recv`. Each turn is a new process, alone on the machine, with the
+kernel's placement. Bursts at a pinned receiver, with a backlog taken before, do not show that the first packets take
+time to fill. The array of 0 bytes is in half of the loops: its pickling costs every contestant ten microseconds, which
+hide the hop.
 """
 
 from __future__ import annotations

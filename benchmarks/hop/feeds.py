@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -56,15 +57,16 @@ DICTS = {"two numbers": {}, "two numbers, array of 0 B": {"image": np.zeros(0, n
 
 
 class Dicts:
-    """Yields small dicts without end."""
+    """Yields small dicts."""
 
-    def __init__(self, kind: str) -> None:
-        """Yield dicts of `kind`."""
+    def __init__(self, kind: str, count: int = sys.maxsize) -> None:
+        """Yield `count` dicts of `kind`."""
         self._rest: dict[str, Any] = DICTS[kind]
+        self._count = count
 
     def __iter__(self) -> Iterator[Item]:
         """Yield dicts with their number and a label."""
-        for number in count():
+        for number in range(self._count):
             yield {"id": number, "label": number % 1000, **self._rest}
 
 

@@ -1,6 +1,7 @@
 """iceoryx2: the producer fills a loan of shared memory, and the receiver gets it in place. Where it is installed.
 
-No pickle: 8 bytes of number and the image, whose type the receiver knows. Both sides wait without polling: the receiver for an event, the producer for a semaphore that counts free samples.
+No pickle: 8 bytes of number and the image, whose type the receiver knows. Both sides wait without polling: the
+receiver for an event, the producer for a semaphore that counts free samples.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class _Services:
         config.global_cfg.prefix = ice.FileName.new(f"{folder.rpartition('/')[2]}_")
         node = ice.NodeBuilder.new().config(config).create(ice.ServiceType.Ipc)
         self._node = node  # the services live as long as their node
+        overwrites = False  # a positional argument
         samples = node.service_builder(ice.ServiceName.new("items")).publish_subscribe(ice.Slice[ctypes.c_uint8])
-        samples = samples.payload_alignment(ice.Alignment.new(_HEADER_BYTES)).enable_safe_overflow(value=False)
+        samples = samples.payload_alignment(ice.Alignment.new(_HEADER_BYTES)).enable_safe_overflow(overwrites)
         self.samples = samples.subscriber_max_buffer_size(slots).open_or_create()
         self.events = node.service_builder(ice.ServiceName.new("events")).event().open_or_create()
 
