@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from benchmarks.common.figures import estimate
@@ -35,20 +35,21 @@ def table(job: Job, rows: list[Row]) -> Iterator[str]:
         f"{'PSS MB':>8}{'CPU s total':>13}"
     )
     for row in rows:
+        waits_s = [wait for answer in row.answers for wait in answer.waits_s]
         speeds = row.values("items_per_s")
         speed = [1000 * per / value for value in speeds] if job.part == COLLATE else speeds
         cpu = [1000 * per * value for value in row.values("cpu_s_per_item")]
         yield (
             f"{row.contestant:{width}}{estimate(speed).text():<22}{estimate(cpu).text():<22}"
             f"{median(row.values('first_batch_s')):13.2f}{1000 * median(row.values('second_first_s')):13.1f}"
-            f"{1000 * p99(row):12.1f}{median(row.values('pss_bytes')) / 1e6:8.0f}"
+            f"{1000 * find_p99(waits_s):12.1f}{median(row.values('pss_bytes')) / 1e6:8.0f}"
             f"{median(row.values('life_cpu_s')):13.1f}"
         )
 
 
-def p99(row: Row) -> float:
-    """Return the wait in seconds that one in a hundred exceeds, over all rounds."""
-    waits = sorted(wait for answer in row.answers for wait in answer.waits_s)
+def find_p99(waits_s: Sequence[float]) -> float:
+    """Return the wait in seconds that one in a hundred exceeds."""
+    waits = sorted(waits_s)
     return waits[-1 - len(waits) // 100] if waits else 0.0
 
 
