@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -113,17 +113,19 @@ def main(paths: Sequence[str]) -> None:
     text = readme.read_text()
     for path in paths:
         document = json.loads(Path(path).read_text())
-        for name, make in _find_makers(document).items():
-            text = replace_table(text, name, make(document))
+        for name, lines in _make_tables(document):
+            text = replace_table(text, name, lines)
     readme.write_text(text)
 
 
-def _find_makers(document: Document) -> dict[str, Callable[[Document], Iterator[str]]]:
+def _make_tables(document: Document) -> Iterator[tuple[str, Iterator[str]]]:
     if "jobs" in document:
-        parts = (COLLATE, QUICKSTART, MODELS)
-        return {part: lambda found, part=part: make_loader_table(found, part) for part in parts}  # type: ignore[misc]
-    makers = {"hop": make_hop_table} if document["rows"] else {}
-    return {**makers, "loop": make_loop_table} if document["loops"] else makers
+        for part in (COLLATE, QUICKSTART, MODELS):
+            yield part, make_loader_table(document, part)
+    elif document["rows"]:
+        yield "hop", make_hop_table(document)
+    if document.get("loops"):
+        yield "loop", make_loop_table(document)
 
 
 def replace_table(text: str, name: str, lines: Iterator[str]) -> str:

@@ -11,6 +11,7 @@ import multiprocessing
 import tempfile
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class _Services:
         ice.set_log_level(ice.LogLevel.Error)
         config = ice.config.default()
         config.global_cfg.root_path = ice.Path.new(folder)
-        config.global_cfg.prefix = ice.FileName.new(f"{folder.rpartition('/')[2]}_")
+        config.global_cfg.prefix = ice.FileName.new(Path(folder).name)
         node = ice.NodeBuilder.new().config(config).create(ice.ServiceType.Ipc)
         self._node = node  # the services live as long as their node
         overwrites = False  # a positional argument
@@ -42,7 +43,7 @@ class _Services:
 
 
 def _view(payload: Any, nbytes: int) -> Image:
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(payload.as_ptr()), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(payload.as_ptr()))
 
 
 def _feed(folder: str, free_slots: Any, nbytes: int) -> None:
@@ -70,7 +71,7 @@ class IceoryxPeer(ProducerPeer):
     def __init__(self, nbytes: int) -> None:
         """Subscribe and start the producer."""
         self._nbytes, slots = nbytes, max_in_flight(nbytes)
-        self._folder = tempfile.TemporaryDirectory(prefix="ice")
+        self._folder = tempfile.TemporaryDirectory(prefix="stagepipe_ice_")
         self._services = _Services(self._folder.name, slots)
         self._subscriber = self._services.samples.subscriber_builder().create()
         self._listener = self._services.events.listener_builder().create()
@@ -98,4 +99,7 @@ class IceoryxPeer(ProducerPeer):
         if self._held is not None:
             self._held.delete()
         del self._subscriber, self._listener, self._services
+        shared_memory = Path("/dev/shm")  # noqa: S108 - iceoryx2 leaves a segment of its own there
+        for left in shared_memory.glob(f"{Path(self._folder.name).name}*"):
+            left.unlink(missing_ok=True)
         self._folder.cleanup()

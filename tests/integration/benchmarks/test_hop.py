@@ -70,10 +70,12 @@ def test_large_items_arrive_unchanged():
 def test_a_peer_of_another_package_delivers_what_was_sent(name):
     if name not in INSTALLED:
         pytest.skip(f"needs {PACKAGES[name]}")
+    before = list_segments("stagepipe_ice_")
     done = run_hop("--sizes", "0B,1.2MB", "--only", name)
     assert done.returncode == 0, done.stderr
     corrupted = run_hop("--sizes", "1KB", "--only", name, "--corrupt", name)
     assert f"{name}, 1024 bytes: item" in corrupted.stderr
+    assert not list_kept_segments(before, "stagepipe_ice_")
 
 
 def test_a_loop_over_small_dicts_is_measured_alone(tmp_path):
