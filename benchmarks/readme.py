@@ -21,7 +21,7 @@ from benchmarks.common.figures import estimate, ratio
 from benchmarks.common.machine import machine_line
 from benchmarks.common.turn import ROOT
 from benchmarks.hop.tables import LOOP_BASE
-from benchmarks.loader.contest import COLLATE, MODELS, QUICKSTART
+from benchmarks.loader.contest import COLLATE, DATALOADER, MODELS, QUICKSTART
 from benchmarks.loader.tables import find_p99
 
 Document = dict[str, Any]
@@ -84,25 +84,27 @@ def make_loader_table(document: Document, part: str) -> Iterator[str]:
     rows = [row for row in document["rows"] if row["part"] == part]
     if not rows:
         return
-    batch = next(job["batch"] for job in document["jobs"] if job["part"] == part)
+    is_collate = part == COLLATE
+    batch = next(job["batch"] for job in document["jobs"] if job["part"] == part) if is_collate else 1
+    rates = {row["contestant"]: [turn["items_per_s"] for turn in row["answers"]] for row in rows}
+    peer = rates.get(DATALOADER)
 
     def make_row(row: Document) -> list[str]:
         columns = {key: [turn[key] for turn in row["answers"]] for key in row["answers"][0]}
         rate = columns["items_per_s"]
-        shown = [1000 * batch / value for value in rate] if part == COLLATE else rate
         return [
             row["contestant"],
-            estimate(shown).text(1),
+            estimate([1000 * batch / value for value in rate] if is_collate else rate).text(1),
+            *([ratio(rate, peer).text(1)] if peer else []),
             estimate([1000 * batch * value for value in columns["cpu_s_per_item"]]).text(),
             f"{1000 * median(columns['second_first_s']):.0f} ms",
             f"{1000 * find_p99([wait for waits in columns['waits_s'] for wait in waits]):.0f} ms",
             f"{median(columns['pss_bytes']) / 1e6:,.0f} MB",
         ]
 
-    per = "batch" if part == COLLATE else "item"
-    batch = batch if part == COLLATE else 1
-    rate = "ms a batch" if part == COLLATE else "items/s"
-    titles = ("", rate, f"CPU ms of a {per}", "second epoch's first batch", "p99 wait", "memory (PSS)")
+    cost = ("ms a batch", "CPU ms") if is_collate else ("items/s", "CPU ms of an item")
+    times = (f"times faster than {DATALOADER}",) if peer else ()
+    titles = ("", cost[0], *times, cost[1], "second epoch's first batch", "p99 wait", "memory (PSS)")
     yield from _table(titles, map(make_row, rows))
     yield from _make_caption(document, len(rows[0]["answers"]))
 

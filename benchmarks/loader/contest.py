@@ -12,6 +12,7 @@ COLLATE, QUICKSTART, MODELS = PARTS = ("collate", "quickstart", "models")
 BATCH, COPIED = "stagepipe Batch", "stagepipe Batch from copies"
 FILLED, HEADER_ONLY = "stagepipe filled", "stagepipe header only"
 PLAIN, FUSED = "stagepipe", "stagepipe fused x 2"
+DATALOADER = "DataLoader"
 THREE_PROCESSES = "stagepipe 3 processes"
 FORKED, FORKED_PRELOADED, SPAWNED_PRELOADED = (
     "DataLoader 3 forked",
@@ -31,7 +32,7 @@ class Workers:
 
 
 DATALOADERS: dict[str, dict[str, Workers]] = {
-    COLLATE: {"DataLoader": Workers(1)},
+    COLLATE: {DATALOADER: Workers(1)},
     QUICKSTART: {
         "DataLoader 1 worker prefetch 2": Workers(1),
         "DataLoader 1 worker prefetch 4": Workers(1, prefetch=4),

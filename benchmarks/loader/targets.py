@@ -11,6 +11,7 @@ from benchmarks.loader.contest import (
     BATCH,
     COLLATE,
     COPIED,
+    DATALOADER,
     DATALOADERS,
     FILLED,
     FORKED,
@@ -65,11 +66,11 @@ def targets(rows: list[Row]) -> Iterator[Target]:
 
 def _batch(figures: Figures, how: str, name: str, min_ratio: float, variant: str) -> Target:
     text = f"a batch {how} is at least {min_ratio:.0f} times faster than DataLoader's"
-    times_faster = figures.times(COLLATE, name, "DataLoader", "items_per_s")
+    times_faster = figures.times(COLLATE, name, DATALOADER, "items_per_s")
     if times_faster is None:
         return Target(text)
-    variant_times_faster = figures.times(COLLATE, variant, "DataLoader", "items_per_s")
-    cpu = figures.times(COLLATE, "DataLoader", name, "cpu_s_per_item")
+    variant_times_faster = figures.times(COLLATE, variant, DATALOADER, "items_per_s")
+    cpu = figures.times(COLLATE, DATALOADER, name, "cpu_s_per_item")
     measured = f"{times_faster.text(1)} times faster{_append(f'{cpu.text(1)} times less CPU' if cpu else '')}"
     measured += _append(f"{variant}: {variant_times_faster.text(1)}" if variant_times_faster else "")
     return Target(text, measured, is_met(times_faster, at_least=min_ratio))
