@@ -11,13 +11,13 @@ calibration's prediction for the transport that each message used; `error` is th
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.turns import order
 from stagepipe import Pipeline
 from stagepipe.core import format_ns
 from stagepipe.report.model import HopReport
@@ -42,10 +42,8 @@ def hops(config: Path, mode: str, limit: int) -> dict[Key, HopReport]:
 def compare(config: Path, rounds: int, limit: int) -> list[tuple[bool, bool, str]]:
     """Return for each hop: whether the choice was right, whether the prediction was near, and the line to print."""
     reports: dict[str, list[dict[Key, HopReport]]] = {mode: [] for mode in _MODES}
-    order, rng = list(_MODES), random.Random(0)
-    for _ in range(rounds):
-        rng.shuffle(order)
-        for mode in order:
+    for number in range(rounds):
+        for mode in order(_MODES, number):
             reports[mode].append(hops(config, mode, limit))
     return [_line(config.stem, key, reports) for key in reports["auto"][0]]
 

@@ -1,6 +1,6 @@
 """Measure `dataset` followed by `Batch` on tiny samples: stagepipe against `torch.utils.data.DataLoader`.
 
-    python -m benchmarks.dataset_batch [--rounds 5] [--data tensors,rows] [--workers 1,2] [--items 50000]
+    python -m benchmarks.dataset_batch [--rounds 6] [--data tensors,rows] [--workers 1,2] [--items 50000]
 
 tensors: (uint8 tensor 3 x 32 x 32, int), as CIFAR-10 in memory. arrays: the same as NumPy arrays. rows: a dict of a
 float32 vector of 20 and an int, as a row of a table. Batches have 256 samples, in the dataset's order. Each turn is a
@@ -32,22 +32,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.figures import estimate, ratio
 from benchmarks.common.machine import machine, machine_line, repeat_command
+from benchmarks.common.turn import adopt_orphans, run_turn
 from benchmarks.common.turns import order
-from benchmarks.hop.timing import descendant_pids
+from benchmarks.common.usage import CpuMeter
 
 _BATCH = 256
 _TIMED_EPOCHS = 3
+_LIMIT_S = 300.0
 _CONTESTANTS = ("DataLoader", "stagepipe", "stagepipe reseed: false")
 
 
@@ -107,10 +108,10 @@ def _run_turn(contestant: str, data: str, workers: int, items: int) -> dict[str,
         check = [_consume(loader)]
         times_s, cpu_s = [], []
         for _ in range(_TIMED_EPOCHS):
-            begin_s, begin_cpu_s = time.perf_counter(), _cpu_s()
+            cpu, begin_s = CpuMeter(), time.perf_counter()
             check.append(_consume(loader))
             times_s.append(time.perf_counter() - begin_s)
-            cpu_s.append(_cpu_s() - begin_cpu_s)
+            cpu_s.append(cpu.measure_s())
     assert len(set(check)) == 1, check
     return {"items_per_s": items / min(times_s), "cpu_us": min(cpu_s) / items * 1e6, "check": check[0]}
 
@@ -123,41 +124,19 @@ def _consume(loader: Any) -> float:
     return total
 
 
-def _cpu_s() -> float:
-    """The CPU time of this process and its descendants, from their clocks: clock_getcpuclockid(3) has the numbers."""
-    return sum(time.clock_gettime(~pid << 3 | 2) for pid in (os.getpid(), *descendant_pids()))
-
-
-def _measure(contestant: str, data: str, workers: int, items: int) -> dict[str, float]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.dataset_batch",
-        "--turn",
-        contestant,
-        "--data",
-        data,
-        "--workers",
-        str(workers),
-    ]
-    output = subprocess.run([*command, "--items", str(items)], check=True, capture_output=True, text=True).stdout
-    figures: dict[str, float] = json.loads(output.splitlines()[-1])
-    return figures
-
-
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="each contestant has a turn in each")
+    parser.add_argument("--rounds", type=int, default=6, help="each contestant has a turn in each")
     parser.add_argument("--data", default="tensors,arrays,rows", help="tensors, arrays, rows, separated by commas")
     parser.add_argument("--workers", default="1,2", help="numbers of workers, separated by commas")
     parser.add_argument("--items", type=int, default=50_000, help="samples in an epoch")
-    parser.add_argument("--turn", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.turn:
-        figures = _run_turn(options.turn, options.data, int(options.workers), options.items)
-        print(json.dumps(figures))
+    if arguments and arguments[0].startswith("{"):
+        job, result = arguments
+        Path(result).write_text(json.dumps(_run_turn(**json.loads(job))))
         return
+    options = parser.parse_args(arguments)
+    adopt_orphans()
     print(machine_line(machine()), f"Repeat: {repeat_command('dataset_batch')}", sep="\n")
     for data in options.data.split(","):
         for workers in map(int, options.workers.split(",")):
@@ -168,7 +147,8 @@ def _compare(data: str, workers: int, options: argparse.Namespace) -> None:
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in _CONTESTANTS}
     for number in range(options.rounds):
         for name in order(_CONTESTANTS, number):
-            figures[name].append(_measure(name, data, workers, options.items))
+            job = {"contestant": name, "data": data, "workers": workers, "items": options.items}
+            figures[name].append(run_turn("benchmarks.dataset_batch", job, _LIMIT_S))
     checks = {figure["check"] for turns in figures.values() for figure in turns}
     assert len(checks) == 1, f"the contestants' batches differ: {checks}"
     columns = {
@@ -176,7 +156,8 @@ def _compare(data: str, workers: int, options: argparse.Namespace) -> None:
         for name, turns in figures.items()
     }
     reference = columns["DataLoader"]
-    print(f"\n{data}, {workers} worker{'s' * (workers > 1)}")
+    coverage = estimate([0.0] * options.rounds).coverage
+    print(f"\n{data}, {workers} worker{'s' * (workers > 1)}: {options.rounds} rounds, {100 * coverage:.0f} % intervals")
     print(f"{'':25}{'items/s':>9}{'CPU us/item':>13}   {'items/s, ratio':22}{'CPU, ratio':22}")
     for name, column in columns.items():
         rate, cpu = estimate(column["items_per_s"]), estimate(column["cpu_us"])

@@ -2,8 +2,7 @@
 
     python -m benchmarks.machine_limits [--rounds 7] [--json FILE]
 
-No transport can be cheaper than these. docs/performance.md puts the time of an item beside them. Each row is the
-median of the rounds, with the fastest and the slowest; the rounds of all rows are interleaved.
+No transport can be cheaper than these. docs/explanation/performance.md puts the time of an item beside them.
 
     copy, cached       `np.copyto` of 1 MiB between two buffers that stay in the cache
     copy, memory       the same of 64 MiB, which no cache holds
@@ -16,23 +15,17 @@ median of the rounds, with the fastest and the slowest; the rounds of all rows a
 
 from __future__ import annotations
 
-import argparse
-import json
 import mmap
 import os
 import pickle
 import select
-import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.rows import make_parser, report_rows
 
 _SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _CACHED_BYTES = 1 << 20
@@ -40,17 +33,6 @@ _UNCACHED_BYTES = 64 << 20
 _PAGES = 4096
 _CALLS = 20_000
 _TRIPS = 2_000
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What one of the operations took: ns each, over the rounds; `bytes_per_s` where it moves bytes."""
-
-    name: str
-    median_ns: float
-    min_ns: float
-    max_ns: float
-    bytes_per_s: float | None
 
 
 def _time_ns(count: int, run: Callable[[], object]) -> float:
@@ -143,52 +125,17 @@ def _pickle() -> float:
     return _time_ns(_CALLS, run)
 
 
-def measure(rounds: int) -> list[Limit]:
-    """Measure every row `rounds` times, interleaved."""
-    rows: dict[str, tuple[Callable[[], float], int | None]] = {
-        "copy, cached": (_copy(_CACHED_BYTES), _CACHED_BYTES),
-        "copy, memory": (_copy(_UNCACHED_BYTES), _UNCACHED_BYTES),
-        "page fault": (_fault, None),
-        "system call": (_system_call, None),
-        "packet, empty pipe": (_packet, None),
-        "wake-up": (_wake_up, None),
-        "pickle": (_pickle, None),
-    }
-    times: dict[str, list[float]] = {name: [] for name in rows}
-    for _ in range(rounds):
-        for name, (run, _) in rows.items():
-            times[name].append(run())
-    return [
-        Limit(
-            name,
-            statistics.median(times[name]),
-            min(times[name]),
-            max(times[name]),
-            None if nbytes is None else nbytes / statistics.median(times[name]) * 1e9,
-        )
-        for name, (_, nbytes) in rows.items()
-    ]
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and write the JSON if requested."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(arguments)
-    machine_found = machine()
-    limits = measure(options.rounds)
-    sys.stdout.write(machine_line(machine_found) + "\n")
-    for limit in limits:
-        speed = "" if limit.bytes_per_s is None else f"  {limit.bytes_per_s / (1 << 30):.1f} GiB/s"
-        sys.stdout.write(
-            f"{limit.name:20} {limit.median_ns / 1000:10.2f} us  ({limit.min_ns / 1000:.2f} to "
-            f"{limit.max_ns / 1000:.2f}){speed}\n"
-        )
-    if options.json is not None:
-        document = {"machine": machine_found, "limits": [asdict(limit) for limit in limits]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+ROWS: dict[str, Callable[[], float]] = {
+    "copy, cached": _copy(_CACHED_BYTES),
+    "copy, memory": _copy(_UNCACHED_BYTES),
+    "page fault": _fault,
+    "system call": _system_call,
+    "packet, empty pipe": _packet,
+    "wake-up": _wake_up,
+    "pickle": _pickle,
+}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    options = make_parser(__doc__).parse_args()
+    report_rows("machine_limits", ROWS, options.rounds, options.json)

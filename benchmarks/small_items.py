@@ -3,9 +3,12 @@
     python -m benchmarks.small_items [--rounds 7] [--json FILE]
 
 The item is a small dict, and the stages return it. CPU time, not wall time, so a busy machine matters little. Each
-figure is the median of the rounds, with the lowest and the highest; each is taken in a fresh process, that makes the
-generators lazy as a worker does, and the rounds of all rows are interleaved.
+figure is taken in a fresh process that makes the generators lazy as a worker does.
 
+    worker              all that a stage's process spends on an item in a real pipeline, operating system included,
+                        between two epochs' ends: reading, call, writing
+    worker, torch       the same, and the stage uses torch, so torch is seeded before each item
+    worker, torch idle  the same, and the stage imports torch and does not use it
     call                the stage is called and timed, with `reseed: false`: context, errors, run time, counters, board
     call, seeded        the same, seeded; nothing is drawn
     call, torch         the same with torch imported and used: its generator is seeded for each item
@@ -19,20 +22,20 @@ generators lazy as a worker does, and the rounds of all rows are interleaved.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import process_time_ns
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.rows import make_parser, report_rows
+from benchmarks.common.turn import adopt_orphans, run_turn
+from stagepipe import Pipeline
 from stagepipe.core import Key, watch_torch_use
 from stagepipe.plan import StagePlan
 from stagepipe.runtime import StageChain, StageRunner, install_lazy_seeding
@@ -41,6 +44,7 @@ from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, BoardLayout, Du
 
 SMALL_DICT: Final = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _ITEMS = 50_000
+_LIMIT_S = 120.0
 
 
 class _Discard:
@@ -119,7 +123,26 @@ def _time_ns(run: Callable[[], None]) -> float:
     return (process_time_ns() - started_ns) / _ITEMS
 
 
+def _measure_worker(uses: str, **values: bool) -> float:
+    config = {
+        "name": "small-items",
+        "source": {"uses": "benchmarks.hop.feeds.Dicts", "with": {"kind": "two numbers", "count": _ITEMS}},
+        "preload": ["torch"],
+        "stages": [{"name": "pass_on", "uses": f"benchmarks.hop.feeds.{uses}", "with": values}],
+    }
+    with Pipeline(config) as pipeline:
+        used_ns = []
+        for _ in range(2):  # the first epoch also starts the worker
+            received = sum(1 for _ in pipeline)
+            assert received == _ITEMS, f"{received} items arrived instead of {_ITEMS}"
+            used_ns.append(next(stage.cpu_ns for stage in pipeline.report().stages if stage.name == "pass_on"))
+    return (used_ns[1] - used_ns[0]) / _ITEMS
+
+
 ROWS: Final[dict[str, Callable[[], float]]] = {
+    "worker": lambda: _measure_worker("pass_on"),
+    "worker, torch": lambda: _measure_worker("PassOnBesideTorch", used=True),
+    "worker, torch idle": lambda: _measure_worker("PassOnBesideTorch", used=False),
     "call": lambda: _call(_keep, reseed=False),
     "call, seeded": lambda: _call(_keep),
     "call, torch": lambda: _call_with_torch(used=True),
@@ -133,31 +156,19 @@ ROWS: Final[dict[str, Callable[[], float]]] = {
 
 
 def _measure_in_new_process(row: str) -> float:
-    command = [sys.executable, "-m", "benchmarks.small_items", "--row", row]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return float(run_turn("benchmarks.small_items", {"row": row}, _LIMIT_S)["ns"])
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, print, and write the JSON if requested."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--row", choices=ROWS, help="measure one row in this process and print its ns")
-    options = parser.parse_args(arguments)
-    if options.row is not None:
-        sys.stdout.write(f"{ROWS[options.row]()}\n")
+    """Measure all rows and print them, or as a turn, measure one row and write its figure."""
+    if arguments and arguments[0].startswith("{"):
+        job, result = arguments
+        Path(result).write_text(json.dumps({"ns": ROWS[json.loads(job)["row"]]()}))
         return
-    machine_found = machine()
-    times: dict[str, list[float]] = {row: [] for row in ROWS}
-    for _ in range(options.rounds):
-        for row, found in times.items():
-            found.append(_measure_in_new_process(row))
-    sys.stdout.write(machine_line(machine_found) + "\n")
-    for row, found in times.items():
-        median_us, min_us, max_us = (value / 1000 for value in (statistics.median(found), min(found), max(found)))
-        sys.stdout.write(f"{row:20} {median_us:7.2f} us  ({min_us:.2f} to {max_us:.2f})\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"machine": machine_found, "ns": times}, indent=2) + "\n")
+    options = make_parser(__doc__).parse_args(arguments)
+    adopt_orphans()
+    turns = {row: partial(_measure_in_new_process, row) for row in ROWS}
+    report_rows("small_items", turns, options.rounds, options.json)
 
 
 if __name__ == "__main__":

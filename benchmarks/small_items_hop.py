@@ -1,6 +1,6 @@
 """Measure one hop of small dicts: the transport of stagepipe against multiprocessing.Pipe, in one run.
 
-    python -m benchmarks.small_items_hop [--items 20000] [--rounds 7]
+    python -m benchmarks.small_items_hop [--items 20000] [--rounds 7] [--json FILE]
 
 A process sends {id, label, name} as fast as it can, and this one receives. All contestants run in each round, in a
 different order every time; the figures are medians, and the ratios are medians of each round's ratio to Pipe.
@@ -25,9 +25,8 @@ Both sides share a core: its two threads are the CPUs. Both in one process take 
 
 from __future__ import annotations
 
-import argparse
+import json
 import multiprocessing
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +35,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common.figures import estimate, ratio
 from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.rows import make_parser
+from benchmarks.common.turns import order
 from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
 from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent, make_packet_pipe
 
@@ -209,29 +211,31 @@ Round = dict[str, tuple[float, float]]
 
 def print_table(title: str, rounds: list[Round]) -> None:
     """Print the medians of the rounds, and their ratios to Pipe."""
-    print(f"{title:20}{'CPU us':>8}{'wall us':>9}{'CPU / Pipe':>12}   least and most of {len(rounds)} rounds")
+    coverage = estimate([0.0] * len(rounds)).coverage
+    print(f"{title:20}{'CPU us':>8}{'wall us':>9}   CPU / Pipe, {len(rounds)} rounds, {100 * coverage:.0f} % interval")
     for name in sorted(rounds[0], key=list(CONTESTANTS).index):
-        cpu_us, wall_us = (median(measured[name][index] for measured in rounds) for index in (0, 1))
-        ratios = sorted(measured[name][0] / measured["Pipe"][0] for measured in rounds)
-        print(f"{name:20}{cpu_us:8.2f}{wall_us:9.2f}{median(ratios):12.2f}   {ratios[0]:.2f} {ratios[-1]:.2f}")
+        cpu_us, wall_us = ([measured[name][index] for measured in rounds] for index in (0, 1))
+        times = ratio(cpu_us, [measured["Pipe"][0] for measured in rounds])
+        print(f"{name:20}{median(cpu_us):8.2f}{median(wall_us):9.2f}   {times.text()}")
 
 
 def main(arguments: list[str]) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--items", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
     count = options.items // _LIST_ITEMS * _LIST_ITEMS
     streamed: list[Round] = []
     bounced: list[Round] = []
-    for seed in range(options.rounds):
-        names = random.Random(seed).sample(list(CONTESTANTS), len(CONTESTANTS))
+    for number in range(options.rounds):
+        names = order(list(CONTESTANTS), number)
         streamed.append({name: stream(CONTESTANTS[name], count) for name in names})
         bounced.append({name: bounce(CONTESTANTS[name], count // 5) for name in names if name != _LISTS})
     print(machine_line(machine()))
     print_table("streamed", streamed)
     print_table("one at a time", bounced)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"streamed": streamed, "one at a time": bounced}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-_MIN_COVERAGE = 0.95
+MIN_COVERAGE = 0.95
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     if not n:
         return Estimate(math.nan, math.nan, math.nan, 0.0)
     cut = 0
-    while cut + 1 < (n + 1) // 2 and _coverage(n, cut + 1) >= _MIN_COVERAGE:
+    while cut + 1 < (n + 1) // 2 and _coverage(n, cut + 1) >= MIN_COVERAGE:
         cut += 1
     return Estimate(median(ordered), ordered[cut], ordered[n - 1 - cut], _coverage(n, cut))
 

@@ -77,7 +77,7 @@ def targets(size_lines: Sequence[Line], sizes: int) -> Iterator[Target]:
 def _target(text: str, ratios: dict[int, Estimate], *, complete: bool) -> Target:
     text = f"{text} (at every d, the whole interval of the ratio lies at {MAX_RATIO} or below)"
     if not ratios:
-        return Target(text, "not measured in this run", None)
+        return Target(text)
     missed = {d: estimate for d, estimate in ratios.items() if estimate.low > MAX_RATIO}
     undecided = {d: estimate for d, estimate in ratios.items() if estimate.low <= MAX_RATIO < estimate.high}
     if missed or undecided:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -25,7 +26,7 @@ class Copied:
             yield make_item(number, self._image)
 
 
-class Loaned:
+class HeaderOnly:
     """Yields a new array in the outgoing shared memory for each item, and writes only its first byte."""
 
     def __init__(self, nbytes: int) -> None:
@@ -49,6 +50,39 @@ class Filled:
         """Yield items without end."""
         for number in count():
             yield make_item(number, _filled_image(self._image))
+
+
+DICTS = {"two numbers": {}, "two numbers, array of 0 B": {"image": np.zeros(0, np.uint8)}}
+"""What the small dicts hold beside their numbers, by kind."""
+
+
+class Dicts:
+    """Yields small dicts."""
+
+    def __init__(self, kind: str, count: int = sys.maxsize) -> None:
+        """Yield `count` dicts of `kind`."""
+        self._rest: dict[str, Any] = DICTS[kind]
+        self._count = count
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield dicts with their number and a label."""
+        for number in range(self._count):
+            yield {"id": number, "label": number % 1000, **self._rest}
+
+
+class PassOnBesideTorch:
+    """Imports torch, or uses it too, and returns its items unchanged."""
+
+    def __init__(self, *, used: bool) -> None:
+        """Import torch."""
+        import torch
+
+        if used:
+            torch.zeros(1)
+
+    def __call__(self, item: Item) -> Item:
+        """Return the item."""
+        return item
 
 
 def _empty_image(nbytes: int, number: int) -> Image:

@@ -8,11 +8,12 @@ from typing import Any
 import stagepipe
 from benchmarks.hop.payload import Item
 
+HEADER_ONLY = "stagepipe header only"
 CONFIGS: dict[str, tuple[str, bool]] = {
     "stagepipe copied": ("Copied", False),
-    "stagepipe loaned": ("Loaned", False),
     "stagepipe filled": ("Filled", False),
-    "stagepipe passed on": ("Loaned", True),
+    "stagepipe passed on": ("Filled", True),
+    HEADER_ONLY: ("HeaderOnly", False),
 }
 """The source of each contestant, and whether a middle stage passes its items on."""
 
@@ -40,7 +41,7 @@ class PipelinePeer:
 
     def __init__(self, name: str, nbytes: int) -> None:
         """Start the pipeline."""
-        self.name, self.filled = name, CONFIGS[name][0] != "Loaned"
+        self.name, self.filled = name, name != HEADER_ONLY
         self.max_backlog = _SMALL_ITEM_WINDOW + 20 if nbytes < _LARGE_BYTES else _LARGE_ITEM_WINDOW + 4
         self.hops: list[dict[str, Any]] = []
         self.timing_ns_per_hop = 0

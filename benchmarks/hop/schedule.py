@@ -9,24 +9,33 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from benchmarks.common.placing import Placement
 from benchmarks.common.turns import order
+from benchmarks.common.usage import CpuClocks, list_descendant_pids, list_tracker_pids
 from benchmarks.hop.fifo import FasterFifoPeer
+from benchmarks.hop.loans import IceoryxPeer
 from benchmarks.hop.payload import Image, check, make_image, spoiled, touch
 from benchmarks.hop.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
-from benchmarks.hop.pipelines import CONFIGS, PipelinePeer
-from benchmarks.hop.timing import Processes, burst, descendant_pids, resource_tracker_pids
+from benchmarks.hop.pipelines import CONFIGS, HEADER_ONLY, PipelinePeer
+from benchmarks.hop.timing import burst
 
 CONTESTANTS: dict[str, Callable[[int], Peer]] = {
-    **{name: partial(PipelinePeer, name) for name in CONFIGS},
+    **{name: partial(PipelinePeer, name) for name in CONFIGS if name != HEADER_ONLY},
     "memcpy": partial(MemcpyPeer, buffers=16),
     "memcpy to one": partial(MemcpyPeer, buffers=1),
     "Pipe": PipePeer,
     "Queue": QueuePeer,
-    **({"faster-fifo": FasterFifoPeer} if importlib.util.find_spec("faster_fifo") else {}),
+    "faster-fifo": FasterFifoPeer,
+    "faster-fifo lists": partial(FasterFifoPeer, lists=True),
     "SharedMemory": SegmentPeer,
+    "iceoryx2": IceoryxPeer,
     "DataLoader NumPy": partial(LoaderPeer, tensors=False),
     "DataLoader torch": partial(LoaderPeer, tensors=True),
+    HEADER_ONLY: partial(PipelinePeer, HEADER_ONLY),
 }
+_NEEDED = {"faster-fifo": "faster_fifo", "faster-fifo lists": "faster_fifo", "iceoryx2": "iceoryx2"}
+MISSING = {name for name, package in _NEEDED.items() if importlib.util.find_spec(package) is None}
+"""Contestants whose package is not installed: the table leaves them out and names them."""
 BASE = "stagepipe copied"
 """The contestant that the others are compared with."""
 _HUGE_BYTES = 32 << 20
@@ -49,29 +58,31 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Effort:
-    """The number of rounds, and the seconds of a burst."""
+class Settings:
+    """The number of rounds, the seconds of a burst, and the contestant whose items are corrupted on purpose."""
 
     rounds: int
     budget_s: float
+    corrupt: str | None = None
 
 
 @dataclass(frozen=True)
 class _RunningPeer:
     peer: Peer
-    processes: Processes
+    clocks: CpuClocks
 
 
 @contextmanager
-def _start_all(names: list[str], nbytes: int) -> Iterator[dict[str, _RunningPeer]]:
+def _start_all(names: list[str], nbytes: int, placement: Placement) -> Iterator[dict[str, _RunningPeer]]:
     started: dict[str, _RunningPeer] = {}
     with ExitStack() as stack:  # closes every peer, even if closing another one raises
         for name in names:
-            before = descendant_pids()
-            peer = CONTESTANTS[name](nbytes)
+            before = list_descendant_pids()
+            with placement.on_other_cpus():
+                peer = CONTESTANTS[name](nbytes)
             stack.callback(peer.close)
-            pids = (descendant_pids() - before) | resource_tracker_pids()
-            started[name] = _RunningPeer(peer, Processes(pids))
+            pids = (list_descendant_pids() - before) | list_tracker_pids()
+            started[name] = _RunningPeer(peer, CpuClocks(pids))
         yield started
 
 
@@ -101,19 +112,19 @@ class Verifier:
 
 
 def measure(
-    size: str, nbytes: int, names: list[str], effort: Effort, corrupt: str | None
+    size: str, nbytes: int, names: list[str], settings: Settings, placement: Placement
 ) -> tuple[list[Row], dict[str, Any]]:
     """Measure one size: its rows, and a summary of stagepipe's own reports, by contestant."""
     rows = {(name, touched): Row(name, size, nbytes, touched) for name in names for touched in (False, True)}
-    verify = Verifier(make_image(nbytes), corrupt)
-    with _start_all(names, nbytes) as started:
+    verify = Verifier(make_image(nbytes), settings.corrupt)
+    with _start_all(names, nbytes, placement) as started:
         for running in started.values():
             verify(running.peer, 2 * running.peer.max_backlog)
-        for round_number in range(min(effort.rounds, _MAX_HUGE_ROUNDS) if nbytes >= _HUGE_BYTES else effort.rounds):
+        for round_number in range(min(settings.rounds, _MAX_HUGE_ROUNDS) if nbytes >= _HUGE_BYTES else settings.rounds):
             for name in order(names, round_number):
                 running = started[name]
                 for touched in (False, True) if round_number % 2 else (True, False):
-                    _time_burst(running, rows[name, touched], effort.budget_s)
+                    _time_burst(running, rows[name, touched], settings.budget_s)
         for running in started.values():
             verify(running.peer, 0)
         peers = [running.peer for running in started.values()]
@@ -125,7 +136,7 @@ def _time_burst(running: _RunningPeer, row: Row, budget_s: float) -> None:
     measured = burst(
         running.peer.receive,
         touch if row.touched else None,
-        running.processes,
+        running.clocks,
         warm_up=running.peer.max_backlog,
         budget_s=budget_s,
     )

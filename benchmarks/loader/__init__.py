@@ -15,7 +15,6 @@ making      creates the contestant
 feeds       stagepipe and DataLoader behind one interface: an epoch is an iterator
 measuring   the epochs: waits, items per second, CPU time
 digest      the check of what arrives
-tree        the memory of a process and all of its descendants
 
 In the workers of a contestant:
 

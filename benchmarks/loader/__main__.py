@@ -10,18 +10,18 @@ collate: the cost of a ready batch of 64 x 3 x 224 x 224 float32, from prepared 
     stagepipe Batch                  the samples lie in shared memory, as after a stage that creates them with
                                      `stagepipe.empty`; Batch collates in its own process
     stagepipe Batch from copies      the source owns the samples; they are copied into shared memory first
-    stagepipe in place               a stage creates the batch with `stagepipe.empty` and writes the first element of
-                                     each sample: the cost of the batch without the cost of its contents, which every
-                                     producer of samples pays
-    stagepipe in place filled        the same, and the stage copies the prepared samples into it
+    stagepipe filled                 a stage creates the batch with `stagepipe.empty` and copies the prepared samples
+                                     into it
+    stagepipe header only            the same, but it writes the first element of each sample only: the cost of a batch
+                                     without its contents. No user's batch costs so little
 
 quickstart: configs/quickstart.yaml, and the same functions in a map-style dataset with the same files, order and random
 draws. DataLoader forks its workers unless the name says "spawned". "fused x 2" runs decode, augment and normalise in
 one process, twice.
 
-models: the motive of E4. Three models of 400 MB each; every input passes through all three. "n ways" means that n
-processes work in parallel. stagepipe has one copy of each model, in one, two or three stage processes (the rest are
-fused). Each of n DataLoader workers has all three models, and creates them at its first input.
+models: the motive of E4. Three models of 400 MB each; every input passes through all three. stagepipe has one copy of
+each model, in three stage processes. Each of three DataLoader workers has all three models, and creates them at its
+first input.
 
     forked made before               the models are created before the fork, so the workers share their pages
     spawned handed over              the models are in the dataset that is pickled for the workers. torch passes CPU
@@ -41,40 +41,6 @@ All workers stay alive between epochs. Columns:
     PSS          sum over the process tree
     CPU s total  processor time of the whole process tree from start to end, from getrusage(2), including imports and
                  the check
-
-Result of `python -m benchmarks.loader --quick`: one round, two cores of an AMD EPYC (shared), Linux 6.18, Python 3.11.
-
-collate                           ms/batch  CPU ms first batch s 2nd epoch ms p99 wait ms  PSS MB  CPU s total
-stagepipe Batch                       5.18    7.65          0.96         10.0        10.4    1078          7.3
-stagepipe Batch from copies           4.51    8.91          0.54         10.7         8.0     959          6.2
-stagepipe in place                    0.15    0.30          0.48          3.6         1.1    1254          7.3
-stagepipe in place filled             2.31    2.56          0.55          3.6         2.6     960          5.9
-DataLoader                           27.59   36.80          0.29         47.0        60.8     664          7.2
-
-quickstart                      items/s    CPU ms/item first batch s 2nd epoch ms p99 wait ms  PSS MB  CPU s total
-stagepipe                          1157           1.67          0.97         65.4        52.7     851          7.3
-stagepipe fused x 2                1137           1.70          1.05         61.6        54.8     843          7.7
-DataLoader 1 worker prefetch 2      530           2.09          0.29        115.7       123.4     629          6.1
-DataLoader 1 worker prefetch 4      512           2.13          0.27        121.8       127.4     627          6.3
-DataLoader 2 workers prefetch 2     838           2.20          0.34        120.6        86.0     705          6.4
-DataLoader 2 workers prefetch 4     855           2.08          0.28        112.9        70.3     681          6.0
-DataLoader 2 spawned prefetch 2     642           2.42          8.50        227.9       135.0    1302         16.0
-
-models                          items/s    CPU ms/item first batch s 2nd epoch ms p99 wait ms  PSS MB  CPU s total
-stagepipe 3 ways                  31.16          60.71          9.37         75.9        57.3    2876         29.6
-DataLoader 3 spawned              32.12          58.45         13.30        129.1       117.6    5279         37.9
-DataLoader 3 forked               36.22          52.50          7.22        121.2       125.8    4374         22.7
-
-PASS  a batch collated by Batch is at least 5 times faster than DataLoader's: 5.3 times faster; 4.8 times less CPU;
-      stagepipe Batch from copies: 6.1
-PASS  a batch built in place is at least 20 times faster than DataLoader's: 188 times faster; 121 times less CPU;
-      stagepipe in place filled: 11.9
-PASS  CPU seconds per item relative to the best DataLoader: at most 0.9: 0.80 of DataLoader 2 workers prefetch 4;
-      stagepipe fused x 2: 0.82
-PASS  items per second relative to the best DataLoader: at least 1.0: 1.35 of DataLoader 2 workers prefetch 4; stagepipe
-      fused x 2: 1.33
-MISS  memory of three models in three processes relative to spawned workers: at most 0.45: 0.54; of DataLoader 3 forked:
-      0.66; torch takes 574 MB in each process that only imports it
 """
 
 from __future__ import annotations
@@ -88,17 +54,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.loader.contest import COLLATE, CONTESTANTS, FORKED, MODELS, PARTS, QUICKSTART, SPAWNED, WAYS
+from benchmarks.loader.contest import COLLATE, CONTESTANTS, FORKED, MODELS, PARTS, QUICKSTART, SPAWNED, THREE_PROCESSES
 from benchmarks.loader.job import Job
 from benchmarks.loader.rounds import Row, measure
-from benchmarks.loader.tables import describe, report_lines, table, title
+from benchmarks.loader.tables import DESCRIPTION, report_lines, table, title
 from benchmarks.loader.targets import targets
 
 _IMAGES = Path(__file__).parents[2] / "data" / "images"
 _ROUNDS, _QUICK_ROUNDS = 6, 1
-_MODEL_ROUNDS = 3
-"""Memory hardly differs between rounds, and a turn of the models takes long."""
-_QUICK = {**CONTESTANTS, MODELS: (WAYS[2], SPAWNED[2], FORKED)}
+_QUICK = {**CONTESTANTS, MODELS: (THREE_PROCESSES, SPAWNED, FORKED)}
 _ITEMS, _QUICK_ITEMS = 512, 256
 _COLLATE_BATCHES, _COLLATE_WARM = 32, 8
 _MODEL_ITEMS, _MODELS_WARM = 24, 6
@@ -110,16 +74,13 @@ def main(arguments: Sequence[str]) -> None:
     options = _options(arguments)
     machine_found, begin = machine(), time.monotonic()
     command = repeat_command("loader")
-    print(
-        machine_line(machine_found), describe(options.rounds, _MODEL_ROUNDS), f"Repeat: {command}", sep="\n", flush=True
-    )
+    print(machine_line(machine_found), DESCRIPTION, f"Repeat: {command}", sep="\n", flush=True)
     rows: list[Row] = []
     jobs = [_job(part, options) for part in PARTS if options.only[part]]
     for job in jobs:
-        rounds = min(options.rounds, _MODEL_ROUNDS) if job.part == MODELS else options.rounds
-        measured = measure(job, options.only[job.part], rounds, options.corrupt, _progress)
+        measured = measure(job, options.only[job.part], options.rounds, options.corrupt, _progress)
         rows += measured
-        print(title(job), *table(job, measured), *report_lines(measured), sep="\n", flush=True)
+        print(title(job, options.rounds), *table(job, measured), *report_lines(measured), sep="\n", flush=True)
     verdicts = list(targets(rows))
     print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
     print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
@@ -199,7 +160,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _parse_contestants(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the contestants of each part: `collate` names all of that part, `models:stagepipe 3 ways` one."""
+    """Return the contestants of each part: `collate` names all of that part, `models:stagepipe 3 processes` one."""
     known = {
         part: {part: names, **{f"{part}:{name}": (name,) for name in names}} for part, names in CONTESTANTS.items()
     }

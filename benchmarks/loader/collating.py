@@ -73,11 +73,11 @@ def config(name: str, side: int, batch: int, count: int) -> dict[str, Any]:
                 "source": {"uses": "benchmarks.loader.samples.OwnedSamples", "with": {"side": side, "count": count}},
                 "stages": [collate],
             },
-            "stagepipe in place": {
+            "stagepipe header only": {
                 "source": numbers,
                 "stages": [{"name": "build", "uses": f"{module}.EmptyBatches", "with": size}],
             },
-            "stagepipe in place filled": {
+            "stagepipe filled": {
                 "source": numbers,
                 "stages": [{"name": "build", "uses": f"{module}.FilledBatches", "with": size}],
             },

@@ -13,7 +13,7 @@ from benchmarks.loader.contest import (
     QUICKSTART,
     REFERENCE,
     SPAWNED_PRELOADED,
-    WAYS,
+    THREE_PROCESSES,
 )
 from benchmarks.loader.datasets import Images, Prepared, ThreeModels
 from benchmarks.loader.feeds import Feed, InProcess, Stagepipe, TorchLoader
@@ -40,8 +40,8 @@ def _quickstart(job: Job) -> Feed:
 
 
 def _models(job: Job) -> Feed:
-    if job.contestant in WAYS:
-        return Stagepipe(Loader(models.config(WAYS.index(job.contestant) + 1, job.items, job.model_bytes)))
+    if job.contestant == THREE_PROCESSES:
+        return Stagepipe(Loader(models.config(job.items, job.model_bytes)))
     made_before = job.contestant in {FORKED_PRELOADED, SPAWNED_PRELOADED, REFERENCE}
     return _dataloader(job, ThreeModels(job.model_bytes, eager=made_before), None)
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter_ns
 
-from benchmarks.hop.timing import Processes, descendant_pids
+from benchmarks.common.usage import CpuClocks, list_descendant_pids, measure_pss_bytes
 from benchmarks.loader.digest import digest, spoiled, tensor
 from benchmarks.loader.feeds import Batch, Feed
 from benchmarks.loader.job import Answer, Job
-from benchmarks.loader.tree import pss_bytes
 
 _MEMORY_SAMPLES = 4
 """Samples of the memory, taken after as many batches: by then everything that is created once exists."""
@@ -30,12 +29,12 @@ class _Epoch:
 
 def measure(job: Job, make: Callable[[Job], Feed]) -> Answer:
     """Create the feed, run its epochs and close it."""
-    bare, begin = pss_bytes(), perf_counter_ns()
+    bare, begin = measure_pss_bytes(), perf_counter_ns()
     feed = make(job)
     try:
         digests, first_batch_ns = _check_first_epoch(feed, job, begin)
-        processes = Processes(descendant_pids())
-        epochs = [_time_epoch(feed, number, job, processes) for number in range(1, job.epochs + 1)]
+        clocks = CpuClocks(list_descendant_pids())
+        epochs = [_time_epoch(feed, number, job, clocks) for number in range(1, job.epochs + 1)]
         pss = _measure_memory(feed, job.epochs + 1)
     finally:
         feed.close()
@@ -63,18 +62,18 @@ def _check_first_epoch(feed: Feed, job: Job, begin: int) -> tuple[list[str], int
     return digests, first_ns
 
 
-def _time_epoch(feed: Feed, number: int, job: Job, processes: Processes) -> _Epoch:
+def _time_epoch(feed: Feed, number: int, job: Job, clocks: CpuClocks) -> _Epoch:
     """Time an epoch. Each batch is held until the next one arrives, as in any training loop."""
     waits: list[int] = []
-    items, cpu = 0, processes.cpu_ns()
+    items, cpu = 0, clocks.read_ns()
     begin = requested = perf_counter_ns()
     for batch in feed.epoch(number):
         waits.append(perf_counter_ns() - requested)
         items += _step(batch, job)
         if len(waits) == job.steady_from:
-            items, cpu, begin = 0, processes.cpu_ns(), perf_counter_ns()
+            items, cpu, begin = 0, clocks.read_ns(), perf_counter_ns()
         requested = perf_counter_ns()
-    wall, spent = perf_counter_ns() - begin, processes.cpu_ns() - cpu
+    wall, spent = perf_counter_ns() - begin, clocks.read_ns() - cpu
     assert len(waits) == job.batches, f"received {len(waits)} of {job.batches} batches"
     return _Epoch(waits[0], waits[1:], items, wall, spent)
 
@@ -89,5 +88,5 @@ def _step(batch: Batch, job: Job) -> int:
 
 def _measure_memory(feed: Feed, number: int) -> int:
     """Return the largest of a few memory samples over all processes, in the middle of an epoch that is not timed."""
-    samples = [pss_bytes() for _ in islice(feed.epoch(number), 2 * _MEMORY_SAMPLES)]
+    samples = [measure_pss_bytes() for _ in islice(feed.epoch(number), 2 * _MEMORY_SAMPLES)]
     return max(samples[_MEMORY_SAMPLES:] or samples)

@@ -36,20 +36,19 @@ class Model:
         return outputs
 
 
-def config(ways: int, count: int, model_bytes: int) -> dict[str, Any]:
-    """Return a config of three stages in `ways` processes; the models beyond `ways` are fused into the stage before."""
+def config(count: int, model_bytes: int) -> dict[str, Any]:
+    """Return a config of three stages, each in its own process."""
     inputs = width(model_bytes)
-    stages: list[dict[str, Any]] = []
-    for number in range(1, COUNT + 1):
-        stage = {
+    stages = [
+        {
             "name": f"model_{number}",
             "uses": "benchmarks.loader.models.Model",
             "with": {"number": number, "inputs": inputs},
             "field": "features",
             "as": "tensor",
         }
-        fused = number > ways
-        stages.append({**stage, "fuse": True} if fused else stage)
+        for number in range(1, COUNT + 1)
+    ]
     return {
         "name": "three-models",
         "source": {"uses": "benchmarks.loader.samples.Numbers", "with": {"count": count, "inputs": inputs}},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.common.turns import order
-from benchmarks.loader.contest import IN_PLACE, REFERENCE
+from benchmarks.loader.contest import HEADER_ONLY, REFERENCE
 from benchmarks.loader.job import Answer, Job
 
 _FOLDERS = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "configs")]
@@ -85,7 +85,7 @@ def _run(job: Job) -> str:
 
 
 def _check(job: Job, name: str, received: list[str], expected: list[str]) -> None:
-    if name == IN_PLACE:  # it writes only first elements
+    if name == HEADER_ONLY:  # it writes only first elements
         received, expected = ([text.rpartition(" ")[0] for text in digests] for digests in (received, expected))
     wrong = [index for index, pair in enumerate(zip(received, expected, strict=False)) if pair[0] != pair[1]]
     if len(received) != len(expected):

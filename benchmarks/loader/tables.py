@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from benchmarks.common.figures import estimate
@@ -11,8 +11,8 @@ from benchmarks.loader.job import Job
 from benchmarks.loader.rounds import Row
 
 
-def title(job: Job) -> str:
-    """Describe the part, and the work of the training process."""
+def title(job: Job, rounds: int) -> str:
+    """Describe the part, the work of the training process, and how often it was measured."""
     step = "none" if job.step == "none" else "the sum of its elements"
     megabytes = job.batch * 3 * job.side**2 * 4 / 1e6
     shape = f"{job.batch} x 3 x {job.side} x {job.side}"
@@ -21,7 +21,8 @@ def title(job: Job) -> str:
         QUICKSTART: f"The quickstart: {job.items} JPEG files per epoch, in batches of {shape} float32",
         MODELS: f"Three models of {job.model_bytes / 1e6:.0f} MB, {job.items} inputs per epoch, one by one",
     }[job.part]
-    return f"\n{job.part}. {what}. Work of the training process on each: {step}."
+    covered = f"{rounds} rounds, {100 * estimate([1.0] * rounds).coverage:.0f} % intervals"
+    return f"\n{job.part}. {what}. Work of the training process on each: {step}. {covered}."
 
 
 def table(job: Job, rows: list[Row]) -> Iterator[str]:
@@ -34,20 +35,21 @@ def table(job: Job, rows: list[Row]) -> Iterator[str]:
         f"{'PSS MB':>8}{'CPU s total':>13}"
     )
     for row in rows:
+        waits_s = [wait for answer in row.answers for wait in answer.waits_s]
         speeds = row.values("items_per_s")
         speed = [1000 * per / value for value in speeds] if job.part == COLLATE else speeds
         cpu = [1000 * per * value for value in row.values("cpu_s_per_item")]
         yield (
             f"{row.contestant:{width}}{estimate(speed).text():<22}{estimate(cpu).text():<22}"
             f"{median(row.values('first_batch_s')):13.2f}{1000 * median(row.values('second_first_s')):13.1f}"
-            f"{1000 * p99(row):12.1f}{median(row.values('pss_bytes')) / 1e6:8.0f}"
+            f"{1000 * find_p99(waits_s):12.1f}{median(row.values('pss_bytes')) / 1e6:8.0f}"
             f"{median(row.values('life_cpu_s')):13.1f}"
         )
 
 
-def p99(row: Row) -> float:
-    """Return the wait in seconds that one in a hundred exceeds, over all rounds."""
-    waits = sorted(wait for answer in row.answers for wait in answer.waits_s)
+def find_p99(waits_s: Sequence[float]) -> float:
+    """Return the wait in seconds that one in a hundred exceeds."""
+    waits = sorted(waits_s)
     return waits[-1 - len(waits) // 100] if waits else 0.0
 
 
@@ -58,11 +60,7 @@ def report_lines(rows: list[Row]) -> Iterator[str]:
             yield f"  {row.contestant}: {line}"
 
 
-def describe(rounds: int, max_model_rounds: int) -> str:
-    """Explain how to read the figures; the models have at most `max_model_rounds` rounds."""
-    return (
-        f"Medians of {rounds} round{'s' * (rounds > 1)} (at most {max_model_rounds} for the models); each turn is a "
-        "new process. Ratios are taken round by round; brackets hold the sign-test interval of the median, which "
-        f"contains the true median with probability {estimate([1.0] * rounds).coverage:.3f} (for the models "
-        f"{estimate([1.0] * min(rounds, max_model_rounds)).coverage:.3f})."
-    )
+DESCRIPTION = (
+    "Medians; each turn is a new process. Ratios are taken round by round; brackets hold the sign-test interval of the "
+    "median, which contains the true median with the probability that stands above the table."
+)

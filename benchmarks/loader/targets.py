@@ -6,27 +6,26 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from benchmarks.common.figures import Estimate, ratio
-from benchmarks.common.targets import Target
+from benchmarks.common.targets import Target, is_met
 from benchmarks.loader.contest import (
     BATCH,
     COLLATE,
     COPIED,
+    DATALOADER,
     DATALOADERS,
     FILLED,
     FORKED,
     FORKED_PRELOADED,
     FUSED,
-    IN_PLACE,
+    HEADER_ONLY,
     MODELS,
     PLAIN,
     QUICKSTART,
     SPAWNED,
     SPAWNED_PRELOADED,
-    WAYS,
+    THREE_PROCESSES,
 )
 from benchmarks.loader.rounds import Row
-
-_NOT_MEASURED = "not measured in this run"
 
 
 class Figures:
@@ -59,7 +58,7 @@ def targets(rows: list[Row]) -> Iterator[Target]:
     """Judge all targets."""
     figures = Figures(rows)
     yield _batch(figures, "collated by Batch", BATCH, 5, COPIED)
-    yield _batch(figures, "built in place", IN_PLACE, 20, FILLED)
+    yield _batch(figures, "filled in place", FILLED, 20, HEADER_ONLY)
     yield _against_best(figures, "CPU seconds per item relative to the best DataLoader", "cpu_s_per_item", 0.9)
     yield _against_best(figures, "items per second relative to the best DataLoader", "items_per_s", 1.0)
     yield _memory(figures)
@@ -67,17 +66,14 @@ def targets(rows: list[Row]) -> Iterator[Target]:
 
 def _batch(figures: Figures, how: str, name: str, min_ratio: float, variant: str) -> Target:
     text = f"a batch {how} is at least {min_ratio:.0f} times faster than DataLoader's"
-    times_faster = figures.times(COLLATE, name, "DataLoader", "items_per_s")
+    times_faster = figures.times(COLLATE, name, DATALOADER, "items_per_s")
     if times_faster is None:
-        return Target(text, _NOT_MEASURED, None)
-    variant_times_faster = figures.times(COLLATE, variant, "DataLoader", "items_per_s")
-    cpu = figures.times(COLLATE, "DataLoader", name, "cpu_s_per_item")
+        return Target(text)
+    variant_times_faster = figures.times(COLLATE, variant, DATALOADER, "items_per_s")
+    cpu = figures.times(COLLATE, DATALOADER, name, "cpu_s_per_item")
     measured = f"{times_faster.text(1)} times faster{_append(f'{cpu.text(1)} times less CPU' if cpu else '')}"
-    return Target(
-        text,
-        measured + _append(f"{variant}: {variant_times_faster.text(1)}" if variant_times_faster else ""),
-        times_faster.value >= min_ratio,
-    )
+    measured += _append(f"{variant}: {variant_times_faster.text(1)}" if variant_times_faster else "")
+    return Target(text, measured, is_met(times_faster, at_least=min_ratio))
 
 
 def _against_best(figures: Figures, text: str, name: str, limit: float) -> Target:
@@ -86,9 +82,9 @@ def _against_best(figures: Figures, text: str, name: str, limit: float) -> Targe
     peer = figures.best(QUICKSTART, name, min if is_maximum else max)
     relative = figures.times(QUICKSTART, PLAIN, peer, name)
     if relative is None:
-        return Target(text, _NOT_MEASURED, None)
+        return Target(text)
     fused_relative = figures.times(QUICKSTART, FUSED, peer, name)
-    met = relative.value <= limit if is_maximum else relative.value >= limit
+    met = is_met(relative, at_most=limit) if is_maximum else is_met(relative, at_least=limit)
     measured = f"{relative.text()} of {peer}" + _append(f"{FUSED}: {fused_relative.text()}" if fused_relative else "")
     return Target(text, measured, met)
 
@@ -96,15 +92,16 @@ def _against_best(figures: Figures, text: str, name: str, limit: float) -> Targe
 def _memory(figures: Figures) -> Target:
     limit, name = 0.45, "pss_bytes"
     text = f"memory of three models in three processes relative to spawned workers: at most {limit}"
-    relative = figures.times(MODELS, WAYS[2], SPAWNED[2], name)
+    relative = figures.times(MODELS, THREE_PROCESSES, SPAWNED, name)
     if relative is None:
-        return Target(text, _NOT_MEASURED, None)
+        return Target(text)
     relative_to = {
-        peer: figures.times(MODELS, WAYS[2], peer, name) for peer in (FORKED, FORKED_PRELOADED, SPAWNED_PRELOADED)
+        peer: figures.times(MODELS, THREE_PROCESSES, peer, name)
+        for peer in (FORKED, FORKED_PRELOADED, SPAWNED_PRELOADED)
     }
     others = "".join(_append(f"of {peer}: {estimate.text()}") for peer, estimate in relative_to.items() if estimate)
     bare = f"; torch takes {figures.bare_bytes() / 1e6:.0f} MB in each process that only imports it"
-    return Target(text, relative.text() + others + bare, relative.value <= limit)
+    return Target(text, relative.text() + others + bare, is_met(relative, at_most=limit))
 
 
 def _append(text: str) -> str:

@@ -54,7 +54,7 @@ from pathlib import Path
 
 from benchmarks.common.figures import Estimate, estimate, ratio
 from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.targets import Target
+from benchmarks.common.targets import Target, is_met
 
 PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "first": (("first", "3"), ("first", "14")),
@@ -144,7 +144,7 @@ def _targets(samples: Samples) -> list[Target]:
 
 
 def _judge(text: str, limit: float, measured: Estimate) -> Target:
-    return Target(f"{text} <= {limit}", measured.text(3), measured.value <= limit)
+    return Target(f"{text} <= {limit}", measured.text(3), is_met(measured, at_most=limit))
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -95,7 +95,7 @@ def restarts(_: str) -> dict[str, float]:
 
 def memory(contestant: str) -> dict[str, float]:
     """Return the memory of the process tree in steady state. "stagepipe 400": with models of 400 MB."""
-    from benchmarks.loader.tree import pss_bytes
+    from benchmarks.common.usage import measure_pss_bytes
 
     name, _, megabytes = contestant.rpartition(" ")
     feed = _make_models(name, int(megabytes) * 1_000_000)
@@ -105,7 +105,7 @@ def memory(contestant: str) -> dict[str, float]:
     first_s = _since(started_ns)
     for _ in range(_STEADY_ITEMS):
         next(items)
-    return {"pss_mb": pss_bytes() / 1e6, "first_item_s": first_s}
+    return {"pss_mb": measure_pss_bytes() / 1e6, "first_item_s": first_s}
 
 
 def _make_models(name: str, model_bytes: int) -> Any:
@@ -118,7 +118,7 @@ def _make_models(name: str, model_bytes: int) -> Any:
     if name == "stagepipe":
         from stagepipe.torch import Loader
 
-        return Loader(models.config(models.COUNT, 1_000_000, model_bytes))
+        return Loader(models.config(1_000_000, model_bytes))
     return torch.utils.data.DataLoader(
         ThreeModels(model_bytes, eager=name == "inherited"),
         batch_size=None,

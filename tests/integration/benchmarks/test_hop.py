@@ -1,5 +1,6 @@
 """benchmarks/hop measures every contestant, checks what arrives, and leaves nothing behind."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -10,11 +11,13 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.shared_memory import list_kept_segments, list_segments
 
-CONTESTANTS = {
+PACKAGES = {"faster-fifo": "faster_fifo", "faster-fifo lists": "faster_fifo", "iceoryx2": "iceoryx2"}
+INSTALLED = {name for name, package in PACKAGES.items() if importlib.util.find_spec(package)}
+CONTESTANTS = INSTALLED | {
     "stagepipe copied",
-    "stagepipe loaned",
     "stagepipe filled",
     "stagepipe passed on",
+    "stagepipe header only",
     "memcpy",
     "memcpy to one",
     "Pipe",
@@ -47,6 +50,10 @@ def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     assert rows.keys() == {(name, touched) for name in CONTESTANTS for touched in (False, True)}
     assert all(len(row["us"]) == 1 and row["us"][0] > 0 and row["cpu_us"][0] > 0 for row in rows.values())
     assert all(name in done.stdout for name in CONTESTANTS)
+    assert found["missing"] == sorted(PACKAGES.keys() - INSTALLED)
+    assert "medians of 1 rounds, 0 % intervals" in done.stdout
+    assert "header only: nothing is written or read" in done.stdout
+    assert not any(target["met"] for target in found["targets"][:-1]), "one round decides nothing"
     assert "python -m benchmarks.hop" in found["command"]
     assert found["machine"]["cpus"] >= 1
     assert not list_kept_segments(before, "psm_", "torch_")
@@ -59,7 +66,32 @@ def test_large_items_arrive_unchanged():
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("name", ["stagepipe copied", "stagepipe loaned", "Pipe"])
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_peer_of_another_package_delivers_what_was_sent(name):
+    if name not in INSTALLED:
+        pytest.skip(f"needs {PACKAGES[name]}")
+    before = list_segments("stagepipe_ice_")
+    done = run_hop("--sizes", "0B,1.2MB", "--only", name)
+    assert done.returncode == 0, done.stderr
+    corrupted = run_hop("--sizes", "1KB", "--only", name, "--corrupt", name)
+    assert f"{name}, 1024 bytes: item" in corrupted.stderr
+    assert not list_kept_segments(before, "stagepipe_ice_")
+
+
+def test_a_loop_over_small_dicts_is_measured_alone(tmp_path):
+    names = {"stagepipe + stage", "Pipe + stage"}
+    done = run_hop("--sizes", "loop", "--only", ",".join(names), "--json", str(tmp_path / "hop.json"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "hop.json").read_text())
+    assert found["rows"] == []
+    assert set(found["loops"]) == {"two numbers", "two numbers, array of 0 B"}
+    for turns in found["loops"].values():
+        assert turns.keys() == names
+        assert all(min(figures[0].values()) > 0 for figures in turns.values())
+    assert "a loop over dicts of two numbers, stagepipe + stage: no slower than Pipe + stage" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["stagepipe copied", "stagepipe header only", "Pipe"])
 def test_a_corrupted_transfer_is_detected(name):
     done = run_hop("--sizes", "1KB", "--only", name, "--corrupt", name)
     assert done.returncode == 1

@@ -1,0 +1,81 @@
+"""benchmarks.readme writes the tables of README.md from the figures of a run."""
+
+import json
+
+import pytest
+
+from benchmarks import readme
+from benchmarks.common.machine import machine
+
+ABOUT = {"command": "python -m benchmarks.hop", "machine": machine()}
+ROUNDS = 6
+
+
+def make_row(contestant, us, *, size="1.2MB", touched=False):
+    return {"contestant": contestant, "size": size, "touched": touched, "us": [us] * ROUNDS}
+
+
+@pytest.fixture
+def hop():
+    rows = [
+        make_row("stagepipe copied", 60.0),
+        make_row("stagepipe copied", 90.0, touched=True),
+        make_row("Pipe", 1800.0),
+    ]
+    turn = {"us": 12.0, "cpu_us": 18.0, "later_us": 10.0, "later_cpu_us": 15.0}
+    loops = {"two numbers": {"stagepipe": [turn] * ROUNDS, "Pipe": [{**turn, "us": 4.0, "cpu_us": 9.0}] * ROUNDS}}
+    return {**ABOUT, "rows": rows, "loops": loops}
+
+
+def test_the_table_of_sizes_has_the_ratio_of_its_own_figures(hop):
+    lines = list(readme.make_hop_table(hop))
+    assert "| stagepipe copied | 60.0 | 30.0 [30.0, 30.0] |" in lines
+    assert "| Pipe | 1,800 | 1.0 [1.0, 1.0] |" in lines
+
+
+def test_a_table_names_its_rounds_coverage_and_command(hop):
+    text = "\n".join([*readme.make_hop_table(hop), *readme.make_loop_table(hop)])
+    assert text.count("Medians of 6 rounds; brackets: 97 % interval") == 2
+    assert "`python -m benchmarks.hop`" in text
+
+
+def test_a_loop_is_compared_with_pipe(hop):
+    lines = list(readme.make_loop_table(hop))
+    assert "| stagepipe | 12.0 | 18.0 | 3.00 [3.00, 3.00] | 2.00 [2.00, 2.00] |" in lines
+    assert "| Pipe | 4.0 | 9.0 |  |  |" in lines
+
+
+def test_the_memory_of_models_stands_in_one_table():
+    turn = {
+        "items_per_s": 30.0,
+        "cpu_s_per_item": 0.05,
+        "second_first_s": 0.1,
+        "waits_s": [0.01],
+        "pss_bytes": 2_000_000_000,
+    }
+    rows = [
+        {"part": "models", "contestant": name, "answers": [turn] * ROUNDS}
+        for name in ("stagepipe 3 processes", "DataLoader 3 forked made before")
+    ]
+    lines = list(readme.make_loader_table({**ABOUT, "rows": rows, "jobs": [{"part": "models", "batch": 1}]}, "models"))
+    assert [line for line in lines if "forked made before" in line] == [
+        "| DataLoader 3 forked made before | 30.0 [30.0, 30.0] | 50.00 [50.00, 50.00] | 100 ms | 10 ms | 2,000 MB |"
+    ]
+
+
+def test_only_the_tables_with_figures_change(hop, tmp_path, monkeypatch):
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- hop -->old<!-- end hop -->\nb\n<!-- models -->kept<!-- end models -->\n")
+    (tmp_path / "hop.json").write_text(json.dumps(hop))
+    monkeypatch.setattr(readme, "ROOT", tmp_path)
+    readme.main([str(tmp_path / "hop.json")])
+    text = page.read_text()
+    assert "old" not in text
+    assert "| stagepipe copied | 60.0 |" in text
+    assert text.endswith("b\n<!-- models -->kept<!-- end models -->\n")
+
+
+def test_readme_has_a_place_for_each_table():
+    text = (readme.ROOT / "README.md").read_text()
+    for name in ("hop", "loop", "quickstart", "collate", "models"):
+        assert text.count(f"<!-- {name} -->") == text.count(f"<!-- end {name} -->") == 1
