@@ -33,7 +33,7 @@ from benchmarks.guard.guard_turn import CASES
 
 _ROUNDS = 9
 _LIMIT = 1.15
-"""Half of the way to a regression of 30 %. The median of equal trees stays far below it: see docs/scale.md."""
+"""Half of the way to a regression of 30 %. The median of equal trees stays far below it: see CONTRIBUTING.md."""
 _TURN_LIMIT_S = 120.0
 
 
