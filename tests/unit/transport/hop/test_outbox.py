@@ -72,7 +72,10 @@ class RecordedOutbox:
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    monkeypatch.setattr("stagepipe.transport.hop.outbox.perf_counter_ns", lambda: RecordedOutbox.latest.read_clock())
+    def read_clock():
+        return RecordedOutbox.latest.read_clock()
+
+    monkeypatch.setattr("stagepipe.transport.hop.outbox.perf_counter_ns", read_clock)
 
 
 def test_quick_items_share_packets_in_order():
