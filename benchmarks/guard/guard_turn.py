@@ -22,23 +22,32 @@ _WARM_UP_SHARE = 0.25
 
 
 class Items:
-    """Dicts {id, label, image}, with an image of `nbytes` bytes."""
+    """Dicts {id, label}, or {id, label, image} with an image of `nbytes` bytes."""
 
-    def __init__(self, count: int, nbytes: int) -> None:
+    def __init__(self, count: int, nbytes: int = 0) -> None:
         """Make the image."""
-        self._count, self._image = count, np.zeros(nbytes, np.uint8)
-
-    def __len__(self) -> int:
-        """Return the number of items."""
-        return self._count
+        self._count = count
+        self._image = {"image": np.ones(nbytes, np.uint8)} if nbytes else {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the items."""
         for number in range(self._count):
-            yield {"id": number, "label": number % 1000, "image": self._image} if len(self._image) else {"id": number}
+            yield {"id": number, "label": number % 1000, **self._image}
+
+
+class Samples:
+    """A dataset of dicts {id, label}."""
+
+    def __init__(self, count: int) -> None:
+        """Set the length."""
+        self._count = count
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return an item."""
+        """Return a sample."""
         return {"id": index, "label": index % 1000}
 
 
@@ -49,13 +58,13 @@ def pass_on(item: Any) -> Any:
 
 def make_config(case: str) -> dict[str, Any]:
     """Return the config of a case: see `python -m benchmarks.guard --help`."""
-    values = {"count": CASES[case], "nbytes": _IMAGE_BYTES if case == "image" else 0}
+    values = {"count": CASES[case], **({"nbytes": _IMAGE_BYTES} if case == "image" else {})}
     source: dict[str, Any] = {"uses": "guard_turn.Items", "with": values}
     stages: list[dict[str, Any]] = []
     if case == "stage":
         stages = [{"name": "pass_on", "uses": "guard_turn.pass_on"}]
     if case == "batch":
-        source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": "guard_turn.Items", "with": values}}
+        source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": "guard_turn.Samples", "with": values}}
         stages = [{"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": 256}}]
     return {"name": case, "source": source, "stages": stages}
 

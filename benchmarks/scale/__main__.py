@@ -1,6 +1,6 @@
 """How the cost of a hop grows: over stages, workers, bytes and window. Nothing may grow faster than it must.
 
-    python -m benchmarks.scale [--quick] [--json FILE] [--plot FILE.svg]
+    python -m benchmarks.scale [--quick] [--rounds 6] [--json FILE] [--plot FILE.svg]   # a quarter of an hour
 
     stages   1 to 32 stages that pass a small dict on: CPU for an item and a hop
     workers  1 to 16 workers of one such stage: CPU for an item
@@ -34,7 +34,8 @@ from benchmarks.common.turns import order
 from benchmarks.common.usage import CpuMeter
 
 _ROUNDS = 6
-_SMALL_ITEMS = 6_000
+_SMALL_ITEMS, _MIN_SMALL_ITEMS = 60_000, 10_000
+"""Divided by the number of stages. The first quarter is not measured: packets get longer once work is known."""
 _LARGE_BYTES = 2 << 30
 """Bytes of a measurement, and with the limits below, its items."""
 _MIN_LARGE_ITEMS, _MAX_LARGE_ITEMS = 12, 4_000
@@ -74,7 +75,7 @@ def _make_source(count: int, **values: Any) -> dict[str, Any]:
 
 
 def _pass_through(stages: int = 1, workers: int = 1, **keys: Any) -> float:
-    count = max(1_000, _SMALL_ITEMS // stages)
+    count = max(_MIN_SMALL_ITEMS, _SMALL_ITEMS // stages)
     listed = [{"name": f"s{n}", "uses": "benchmarks.scale.ops.pass_on", "workers": workers} for n in range(stages)]
     return _measure({"source": _make_source(count), "stages": listed, **keys}, count, is_cpu=True)
 
@@ -156,6 +157,7 @@ def fit_growth(figures: Mapping[int, Estimate]) -> float:
 
 def draw(found: Mapping[Line, Mapping[int, Estimate]], caption: str, path: Path) -> None:
     """Draw a panel for each of stages, workers, bytes and window."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys(line.panel for line in found))
@@ -175,7 +177,9 @@ def draw(found: Mapping[Line, Mapping[int, Estimate]], caption: str, path: Path)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
     drawing.supxlabel(caption, fontsize=8)
-    drawing.savefig(path)
+    # Text stays text, so an SVG can be searched; the same figures give the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
+        drawing.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":

@@ -173,7 +173,10 @@ class Outbox:
         self.hold_until_ns = self._quick_until_ns if self._quick_count >= _MIN_QUICK else 0
 
     def _excuse(self, write_ns: int) -> None:
-        """A packet's write does not make the next entry slow: if it wakes the reader it may take longer than that."""
+        """A packet's write does not make the next entry slow: the reader that it wakes may take this CPU meanwhile.
+
+        Else a slow process would stay so: as it holds nothing back, each of its entries wakes a reader.
+        """
         if self.hold_until_ns:
             self.hold_until_ns += write_ns
         if self._quick_until_ns:
@@ -223,6 +226,7 @@ class Outbox:
             return False
         self.last_send_ns = send_ns = perf_counter_ns() - begin_ns - waited_ns
         self.blocked_ns += waited_ns
+        self._excuse(send_ns + waited_ns)
         if times is not None:
             encode_ns, copy_ns, _, nbytes = times
             self._recorder.add((encode_ns, copy_ns, 0, send_ns, waited_ns), (_PIPE, nbytes, copy_ns + send_ns))

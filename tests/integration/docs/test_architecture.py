@@ -35,21 +35,32 @@ def test_the_folder_map_lists_every_layer(contract: str, folder: str):
 
 @pytest.mark.parametrize("page", WITH_MAKE_TARGETS, ids=lambda path: path.name)
 def test_every_make_target_that_is_named_exists(page: Path):
-    named = set(re.findall(r"(?:`|run: |^)make ([a-z-]+)", page.read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|run: |^ *)make ([a-z-]+)", page.read_text(), re.MULTILINE))
     matrix = re.search(r"target: (\[.*\])", page.read_text())
     named |= {target.split()[0] for target in yaml.safe_load(matrix.group(1))} if matrix else set()
     assert named
     assert named <= make_targets()
 
 
-def test_every_night_the_long_tests_run_and_their_logs_are_kept():
-    job = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())["jobs"]["nightly"]
-    assert {target.split()[0] for target in job["strategy"]["matrix"]["target"]} == {*LONG_TARGETS}
+@pytest.mark.parametrize("name", ["nightly", "weekly"])
+def test_a_scheduled_job_fails_when_make_fails_and_keeps_its_log(name: str):
+    (job,) = yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())["jobs"].values()
     assert job["timeout-minutes"] <= 120
     make, keep = job["steps"][-2:]
     assert make["shell"] == "bash", "with it, a pipe fails when make fails"
-    log = make["run"].rpartition("| tee ")[2]
+    log = make["run"].rpartition("| tee ")[2].strip()
     assert (keep["if"], keep["with"]["path"]) == ("always()", log)
+
+
+def test_every_night_the_long_tests_run():
+    job = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())["jobs"]["nightly"]
+    assert {target.split()[0] for target in job["strategy"]["matrix"]["target"]} == {*LONG_TARGETS}
+
+
+def test_every_week_items_cost_what_they_did_a_week_before():
+    make = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text())["jobs"]["bench-check"]["steps"][2]["run"]
+    assert "make bench-check" in make
+    assert '--before="1 week ago"' in make
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / ".pre-commit-config.yaml"], ids=lambda path: path.name)
