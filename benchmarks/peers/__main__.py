@@ -9,10 +9,11 @@
     clips       16 x 3 x 224 x 224 float32, through four steps of NumPy
     models      vectors through three models of 400 MB
 
-Each contestant runs the same functions, by the advice of its own documentation, with as many workers as CPUs. A turn is
-a new process. In the first round, which is not timed, its samples are compared byte by byte with those of a plain loop,
-and its memory is measured; in the others it takes batches for some seconds after a second of warm-up. The caller does
-nothing with a batch. NumPy's and torch's own threads are limited to one in every process, as DataLoader does.
+Each contestant runs the same functions, by the advice of its own documentation, with as many workers as CPUs. stagepipe
+is cut as `auto` does, and its steps write to `stagepipe.empty`. A turn is a new process. In the first round, which is
+not timed, its samples are compared byte by byte with those of a plain loop, and its memory is measured; in the others
+it takes batches for some seconds after a second of warm-up. The caller does nothing with a batch, not even read it.
+NumPy's and torch's own threads are limited to one in every process, also in the plain loop and beside SPDL's threads.
 "First item" runs from the start of the program, imports included. "CPU" is that of all processes.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -54,6 +55,7 @@ class Job:
     """Whether `collate` does more than stack."""
     prepare: Callable[[], Any] = lambda: None
     """Loads what lies in memory. A framework that forks calls it before, so that its workers share the pages."""
+    reads_files: bool = False
     is_dataset: bool = False
     """Whether all steps are cheap, so that a dataset's `__getitem__` takes them, as DataLoader's does."""
 
@@ -246,6 +248,7 @@ JOBS = {
             name="images",
             count=12_000,
             read=read_file,
+            reads_files=True,
             steps=(decode, resize, to_float32),
             batch=64,
         ),
@@ -253,6 +256,7 @@ JOBS = {
             name="thumbnails",
             count=12_000,
             read=read_file,
+            reads_files=True,
             steps=(decode, shrink, Save),
         ),
         Job(name="tensors", count=1_500_000, read=read_tiny, prepare=_make_tiny, batch=256, is_dataset=True),
@@ -279,9 +283,17 @@ JOBS = {
 }
 
 
-@cache
+_steps_lock = threading.Lock()
+
+
 def make_steps(name: str) -> tuple[Step, ...]:
-    """Return a job's steps, made once in a process."""
+    """Return a job's steps, made once in a process, whatever the number of its threads."""
+    with _steps_lock:
+        return _make_steps_once(name)
+
+
+@cache
+def _make_steps_once(name: str) -> tuple[Step, ...]:
     return tuple(step() if isinstance(step, type) else step for step in JOBS[name].steps)
 
 
@@ -291,10 +303,13 @@ class Process:
     def __init__(self, name: str) -> None:
         """Steps that are classes are made at the first call, in the worker."""
         self._name = name
+        self._steps: tuple[Step, ...] | None = None
 
     def __call__(self, index: int) -> Item:
         """Read the item of an index, and take all steps."""
         item = JOBS[self._name].read(index)
-        for step in make_steps(self._name):
+        if self._steps is None:
+            self._steps = make_steps(self._name)
+        for step in self._steps:
             item = step(item)
         return item

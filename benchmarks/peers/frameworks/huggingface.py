@@ -44,4 +44,5 @@ def streaming(job: Job, workers: int) -> Iterator[Item]:
 
 
 def _load(table: Any, job: Job, workers: int) -> DataLoader[Item]:
+    job.prepare()
     return DataLoader(table, num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job))

@@ -12,7 +12,6 @@ from benchmarks.common.turn import ROOT
 from benchmarks.peers.jobs import JOBS, Item, Job, Process
 
 _STORE_BYTES = 2 << 30
-_ITEM_BATCH = 10
 
 
 def data(job: Job, workers: int) -> Iterator[Item]:
@@ -29,9 +28,9 @@ def data(job: Job, workers: int) -> Iterator[Item]:
     ray.data.DataContext.get_current().enable_progress_bars = False
     dataset: Any = ray.data.range(job.count, override_num_blocks=max(workers * 8, job.count // 512))
     if any(isinstance(step, type) for step in job.steps):
-        dataset = dataset.map(_Read(job.name))
-        for number in range(len(job.steps)):  # an actor for each model; together they take the CPUs
-            share = workers / (len(job.steps) + 1)
+        share = workers / (len(job.steps) + 2)  # reading and an actor for each model share the CPUs
+        dataset = dataset.map(_Read(job.name), num_cpus=share)
+        for number in range(len(job.steps)):
             dataset = dataset.map(_Take, fn_constructor_args=(job.name, number), concurrency=1, num_cpus=share)
     else:
         dataset = dataset.map(_Whole(job.name))

@@ -18,6 +18,7 @@ _SEGMENT_BYTES = 48 << 20
 
 def threads(job: Job, workers: int) -> Iterator[Item]:
     """Threads in the caller's process: SPDL's first advice, for work that releases the interpreter."""
+    job.prepare()
     pipeline = _describe(job, workers).add_sink(_BUFFER).build(num_threads=workers + 1)
     with pipeline.auto_stop():
         yield from pipeline

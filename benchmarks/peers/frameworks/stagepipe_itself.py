@@ -33,10 +33,10 @@ def by_hand(job: Job, workers: int) -> Iterator[Item]:
         builder = stagepipe.from_dataset(Samples(job), workers=workers, **own)
         return _iterate(builder if own else builder.batch(job.batch))
     has_models = all(isinstance(step, type) for step in job.steps)
-    builder = stagepipe.from_source(range(job.count)).map(job.read, **({} if has_models else {"workers": workers}))
+    builder = stagepipe.from_source(range(job.count)).map(job.read, workers=1 if has_models else workers)
     for step in job.steps:
-        function = stagepipe.defer(step) if isinstance(step, type) else step
-        builder = builder.map(function, **({} if has_models else {"fuse": True}))
+        function: Any = stagepipe.defer(step) if isinstance(step, type) else step
+        builder = builder.map(function, fuse=not has_models)
     return _iterate(builder.batch(job.batch) if job.batch else builder)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from benchmarks.peers.jobs import JOBS, Item, Job, Process
 
@@ -37,7 +37,10 @@ def dataloader(job: Job, workers: int) -> Iterator[Item]:
 
 def make_batch_options(job: Job) -> dict[str, Any]:
     """Return DataLoader's options about batches."""
-    return {"batch_size": job.batch, "collate_fn": Collate(job.name)} if job.batch else {"batch_size": None}
+    if not job.batch:
+        return {"batch_size": None}
+    own = {"collate_fn": Collate(job.name)} if job.has_own_collate else {}  # torch's own stacks into shared memory
+    return {"batch_size": job.batch, **own}
 
 
 def nodes_processes(job: Job, workers: int) -> Iterator[Item]:
@@ -59,7 +62,7 @@ def _run_nodes(job: Job, workers: int, method: str) -> Iterator[Item]:
         node = nodes.Batcher(node, batch_size=job.batch, drop_last=False)
         work: Any = _MakeBatch(job)
     else:
-        work = Process(job.name)
+        work = _MakeTensors(job)
     context = "fork" if method == "process" else None
     node = nodes.ParallelMapper(node, map_fn=work, num_workers=workers, method=method, multiprocessing_context=context)
     return iter(nodes.Loader(nodes.Prefetcher(node, prefetch_factor=PREFETCH)))
@@ -73,7 +76,21 @@ class _MakeBatch:
 
     def __call__(self, indices: list[int]) -> Item:
         """Return the batch."""
-        return to_tensors(JOBS[self._name].collate([self._process(index) for index in indices]))
+        samples = [self._process(index) for index in indices]
+        job = JOBS[self._name]
+        batch: Item = to_tensors(job.collate(samples)) if job.has_own_collate else default_collate(samples)
+        return batch
+
+
+class _MakeTensors:
+    """All work on an index. Tensors travel in shared memory, where arrays would not."""
+
+    def __init__(self, job: Job) -> None:
+        self._process = Process(job.name)
+
+    def __call__(self, index: int) -> Item:
+        """Return the item."""
+        return to_tensors(self._process(index))
 
 
 class Collate:

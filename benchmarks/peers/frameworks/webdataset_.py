@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,12 @@ class _Steps:
 
 
 def _write_shards(count: int) -> Path:
-    """Write the files once each to the shards of the turn's folder; an epoch repeats none of them."""
-    folder, paths = Path(tempfile.mkdtemp()), list_images()
+    """Write the shards beside the photographs, where the next turns find them: that is done before any training."""
+    paths = list_images()
+    folder = paths[0].parents[2] / f"shards-{count}"
+    if folder.exists():
+        return folder
+    folder.mkdir()
     for shard in range(_SHARDS):
         with tarfile.open(folder / f"{shard}.tar", "w") as tar:
             for index in range(shard, min(count, 6 * len(paths)), _SHARDS):
