@@ -182,7 +182,7 @@ class Receiver:
             if not length:  # at the end of file the pipe is always ready: wait on the event instead, not to spin
                 self._wake_event.wait(min(wait_s, LEASED_TICK_INTERVAL_S))
             self._tick()
-        return 0
+        return max(self._read(data), 0)  # what came before the interruption is not lost
 
     # ------------------------------------------------------------------ decoding
 

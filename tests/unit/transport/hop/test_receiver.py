@@ -67,6 +67,16 @@ def test_after_a_wait_the_next_read_waits_first_and_a_packet_in_the_pipe_is_foun
     assert hop.receiver.receive(1, 0.0).value == "third"
 
 
+def test_an_interruption_does_not_lose_what_came_before_it(loop):
+    hop = loop.hop
+    threading.Timer(0.02, hop.send, ("first",)).start()
+    assert hop.receiver.receive(1).value == "first"
+    hop.send("second")
+    hop.is_interrupted = True
+    assert hop.receiver.receive(1).value == "second"
+    assert hop.receiver.receive(1) is None
+
+
 def test_an_interruption_ends_the_wait_at_once(loop, monkeypatch):
     monkeypatch.setattr(receiver, "IDLE_TICK_INTERVAL_S", 60)
 
