@@ -117,8 +117,11 @@ def photographs(tmp_path_factory):
 
 
 @pytest.fixture
-def written(tmp_path, photographs):
+def written(tmp_path, photographs, monkeypatch):
     """Write a block to a folder with what its page expects there."""
+    # A test of this process that ran a config of these folders has put them on the path, before the block's folder.
+    others = {str(ROOT / "examples"), str(ROOT / "configs")}
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in others])
 
     def write(block: Block) -> Path:
         shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
