@@ -313,3 +313,19 @@ class Process:
         for step in self._steps:
             item = step(item)
         return item
+
+
+class Samples:
+    """All of a job's samples by index: a map-style dataset."""
+
+    def __init__(self, job: Job) -> None:
+        """Read nothing yet."""
+        self._process, self._count = Process(job.name), job.count
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return self._count
+
+    def __getitem__(self, index: int) -> Item:
+        """Read a sample and take all steps."""
+        return self._process(index)

@@ -6,23 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import stagepipe
-from benchmarks.peers.jobs import Item, Job, Process
-
-
-class Samples:
-    """All of a job's samples by index, for `dataset`: as DataLoader has them."""
-
-    def __init__(self, job: Job) -> None:
-        """Read nothing yet."""
-        self._process, self._count = Process(job.name), job.count
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return self._count
-
-    def __getitem__(self, index: int) -> Item:
-        """Read a sample and take all steps."""
-        return self._process(index)
+from benchmarks.peers.jobs import Item, Job, Samples
 
 
 def by_hand(job: Job, workers: int) -> Iterator[Item]:

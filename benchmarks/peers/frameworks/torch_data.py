@@ -6,33 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
-from benchmarks.peers.jobs import JOBS, Item, Job, Process
+from benchmarks.peers.jobs import JOBS, Item, Job, Process, Samples
 
 PREFETCH = 4
-
-
-class MapDataset(Dataset[Item]):
-    """The job's samples by index."""
-
-    def __init__(self, job: Job) -> None:
-        """Read nothing yet."""
-        self._process, self._count = Process(job.name), job.count
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return self._count
-
-    def __getitem__(self, index: int) -> Item:
-        """Read a sample and take all steps."""
-        return self._process(index)
 
 
 def dataloader(job: Job, workers: int) -> Iterator[Item]:
     """A DataLoader whose workers do everything, the batch included."""
     job.prepare()
-    return iter(DataLoader(MapDataset(job), num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job)))
+    samples: Any = Samples(job)  # needs no base class
+    return iter(DataLoader(samples, num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job)))
 
 
 def make_batch_options(job: Job) -> dict[str, Any]:
