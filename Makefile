@@ -8,7 +8,7 @@ MINUTES ?= 20
 # Processes that run tests. Two a core, as tests wait for processes and clocks half of their time.
 JOBS ?= $(shell echo $$((2 * $$(nproc) < 8 ? 2 * $$(nproc) : 8)))
 PIPELINES ?= 2000
-BASE ?= HEAD~1
+BASE ?=
 KILLS ?= 2000
 
 .DELETE_ON_ERROR:  # an interrupted set-up runs again
@@ -35,7 +35,7 @@ help:
 	@echo "make check          run ruff, mypy, import-linter and deptry, and build the documentation"
 	@echo "make docs           update the generated tables of the documentation and build its site in site/"
 	@echo "make bench          rerun five published experiments with all mechanisms; some 15 minutes"
-	@echo "make bench-check    compare what an item costs with an earlier commit, three minutes: BASE=HEAD~1"
+	@echo "make bench-check    compare what an item costs with the last tag, or a week before: BASE=COMMIT for another; three minutes"
 	@echo "make bench-full     the same with the largest payloads; hours, and 20 GB of memory"
 	@echo "make bench-servers  install the brokers and MPI for some of them; requires apt and root"
 	@echo "make clean          remove caches and builds; .venv, data/ and runs/ stay"
@@ -100,7 +100,7 @@ bench: .venv/.bench
 	$(BIN)/python -m benchmarks.published.make_page
 
 bench-check: .venv/.test
-	$(BIN)/python -m benchmarks.guard --base $(BASE)
+	$(BIN)/python -m benchmarks.guard --base '$(BASE)'
 
 bench-full: .venv/.bench
 	$(BIN)/python -m benchmarks.published --full --json runs/published-full.json

@@ -9,22 +9,6 @@ three that are timed; the workers stay alive. CPU is that of the caller and all 
 (clock_getcpuclockid(3)). Every epoch's batches are summed up, and the sums of all contestants must agree.
 
 Ratios are to DataLoader with as many workers, pair by pair within a round: `median [lowest, highest]`.
-
-Intel Xeon, 2 CPUs, Linux 6.18, Python 3.11, NumPy 2.4, torch 2.15; load average 2 to 8 of other programs, two rounds
-each, so the spread is wide. Seeded tensors pay 2.2 us an item for the seed and torch's generator. One worker with
-tensors: four rounds, quiet machine.
-
-                                 items/s, ratio       CPU, ratio
-    tensors, 2 workers           1.09 [1.01, 1.16]    1.30 [1.23, 1.37]
-        reseed: false            1.20 [0.72, 1.68]    0.95 [0.85, 1.04]
-    tensors, 1 worker            0.93 [0.61, 0.98]    1.09 [0.98, 1.54]
-        reseed: false            1.24 [0.83, 1.34]    0.89 [0.82, 1.20]
-    arrays, 2 workers            2.50 [2.27, 2.73]    0.67 [0.62, 0.72]
-        reseed: false            1.61 [1.21, 2.02]    0.64 [0.60, 0.68]
-    rows, 2 workers              1.89 [1.67, 2.11]    0.85 [0.75, 0.95]
-        reseed: false            1.71 [1.19, 2.24]    0.78 [0.71, 0.85]
-    rows, 1 worker               1.91 [1.71, 2.10]    0.59 [0.52, 0.66]
-        reseed: false            2.00 [1.67, 2.34]    0.50 [0.50, 0.50]
 """
 
 from __future__ import annotations

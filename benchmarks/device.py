@@ -17,11 +17,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.common.machine import machine, machine_line
-from benchmarks.device_batches import Batches
 from stagepipe.torch import Loader
+
+
+class Batches(IterableDataset[torch.Tensor]):
+    """The same batch, `count` times an epoch."""
+
+    def __init__(self, megabytes: int, count: int) -> None:
+        self.megabytes, self.count = megabytes, count
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        batch = torch.ones(self.megabytes * (1 << 20) // 4)
+        for _ in range(self.count):
+            yield batch
 
 
 def time_to_device(batches: Iterator[torch.Tensor]) -> float:
@@ -50,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         print("torch finds no GPU on this machine; run this benchmark on a machine with a CUDA GPU", file=sys.stderr)
         return 2
     print(machine_line(machine()), torch.cuda.get_device_name(), sep="\n")
-    source = {"uses": "device_batches:Batches", "with": {"megabytes": options.megabytes, "count": options.batches}}
+    source = {"uses": "benchmarks.device.Batches", "with": {"megabytes": options.megabytes, "count": options.batches}}
     peer = DataLoader(
         Batches(options.megabytes, options.batches),
         batch_size=None,

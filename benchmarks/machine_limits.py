@@ -25,7 +25,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.common.rows import make_parser, report_rows
+from benchmarks.common.command import make_parser, report_rows
 
 _SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _CACHED_BYTES = 1 << 20

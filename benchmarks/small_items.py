@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.common.rows import make_parser, report_rows
+from benchmarks.common.command import make_parser, report_rows
 from benchmarks.common.turn import adopt_orphans, run_turn
 from stagepipe import Pipeline
 from stagepipe.core import Key, watch_torch_use

@@ -13,19 +13,10 @@ different order every time; the figures are medians, and the ratios are medians 
 Then one at a time: a dict goes to the other process and back, so the queue is always empty and nothing is held back.
 
 "CPU us" is the processor time of both sides for an item, including the operating system's work.
-
-Two CPUs of an Intel Xeon, Linux 6.18, Python 3.11, not used by others; CPU us and its ratio to Pipe, with the
-least and most of 7 rounds:
-
-    streamed      Pipe 10.9    lists of 25 1.7 (0.16)    singly 19.5 (1.79)    packets  8.1 (0.75; 0.71 to 0.79)
-    one at a time Pipe 58.1                              singly 88.7 (1.49)    packets 91.1 (1.52; 1.40 to 1.64)
-
-Both sides share a core: its two threads are the CPUs. Both in one process take 3.0 us where Pipe takes 6.0.
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import sys
 import time
@@ -35,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common.command import make_parser, write_json
 from benchmarks.common.figures import estimate, ratio
 from benchmarks.common.machine import machine, machine_line
-from benchmarks.common.rows import make_parser
 from benchmarks.common.turns import order
 from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
 from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent, make_packet_pipe
@@ -108,14 +99,12 @@ class StagepipePeer:
         return Receiver(self._pipe.read_fd, memory, self._wake_event, bool, recorder)
 
     def send_all(self, count: int) -> None:
-        """Send `count` items."""
         sender = self._make_sender()
         for number in range(count):
             sender.send([make_item(number)], 1, (number,), 1, b"")
         sender.flush()
 
     def receive_all(self, count: int) -> Iterator[Any]:
-        """Receive `count` items."""
         receiver = self._make_receiver()
         for _ in range(count):
             packet = receiver.receive(1)
@@ -133,7 +122,6 @@ class StagepipePeer:
         return send
 
     def open_receiver(self) -> Callable[[], Any]:
-        """Return the function that receives an item."""
         receiver = self._make_receiver()
 
         def receive() -> Any:
@@ -234,8 +222,7 @@ def main(arguments: list[str]) -> None:
     print(machine_line(machine()))
     print_table("streamed", streamed)
     print_table("one at a time", bounced)
-    if options.json is not None:
-        options.json.write_text(json.dumps({"streamed": streamed, "one at a time": bounced}, indent=1) + "\n")
+    write_json(options.json, {"streamed": streamed, "one at a time": bounced})
 
 
 if __name__ == "__main__":

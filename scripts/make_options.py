@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from stagepipe.spec import KeyField, PipelineSpec, SourceSpec, StageSpec, iter_options
+from stagepipe.spec import KeyField, PipelineSpec, SinkSpec, SourceSpec, StageSpec, iter_options
 
 OPTIONS_PATH: Final = Path(__file__).parents[1] / "stagepipe/api/options.py"
 _HEADER: Final = '''\
-"""The options of a stage, a source and a run, as callers of the Python builder give them. Types only.
+"""The options of a stage, a source, a sink and a run, as callers of the Python builder give them. Types only.
 
-Written by `scripts/make_options.py` from the keys of `StageSpec`, `SourceSpec` and `PipelineSpec`; change those.
+Written by `scripts/make_options.py` from the keys of `StageSpec`, `SourceSpec`, `SinkSpec` and `PipelineSpec`;
+change those.
 """
 
-from typing import Literal, TypedDict
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
 '''
 
 
@@ -29,8 +31,9 @@ def make_options() -> str:
     """Return the text of the module."""
     stage_options = _make_class("StageOptions", "The options of a stage.", StageSpec)
     source_options = _make_class("SourceOptions", "The options of a source.", SourceSpec)
+    sink_options = _make_class("SinkOptions", "The options of a sink with workers.", SinkSpec)
     run_options = _make_class("RunOptions", "The options of a run.", PipelineSpec)
-    return f"{_HEADER}\n\n{stage_options}\n\n{source_options}\n\n{run_options}"
+    return f"{_HEADER}\n\n{stage_options}\n\n{source_options}\n\n{sink_options}\n\n{run_options}"
 
 
 def _make_class(name: str, description: str, spec_type: type[Any]) -> str:

@@ -16,6 +16,7 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
     machine                  what this machine has and allows: CPUs, memory, limits, devices
     config                   YAML, mappings and overrides -> spec; all mistakes at once, each with its place
     spec                     the frozen description of a pipeline that every layer above reads
+    shards                   how the parts that workers of a sink write become shards, exactly once
     stages, sources, sinks   the built-in ones
     transport                packet pipes, shared-memory arenas, codecs, hops; knows nothing of stages
     timing                   phases, histograms, and the board of shared counters

@@ -34,7 +34,6 @@ class TinyTensors:
     """A dataset of images as small as CIFAR's, already in memory."""
 
     def __init__(self, count: int) -> None:
-        """Make `count` images of 3 x 32 x 32 bytes."""
         self._images = torch.zeros((count, 3, 32, 32), dtype=torch.uint8)
 
     def __len__(self) -> int:

@@ -6,11 +6,13 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_ROOT = Path(__file__).parents[2]
 _PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
 
 
@@ -38,6 +40,21 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
 def _lines(path: str) -> list[str]:
     file = Path(path)
     return file.read_text().splitlines() if file.exists() else []
+
+
+def find_commit() -> str:
+    """Return the commit of this checkout, with `-dirty` if tracked files differ; "unknown" without git."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],  # noqa: S607 - the git of the user
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def repeat_command(name: str) -> str:

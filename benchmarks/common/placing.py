@@ -19,7 +19,6 @@ class Placement:
     """
 
     def __init__(self, *, pinned: bool) -> None:
-        """Move this thread to its processor."""
         allowed = sorted(os.sched_getaffinity(0))
         self.pinned = pinned and len(allowed) > 1
         self._receiver_cpus, self._other_cpus = set(allowed[:1]), set(allowed[1:])

@@ -23,6 +23,13 @@ class Target:
         return f"{verdict}  {self.text}: {self.measured or 'not measured in this run'}"
 
 
+def judge(text: str, figure: Estimate | None, measured: str, *, at_most: float = inf, at_least: float = -inf) -> Target:
+    """Judge a figure, which `measured` describes: `{}` in it stands for the figure. None was not measured."""
+    if figure is None:
+        return Target(text)
+    return Target(text, measured.format(figure.text()), is_met(figure, at_most=at_most, at_least=at_least))
+
+
 def is_met(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) -> bool | None:
     """Return whether the whole interval keeps the limits: None where only a part of it does, or rounds are missing.
 

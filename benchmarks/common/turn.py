@@ -5,20 +5,24 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks.common.usage import PssSampler, list_descendant_pids
+
 ROOT = Path(__file__).parents[2]
 _PR_SET_CHILD_SUBREAPER = 36
 _END_S = 5.0
 _SHOWN_CHARACTERS = 300
+_SAMPLE_PERIOD_S = 0.25
 
 
 class TurnError(Exception):
@@ -33,20 +37,23 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run_turn(module: str, job: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-    """Run `python -m module JOB RESULT` and return the JSON that it wrote. Raise TurnError if there is none."""
-    before = set(psutil.Process().children(recursive=True))
-    with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+def run_turn(module: str, job: Mapping[str, Any], limit_s: float, *, samples_memory: bool = False) -> dict[str, Any]:
+    """Run `python -m module JOB RESULT` and return the JSON that it wrote. Raise TurnError if there is none.
+
+    With `samples_memory` its JSON says `memory_from_s` (`time.monotonic`), and what is returned has `pss_bytes`: the
+    peak of all its processes since then. It is sampled from here, so that it is no processor time of the turn.
+    """
+    before = list_descendant_pids()
+    sampler = PssSampler(lambda: list_descendant_pids() - before, _SAMPLE_PERIOD_S) if samples_memory else None
+    with turn_folder() as folder:
         result, log = folder / "result.json", folder / "log.txt"
         command = [sys.executable, "-m", module, json.dumps(job), str(result)]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         try:
-            with log.open("wb") as out:
+            with log.open("wb") as out, sampler or nullcontext():
                 subprocess.run(
                     command,
                     cwd=ROOT,
-                    env={**os.environ, "PYTHONPATH": path, "TMPDIR": name},
+                    env=turn_environment(folder),
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -59,9 +66,39 @@ def run_turn(module: str, job: Mapping[str, Any], limit_s: float) -> dict[str, A
             raise TurnError(message) from None
         except (subprocess.CalledProcessError, FileNotFoundError):
             raise TurnError(last_line(log.read_text(errors="replace"))) from None
+    if sampler:
+        document["pss_bytes"] = sampler.find_peak_bytes(document["memory_from_s"])
+    return document
+
+
+def turn_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a turn: the project is importable, and temporary files lie in `folder`."""
+    return {**make_environment(), "TMPDIR": str(folder)}
+
+
+def make_environment(*folders: Path) -> dict[str, str]:
+    """Return the environment of a new process that imports from the project, and from these folders."""
+    path = os.pathsep.join(filter(None, [*map(str, (ROOT, *folders)), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@contextmanager
+def turn_folder() -> Iterator[Path]:
+    """Open a temporary folder. On exit, end all processes that were started inside, and remove it.
+
+    What they left in shared memory under names that start with the folder's is removed too.
+    """
+    before = set(psutil.Process().children(recursive=True))
+    with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
         finally:
             end_processes([child for child in psutil.Process().children(recursive=True) if child not in before])
-    return document
+            for left in Path("/dev/shm").glob(f"{Path(folder).name}*"):  # noqa: S108 - the tmpfs is meant
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
 
 
 def end_processes(processes: Sequence[psutil.Process]) -> None:

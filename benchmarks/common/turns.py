@@ -1,8 +1,11 @@
-"""The order in which contestants are timed. Pure."""
+"""The order in which contestants are timed, and the end of their processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+
+_JOIN_S = 10.0
 
 
 def order(names: Sequence[str], round_number: int) -> list[str]:
@@ -16,3 +19,12 @@ def order(names: Sequence[str], round_number: int) -> list[str]:
     start = round_number // 2 * 3 % len(names)
     rotated = [*names[start:], *names[:start]]
     return rotated if round_number % 2 else rotated[::-1]
+
+
+def end_process(process: BaseProcess) -> None:
+    """Wait until the process ends; kill it if it does not in time."""
+    process.join(_JOIN_S)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    process.close()

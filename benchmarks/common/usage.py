@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
+from typing import Self
 
 import psutil
 
@@ -48,11 +51,9 @@ class CpuMeter:
     """
 
     def __init__(self) -> None:
-        """Start at zero."""
         self._begin_s = _measure_cpu_s()
 
     def measure_s(self) -> float:
-        """Return the seconds since the start."""
         return _measure_cpu_s() - self._begin_s
 
 
@@ -78,6 +79,42 @@ def measure_pss_bytes() -> int:
     From /proc/PID/smaps_rollup (proc_pid_smaps(5)). A process that has ended meanwhile counts 0.
     """
     return sum(_measure_pss(pid) for pid in (os.getpid(), *list_descendant_pids()))
+
+
+class PssSampler:
+    """Samples the proportional set size of processes in a thread. Run it in another process than what is measured.
+
+    with PssSampler(lambda: [process.pid for process in found], period_s=0.25) as sampler:
+        ...
+    sampler.find_peak_bytes(from_s=begin_s)
+    """
+
+    def __init__(self, list_pids: Callable[[], Iterable[int]], period_s: float) -> None:
+        """`list_pids` returns the processes of the moment."""
+        self._list_pids = list_pids
+        self._period_s = period_s
+        self._samples: list[tuple[float, int]] = []
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop after the sample in progress."""
+        self._stopped.set()
+        self._thread.join()
+
+    def find_peak_bytes(self, from_s: float) -> int:
+        """Return the largest sum over the processes since a time of `time.monotonic`; 0 if there is no sample."""
+        return max((size for time_s, size in self._samples if time_s >= from_s), default=0)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._period_s):
+            now_s = time.monotonic()
+            self._samples.append((now_s, sum(map(_measure_pss, self._list_pids()))))
 
 
 def _measure_pss(pid: int) -> int:

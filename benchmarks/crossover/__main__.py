@@ -3,35 +3,22 @@
     python -m benchmarks.crossover [--plot FILE.svg|FILE.png] [--json FILE] [--sizes 2,4] [--repetitions 10]
 
 A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, with 100 transfers in
-each of 10 repetitions. It found no difference for small arrays, and shared memory ahead for large ones. This benchmark
-repeats the experiment with the write-up's two contestants and with stagepipe in each of its modes:
+each of 10 repetitions, by `multiprocessing.Pipe` and by `RawArray` with a Pipe as the flag. This repeats it, beside a
+stagepipe source in its own process with `transport: {mode: pipe}`, `mode: shared_memory` and `auto`.
 
-    Pipe                      `multiprocessing.Pipe` carries the array
-    RawArray                  `multiprocessing.RawArray` holds the array and a Pipe is the flag; the receiver copies the
-                              array out and confirms through the same Pipe, because the next array overwrites it
-    stagepipe pipe            a source in its own process, read by the caller, `transport: {mode: pipe}`
-    stagepipe shared_memory   the same with `mode: shared_memory`
-    stagepipe auto            the same with `mode: auto`, the default
+The five run side by side; their repetitions alternate. A repetition lasts from the request (for stagepipe: a new epoch
+of the same workers) until the last array has arrived; a second table starts when the first array has arrived. Before
+and after, a repetition of each is compared element by element. The medians decide which of two is better; brackets hold
+the lowest and the highest quotient of their intervals. The receiver has its own processor (`--unpinned`: it has not).
+docs/benchmarks.md has the figures, as experiment E3.
 
-All five contestants of a size run side by side. Their repetitions alternate, in a different order each time. A
-repetition lasts from the request (for stagepipe: a new epoch of the same workers) until the last array has arrived; a
-second table starts when the first array has arrived. The receiver reads the first element of each array, which holds
-its number. Before and after the timing, one repetition of each contestant is compared element by element. The medians
-decide which of two contestants is the better one, and the ratio is that of the medians shown; brackets hold the lowest
-and the highest quotient of their sign-test intervals. A target is undecided where such an interval straddles its limit.
-The receiver has its own processor and all senders share the others: without pinning, the kernel puts one pair of
-processes on one processor and the next on two, which alone makes a factor of two (`--unpinned` shows it).
-
-docs/benchmarks.md has the figures, as experiment E3. From 64 KiB up `auto` is ahead of the better peer. Below, Pipe is
-ahead, for three reasons. An epoch of stagepipe starts with half a millisecond of work, 5 us for each of its 100 items
-here. A pipeline also numbers, counts and times every item. An item that does not fit a packet of 4 KiB takes a block.
-RawArray's two sides alternate, and would be faster on a single processor.
+Below 64 KiB Pipe is ahead of `auto`: an epoch of stagepipe starts with half a millisecond of work, every item is
+numbered, counted and timed, and an item that does not fit a packet of 4 KiB takes a block.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
@@ -39,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.common.command import finish, parse_names
 from benchmarks.common.figures import estimate
 from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.placing import Placement
@@ -76,22 +64,20 @@ def main(arguments: Sequence[str]) -> None:
     print("From the request:", *table(by_size), sep="\n")
     print("\nFrom the first array:", *table(steady), sep="\n")
     print("\nTargets, measured from the request:", *(target.line() for target in verdicts), sep="\n")
-    print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
     if options.plot:
         draw(rows, options.plot, machine_line(machine_found))
-    if options.json:
-        document = {
-            "command": command,
-            "machine": machine_found,
-            "pinned": placement.pinned,
-            "transfers": TRANSFERS,
-            "rows": [asdict(row) for row in rows],
-            "told": {d: result.reports for d, result in zip(options.sizes, results, strict=True)},
-            "lines": [asdict(line) for line in by_size],
-            "steady_lines": [asdict(line) for line in steady],
-            "targets": [asdict(target) for target in verdicts],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    document = {
+        "command": command,
+        "machine": machine_found,
+        "pinned": placement.pinned,
+        "transfers": TRANSFERS,
+        "rows": [asdict(row) for row in rows],
+        "told": {d: result.reports for d, result in zip(options.sizes, results, strict=True)},
+        "lines": [asdict(line) for line in by_size],
+        "steady_lines": [asdict(line) for line in steady],
+        "targets": [asdict(target) for target in verdicts],
+    }
+    finish(begin, options.json, document)
 
 
 def _describe(repetitions: int) -> str:
@@ -115,7 +101,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--repetitions", type=int, default=REPETITIONS, help="repetitions of each contestant at each size"
     )
-    parser.add_argument("--only", type=_names, default=list(CONTESTANTS), help=f"contestants: {', '.join(CONTESTANTS)}")
+    parser.add_argument(
+        "--only",
+        type=parse_names(tuple(CONTESTANTS), "contestant"),
+        default=list(CONTESTANTS),
+        help=f"contestants: {', '.join(CONTESTANTS)}",
+    )
     parser.add_argument("--unpinned", action="store_true", help="let the kernel choose the processors")
     parser.add_argument(
         "--corrupt", help="corrupt one element of what this contestant delivers; the check must stop the run"
@@ -137,15 +128,6 @@ def _sizes(text: str) -> list[int]:
         message = f"d must be 1 or more, got {sizes[0]}"
         raise argparse.ArgumentTypeError(message)
     return sizes
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in CONTESTANTS:
-            message = f"unknown contestant {name!r}; choose from {', '.join(CONTESTANTS)}"
-            raise argparse.ArgumentTypeError(message)
-    return names
 
 
 if __name__ == "__main__":

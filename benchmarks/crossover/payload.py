@@ -55,11 +55,9 @@ class Arrays:
     """The arrays of a repetition; each iteration is one repetition. It yields one array with a new number each time."""
 
     def __init__(self, d: int) -> None:
-        """Create the array of shape (d, d)."""
         self._array = make_array(d)
 
     def __iter__(self) -> Iterator[Array]:
-        """Yield the arrays. Each has been sent by the time the next one is requested."""
         for transfer in range(TRANSFERS):
             stamp(self._array, transfer)
             yield self._array

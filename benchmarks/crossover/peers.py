@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.common.turns import end_process
 from benchmarks.crossover.payload import TRANSFERS, Array, make_array, stamp
 
-_DEADLINE_S = 10.0
 _SIGNAL = b""
 """Requests a repetition, and raises a flag."""
 _CLOSED = (EOFError, OSError)
@@ -45,11 +45,7 @@ class _Child:
     def close(self) -> None:
         """Close the connection, which ends the child; kill a child that does not exit in time."""
         self.connection.close()
-        self._process.join(_DEADLINE_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process.close()
+        end_process(self._process)
 
 
 # ---------------------------------------------------------------------------------------------- Pipe
@@ -69,7 +65,6 @@ class PipePeer:
     """`multiprocessing.Pipe(duplex=False)` carries the array, pickled."""
 
     def __init__(self, d: int) -> None:
-        """Start the child."""
         self._reader, writer = _CONTEXT.Pipe(duplex=False)
         self._child = _Child(_send_arrays, writer, d)
         writer.close()
@@ -81,7 +76,6 @@ class PipePeer:
             yield self._reader.recv()
 
     def close(self) -> None:
-        """End the child."""
         self._reader.close()
         self._child.close()
 
@@ -105,7 +99,6 @@ class RawArrayPeer:
     """`multiprocessing.RawArray` holds the array and a Pipe is the flag: one side writes, the other copies out."""
 
     def __init__(self, d: int) -> None:
-        """Start the child."""
         shared = _CONTEXT.RawArray("f", d * d)
         self._shared_array = np.frombuffer(shared, np.float32).reshape(d, d)
         self._child = _Child(_write_arrays, shared, d)
@@ -121,5 +114,4 @@ class RawArrayPeer:
             yield array
 
     def close(self) -> None:
-        """End the child."""
         self._child.close()

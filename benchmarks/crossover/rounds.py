@@ -1,4 +1,7 @@
-"""The repetitions: all contestants of a size run side by side and take turns. It runs in the receiver's process."""
+"""The repetitions: all contestants of a size run side by side and take turns. It runs in the receiver's process.
+
+stagepipe stands behind the interface of a contestant, through its public API only.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,48 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+import stagepipe
 from benchmarks.common.placing import Placement
 from benchmarks.common.turns import order
-from benchmarks.crossover.payload import TRANSFERS, check, check_all, make_array, spoiled
+from benchmarks.crossover.payload import TRANSFERS, Array, check, check_all, make_array, spoiled
 from benchmarks.crossover.peers import Contestant, PipePeer, RawArrayPeer
-from benchmarks.crossover.pipelines import MODES, PipelinePeer
+
+MODES = {"stagepipe pipe": "pipe", "stagepipe shared_memory": "shared_memory", "stagepipe auto": "auto"}
+
+
+def config(name: str, d: int) -> dict[str, Any]:
+    """Return the pipeline's config: a source in its own process, read by the caller, and the mode."""
+    return {
+        "name": name.replace(" ", "-"),
+        "source": {"uses": "benchmarks.crossover.payload.Arrays", "with": {"d": d}},
+        "transport": {"mode": MODES[name]},
+    }
+
+
+class PipelinePeer:
+    """A pipeline whose worker stays alive between repetitions; a repetition is an epoch."""
+
+    def __init__(self, name: str, d: int) -> None:
+        self._pipeline = stagepipe.Pipeline(config(name, d))
+        self._pipeline.start()
+        self.repetition: Callable[[], Iterator[Array]] = self._repetition
+        self.hop_summary: dict[str, Any] = {}
+
+    def _repetition(self) -> Iterator[Array]:
+        return iter(self._pipeline)
+
+    def close(self) -> None:
+        """Close the pipeline and keep what its report says about the hop in `hop_summary`."""
+        self._pipeline.close()
+        (hop,) = self._pipeline.report().hops
+        self.hop_summary = {
+            "mode": hop.transport.mode,
+            "threshold_bytes": hop.transport.threshold_bytes,
+            "reason": hop.transport.reason,
+            "messages": {kind: getattr(hop.messages, kind) for kind in hop.messages.__struct_fields__},
+            "cost_ns": {"p50": hop.cost_ns.p50, "mean": hop.cost_ns.mean},
+        }
+
 
 CONTESTANTS: dict[str, Callable[[int], Contestant]] = {
     "Pipe": PipePeer,

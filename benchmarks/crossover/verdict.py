@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.common.figures import Estimate, estimate, quotient
 from benchmarks.common.targets import Target
-from benchmarks.crossover.pipelines import MODES
-from benchmarks.crossover.rounds import CONTESTANTS, Row
+from benchmarks.crossover.rounds import CONTESTANTS, MODES, Row
 
 AUTO = "stagepipe auto"
 FIXED_MODES = tuple(name for name in MODES if name != AUTO)

@@ -6,11 +6,14 @@
     image   a hop of dicts with an image of 1.2 MB, copied into shared memory
     stage   the small dicts, with a stage that does nothing in between
     batch   a dataset and `Batch`
+    alone   small dicts, each half a millisecond after the one before, so that each wakes the caller
 
 Each round measures every case with both trees, in an order that changes. The figure is the processor time of all
-processes for an item, which other programs disturb less than wall time. A case fails if the median of the rounds'
-ratios to the base is above the limit, and their interval above 1. Without `--base`, the base is the commit before the
-last. The exit status is 1 if a case fails, and 2 if the comparison was not possible.
+processes for an item, which other programs disturb less than wall time; of `alone` it is wall time, in which a lost
+wake-up shows. A case fails if the median of the rounds'
+ratios to the base is above the limit, and their interval above 1. Without `--base`, the base is the last
+tag before this commit; without tags, the last commit that is older than a week, or else the first. The
+exit status is 1 if a case fails, and 2 if the comparison was not possible.
 """
 
 from __future__ import annotations
@@ -45,14 +48,14 @@ class GuardError(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Measure, print a line for each case, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--base", default="HEAD~1", help="the commit to compare with")
+    parser.add_argument("--base", default="", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="each tree has a turn of each case in each round")
     parser.add_argument("--limit", type=float, default=_LIMIT, help="how many times the base an item may cost")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds must be at least 1, not {options.rounds}")
     try:
-        with _check_out(options.base) as (base, subject):
+        with _check_out(options.base or find_base()) as (base, subject):
             print(machine_line(machine()), f"base: {subject}", sep="\n", flush=True)
             ratios = _measure(base, options.rounds)
     except GuardError as error:
@@ -63,6 +66,19 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{case:6} {times.text()} times the base  {'FAIL' if case in failed else 'ok'}")
     print(f"{options.rounds} rounds; brackets hold the {ratios['small'].coverage:.0%} interval of the median")
     return 1 if failed else 0
+
+
+def find_base(git_folder: Path = ROOT) -> str:
+    """Return the last tag before HEAD; without tags, the last commit of a week before; else the first commit."""
+    tag = _ask_git(git_folder, "describe", "--tags", "--abbrev=0", "HEAD~1")
+    week = _ask_git(git_folder, "rev-list", "--max-count=1", "--before=1 week ago", "HEAD")
+    return tag or week or _ask_git(git_folder, "rev-list", "--max-parents=0", "HEAD").split("\n")[0]
+
+
+def _ask_git(folder: Path, *command: str) -> str:
+    line = ["git", "-C", str(folder), *command]
+    done = subprocess.run(line, check=False, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def find_failed(ratios: Mapping[str, Estimate], limit: float) -> list[str]:

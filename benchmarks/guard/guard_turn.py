@@ -1,6 +1,7 @@
 """One turn of benchmarks.guard, with the stagepipe that PYTHONPATH names: `python -c "import guard_turn; ..." CASE`.
 
-It measures the processor time of all processes for an item, in microseconds. It imports nothing of the package
+It measures the processor time of all processes for an item, or wall time in case `alone`, in microseconds.
+It imports nothing of the package
 `benchmarks`, which the other tree has in another version.
 """
 
@@ -16,22 +17,25 @@ import psutil
 import stagepipe
 
 _IMAGE_BYTES = 3 * 224 * 224 * 8
-CASES = {"small": 60_000, "image": 2_500, "stage": 40_000, "batch": 200_000}
+CASES = {"small": 60_000, "image": 2_500, "stage": 40_000, "batch": 200_000, "alone": 1_500}
 """The items of each case: 1 s of work or so."""
+WALL_CASES = ("alone",)
+_IDLE_S = 0.0005
+"""Before each item of `alone`: longer than a process spins or polls, so that it sleeps and must be woken."""
 _WARM_UP_SHARE = 0.25
 
 
 class Items:
-    """Dicts {id, label}, or {id, label, image} with an image of `nbytes` bytes."""
+    """Dicts {id, label}, or {id, label, image} with an image of `nbytes` bytes; each `idle_s` after the one before."""
 
-    def __init__(self, count: int, nbytes: int = 0) -> None:
-        """Make the image."""
-        self._count = count
+    def __init__(self, count: int, nbytes: int = 0, idle_s: float = 0.0) -> None:
+        self._count, self._idle_s = count, idle_s
         self._image = {"image": np.ones(nbytes, np.uint8)} if nbytes else {}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the items."""
         for number in range(self._count):
+            if self._idle_s:
+                time.sleep(self._idle_s)
             yield {"id": number, "label": number % 1000, **self._image}
 
 
@@ -39,15 +43,12 @@ class Samples:
     """A dataset of dicts {id, label}."""
 
     def __init__(self, count: int) -> None:
-        """Set the length."""
         self._count = count
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return a sample."""
         return {"id": index, "label": index % 1000}
 
 
@@ -58,7 +59,8 @@ def pass_on(item: Any) -> Any:
 
 def make_config(case: str) -> dict[str, Any]:
     """Return the config of a case: see `python -m benchmarks.guard --help`."""
-    values = {"count": CASES[case], **({"nbytes": _IMAGE_BYTES} if case == "image" else {})}
+    extra: dict[str, dict[str, Any]] = {"image": {"nbytes": _IMAGE_BYTES}, "alone": {"idle_s": _IDLE_S}}
+    values: dict[str, Any] = {"count": CASES[case], **extra.get(case, {})}
     source: dict[str, Any] = {"uses": "guard_turn.Items", "with": values}
     stages: list[dict[str, Any]] = []
     if case == "stage":
@@ -70,16 +72,17 @@ def make_config(case: str) -> dict[str, Any]:
 
 
 def measure_us(case: str) -> float:
-    """Return the CPU microseconds of an item in the steady state."""
+    """Return the CPU microseconds of an item in the steady state; of `alone` the wall time."""
+    measure_s = time.monotonic if case in WALL_CASES else _measure_cpu_s
     with stagepipe.Pipeline(make_config(case)) as pipeline:
         samples, begin, warm_up = 0, (0, 0.0), CASES[case] * _WARM_UP_SHARE
         for item in pipeline:
             samples += 256 if case == "batch" else 1
             if not begin[0] and samples >= warm_up:
-                begin = (samples, _measure_cpu_s())
+                begin = (samples, measure_s())
             last = item
         assert last is not None
-        used_s = _measure_cpu_s() - begin[1]
+        used_s = measure_s() - begin[1]
     return used_s / (samples - begin[0]) * 1e6
 
 

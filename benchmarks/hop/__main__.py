@@ -3,40 +3,31 @@
     python -m benchmarks.hop [--quick] [--sizes 0B,1.2MB] [--only Pipe,memcpy] [--rounds 9] [--json FILE]
 
 An item is a dict {id, label, image}. All contestants of a size run side by side; each round gives each of them one
-burst, in a different order every time. Items that piled up since the last burst are taken before the timing starts. The
-receiver has a processor to itself, and what the contestants start has the others. "us" is the steady-state time from
-one item to the next at the receiver. "CPU us" is the processor time of both sides together, including the operating
-system's work for them. "Touched" means that the receiver reads every byte of the image.
+burst, in a different order every time, after the items that piled up since the last one. The receiver has a processor
+to itself. "us" is the time from one item to the next at the receiver, "CPU us" the processor time of both sides.
+"Touched" means that the receiver reads every byte of the image. Items are checked byte by byte before and after.
 
-stagepipe runs through its public API; its config has only a source (and, for one contestant, a stage):
+stagepipe runs through its public API:
 
-    copied       the producer yields the same prepared array every time, as the other producers do; the transport
-                 copies it
+    copied       the producer yields the same prepared array every time, as the other producers do
     filled       the producer creates each image with `stagepipe.empty` and copies the prepared array into it
-    passed on    filled by the source, and a stage in between returns its input: three processes and two hops, compared
-                 with one hop of the others
-    header only  created with `stagepipe.empty`, and only the first byte is written: nothing is written or read. It is
-                 the cost of a hop without its contents, and no user's item costs so little
+    passed on    filled by the source, and a stage in between returns its input: two hops, compared with one of others
+    header only  only the first byte is written: the cost of a hop without its contents, which no user's item has
 
-memcpy is not a transport: it calls `np.copyto` into 16 warm buffers in turn, as many as a pipeline has in flight. The
-targets refer to it, because a transport cannot overwrite what its reader may still hold. "memcpy to one" has a single
-buffer, which stays in the cache. Pipe (64 KiB of buffer) and stagepipe have hundreds of small items in flight; Queue,
-faster-fifo, SharedMemory and iceoryx2 are limited to what 16 MiB hold, 4 to 256 items. iceoryx2 fills its loans in
-place, waits for events, and pickles nothing: the receiver knows the image's type. DataLoader sends its arrays as they
-are (NumPy) or converts them to tensors (torch, its default). Items are checked byte by byte before and after the
-timing; their numbers are checked throughout.
+memcpy is not a transport: `np.copyto` into 16 warm buffers in turn, as many as a pipeline has in flight. The targets
+refer to it, because a transport cannot overwrite what its reader may still hold. "memcpy to one" has a single buffer,
+which stays in the cache. Queue, faster-fifo, SharedMemory and iceoryx2 are limited to what 16 MiB hold, 4 to 256 items.
+"SharedMemory" makes a segment for each message; "reused" has one segment whose 16 slots take turns. It carries one size
+and one type from one process to one other, and an image is valid only until the next one.
 
-The size `loop` comes first: the small items, as a user meets them. A loop takes 30,000 dicts, and 30,000 more, from a
-pipeline that has just started, or from `Connection.recv`. Each turn is a new process, alone on the machine, with the
-kernel's placement. Bursts at a pinned receiver, with a backlog taken before, do not show that the first packets take
-time to fill. The array of 0 bytes is in half of the loops: its pickling costs every contestant ten microseconds, which
-hide the hop.
+The size `loop` is what a user sees of small items: a loop takes 30,000 dicts, and 30,000 more, from a pipeline that has
+just started, or from `Connection.recv`. Each turn is a new process, alone, with the kernel's placement. The array of
+0 bytes is in half of the loops: its pickling costs every contestant ten microseconds, which hide the hop.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
@@ -45,14 +36,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.command import finish, parse_names
 from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.placing import Placement
 from benchmarks.common.turn import adopt_orphans
 from benchmarks.hop import loop
 from benchmarks.hop.payload import SIZES
 from benchmarks.hop.schedule import CONTESTANTS, MISSING, Row, Settings, measure
-from benchmarks.hop.tables import DESCRIPTION, hop_table, loop_table, size_table
-from benchmarks.hop.targets import targets
+from benchmarks.hop.tables import DESCRIPTION, hop_table, loop_table, size_table, targets
 
 _FULL, _QUICK = Settings(rounds=9, budget_s=0.08), Settings(rounds=6, budget_s=0.03)
 _LOOP = "loop"
@@ -67,8 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     default = _QUICK if options.quick else _FULL
     budget_s = options.budget_ms / 1000 if options.budget_ms else default.budget_s
     settings = Settings(options.rounds or default.rounds, budget_s, options.corrupt)
-    wanted = _parse_names(options.only, _NAMES, "contestant", _NAMES)
-    sizes = _parse_names(options.sizes, _QUICK_SIZES if options.quick else _SIZES, "size", _SIZES)
+    wanted, sizes = options.only, options.sizes or (_QUICK_SIZES if options.quick else _SIZES)
     missing, names = sorted(MISSING & set(wanted)), [name for name in wanted if name not in MISSING]
     machine_found, begin = machine(_PACKAGES), time.monotonic()
     command = repeat_command("hop")
@@ -93,26 +83,26 @@ def main(arguments: Sequence[str]) -> None:
             print(*size_table(measured), *hop_table(reports[size]), sep="\n", flush=True)
     verdicts = list(targets(rows, reports, loops))
     print("\nTargets, for untouched items:", *(target.line() for target in verdicts), sep="\n")
-    print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
-    if options.json:
-        document = {
-            "command": command,
-            "machine": machine_found,
-            "placement": placement.description,
-            "missing": missing,
-            "loops": loops,
-            "rows": [asdict(row) for row in rows],
-            "reports": reports,
-            "targets": [asdict(target) for target in verdicts],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    document = {
+        "command": command,
+        "machine": machine_found,
+        "placement": placement.description,
+        "missing": missing,
+        "loops": loops,
+        "rows": [asdict(row) for row in rows],
+        "reports": reports,
+        "targets": [asdict(target) for target in verdicts],
+    }
+    finish(begin, options.json, document)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="three sizes and short bursts: under a minute")
-    parser.add_argument("--sizes", help=f"sizes: {', '.join(_SIZES)}")
-    parser.add_argument("--only", help=f"contestants: {', '.join(_NAMES)}")
+    parser.add_argument("--sizes", type=parse_names(_SIZES, "size"), help=f"sizes: {', '.join(_SIZES)}")
+    parser.add_argument(
+        "--only", type=parse_names(_NAMES, "contestant"), default=_NAMES, help=f"contestants: {', '.join(_NAMES)}"
+    )
     parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
     parser.add_argument("--budget-ms", type=float, help="length of a burst in milliseconds")
     parser.add_argument("--json", type=Path, help="file for the figures of every round")
@@ -120,17 +110,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--corrupt", help="corrupt one byte of what this contestant delivers; the check must stop the run"
     )
     return parser.parse_args(arguments)
-
-
-def _parse_names(text: str | None, default: Sequence[str], kind: str, known: Sequence[str]) -> list[str]:
-    if text is None:
-        return list(default)
-    chosen = [name.strip() for name in text.split(",")]
-    for name in chosen:
-        if name not in known:
-            message = f"unknown {kind} {name!r}; choose from {', '.join(known)}"
-            raise SystemExit(message)
-    return chosen
 
 
 def _preload_fork_server(names: list[str]) -> None:

@@ -17,11 +17,9 @@ class Copied:
     """Yields the same prepared array every time; the transport copies it."""
 
     def __init__(self, nbytes: int) -> None:
-        """Prepare an image of `nbytes` bytes."""
         self._image = make_image(nbytes)
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield items without end."""
         for number in count():
             yield make_item(number, self._image)
 
@@ -30,7 +28,6 @@ class HeaderOnly:
     """Yields a new array in the outgoing shared memory for each item, and writes only its first byte."""
 
     def __init__(self, nbytes: int) -> None:
-        """Yield images of `nbytes` bytes."""
         self._nbytes = nbytes
 
     def __iter__(self) -> Iterator[Item]:
@@ -43,11 +40,9 @@ class Filled:
     """Yields a new array in the outgoing shared memory for each item, and copies a prepared one into it."""
 
     def __init__(self, nbytes: int) -> None:
-        """Prepare an image of `nbytes` bytes."""
         self._image = make_image(nbytes)
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield items without end."""
         for number in count():
             yield make_item(number, _filled_image(self._image))
 
@@ -60,12 +55,10 @@ class Dicts:
     """Yields small dicts."""
 
     def __init__(self, kind: str, count: int = sys.maxsize) -> None:
-        """Yield `count` dicts of `kind`."""
         self._rest: dict[str, Any] = DICTS[kind]
         self._count = count
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield dicts with their number and a label."""
         for number in range(self._count):
             yield {"id": number, "label": number % 1000, **self._rest}
 
@@ -74,14 +67,12 @@ class PassOnBesideTorch:
     """Imports torch, or uses it too, and returns its items unchanged."""
 
     def __init__(self, *, used: bool) -> None:
-        """Import torch."""
         import torch
 
         if used:
             torch.zeros(1)
 
     def __call__(self, item: Item) -> Item:
-        """Return the item."""
         return item
 
 

@@ -39,7 +39,6 @@ class FasterFifoPeer(ProducerPeer):
     """
 
     def __init__(self, nbytes: int, *, lists: bool = False) -> None:
-        """Start the producer."""
         import faster_fifo
         import faster_fifo_reduction  # noqa: F401 - lets the queue be pickled
 

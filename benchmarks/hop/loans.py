@@ -69,7 +69,6 @@ class IceoryxPeer(ProducerPeer):
     name = "iceoryx2"
 
     def __init__(self, nbytes: int) -> None:
-        """Subscribe and start the producer."""
         self._nbytes, slots = nbytes, max_in_flight(nbytes)
         self._folder = tempfile.TemporaryDirectory(prefix="stagepipe_ice_")
         self._services = _Services(self._folder.name, slots)

@@ -11,16 +11,15 @@ import signal
 from collections.abc import Callable, Iterator
 from itertools import count
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.common.turns import end_process
 from benchmarks.hop.payload import Item, make_image, make_item
 
 _IN_FLIGHT_BYTES = 16 << 20
 _PIPE_BYTES = 64 << 10  # pipe(7)
-_DEADLINE_S = 10.0
 
 
 class Peer(Protocol):
@@ -63,30 +62,27 @@ class ProducerPeer:
     filled = True
 
     def __init__(self, target: Callable[..., None], *arguments: Any, max_backlog: int) -> None:
-        """Start the process."""
         self.max_backlog = max_backlog
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(target=target, args=arguments, daemon=True)
         self._process.start()
 
     def _join_producer(self) -> None:
-        self._process.join(_DEADLINE_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process.close()
+        end_process(self._process)
 
 
 # ---------------------------------------------------------------------------------------------- Pipe
 
 
-def _feed_pipe(writer: Connection, nbytes: int) -> None:
+def _feed(channel: Any, nbytes: int) -> None:
+    """Send items into a Pipe's writer, or a Queue, until SIGTERM."""
+    send = channel.send if isinstance(channel, Connection) else channel.put
     stop, image = StopFlag(), make_image(nbytes)
     for number in count():
         if stop.requested:
             break
-        writer.send(make_item(number, image))
-    writer.send(None)
+        send(make_item(number, image))
+    send(None)
 
 
 class PipePeer(ProducerPeer):
@@ -95,9 +91,8 @@ class PipePeer(ProducerPeer):
     name = "Pipe"
 
     def __init__(self, nbytes: int) -> None:
-        """Start the producer."""
         self._reader, writer = multiprocessing.Pipe(duplex=False)
-        super().__init__(_feed_pipe, writer, nbytes, max_backlog=2 + _PIPE_BYTES // (nbytes + 100))
+        super().__init__(_feed, writer, nbytes, max_backlog=2 + _PIPE_BYTES // (nbytes + 100))
         writer.close()
         self.receive: Callable[[], Item] = self._reader.recv
 
@@ -113,25 +108,15 @@ class PipePeer(ProducerPeer):
 # ---------------------------------------------------------------------------------------------- Queue
 
 
-def _feed_queue(queue: Any, nbytes: int) -> None:
-    stop, image = StopFlag(), make_image(nbytes)
-    for number in count():
-        if stop.requested:
-            break
-        queue.put(make_item(number, image))
-    queue.put(None)
-
-
 class QueuePeer(ProducerPeer):
     """`multiprocessing.Queue` with a maximum size; it pickles in a thread of the producer."""
 
     name = "Queue"
 
     def __init__(self, nbytes: int) -> None:
-        """Start the producer."""
         self._queue: Any = multiprocessing.get_context("forkserver").Queue(max_in_flight(nbytes))
         super().__init__(
-            _feed_queue, self._queue, nbytes, max_backlog=2 + min(max_in_flight(nbytes), _PIPE_BYTES // (nbytes + 100))
+            _feed, self._queue, nbytes, max_backlog=2 + min(max_in_flight(nbytes), _PIPE_BYTES // (nbytes + 100))
         )
         self.receive: Callable[[], Item] = self._queue.get
 
@@ -141,68 +126,6 @@ class QueuePeer(ProducerPeer):
         while self._queue.get() is not None:
             pass
         self._queue.close()
-        self._join_producer()
-
-
-# ---------------------------------------------------------------------------------------------- SharedMemory
-
-
-def _feed_segments(writer: Connection, free_slots: Any, nbytes: int) -> None:
-    stop, image = StopFlag(), make_image(nbytes)
-    for number in count():
-        free_slots.acquire()
-        if stop.requested:
-            break
-        segment = SharedMemory(create=True, size=max(nbytes, 1))
-        np.copyto(np.ndarray((nbytes,), np.uint8, segment.buf), image)
-        writer.send((number, number % 1000, segment.name))
-        segment.close()
-    writer.send(None)
-
-
-class SegmentPeer(ProducerPeer):
-    """`multiprocessing.shared_memory`: one segment per message, whose name a Pipe carries; the receiver unlinks it.
-
-    A segment has at least one byte. The image is valid until the next one is received.
-    """
-
-    name = "SharedMemory"
-
-    def __init__(self, nbytes: int) -> None:
-        """Start the producer."""
-        self._nbytes = nbytes
-        self._reader, writer = multiprocessing.Pipe(duplex=False)
-        self._free_slots = multiprocessing.get_context("forkserver").Semaphore(max_in_flight(nbytes))
-        self._segment: SharedMemory | None = None
-        super().__init__(_feed_segments, writer, self._free_slots, nbytes, max_backlog=2 + max_in_flight(nbytes))
-        writer.close()
-        self.receive: Callable[[], Item] = self._receive
-
-    def _receive(self) -> Item:
-        self._release_segment()
-        message = self._reader.recv()
-        if message is None:
-            raise EOFError
-        number, label, name = message
-        self._segment = SharedMemory(name)
-        return {"id": number, "label": label, "image": np.ndarray((self._nbytes,), np.uint8, self._segment.buf)}
-
-    def _release_segment(self) -> None:
-        if self._segment is not None:
-            self._segment.close()
-            self._segment.unlink()
-            self._segment = None
-            self._free_slots.release()
-
-    def close(self) -> None:
-        """Unlink the segments in flight, then end the producer."""
-        self._process.terminate()
-        self._free_slots.release()
-        try:
-            while True:
-                self._receive()
-        except EOFError:
-            self._reader.close()
         self._join_producer()
 
 
@@ -219,7 +142,6 @@ class MemcpyPeer:
     filled = True
 
     def __init__(self, nbytes: int, *, buffers: int) -> None:
-        """Warm the buffers by writing to each."""
         self.max_backlog = buffers
         self.name = "memcpy" if buffers > 1 else "memcpy to one"
         self._source = make_image(nbytes)
@@ -244,13 +166,6 @@ def _identity(item: Any) -> Any:
     return item
 
 
-def _stream(nbytes: int) -> Any:
-    """Create an endless IterableDataset. Only a comparison with DataLoader imports torch."""
-    from benchmarks.hop.stream import Stream
-
-    return Stream(nbytes)
-
-
 class LoaderPeer:
     """torch's DataLoader with one worker over an IterableDataset, `batch_size=None`, and defaults for the rest.
 
@@ -262,12 +177,13 @@ class LoaderPeer:
     max_backlog = 4  # it prefetches two items, its default
 
     def __init__(self, nbytes: int, *, tensors: bool) -> None:
-        """Start the worker."""
         from torch.utils.data import DataLoader
+
+        from benchmarks.hop.stream import Stream  # only a comparison with DataLoader imports torch
 
         self.name = "DataLoader torch" if tensors else "DataLoader NumPy"
         loader: Any = DataLoader(
-            _stream(nbytes),
+            Stream(nbytes),
             batch_size=None,
             num_workers=1,
             collate_fn=None if tensors else _identity,

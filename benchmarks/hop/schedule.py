@@ -1,4 +1,8 @@
-"""The rounds: size by size, with all contestants of a size side by side. It runs in the receiver's process."""
+"""The rounds: size by size, with all contestants of a size side by side, each in bursts. In the receiver's process.
+
+stagepipe stands behind the interface of a contestant, through its public API only. A burst is items received one after
+another in the steady state, and the cost of each.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,131 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
+import stagepipe
 from benchmarks.common.placing import Placement
 from benchmarks.common.turns import order
 from benchmarks.common.usage import CpuClocks, list_descendant_pids, list_tracker_pids
 from benchmarks.hop.fifo import FasterFifoPeer
 from benchmarks.hop.loans import IceoryxPeer
-from benchmarks.hop.payload import Image, check, make_image, spoiled, touch
-from benchmarks.hop.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer, SegmentPeer
-from benchmarks.hop.pipelines import CONFIGS, HEADER_ONLY, PipelinePeer
-from benchmarks.hop.timing import burst
+from benchmarks.hop.payload import Image, Item, check, make_image, spoiled, touch
+from benchmarks.hop.peers import LoaderPeer, MemcpyPeer, Peer, PipePeer, QueuePeer
+from benchmarks.hop.segments import ReusedSegmentPeer, SegmentPeer
+
+HEADER_ONLY = "stagepipe header only"
+CONFIGS: dict[str, tuple[str, bool]] = {
+    "stagepipe copied": ("Copied", False),
+    "stagepipe filled": ("Filled", False),
+    "stagepipe passed on": ("Filled", True),
+    HEADER_ONLY: ("HeaderOnly", False),
+}
+"""The source of each contestant, and whether a middle stage passes its items on."""
+
+
+def config(name: str, nbytes: int) -> dict[str, Any]:
+    """Return the pipeline's config, with only the required keys."""
+    source, has_stage = CONFIGS[name]
+    document: dict[str, Any] = {
+        "name": name.replace(" ", "-"),
+        "source": {"uses": f"benchmarks.hop.feeds.{source}", "with": {"nbytes": nbytes}},
+    }
+    if has_stage:
+        document["stages"] = [{"name": "pass_on", "uses": "benchmarks.hop.feeds.pass_on"}]
+    return document
+
+
+_LARGE_BYTES = 256 << 10
+_SMALL_ITEM_WINDOW = 512
+_LARGE_ITEM_WINDOW = 16
+"""The small and large items that stagepipe has in flight by default: its window, and what a pipe of packets holds."""
+
+
+class PipelinePeer:
+    """A pipeline that runs forever. The caller takes items at any time; backpressure stops the producer meanwhile."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name, self.filled = name, name != HEADER_ONLY
+        self.max_backlog = _SMALL_ITEM_WINDOW + 20 if nbytes < _LARGE_BYTES else _LARGE_ITEM_WINDOW + 4
+        self.hops: list[dict[str, Any]] = []
+        self.timing_ns_per_hop = 0
+        self._pipeline = stagepipe.Pipeline(config(name, nbytes))
+        self._pipeline.start()
+        self._items: Iterator[Item] = iter(self._pipeline)
+        self.receive: Callable[[], Item] = self._items.__next__
+
+    def close(self) -> None:
+        """Close the pipeline and keep what its report says about the hops in `hops`."""
+        del self.receive
+        self._items = iter(())
+        self._pipeline.close()
+        report = self._pipeline.report()
+        self.timing_ns_per_hop = report.run.timing_overhead.ns_per_hop
+        for hop in report.hops:
+            phases = {name: getattr(hop.phases, name) for name in hop.phases.__struct_fields__}
+            self.hops.append(
+                {
+                    "from": hop.source,
+                    "to": hop.target,
+                    "cost_ns": {"p50": hop.cost_ns.p50, "mean": hop.cost_ns.mean},
+                    "phases_ns": {phase: {"p50": value.p50, "mean": value.mean} for phase, value in phases.items()},
+                }
+            )
+
+
+_CHUNKS = 8
+"""How often a burst reads the clock, about."""
+_MIN_ITEMS = 2
+
+
+@dataclass(frozen=True)
+class Burst:
+    """The microseconds per item at the receiver, and the processor time per item of both sides together."""
+
+    items: int
+    us: float
+    cpu_us: float
+
+
+def burst(
+    receive: Callable[[], Item],
+    touch: Callable[[Item], None] | None,
+    clocks: CpuClocks,
+    *,
+    warm_up: int,
+    budget_s: float,
+) -> Burst:
+    """Take `warm_up` items unmeasured, then measure items for `budget_s` seconds, at least two."""
+    warm_up_begin = perf_counter_ns()
+    first = last = _take(receive, touch, max(warm_up, 1))
+    item_ns = (perf_counter_ns() - warm_up_begin) / max(warm_up, 1)
+    chunk = max(1, int(budget_s * 1e9 / _CHUNKS / max(item_ns, 100)))
+    cpu_before_ns, begin, items = clocks.read_ns(), perf_counter_ns(), 0
+    while True:
+        last = _take(receive, touch, chunk)
+        items += chunk
+        now = perf_counter_ns()
+        if now - begin >= budget_s * 1e9 and items >= _MIN_ITEMS:
+            break
+    cpu_ns = clocks.read_ns() - cpu_before_ns
+    assert last - first == items, f"took {items} items after item {first}, but the last one is item {last}"
+    return Burst(items, (now - begin) / items / 1000, cpu_ns / items / 1000)
+
+
+def _take(receive: Callable[[], Item], touch: Callable[[Item], None] | None, count: int) -> int:
+    """Take `count` items and return the number of the last. Each is released before the next is requested."""
+    if touch is None:
+        for _ in range(count - 1):
+            receive()
+        item = receive()
+    else:
+        for _ in range(count - 1):
+            touch(receive())
+        item = receive()
+        touch(item)
+    return int(item["id"])
+
 
 CONTESTANTS: dict[str, Callable[[int], Peer]] = {
     **{name: partial(PipelinePeer, name) for name in CONFIGS if name != HEADER_ONLY},
@@ -28,6 +146,7 @@ CONTESTANTS: dict[str, Callable[[int], Peer]] = {
     "faster-fifo": FasterFifoPeer,
     "faster-fifo lists": partial(FasterFifoPeer, lists=True),
     "SharedMemory": SegmentPeer,
+    "SharedMemory reused": ReusedSegmentPeer,
     "iceoryx2": IceoryxPeer,
     "DataLoader NumPy": partial(LoaderPeer, tensors=False),
     "DataLoader torch": partial(LoaderPeer, tensors=True),
@@ -86,29 +205,22 @@ def _start_all(names: list[str], nbytes: int, placement: Placement) -> Iterator[
         yield started
 
 
-class Verifier:
-    """Checks what arrives, outside the timing: at the start of a size and at its end."""
-
-    def __init__(self, image: Image, corrupt: str | None) -> None:
-        """`corrupt` names a contestant whose items are corrupted on purpose."""
-        self._image, self._corrupt = image, corrupt
-
-    def __call__(self, peer: Peer, skip: int) -> None:
-        """Take `skip` items, and check those before and after them."""
-        receive = spoiled(peer.receive) if peer.name == self._corrupt else peer.receive
-        try:
-            item = receive()
-            first = int(item["id"])
-            for number in range(first, first + _CHECKED_ITEMS):
-                check(item, self._image, number, filled=peer.filled)
-                del item
-                item = receive()
+def _verify(peer: Peer, image: Image, skip: int, corrupt: str | None) -> None:
+    """Take `skip` items, and check those before and after them. `corrupt` names whose items are corrupted first."""
+    receive = spoiled(peer.receive) if peer.name == corrupt else peer.receive
+    try:
+        item = receive()
+        first = int(item["id"])
+        for number in range(first, first + _CHECKED_ITEMS):
+            check(item, image, number, filled=peer.filled)
             del item
-            for _ in range(skip):
-                peer.receive()
-            check(receive(), self._image, first + _CHECKED_ITEMS + skip + 1, filled=peer.filled)
-        except AssertionError as error:
-            raise SystemExit(f"{peer.name}, {self._image.size} bytes: {error}") from error
+            item = receive()
+        del item
+        for _ in range(skip):
+            peer.receive()
+        check(receive(), image, first + _CHECKED_ITEMS + skip + 1, filled=peer.filled)
+    except AssertionError as error:
+        raise SystemExit(f"{peer.name}, {image.size} bytes: {error}") from error
 
 
 def measure(
@@ -116,17 +228,17 @@ def measure(
 ) -> tuple[list[Row], dict[str, Any]]:
     """Measure one size: its rows, and a summary of stagepipe's own reports, by contestant."""
     rows = {(name, touched): Row(name, size, nbytes, touched) for name in names for touched in (False, True)}
-    verify = Verifier(make_image(nbytes), settings.corrupt)
+    image = make_image(nbytes)
     with _start_all(names, nbytes, placement) as started:
         for running in started.values():
-            verify(running.peer, 2 * running.peer.max_backlog)
+            _verify(running.peer, image, 2 * running.peer.max_backlog, settings.corrupt)
         for round_number in range(min(settings.rounds, _MAX_HUGE_ROUNDS) if nbytes >= _HUGE_BYTES else settings.rounds):
             for name in order(names, round_number):
                 running = started[name]
                 for touched in (False, True) if round_number % 2 else (True, False):
                     _time_burst(running, rows[name, touched], settings.budget_s)
         for running in started.values():
-            verify(running.peer, 0)
+            _verify(running.peer, image, 0, settings.corrupt)
         peers = [running.peer for running in started.values()]
     reports = {peer.name: _summarize(peer) for peer in peers if isinstance(peer, PipelinePeer)}
     return list(rows.values()), reports

@@ -14,7 +14,6 @@ class Stream(IterableDataset[Item]):
     """Yields the same prepared array every time, without end."""
 
     def __init__(self, nbytes: int) -> None:
-        """Yield images of `nbytes` bytes."""
         self._nbytes = nbytes
 
     def __iter__(self) -> Iterator[Item]:

@@ -3,69 +3,58 @@
     python scripts/make_images.py
     python -m benchmarks.loader [--quick] [--rounds 6] [--only collate,models] [--step sum] [--json FILE]
 
-collate: the cost of a ready batch of 64 x 3 x 224 x 224 float32, from prepared samples to the training process.
+collate: a ready batch of 64 x 3 x 224 x 224 float32, from prepared samples to the training process. DataLoader's one or
+two workers collate their own tensors, inherited through the fork. stagepipe's samples lie in shared memory ("Batch"),
+are copied there first ("from copies"), or are copied into a batch made with `stagepipe.empty` ("filled"). "header only"
+writes the first element of each sample only: the cost of a batch without its contents, which no user's batch has.
 
-    DataLoader                       one worker collates (default_collate) into shared memory; the samples are its own
-                                     tensors, inherited through the fork
-    stagepipe Batch                  the samples lie in shared memory, as after a stage that creates them with
-                                     `stagepipe.empty`; Batch collates in its own process
-    stagepipe Batch from copies      the source owns the samples; they are copied into shared memory first
-    stagepipe filled                 a stage creates the batch with `stagepipe.empty` and copies the prepared samples
-                                     into it
-    stagepipe header only            the same, but it writes the first element of each sample only: the cost of a batch
-                                     without its contents. No user's batch costs so little
+quickstart: configs/quickstart.yaml, and the same functions, files, order and draws in a map-style dataset.
 
-quickstart: configs/quickstart.yaml, and the same functions in a map-style dataset with the same files, order and random
-draws. DataLoader forks its workers unless the name says "spawned". "fused x 2" runs decode, augment and normalise in
-one process, twice.
+models: three models of 400 MB; every input passes through all three. stagepipe has one copy of each, in three stages.
+Each of three DataLoader workers has all three, made at its first input, before the fork, or handed over to spawned
+workers in the dataset's pickle (torch passes CPU tensors in shared memory, but not models on a GPU).
 
-models: the motive of E4. Three models of 400 MB each; every input passes through all three. stagepipe has one copy of
-each model, in three stage processes. Each of three DataLoader workers has all three models, and creates them at its
-first input.
-
-    forked made before               the models are created before the fork, so the workers share their pages
-    spawned handed over              the models are in the dataset that is pickled for the workers. torch passes CPU
-                                     tensors in shared memory, so the workers share them. Models on a GPU, or of another
-                                     library, are not shared
-
-Each turn is a new process, alone on the machine; the contestants take turns in a different order every round. The first
-epoch of a turn is compared batch by batch with one made in a single process, bit for bit (the models' results are
-rounded). Then the timing starts: two complete epochs of the quickstart, including their start; of collate, what follows
-the 8th batch of one epoch; of the models, what follows the 6th input of one epoch. Memory is measured in a last epoch.
-All workers stay alive between epochs. Columns:
-
-    CPU ms       processor time of the whole process tree in the timed epochs, from the clocks of its processes
-    first batch  time to the first batch, from before the loader is created, with torch already imported
-    2nd epoch    time from the request for the second epoch to its first batch
-    p99 wait     wait for a batch that is not the first of its epoch, over all rounds
-    PSS          sum over the process tree
-    CPU s total  processor time of the whole process tree from start to end, from getrusage(2), including imports and
-                 the check
+Each turn is a new process, alone on the machine, in an order that changes. The first 8 batches of a turn, 12 of the
+models, are compared bit for bit with those of a single process, and the epoch is left. Then the timing starts: two
+complete epochs of the quickstart over all files; of collate, what follows the 8th batch of an epoch; of the models,
+what follows the 12th input. Memory is measured in a last epoch. CPU is that of the process tree; "first batch" counts
+from before the loader is created, with torch imported; "second epoch" is the second that is timed; the waits are those
+for batches that are not the first of their epoch, the longest where they are fewer than 200; "CPU s total" has imports
+and the check. A full run takes some 12 minutes on two processors.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.common.command import finish, parse_names
 from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.loader.contest import COLLATE, CONTESTANTS, FORKED, MODELS, PARTS, QUICKSTART, SPAWNED, THREE_PROCESSES
-from benchmarks.loader.job import Job
+from benchmarks.loader.contest import (
+    COLLATE,
+    CONTESTANTS,
+    FORKED,
+    MODELS,
+    PARTS,
+    QUICKSTART,
+    SPAWNED,
+    THREE_PROCESSES,
+    Job,
+)
 from benchmarks.loader.rounds import Row, measure
-from benchmarks.loader.tables import DESCRIPTION, report_lines, table, title
-from benchmarks.loader.targets import targets
+from benchmarks.loader.tables import DESCRIPTION, report_lines, table, targets, title
 
 _IMAGES = Path(__file__).parents[2] / "data" / "images"
 _ROUNDS, _QUICK_ROUNDS = 6, 1
 _QUICK = {**CONTESTANTS, MODELS: (THREE_PROCESSES, SPAWNED, FORKED)}
-_ITEMS, _QUICK_ITEMS = 512, 256
+_ITEMS, _QUICK_ITEMS = 2_000, 256
+_CHECKED_BATCHES = 8
 _COLLATE_BATCHES, _COLLATE_WARM = 32, 8
-_MODEL_ITEMS, _MODELS_WARM = 24, 6
+_MODEL_ITEMS, _QUICK_MODEL_ITEMS, _MODELS_WARM = 120, 24, 12
 """Two inputs for each of three workers are in flight before the first one arrives."""
 
 
@@ -83,16 +72,14 @@ def main(arguments: Sequence[str]) -> None:
         print(title(job, options.rounds), *table(job, measured), *report_lines(measured), sep="\n", flush=True)
     verdicts = list(targets(rows))
     print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
-    print(f"{time.monotonic() - begin:.0f} s; load average {machine()['load_average']:.1f} at the end")
-    if options.json:
-        document = {
-            "command": command,
-            "machine": machine_found,
-            "jobs": [asdict(job) for job in jobs],
-            "rows": [asdict(row) for row in rows],
-            "targets": [asdict(target) for target in verdicts],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    document = {
+        "command": command,
+        "machine": machine_found,
+        "jobs": [asdict(job) for job in jobs],
+        "rows": [asdict(row) for row in rows],
+        "targets": [asdict(target) for target in verdicts],
+    }
+    finish(begin, options.json, document)
 
 
 def _job(part: str, options: argparse.Namespace) -> Job:
@@ -104,6 +91,7 @@ def _job(part: str, options: argparse.Namespace) -> Job:
         side=options.side,
         steady_from=0,
         epochs=2 if part == QUICKSTART and not options.quick else 1,
+        checked=_CHECKED_BATCHES,
         step=options.step or ("none" if part == COLLATE else "sum"),
         images=str(options.images.absolute()),
         model_bytes=options.model_mb * 1_000_000,
@@ -113,7 +101,8 @@ def _job(part: str, options: argparse.Namespace) -> Job:
     if part == COLLATE:
         batches = min(_COLLATE_BATCHES, max(_COLLATE_WARM + 2, job.batches * 4))
         return replace(job, items=job.batch * batches, steady_from=_COLLATE_WARM)
-    return replace(job, items=min(_MODEL_ITEMS, max(_MODELS_WARM + 2, job.items)), batch=1, steady_from=_MODELS_WARM)
+    items = min(_QUICK_MODEL_ITEMS if options.quick else _MODEL_ITEMS, max(_MODELS_WARM + 2, job.items))
+    return replace(job, items=items, batch=1, steady_from=_MODELS_WARM, checked=_MODELS_WARM)
 
 
 def _count(images: Path) -> int:
@@ -161,18 +150,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _parse_contestants(text: str) -> dict[str, tuple[str, ...]]:
     """Return the contestants of each part: `collate` names all of that part, `models:stagepipe 3 processes` one."""
-    known = {
-        part: {part: names, **{f"{part}:{name}": (name,) for name in names}} for part, names in CONTESTANTS.items()
-    }
-    wanted = [name.strip() for name in text.split(",")]
-    for name in wanted:
-        if not any(name in names for names in known.values()):
-            choices = ", ".join(choice for names in known.values() for choice in names)
-            message = f"unknown part or contestant {name!r}; choose from {choices}"
-            raise argparse.ArgumentTypeError(message)
+    choices = [
+        choice for part, names in CONTESTANTS.items() for choice in (part, *(f"{part}:{name}" for name in names))
+    ]
+    wanted = parse_names(choices, "part or contestant")(text)
     return {
-        part: tuple(dict.fromkeys(contestant for name in wanted for contestant in names.get(name, ())))
-        for part, names in known.items()
+        part: tuple(name for name in names if part in wanted or f"{part}:{name}" in wanted)
+        for part, names in CONTESTANTS.items()
     }
 
 

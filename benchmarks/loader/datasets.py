@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from benchmarks.loader.job import SEED
+from benchmarks.loader.contest import SEED
 from benchmarks.loader.models import COUNT, Model, width
 from benchmarks.loader.samples import SAMPLE_COUNT, prepared
 from stagepipe.core import Context, stage_locals
@@ -28,11 +28,9 @@ class EpochSampler(Sampler[SampleKey]):
         self.epoch, self._count = 0, count
 
     def __len__(self) -> int:
-        """Return the number of samples in an epoch."""
         return self._count
 
     def __iter__(self) -> Iterator[SampleKey]:
-        """Yield the keys of `epoch`."""
         epoch = self.epoch
         return ((epoch, position) for position in range(self._count))
 
@@ -41,7 +39,6 @@ class Prepared(Dataset[Sample]):
     """Prepared samples as tensors; a forked worker has them without a copy."""
 
     def __init__(self, side: int) -> None:
-        """Prepare the samples."""
         self._samples = torch.from_numpy(prepared(side))
 
     def __getitem__(self, key: SampleKey) -> Sample:
@@ -57,7 +54,6 @@ class Images(Dataset[Sample]):
         self._files, self._side = files(f"{images}/**/*.jpg", shuffle=True, read=True, labels="folder"), side
 
     def __getitem__(self, key: SampleKey) -> Sample:
-        """Return the sample at a position of an epoch."""
         epoch, position = key
         ops = importlib.import_module("quickstart_ops")
         self._files.begin(epoch, SEED)
@@ -71,7 +67,6 @@ class ThreeModels(Dataset[Sample]):
     """All three models, created before the workers if `eager`, otherwise in each worker at its first item."""
 
     def __init__(self, model_bytes: int, *, eager: bool) -> None:
-        """Create the models if `eager`."""
         self._inputs = width(model_bytes)
         self._models: list[Model] = self._create_models() if eager else []
 
@@ -79,7 +74,6 @@ class ThreeModels(Dataset[Sample]):
         return [Model(number, self._inputs) for number in range(1, COUNT + 1)]
 
     def __getitem__(self, key: SampleKey) -> Sample:
-        """Pass the input at a position through all three models."""
         self._models = self._models or self._create_models()
         values = torch.full((1, self._inputs), float(key[1]))
         for model in self._models:

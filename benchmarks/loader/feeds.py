@@ -5,9 +5,10 @@ It runs in the process of the contestant, which is the training process.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
@@ -20,37 +21,35 @@ Batch = dict[str, Any]
 _convert: Callable[[Any], Any] = default_convert  # it has no type annotations
 
 
-class Feed(Protocol):
+class Feed:
     """A contestant, whose workers stay alive between epochs."""
 
+    @abstractmethod
     def epoch(self, number: int) -> Iterator[Batch]:
         """Start epoch `number` and return its batches."""
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, if there are any."""
 
     def report_lines(self) -> list[str]:
-        """Return the lines of its report, once it is closed."""
+        """Return the lines of its report, if it has one, once it is closed."""
+        return []
 
 
-class Stagepipe:
+class Stagepipe(Feed):
     """`stagepipe.torch.Loader`."""
 
     def __init__(self, loader: Loader) -> None:
-        """Take over `loader`, which `close` closes."""
         self._loader = loader
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Start an iteration."""
         self._loader.set_epoch(number)
         return iter(self._loader)
 
     def close(self) -> None:
-        """Close the loader."""
         self._loader.close()
 
     def report_lines(self) -> list[str]:
-        """Return the summary of its report."""
         return list(_summarize(self._loader.report()))
 
 
@@ -69,7 +68,7 @@ def _summarize(report: Report) -> Iterator[str]:
     yield report.verdict.sentence
 
 
-class TorchLoader:
+class TorchLoader(Feed):
     """`torch.utils.data.DataLoader` over a map-style dataset."""
 
     def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None, workers: Workers) -> None:
@@ -102,12 +101,8 @@ class TorchLoader:
             shutdown()
         self._loader = self._iterator = None
 
-    def report_lines(self) -> list[str]:
-        """Return no lines: there is no report."""
-        return []
 
-
-class InProcess:
+class InProcess(Feed):
     """A dataset's samples, one after another in this process: the reference for the others' first epoch."""
 
     def __init__(self, dataset: Dataset[Batch], items: int, batch: int | None) -> None:
@@ -116,14 +111,6 @@ class InProcess:
         self._items, self._batch = items, batch
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield batches, or samples."""
         samples: Iterator[Batch] = (self._dataset[number, position] for position in range(self._items))
         while samples_of_batch := list(islice(samples, self._batch or 1)):
             yield _convert(samples_of_batch[0]) if self._batch is None else default_collate(samples_of_batch)
-
-    def close(self) -> None:
-        """Do nothing: there are no workers."""
-
-    def report_lines(self) -> list[str]:
-        """Return no lines: there is no report."""
-        return []

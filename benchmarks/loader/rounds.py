@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 
+from benchmarks.common.turn import ROOT, make_environment
 from benchmarks.common.turns import order
-from benchmarks.loader.contest import HEADER_ONLY, REFERENCE
-from benchmarks.loader.job import Answer, Job
+from benchmarks.loader.contest import HEADER_ONLY, REFERENCE, Answer, Job
 
-_FOLDERS = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "configs")]
-"""Where the contestants and their workers import `benchmarks` and `quickstart_ops` from."""
 _DEADLINE_S = 240.0
 _SHOWN_LINES = 12
 """Lines of a failed contestant's stderr in the message."""
@@ -63,8 +59,7 @@ def _children_cpu_s() -> float:
 
 
 def _run(job: Job) -> str:
-    path = os.pathsep.join([*_FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "benchmarks.loader.child", job.dumps()]
+    command = [sys.executable, "-m", "benchmarks.loader.child", json.dumps(asdict(job))]
     try:
         done = subprocess.run(
             command,
@@ -72,7 +67,7 @@ def _run(job: Job) -> str:
             text=True,
             timeout=_DEADLINE_S,
             check=False,
-            env={**os.environ, "PYTHONPATH": path},
+            env=make_environment(ROOT / "configs"),  # of quickstart_ops
         )
     except subprocess.TimeoutExpired as expired:
         message = f"{job.part}, {job.contestant}: did not finish within {_DEADLINE_S:.0f} s"

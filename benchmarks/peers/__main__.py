@@ -10,11 +10,14 @@
     models      vectors through three models of 400 MB
 
 Each contestant runs the same functions, by the advice of its own documentation, with as many workers as CPUs. stagepipe
-is cut as `auto` does, and its steps write to `stagepipe.empty`. A turn is a new process. In the first round, which is
-not timed, its samples are compared byte by byte with those of a plain loop, and its memory is measured; in the others
-it takes batches for some seconds after a second of warm-up. The caller does nothing with a batch, not even read it.
-NumPy's and torch's own threads are limited to one in every process, also in the plain loop and beside SPDL's threads.
-"First item" runs from the start of the program, imports included. "CPU" is that of all processes.
+is cut as `auto` does, and its steps write to `stagepipe.empty`. A turn is a new process. In round 0, which is not
+timed, its samples are compared with those of a plain loop (bytes, dtypes, shapes; order where it is promised), and its
+memory is sampled every 0.25 s. A timed turn takes batches for 2 s after a warm-up of 0.5 s, and for up to 6 s where it
+has fewer than 34 by then. The caller does nothing with a batch, not even read it. NumPy's and torch's own threads are
+limited to one in every process, also in the plain loop and beside SPDL's threads. "First item" runs from the start of
+the program, imports included. "CPU" is that of all processes. A turn that fails loses its round; two in a row exclude
+the contestant from the job. One with less than half the fastest's items/s in each of three rounds takes no more.
+A job is a section of the file, so that a run can be made job by job.
 """
 
 from __future__ import annotations
@@ -28,23 +31,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.machine import machine, machine_line, repeat_command
+from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
 from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
 from benchmarks.common.turns import order
-from benchmarks.peers.contestants import CONTESTANTS, REFERENCE
+from benchmarks.peers.contestants import CONTESTANTS, PACKAGES, REFERENCE, Contestant
+from benchmarks.peers.digest import find_difference
 from benchmarks.peers.jobs import JOBS
 from benchmarks.peers.results import Results
-from benchmarks.peers.tables import count_rounds, judge, make_table
+from benchmarks.peers.tables import is_far_behind, judge, list_losses, make_table
 
-_ROUNDS, _BUDGET_S = 6, 3.0
-_QUICK_ROUNDS, _QUICK_BUDGET_S = 2, 1.0
+_ROUNDS = 6
+_QUICK_ROUNDS = 2
+_SETTINGS = {"min_s": 2.0, "max_s": 6.0}
+_QUICK_SETTINGS = {"min_s": 0.5, "max_s": 1.0}
 _INSPECTED_BATCHES = 3
-_INSPECTED_ITEMS = 16
+_INSPECTED_ITEMS = 8
 """For a job without batches."""
-_LIMIT_S = 120.0
-_PACKAGES = ("joblib", "torchdata", "spdl", "grain", "ray", "datasets", "webdataset", "tensorflow-cpu")
-_INSPECTED = ("inspected", "digest", "pss_bytes")
-_TIMED = ("first_s", "items_per_s", "cpu_s_per_item", "p99_wait_s", "items")
+_LIMIT_S = 60.0
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -58,22 +61,24 @@ class _Turn:
 def main(arguments: Sequence[str]) -> None:
     """Take the turns that are missing in the file, and print the tables."""
     options = _parse(arguments)
-    rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
-    budget_s = _QUICK_BUDGET_S if options.quick else _BUDGET_S
     os.environ.update(_ONE_THREAD)
     adopt_orphans()
-    about = {
+    about: dict[str, Any] = {
         "command": repeat_command("peers"),
-        "settings": {"jobs": options.jobs, "only": options.only, "rounds": rounds, "budget_s": budget_s},
-        "machine": machine(_PACKAGES),
+        "commit": find_commit(),
+        "settings": _QUICK_SETTINGS if options.quick else _SETTINGS,
+        "machine": machine(PACKAGES),
     }
-    results = Results(options.json, about, is_fresh=options.fresh)
-    print(machine_line(results.about["machine"]), f"Repeat: {about['command']}", sep="\n", flush=True)
+    results = Results(options.json, about, options.jobs, is_fresh=options.fresh)
+    print(machine_line(about["machine"]), f"Commit {about['commit']}. Repeat: {about['command']}", sep="\n", flush=True)
+    begin_s = time.monotonic()
+    rounds = (_QUICK_ROUNDS if options.quick else _ROUNDS) if options.rounds is None else options.rounds
     for turn in _schedule(options.jobs, options.only, rounds):
-        _take(turn, results, budget_s)
+        _take(turn, results)
     for job in options.jobs:
-        print(f"\n{job}: {count_rounds(rounds)}\n", *make_table(results, job), "", *judge(results, job), sep="\n")
-    print(f"load average {machine()['load_average']:.1f} at the end; {options.json}")
+        print(f"\n{job}\n", *make_table(results, job), "", *judge(results, job), *list_losses(results, job), sep="\n")
+    took_s = time.monotonic() - begin_s
+    print(f"{took_s:.0f} s; load average {os.getloadavg()[0]:.1f} at the end; {options.json}")
 
 
 def _schedule(jobs: Sequence[str], names: Sequence[str], rounds: int) -> Iterator[_Turn]:
@@ -86,56 +91,66 @@ def _schedule(jobs: Sequence[str], names: Sequence[str], rounds: int) -> Iterato
                 yield _Turn(job, name, number)
 
 
-def _take(turn: _Turn, results: Results, budget_s: float) -> None:
+def _take(turn: _Turn, results: Results) -> None:
+    """Take a turn that the results lack. An inspection is tried again, for its contestant cannot be timed without."""
     contestant = CONTESTANTS[turn.contestant]
     place = (turn.job, turn.contestant, turn.number)
-    if results.has(*place) or results.find_reason(turn.job, turn.contestant):
+    if is_far_behind(results, turn.job, turn.contestant):
         return
+    while not results.has(*place) and not results.find_exclusion(turn.job, turn.contestant):
+        print(f"{turn.job}, round {turn.number}: {turn.contestant}", file=sys.stderr, flush=True)
+        begin_s = time.monotonic()
+        try:
+            figures = _run(turn, contestant, results.describe(turn.job)["settings"])
+            if turn.number == 0:
+                _check(contestant, figures, results.collect(turn.job)[REFERENCE])
+        except TurnError as error:
+            print(error, file=sys.stderr, flush=True)
+            results.add(*place, reason=str(error))
+        else:
+            took_s = round(time.monotonic() - begin_s, 1)
+            results.add(*place, figures=figures, took_s=took_s, load=round(os.getloadavg()[0], 1))
+
+
+def _run(turn: _Turn, contestant: Contestant, settings: dict[str, float]) -> dict[str, Any]:
     if contestant.missing_package:
-        results.add(*place, reason=f"needs {contestant.missing_package}: pip install 'stagepipe[bench]'")
-        return
-    job = JOBS[turn.job]
-    inspected = (_INSPECTED_BATCHES * job.batch or _INSPECTED_ITEMS) if turn.number == 0 else 0
-    request: dict[str, Any] = {
+        message = f"needs {contestant.missing_package}: pip install 'stagepipe[bench]'"
+        raise TurnError(message)
+    inspected = (_INSPECTED_BATCHES * JOBS[turn.job].batch or _INSPECTED_ITEMS) if turn.number == 0 else 0
+    request = {
+        **settings,
         "job": turn.job,
         "framework": contestant.run,
         "workers": len(os.sched_getaffinity(0)),
-        "budget_s": budget_s,
         "started_s": time.monotonic(),
         "inspected": inspected,
     }
-    print(f"{turn.job}, round {turn.number}: {turn.contestant}", file=sys.stderr, flush=True)
-    try:
-        figures = run_turn("benchmarks.peers.turn", request, _LIMIT_S)
-    except TurnError as error:
-        results.add(*place, reason=str(error))
+    return run_turn("benchmarks.peers.turn", request, _LIMIT_S, samples_memory=turn.number == 0)
+
+
+def _check(contestant: Contestant, own: dict[str, Any], reference: dict[str, dict[int, int]]) -> None:
+    """Raise TurnError if the contestant delivered something else than the plain loop."""
+    if contestant.name == REFERENCE:
         return
-    names = _INSPECTED if inspected else _TIMED
-    results.add(*place, figures={name: figures[name] for name in names}, load=round(os.getloadavg()[0], 1))
-    if inspected:
-        _check(turn, results)
-
-
-def _check(turn: _Turn, results: Results) -> None:
-    """End the run if the contestant delivered other samples than the plain loop."""
-    figures = results.collect(turn.job)
-    own, reference = ({key: figures[name][key].get(0) for key in _INSPECTED} for name in (turn.contestant, REFERENCE))
-    keys = ["inspected"] if CONTESTANTS[turn.contestant].own_pixels else ["inspected", "digest"]
-    if any(own[key] != reference[key] for key in keys):
-        message = f"{turn.contestant} delivered other samples than the plain loop in {turn.job}"
-        raise SystemExit(message)
+    if not reference:
+        message = f"nothing to compare with: {REFERENCE} has failed"
+        raise TurnError(message)
+    expected = {key: reference[key][0] for key in ("inspected", "forms", "samples", "batches")}
+    if difference := find_difference(own, expected, is_ordered=contestant.is_ordered, own_pixels=contestant.own_pixels):
+        message = f"delivered {difference} than the plain loop"
+        raise TurnError(message)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two short rounds")
+    parser.add_argument("--quick", action="store_true", help="two rounds of short turns")
     parser.add_argument("--jobs", type=_choose(JOBS, ","), default=list(JOBS), help=", ".join(JOBS))
     parser.add_argument(
         "--only", type=_choose(CONTESTANTS, ";"), default=list(CONTESTANTS), help="; ".join(CONTESTANTS)
     )
-    parser.add_argument("--rounds", type=int, help=f"timed rounds: {_ROUNDS}")
-    parser.add_argument("--json", type=Path, default=Path("runs/peers.json"), help="file for the figures of all turns")
-    parser.add_argument("--fresh", action="store_true", help="start over, even if the file is incomplete")
+    parser.add_argument("--rounds", type=int, help=f"timed rounds: {_ROUNDS}; 0: compare the samples only")
+    parser.add_argument("--json", type=Path, default=Path("runs/peers.json"), help="file, continued job by job")
+    parser.add_argument("--fresh", action="store_true", help="start these jobs over")
     return parser.parse_args(arguments)
 
 

@@ -7,6 +7,7 @@ The steps draw no random numbers, so that each framework must deliver the same s
 from __future__ import annotations
 
 import io
+import os
 import sys
 import tempfile
 import threading
@@ -56,8 +57,16 @@ class Job:
     prepare: Callable[[], Any] = lambda: None
     """Loads what lies in memory. A framework that forks calls it before, so that its workers share the pages."""
     reads_files: bool = False
+    pool_chunk: int = 1
+    """Items or batches that a pool sends to a worker at once: more than one where they are small and cheap."""
     is_dataset: bool = False
     """Whether all steps are cheap, so that a dataset's `__getitem__` takes them, as DataLoader's does."""
+
+    @property
+    def ranges(self) -> list[range]:
+        """The indices of each batch, for a framework whose workers make the batches."""
+        begins = range(0, self.count, self.batch)
+        return [range(begin, min(begin + self.batch, self.count)) for begin in begins]
 
 
 def read_file(index: int) -> Item:
@@ -193,9 +202,13 @@ def _fill(like: NDArray[Any], fill: Callable[[NDArray[np.float32]], Any]) -> NDA
     return out
 
 
+NUMPY_EMPTY = "STAGEPIPE_PEERS_NUMPY_EMPTY"
+"""An environment variable, for stagepipe with functions that do not know of it."""
+
+
 def _make_empty(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Use `stagepipe.empty` in stagepipe's workers, as its users do; `numpy.empty` where stagepipe is not imported."""
-    stagepipe = sys.modules.get("stagepipe")
+    """Use `stagepipe.empty` where stagepipe is imported, unless NUMPY_EMPTY is set; `numpy.empty` elsewhere."""
+    stagepipe = None if os.environ.get(NUMPY_EMPTY) else sys.modules.get("stagepipe")
     array: NDArray[np.float32] = (stagepipe.empty if stagepipe else np.empty)(shape, np.float32)
     return array
 
@@ -258,6 +271,7 @@ JOBS = {
             read=read_file,
             reads_files=True,
             steps=(decode, shrink, Save),
+            pool_chunk=16,
         ),
         Job(name="tensors", count=1_500_000, read=read_tiny, prepare=_make_tiny, batch=256, is_dataset=True),
         Job(
@@ -269,6 +283,7 @@ JOBS = {
             batch=64,
             collate=pad,
             has_own_collate=True,
+            pool_chunk=8,
             is_dataset=True,
         ),
         Job(
@@ -313,6 +328,19 @@ class Process:
         for step in self._steps:
             item = step(item)
         return item
+
+
+class MakeBatch:
+    """All work on a batch of indices, for a framework whose workers make the batches. Small when pickled."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is that of the job."""
+        self._process = Process(name)
+        self._name = name
+
+    def __call__(self, indices: Sequence[int]) -> Item:
+        """Return the batch."""
+        return JOBS[self._name].collate([self._process(index) for index in indices])
 
 
 class Samples:

@@ -6,7 +6,6 @@ python -m benchmarks.peers.make_page [RESULTS.json] [PAGE.md]
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from benchmarks.common.machine import machine_line
 from benchmarks.common.turn import ROOT
 from benchmarks.peers.results import Results
-from benchmarks.peers.tables import count_rounds, judge, make_table
+from benchmarks.peers.tables import judge, list_losses, make_table
 
 BEGIN, END = "<!-- TABLES -->", "<!-- /TABLES -->"
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "peers.json", ROOT / "docs" / "peers.md"
@@ -22,8 +21,7 @@ RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "peers.json", ROOT / "docs" / "pe
 
 def make_page(results_path: Path, page: str) -> str:
     """Return the page with the tables of the results between its markers."""
-    about = json.loads(results_path.read_text())["about"]
-    results = Results(results_path, about, is_fresh=False)
+    results = Results(results_path)
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     made = "\n".join(_make_lines(results))
@@ -31,13 +29,13 @@ def make_page(results_path: Path, page: str) -> str:
 
 
 def _make_lines(results: Results) -> Iterator[str]:
-    settings = results.about["settings"]
-    yield f"Measured on: {machine_line(results.about['machine'])} at the start."
-    for job in settings["jobs"]:
-        yield f"\n### {job.capitalize()}\n\n{count_rounds(settings['rounds']).capitalize()}.\n"
+    for job in results.jobs:
+        about = results.describe(job)
+        yield f"\n### {job.capitalize()}\n"
         yield from make_table(results, job)
         yield ""
-        yield from (f"- {line}" for line in judge(results, job))
+        yield from (f"- {line}" for line in (*judge(results, job), *list_losses(results, job)))
+        yield f"- commit {about['commit']}, `{about['command']}`; {machine_line(about['machine'])} at the start"
 
 
 def main(arguments: Sequence[str]) -> None:

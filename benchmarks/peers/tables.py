@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from benchmarks.common.figures import Estimate, estimate, ratio
-from benchmarks.peers.contestants import CONTESTANTS, OURS
+from benchmarks.common.figures import Estimate, estimate, quotient
+from benchmarks.common.waits import format_seconds, format_waits, pool_waits
+from benchmarks.peers.contestants import CONTESTANTS, OURS, REFERENCE
 from benchmarks.peers.results import Results
 
 _CLOSE = 0.95
 _MAX_CPU = 1.15
-_HEADER = ("", "items/s", "times stagepipe", "CPU for an item", "first item", "p99 wait", "memory (PSS)", "rounds")
+SHORT_ROUNDS = 3
+"""Rounds of a contestant that is far behind: a turn of it takes as long as any other's."""
+_HEADER = (
+    "",
+    "items/s",
+    "times stagepipe",
+    "CPU for an item",
+    "first item",
+    "wait for a batch, all rounds",
+    "peak memory (PSS)",
+    "rounds (coverage)",
+)
 
 Rounds = Mapping[int, float]
 
@@ -32,28 +44,55 @@ def make_table(results: Results, job: str) -> Iterator[str]:
             times,
             format_seconds(median(cpu.values())),
             format_seconds(median(figures["first_s"].values())),
-            format_seconds(median(figures["p99_wait_s"].values())),
+            format_waits(pool_waits(figures["waits"].values())),
             f"{max(figures['pss_bytes'].values()) / 1e6:,.0f} MB" if figures["pss_bytes"] else "",
-            str(len(rate)),
+            f"{len(rate)} ({estimate(list(rate.values())).coverage:.0%})",
         )
         yield "| " + " | ".join(cells) + " |"
     for name in CONTESTANTS:
-        if reason := results.find_reason(job, name):
+        if name not in timed and (reason := results.find_exclusion(job, name)):
             yield f"| {name} | *{reason}* |" + " |" * (len(_HEADER) - 2)
 
 
+def list_losses(results: Results, job: str) -> Iterator[str]:
+    """Yield a line for each contestant of the table that lost rounds, and what the brackets hold."""
+    found = results.collect(job)
+    for name in CONTESTANTS:
+        failures = results.list_failures(job, name)
+        if not failures or not found[name]["items_per_s"]:
+            continue
+        lost = "; ".join(f"round {number}: {reason}" for number, reason in failures)
+        excluded = ", and was excluded after two in a row" if results.find_exclusion(job, name) else ""
+        yield f"{name} failed in {lost}{excluded}"
+    if counts := [len(figures["items_per_s"]) for figures in found.values() if figures["items_per_s"]]:
+        coverage = estimate([1.0] * min(counts)).coverage
+        few = (
+            f"; {min(counts)} rounds of those that are far behind: {coverage:.0%}" if min(counts) < max(counts) else ""
+        )
+        yield count_rounds(max(counts)) + few
+
+
 def compare(first: Rounds, second: Rounds) -> Estimate:
-    """Return the ratio of two contestants over the rounds that both had."""
-    both = sorted(first.keys() & second.keys())
-    return ratio([first[number] for number in both], [second[number] for number in both])
+    """Return the quotient of the medians of two contestants, as they are shown."""
+    return quotient(estimate(list(first.values())), estimate(list(second.values())))
+
+
+def is_far_behind(results: Results, job: str, contestant: str) -> bool:
+    """Return whether it had less than half the fastest's items/s in each of its first rounds, so that they suffice."""
+    found = results.collect(job)
+    own = found[contestant]["items_per_s"]
+    if contestant in (OURS, REFERENCE) or len(own) < SHORT_ROUNDS:
+        return False
+    others = [figures["items_per_s"] for figures in found.values()]
+    return all(2 * rate < max(other.get(number, 0.0) for other in others) for number, rate in own.items())
 
 
 def judge(results: Results, job: str) -> Iterator[str]:
     """Yield what the figures say of stagepipe: items/s beside the fastest, CPU beside the cheapest."""
     found = {name: figures for name, figures in results.collect(job).items() if figures["items_per_s"]}
-    if OURS not in found or len(found) == 1:
+    others = [name for name in found if not name.startswith(OURS)]
+    if OURS not in found or not others:
         return
-    others = [name for name in found if name != OURS]
     fastest = max(others, key=lambda name: median(found[name]["items_per_s"].values()))
     rate = compare(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
     yield f"{job}: {rate.text()} of the items/s of {fastest}: {_say(rate, _CLOSE)} (target: at least {_CLOSE})"
@@ -76,17 +115,10 @@ def _say(value: Estimate, limit: float) -> str:
     return "missed" if value.high < limit else "undecided"
 
 
-def format_seconds(value: float) -> str:
-    """Format with three digits and a unit.
-
-    >>> [format_seconds(value) for value in (1.234, 0.0456, 0.00000789)]
-    ['1.23 s', '45.6 ms', '7.89 us']
-    """
-    factor, unit = next((entry for entry in ((1.0, "s"), (1e-3, "ms")) if value >= entry[0]), (1e-6, "us"))
-    return f"{value / factor:.3g} {unit}"
-
-
 def count_rounds(rounds: int) -> str:
     """Describe what the brackets hold."""
     coverage = estimate([1.0] * rounds).coverage
-    return f"medians of {rounds} rounds; brackets hold the {coverage:.0%} interval of the median"
+    return (
+        f"medians of {rounds} rounds, whose intervals hold the true median with {coverage:.0%}; a ratio divides two "
+        "medians, and its brackets go from the lowest to the highest quotient of their intervals"
+    )

@@ -27,21 +27,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.command import parse_names
 from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.turn import adopt_orphans
 from benchmarks.published.make_page import tables
-from benchmarks.published.progress import Progress
 from benchmarks.published.registry import EXPERIMENTS
 from benchmarks.published.results import Results, summarise
-from benchmarks.published.running import Settings, run_all, unknown_names
+from benchmarks.published.running import Settings, run_all
+from benchmarks.published.tables import E3
 
-E3 = "E3"
 _SIZES = ("small", "default", "full")
 _ROUNDS = {"small": 1, "default": 6, "full": 6}
 _BUDGETS_S = {
@@ -52,27 +51,15 @@ _BUDGETS_S = {
 """Seconds per payload in a turn; 0 means a single transfer. The default takes about 36 minutes on two processors."""
 _TURN_LIMITS_S = {"small": 100.0, "default": 120.0, "full": 1800.0}
 _PACKAGES = (
-    "fastapi",
-    "uvicorn",
-    "websockets",
-    "grpcio",
-    "pika",
-    "redis",
-    "hiredis",
-    "uvloop",
-    "httptools",
-    "pyarrow",
-    "ray",
-    "iceoryx2",
-    "dora-rs",
-    "mpi4py",
-)
+    "fastapi", "uvicorn", "websockets", "grpcio", "pika", "redis", "hiredis", "uvloop", "httptools", "pyarrow", "ray",
+    "iceoryx2", "dora-rs", "mpi4py",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure what is still missing, and print the tables."""
     options = _options(arguments)
-    settings, started_s = _settings(options), time.monotonic()
+    settings = _settings(options)
     adopt_orphans()
     if options.fresh:
         options.json.unlink(missing_ok=True)
@@ -80,21 +67,19 @@ def main(arguments: Sequence[str]) -> None:
     print(machine_line(results.about["machine"]), f"Repeat: {results.about['command']}", sep="\n", flush=True)
     if results.resumed:
         print(f"Resuming {options.json}: {len(results.turns)} turns are done.", flush=True)
-    with Progress() as progress:
-        run_all(settings, results, progress.show)
-        if E3 in options.experiments and E3 not in results.about:
-            progress.describe("E3: benchmarks/crossover")
-            results.about[E3] = _crossover(settings)
-    took_s = results.about.get("took_s", 0.0) + time.monotonic() - started_s
-    results.finish(took_s=took_s, load_average_at_end=machine()["load_average"])
+    run_all(settings, results, lambda text: print(text, file=sys.stderr, flush=True))
+    if E3 in options.experiments and E3 not in results.about:
+        results.about[E3] = _crossover(settings)
+    results.finish(load_average_at_end=machine()["load_average"])
     print(*tables(summarise(results.turns, settings.size), results.about), sep="\n")
-    print(f"\n{took_s:.0f} s; load average {results.about['load_average_at_end']:.1f} at the end; {options.json}")
+    about = results.about
+    print(f"\n{about['took_s']:.0f} s; load average {about['load_average_at_end']:.1f} at the end; {options.json}")
 
 
 def _settings(options: argparse.Namespace) -> Settings:
     return Settings(
         experiments=tuple(name for name in options.experiments if name != E3),
-        only=options.only,
+        only=tuple(options.only),
         size=options.size,
         rounds=options.rounds or _ROUNDS[options.size],
         budgets_s=_BUDGETS_S[options.size],
@@ -125,11 +110,20 @@ def _crossover(settings: Settings) -> dict[str, Any]:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    contestants = list(dict.fromkeys(one.name for each in EXPERIMENTS.values() for one in each.contestants))
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--experiments", type=_experiments, default=(*EXPERIMENTS, E3), help="experiments, separated by commas"
+        "--experiments",
+        type=parse_names((*EXPERIMENTS, E3), "experiment"),
+        default=(*EXPERIMENTS, E3),
+        help="experiments, separated by commas",
     )
-    parser.add_argument("--only", type=_names, default=(), help="contestants, separated by semicolons")
+    parser.add_argument(
+        "--only",
+        type=parse_names(contestants, "contestant", ";"),
+        default=(),
+        help="contestants, separated by semicolons",
+    )
     parser.add_argument("--size", choices=_SIZES, default="default", help="small is for the tests")
     parser.add_argument("--full", dest="size", action="store_const", const="full", help="the largest payloads too")
     parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
@@ -140,27 +134,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--corrupt", default="", help="corrupt what this contestant delivers; the check must stop the run"
     )
     return parser.parse_args(arguments)
-
-
-def _experiments(text: str) -> tuple[str, ...]:
-    known = (*EXPERIMENTS, E3)
-    wanted = tuple(name.strip() for name in text.split(","))
-    for name in wanted:
-        if name not in known:
-            message = f"unknown experiment {name!r}; choose from {', '.join(known)}"
-            raise argparse.ArgumentTypeError(message)
-    return wanted
-
-
-def _names(text: str) -> tuple[str, ...]:
-    wanted = tuple(name.strip() for name in text.split(";"))
-    if unknown := unknown_names(wanted):
-        known = dict.fromkeys(
-            contestant.name for experiment in EXPERIMENTS.values() for contestant in experiment.contestants
-        )
-        message = f"unknown contestant {unknown[0]!r}; choose from {'; '.join(known)}"
-        raise argparse.ArgumentTypeError(message)
-    return wanted
 
 
 if __name__ == "__main__":

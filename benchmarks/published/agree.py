@@ -12,68 +12,48 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.published.results import Summary, read_turns, summarise
+from benchmarks.published.results import Row, Summary, read_turns, summarise
 
 _TIE_RATIO = 1.25
 """Two medians with a smaller ratio count as a tie."""
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """The pairs of one payload: how many have the `same` order, how many there are, and which are clearly reversed."""
-
-    experiment: str
-    payload: str
-    same: int
-    pairs: int
-    swapped: tuple[tuple[str, str], ...]
-
-    def line(self) -> str:
-        """Format the counts, and name the reversed pairs."""
-        reversed_pairs = "; ".join(f"{first} and {second}" for first, second in self.swapped)
-        return f"{self.experiment}, {self.payload}: {self.same} of {self.pairs} pairs have the same order" + (
-            f"; reversed: {reversed_pairs}" if reversed_pairs else ""
-        )
+Count = tuple[int, int, list[str]]
+"""The pairs of a payload that have the same order, all of its pairs, and those that are clearly reversed."""
 
 
-def agreements(one: Summary, other: Summary) -> Iterator[Agreement]:
+def agreements(one: Summary, other: Summary) -> Iterator[tuple[str, Count]]:
     """Compare the two runs for each payload that both measured."""
-    for experiment in one.keys() & other.keys():
+    for experiment in sorted(one.keys() & other.keys()):
         for payload in one[experiment][0].figures:
-            yield _agreement(
-                experiment, payload, _medians(one, experiment, payload), _medians(other, experiment, payload)
-            )
+            yield f"{experiment}, {payload}", _count(*(_medians(run[experiment], payload) for run in (one, other)))
 
 
-def _medians(summary: Summary, experiment: str, payload: str) -> dict[str, float]:
-    rows = summary[experiment]
-    return {
-        row.contestant.name: figure.ns.value
-        for row in rows
-        if (figure := row.figures.get(payload)) and figure.ns is not None
-    }
+def _medians(rows: Sequence[Row], payload: str) -> dict[str, float]:
+    figures = {row.contestant.name: row.figures[payload].ns for row in rows if payload in row.figures}
+    return {name: ns.value for name, ns in figures.items() if ns is not None}
 
 
-def _agreement(experiment: str, payload: str, one: dict[str, float], other: dict[str, float]) -> Agreement:
+def _count(one: dict[str, float], other: dict[str, float]) -> Count:
     pairs = list(combinations(sorted(one.keys() & other.keys()), 2))
     ratios = {(first, second): (one[first] / one[second], other[first] / other[second]) for first, second in pairs}
-    different = {pair for pair, (one_ratio, other_ratio) in ratios.items() if (one_ratio < 1) != (other_ratio < 1)}
-    swapped = (pair for pair in different if all(not 1 / _TIE_RATIO < ratio < _TIE_RATIO for ratio in ratios[pair]))
-    return Agreement(experiment, payload, len(pairs) - len(different), len(pairs), tuple(sorted(swapped)))
+    different = [pair for pair, (one_ratio, other_ratio) in ratios.items() if (one_ratio < 1) != (other_ratio < 1)]
+    swapped = [pair for pair in different if all(not 1 / _TIE_RATIO < ratio < _TIE_RATIO for ratio in ratios[pair])]
+    return len(pairs) - len(different), len(pairs), [f"{first} and {second}" for first, second in sorted(swapped)]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each payload, and return the exit status."""
-    one, other = (_read(Path(path)) for path in arguments)
-    compared = sorted(agreements(one, other), key=lambda agreement: agreement.experiment)
-    print(*(agreement.line() for agreement in compared), sep="\n")
-    same, pairs = sum(agreement.same for agreement in compared), sum(agreement.pairs for agreement in compared)
+    counts = dict(agreements(*(_read(Path(path)) for path in arguments)))
+    for name, (same, pairs, swapped) in counts.items():
+        reversed_pairs = f"; reversed: {'; '.join(swapped)}" if swapped else ""
+        print(f"{name}: {same} of {pairs} pairs have the same order{reversed_pairs}")
+    same, pairs = sum(count[0] for count in counts.values()), sum(count[1] for count in counts.values())
     print(f"total: {same} of {pairs} pairs have the same order")
-    return 1 if any(agreement.swapped for agreement in compared) else 0
+    return 1 if any(swapped for _, _, swapped in counts.values()) else 0
 
 
 def _read(path: Path) -> Summary:

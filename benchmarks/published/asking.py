@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import stagepipe
+from benchmarks.published.model import Payload, Received
 from stagepipe.report.model import HopReport
 
 REQUEST_BYTES = 8
@@ -26,32 +27,44 @@ def read_requests(path: str) -> Iterator[int]:
             yield int.from_bytes(request, "little")
 
 
-class RequestPipeline:
-    """A running pipeline whose source gets the path of the named pipe as `requests_from`, besides its own arguments."""
+class RequestPeer:
+    """The contestant of an experiment: a pipeline for each payload, whose report it keeps in `report_figures`.
 
-    def __init__(self, source: str, arguments: dict[str, Any], stages: list[dict[str, Any]]) -> None:
-        """Start the workers."""
+    `source` is the dotted path of its source. It gets the values of the payload, `arguments`, and as `requests_from`
+    the path of the named pipe.
+    """
+
+    def __init__(self, source: str, stages: list[dict[str, Any]] | None = None, **arguments: Any) -> None:
+        self._source, self._stages, self._arguments = source, stages or [], arguments
+        self._pipeline: stagepipe.Pipeline | None = None
+        self._payload = ""
+        self.report_figures: dict[str, Any] = {}
+
+    def prepare(self, payload: Payload) -> None:
+        self.close()
         fifo = Path(tempfile.mkdtemp()) / "requests"
         os.mkfifo(fifo)
-        config = {
-            "name": "asked",
-            "source": {"uses": source, "with": {**arguments, "requests_from": str(fifo)}},
-            "stages": stages,
-        }
-        self.pipeline = stagepipe.Pipeline(config)
-        self.pipeline.start()
-        self._items = iter(self.pipeline)
+        values = {**payload.values, **self._arguments, "requests_from": str(fifo)}
+        source = {"uses": self._source, "with": values}
+        self._pipeline = stagepipe.Pipeline({"name": "asked", "source": source, "stages": self._stages})
+        self._pipeline.start()
+        self._payload, self._items = payload.name, iter(self._pipeline)
         self._fifo = os.open(fifo, os.O_RDWR)  # does not wait for the source to open its end; see fifo(7)
 
-    def item(self, number: int) -> Any:
-        """Request item `number` and wait for it."""
+    def transfer(self, number: int) -> Received:
         os.write(self._fifo, number.to_bytes(REQUEST_BYTES, "little"))
-        return next(self._items)
+        return Received(next(self._items))
 
     def close(self) -> None:
         """End the source's input, then the workers."""
-        os.close(self._fifo)
-        self.pipeline.close()
+        if self._pipeline is not None:
+            os.close(self._fifo)
+            self._pipeline.close()
+            self._record(self._payload, [hop_parts(hop) for hop in self._pipeline.report().hops])
+            self._pipeline = None
+
+    def _record(self, payload: str, hops: list[HopParts]) -> None:
+        """Keep what the page shows of the hops."""
 
 
 @dataclass(frozen=True)

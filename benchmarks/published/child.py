@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
+from benchmarks.common.turns import end_process
+
 CONTEXT = multiprocessing.get_context("spawn")
 _DEADLINE_S = 600.0
 """Longer than any published transfer."""
-_JOIN_S = 10.0
 
 
 class Child:
     """Runs `target(connection, *arguments)` in a process. `hello` is the first message from it."""
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        """Start the process and wait until it is ready."""
         self.connection, other = CONTEXT.Pipe()
         self._process = CONTEXT.Process(target=_run, args=(other, target, arguments), daemon=True)
         self._process.start()
@@ -32,7 +32,6 @@ class Child:
         self.hello = self.answer()
 
     def ask(self, *command: Any) -> Any:
-        """Send a command and wait for the reply."""
         self.connection.send(command)
         return self.answer()
 
@@ -49,11 +48,7 @@ class Child:
     def close(self) -> None:
         """Close the connection, which ends the process; kill it if it does not exit in time."""
         self.connection.close()
-        self._process.join(_JOIN_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process.close()
+        end_process(self._process)
 
 
 class _Failure:

@@ -7,10 +7,11 @@ versions.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from benchmarks.common.figures import Estimate, estimate, quotient
@@ -34,9 +35,9 @@ class Results:
             if _can_resume(document, self.about):
                 self.about, self.turns, self.resumed = document, read_turns(document), True
                 del self.about["turns"]
+        self._begin_s = time.monotonic() - self.about.get("took_s", 0.0)
 
     def has(self, experiment: str, contestant: str, number: int) -> bool:
-        """Return whether this turn is done."""
         return any(
             (turn.experiment, turn.contestant, turn.number) == (experiment, contestant, number) for turn in self.turns
         )
@@ -52,6 +53,7 @@ class Results:
         self._write()
 
     def _write(self) -> None:
+        self.about["took_s"] = time.monotonic() - self._begin_s  # an interrupted run goes on
         temporary = self._path.with_name(f"{self._path.name}.new")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         turns = ",\n".join(json.dumps(asdict(turn), separators=(",", ":")) for turn in self.turns)
@@ -146,6 +148,6 @@ def _figure(payload: str, nbytes: int, turns: Sequence[Turn]) -> Figure:
         rounds=len(cells),
         best_ns=min(ns for cell in cells for ns in cell.ns),
         parts_ns={name: median(cell.parts_ns[name] for cell in cells) for name in cells[0].parts_ns},
-        cpu_ns=fmean(cell.cpu_ns for cell in cells),
+        cpu_ns=median(cell.cpu_ns for cell in cells),
         peak_bytes=max(cell.peak_bytes for cell in cells),
     )

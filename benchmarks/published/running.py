@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import psutil
-
-from benchmarks.common.turn import ROOT, end_processes, last_line
+from benchmarks.common.turn import last_line, turn_environment, turn_folder
 from benchmarks.common.turns import order
 from benchmarks.published.model import Cell, Contestant, Job, Turn
-from benchmarks.published.needs import files_left_by, unmet_need
+from benchmarks.published.needs import unmet_need
 from benchmarks.published.registry import EXPERIMENTS, resolve
 from benchmarks.published.results import Results
 
 _ENOUGH_TURNS = 3
 _LONG_TURN_S = 8.0
 _END_S = 5.0
-Progress = Callable[[int, int, str], None]
-"""Called with the number of turns done, the number of all turns, and the name of the next one."""
+_PROGRESS_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -58,16 +53,17 @@ class Settings:
         ]
 
 
-def run_all(settings: Settings, results: Results, progress: Progress) -> None:
-    """Take the turns that are missing in the results."""
-    wanted = list(_schedule(settings))
+def run_all(settings: Settings, results: Results, show_progress: Callable[[str], None]) -> None:
+    """Take the turns that are missing in the results. The progress is shown every half a minute."""
+    wanted, shown_s = list(_schedule(settings)), time.monotonic()
     for done, (experiment, contestant, round_number) in enumerate(wanted):
-        progress(done, len(wanted), f"{experiment} {contestant.name}")
+        if time.monotonic() - shown_s > _PROGRESS_EVERY_S:
+            shown_s = time.monotonic()
+            show_progress(f"{done} of {len(wanted)}: {experiment} {contestant.name}")
         if not results.has(experiment, contestant.name, round_number) and not _has_enough_turns(
             settings, results, experiment, contestant
         ):
             results.add(_take_turn(settings, experiment, contestant, round_number))
-    progress(len(wanted), len(wanted), "")
 
 
 def _has_enough_turns(settings: Settings, results: Results, experiment: str, contestant: Contestant) -> bool:
@@ -104,19 +100,13 @@ def _take_turn(settings: Settings, experiment: str, contestant: Contestant, roun
     return run_turn(contestant, job, round_number, settings.turn_limit_s)
 
 
-def unknown_names(names: Sequence[str]) -> list[str]:
-    """Return the names that no contestant has."""
-    known = {contestant.name for experiment in EXPERIMENTS.values() for contestant in experiment.contestants}
-    return [name for name in names if name not in known]
-
-
 # ---------------------------------------------------------------------------------------------- the process of a turn
 
 
 def run_turn(contestant: Contestant, job: Job, round_number: int, limit_s: float) -> Turn:
     """Run the turn in a new process for at most `limit_s`. Raise SystemExit if a transfer arrived wrong."""
     turn = Turn(job.experiment, job.contestant, round_number, load_average=os.getloadavg()[0])
-    with _turn_folder() as folder:
+    with turn_folder() as folder:
         (job_file := folder / "job.json").write_text(json.dumps(asdict(job)))
         result, log = folder / "result.json", folder / "log.txt"
         command = [sys.executable, "-m", "benchmarks.published.turn", str(job_file), str(result)]
@@ -140,13 +130,10 @@ def _read(result: Path) -> dict[str, Any]:
 
 
 def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-        "TMPDIR": str(folder),
-    }
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=turn_environment(folder)
+        )
         try:
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -156,26 +143,3 @@ def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | 
                 process.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_END_S)
-
-
-@contextmanager
-def _turn_folder() -> Iterator[Path]:
-    """Create a temporary folder. On exit, end all processes started inside and remove all files.
-
-    A process gets SIGTERM first, then SIGKILL.
-    """
-    before = set(psutil.Process().children(recursive=True))
-    with tempfile.TemporaryDirectory(prefix="turn-", ignore_cleanup_errors=True) as folder:
-        try:
-            yield Path(folder)
-        finally:
-            end_processes([child for child in psutil.Process().children(recursive=True) if child not in before])
-            for path in files_left_by(Path(folder)):
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

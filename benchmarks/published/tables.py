@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.common.figures import Estimate
 from benchmarks.crossover.rounds import Row as CrossoverRow
 from benchmarks.crossover.verdict import Line, targets
 from benchmarks.crossover.verdict import lines as crossover_lines
-from benchmarks.published.e1.protocol import PARTS
-from benchmarks.published.e4.arrays import SHAPES
+from benchmarks.published.e1.channels import PARTS
+from benchmarks.published.e4 import SHAPES
 from benchmarks.published.e5.queues import COUNT
 from benchmarks.published.forms import (
     EMPTY,
@@ -22,7 +21,6 @@ from benchmarks.published.forms import (
     seconds,
     spread,
     table,
-    three_digits,
     times,
     times_stagepipe,
 )
@@ -161,12 +159,8 @@ def _e3(rows: Sequence[CrossoverRow]) -> Iterator[str]:
 
 
 def _e3_line(line: Line) -> list[str]:
-    us = [_microseconds(estimate) for estimate in line.us.values()]
+    us = [times(estimate) for estimate in line.us.values()]
     return [str(line.d), f"{4 * line.d**2:,}", *us, times(line.to_own), f"{times(line.to_peer)} {line.peer}"]
-
-
-def _microseconds(estimate: Estimate) -> str:
-    return f"{three_digits(estimate.value)} [{three_digits(estimate.low)}, {three_digits(estimate.high)}]"
 
 
 # ---------------------------------------------------------------------------------------------- E4

@@ -15,12 +15,10 @@ class Arrays:
     """Items {id, array}: the same array every time, or each built in the outgoing shared memory."""
 
     def __init__(self, count: int, nbytes: int = 0, *, built: bool = False) -> None:
-        """Prepare the array."""
         self._count, self._nbytes, self._built = count, nbytes, built
         self._array = None if built or not nbytes else np.ones(nbytes, np.uint8)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the items."""
         for number in range(self._count):
             yield {"id": number, "array": _build(self._nbytes) if self._built else self._array}
 

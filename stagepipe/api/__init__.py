@@ -1,7 +1,8 @@
 """The public Python API: what a user's script imports. Runs in the user's process.
 
 pipeline    `Pipeline`: a pipeline from a config or from Python objects; iterating yields its items
-options     `StageOptions`, `SourceOptions`, `RunOptions`: keyword arguments of the Python builder
+options     `StageOptions`, `SourceOptions`, `SinkOptions`, `RunOptions`: keyword arguments of the Python builder
+shard_output  `ShardOutput`: the shards that sinks with workers write, and their journal
 run_to_end  runs a pipeline into its sink, for `stagepipe run`
 state_file  the file of `stagepipe run --resume`
 """
@@ -11,21 +12,37 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.api.options import RunOptions, SourceOptions, StageOptions
+    from stagepipe.api.options import RunOptions, SinkOptions, SourceOptions, StageOptions
     from stagepipe.api.pipeline import Pipeline
     from stagepipe.api.run_to_end import run_to_sink
+    from stagepipe.api.shard_output import ShardOutput, has_part_sinks, open_shards
     from stagepipe.api.state_file import StateFile
 
-__all__ = ["Pipeline", "RunOptions", "SourceOptions", "StageOptions", "StateFile", "run_to_sink"]
+__all__ = [
+    "Pipeline",
+    "RunOptions",
+    "ShardOutput",
+    "SinkOptions",
+    "SourceOptions",
+    "StageOptions",
+    "StateFile",
+    "has_part_sinks",
+    "open_shards",
+    "run_to_sink",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "Pipeline": "pipeline",
         "RunOptions": "options",
+        "ShardOutput": "shard_output",
+        "SinkOptions": "options",
         "SourceOptions": "options",
         "StageOptions": "options",
         "StateFile": "state_file",
+        "has_part_sinks": "shard_output",
+        "open_shards": "shard_output",
         "run_to_sink": "run_to_end",
     },
 )

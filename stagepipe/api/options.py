@@ -1,9 +1,11 @@
-"""The options of a stage, a source and a run, as callers of the Python builder give them. Types only.
+"""The options of a stage, a source, a sink and a run, as callers of the Python builder give them. Types only.
 
-Written by `scripts/make_options.py` from the keys of `StageSpec`, `SourceSpec` and `PipelineSpec`; change those.
+Written by `scripts/make_options.py` from the keys of `StageSpec`, `SourceSpec`, `SinkSpec` and `PipelineSpec`;
+change those.
 """
 
-from typing import Literal, TypedDict
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
 
 
 class StageOptions(TypedDict, total=False):
@@ -37,6 +39,12 @@ class StageOptions(TypedDict, total=False):
     """Transport of the hop into this stage."""
     fuse: bool | Literal["auto"]
     """true: the stage runs in the previous stage's process. auto: if that is faster."""
+    into: str
+    """Put the result into this field of the item, which may be new."""
+    when: dict[str, Any] | str | Callable[[Any], object]
+    """Run the stage on matching items only; others pass by. {kind: image}, {width: {ge: 64}}, or a predicate."""
+    cache: str | dict[str, Any]
+    """Keep the stage's outputs in this folder: items that are known there are read, not computed."""
     mutable: bool
     """true: the stage gets a private copy that it may modify."""
     reseed: bool
@@ -52,6 +60,25 @@ class SourceOptions(TypedDict, total=False):
     """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
     allow_none: bool
     """true: None is a valid item. false: it ends the run, because a `return` may be missing."""
+
+
+class SinkOptions(TypedDict, total=False):
+    """The options of a sink with workers."""
+
+    name: str
+    """Name of the sink's stage: letters, digits, `_` and `-`. Default: from `uses`."""
+    workers: int
+    """Number of processes that write."""
+    when: dict[str, Any] | str | Callable[[Any], object]
+    """Write matching items only. {kind: image}, {width: {ge: 64}}, or a predicate."""
+    threads: int
+    """OMP, MKL and torch threads per process."""
+    cpus: str
+    """CPUs that the sink may run on: 0-3, or [0, 2]."""
+    env: dict[str, str]
+    """Environment variables of the sink's processes."""
+    timeout: float | str
+    """Maximum time per part, such as 5m."""
 
 
 class RunOptions(TypedDict, total=False):

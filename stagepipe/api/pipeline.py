@@ -25,13 +25,14 @@ from stagepipe.core import (
     make_html_table,
     register_owner,
 )
-from stagepipe.plan import EvenMode, Shard, SubsetShard
+from stagepipe.plan import EvenMode, Shard, SubsetShard, lower_sinks
 from stagepipe.runtime import OutputCallback, forward_output, launch_fork_server, launch_spare_server
 from stagepipe.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from stagepipe.core import SourceIdentity
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
@@ -71,6 +72,8 @@ class Pipeline(Generic[T_co]):
 
     `only` runs just these source items (numbers from 0), with the seeds that they have in a full epoch.
 
+    `cache=False` neither reads nor writes the outputs that stages with a `cache` keep.
+
     Items have the shapes and dtypes that the last stage returned. They belong to the caller and are writable. Arrays
     lie in shared memory, which is reused once the last view of them is gone.
 
@@ -78,7 +81,7 @@ class Pipeline(Generic[T_co]):
     Iterating raises RunError if the run fails.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per option
         self,
         config: str | Path | Mapping[str, Any] | object,
         overrides: Sequence[str] = (),
@@ -89,6 +92,7 @@ class Pipeline(Generic[T_co]):
         world_size: int = 1,
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
+        cache: bool = True,
     ) -> None:
         """Check the config. No worker is started yet; their fork server is, unless `inline`."""
         if not inline:
@@ -97,15 +101,20 @@ class Pipeline(Generic[T_co]):
         self.spec: PipelineSpec = _load_spec(config, overrides)
         self._is_inline = inline
         self._limit = limit
+        self._uses_caches = cache
         self._run: LocalRun | InlineRun | None = None
         self._consumer_name = "consumer"
         self._keep_idle_pages = False
+        self._feeds_sinks = False
+        """Whether sinks with workers run, and records of what they have written are the items."""
         self._saves_state = True
         """Whether `state_dict` may be called. `take` of a builder clears it before the start."""
         self.on_output: OutputCallback = forward_output
         """Receives the lines that workers print and log. `stagepipe run --log-json` sets it before the start."""
         self._auto_workers_result: AutoWorkersResult | None = None
         self._state = engine.PipelineState()
+        self._saved_source: SourceIdentity | None = None
+        """What the source read when the loaded state was saved, until an iteration has compared it."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -118,7 +127,17 @@ class Pipeline(Generic[T_co]):
         >>> [process.name for process in pipeline.make_plan().processes]
         ['source']
         """
-        return self._plan_spec(self._resolve_auto_workers().spec)
+        return self._plan_spec(self._lower_sinks(self._resolve_auto_workers().spec))
+
+    def feed_sinks(self) -> None:
+        """Run the sinks that have workers, as stages: the items are then the parts that they have written.
+
+        Without it, a pipeline yields its items, and no sink runs. Called before the start.
+        """
+        self._feeds_sinks = True
+
+    def _lower_sinks(self, spec: PipelineSpec) -> PipelineSpec:
+        return lower_sinks(spec) if self._feeds_sinks else spec
 
     def _plan_spec(self, spec: PipelineSpec) -> Plan:
         from stagepipe.calibration import load_curves
@@ -191,6 +210,8 @@ class Pipeline(Generic[T_co]):
             if not self._is_inline:
                 launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
             plan = self.make_plan()
+            if self._uses_caches:
+                plan = engine.plan_caches(self.spec, plan)
             self._run = engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output)
             if isinstance(self._run, engine.LocalRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
@@ -203,10 +224,23 @@ class Pipeline(Generic[T_co]):
 
         This invalidates earlier iterators: using one raises UsageError. An iterator that was never asked for an item
         does not count as an epoch, so calling `iter` just to test for iterability skips none.
+
+        Raises UsageError if a state was loaded and its data has changed since.
         """
-        iteration_state = engine.IterationState(self._ensure_started(), self._state.next_position)
+        run = self._ensure_started()
+        self._check_source(run)
+        iteration_state = engine.IterationState(run, self._state.next_position)
         self._state.begin_iteration(iteration_state)
         return engine.EpochIterator(iteration_state, self._state, self)
+
+    def _check_source(self, run: LocalRun | InlineRun) -> None:
+        """Raise UsageError if the next iteration starts at a position in other data. It waits for the source."""
+        if self._saved_source is not None and not self._state.next_position.is_start:
+            current = run.wait_for_source()
+            if current is None:
+                return  # the run has failed, which the iteration reports
+            engine.check_source(self._saved_source, current)
+        self._saved_source = None
 
     def __len__(self) -> int:
         """Return the number of items per epoch. Starts the workers and waits until their stages are built.
@@ -279,7 +313,11 @@ class Pipeline(Generic[T_co]):
         ...     first, list(resumed)
         (0, [1, 2, 3])
         """
-        return engine.make_state_dict(self._state.position(), self._state_description, self.shard)
+        position = self._state.position()
+        source = self._saved_source
+        if source is None and self._run is not None and not position.is_start:
+            source = self._run.wait_for_source()
+        return engine.make_state_dict(position, self._state_description, self.shard, source)
 
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
@@ -293,7 +331,8 @@ class Pipeline(Generic[T_co]):
 
         Raises UsageError, with the differences, if the state was saved with a config that yields other items, and if it
         is not a state. Functions and objects from Python are compared by their fingerprints: code, constants, defaults,
-        closure values, attributes.
+        closure values, attributes. The next iteration compares the data: it raises UsageError if the source has another
+        number of items, or files of other names or sizes.
 
         `allow_changed=True` resumes in spite of such differences, and where an object has no fingerprint. `order`,
         `even` and the number of `Batch` and `Shuffle` stages must still be the same.
@@ -314,7 +353,7 @@ class Pipeline(Generic[T_co]):
             state,
             self._state_description,
             self.shard,
-            order_points=[stage.name for stage in self.spec.stages if stage.is_order_point],
+            order_points=[stage.name for stage in self._lower_sinks(self.spec).stages if stage.is_order_point],
             is_inline=self._is_inline,
             allow_changed=allow_changed,
         )
@@ -324,11 +363,12 @@ class Pipeline(Generic[T_co]):
                 f"an inline pipeline cannot resume in the middle of an epoch with `{order}`; remove `inline`"
             )
         self._state.load_position(position)
+        self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)
 
     @cached_property
     def _state_description(self) -> Mapping[str, str]:
         """The part of the config that decides which items come out. Fingerprints may take long: only where needed."""
-        return engine.describe_config(self.spec, self._limit, self.shard)
+        return engine.describe_config(self._lower_sinks(self.spec), self._limit, self.shard)
 
     # ------------------------------------------------------------------ progress and report
 

@@ -1,19 +1,22 @@
-"""Runs a pipeline to its end, into its sink. In the main process of `stagepipe run`."""
+"""Runs a pipeline to its end, into its sinks. In the main process of `stagepipe run`."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stagepipe.api.pipeline import Pipeline
+from stagepipe.api.shard_output import ShardOutput
 from stagepipe.api.state_file import StateFile
 from stagepipe.core import RunError, build_target, import_target, require_callable
 from stagepipe.report import Progress
 from stagepipe.runtime import format_error, format_user_traceback
+from stagepipe.sinks import Part
 from stagepipe.spec import Target
 
 _PROGRESS_INTERVAL_S = 0.2
@@ -21,16 +24,96 @@ _PROGRESS_INTERVAL_S = 0.2
 
 
 def run_to_sink(
-    pipeline: Pipeline, on_progress: Callable[[Progress], None], state_file: StateFile | None = None
+    pipeline: Pipeline,
+    on_progress: Callable[[Progress], None],
+    state_file: StateFile | None = None,
+    *,
+    shards: ShardOutput | None = None,
 ) -> None:
-    """Run one epoch and pass each item to the sink, or drop it if there is none. Another thread calls `on_progress`.
+    """Run one epoch and pass each item to the sinks, or drop it if there is none. Another thread calls `on_progress`.
 
-    `state_file` holds the number of items that the sink had received when it was loaded. It is kept up to date, from
-    before the first item on: so a run that is killed at any moment resumes with the items that its sink has.
-    Raises RunError if the run or the sink fails.
+    `state_file` holds the number of items that the sinks had received when it was loaded. It is kept up to date, from
+    before the first item on: so a run that is killed at any moment resumes with the items that its sinks have.
+    `shards` takes what the workers of sinks have written, and keeps the state instead of a file.
+    Raises RunError if the run or a sink fails.
     """
     items_delivered = None if state_file is None else state_file.items_delivered
+    if shards is not None:
+        items_delivered = shards.items_delivered or None
+    owner_pid = os.getpid()
+    sinks = _ItemSinks([s.target for s in pipeline.spec.sinks if not s.writes_parts], pipeline, items_delivered)
+    output = _ItemOutput(pipeline, sinks, state_file) if shards is None else _PartOutput(sinks, shards)
+    output.save()
+    pipeline.start()
     is_delivered = True
+    with _report_progress(pipeline, on_progress):
+        try:
+            for item in pipeline:
+                is_delivered = False
+                output.write(item)
+                del item
+                is_delivered = True
+                output.save_if_due()
+            output.finish()
+            on_progress(pipeline.progress())
+        finally:
+            if os.getpid() == owner_pid:  # else a sink has forked, and this child ends: sink and state are its parent's
+                sinks.close()
+                if is_delivered:  # otherwise a sink lacks the last item that the state counts
+                    output.save()
+
+
+class _ItemOutput:
+    """Passes items to sinks in this process, and keeps the state in a file, if there is one."""
+
+    def __init__(self, pipeline: Pipeline, sinks: _ItemSinks, state_file: StateFile | None) -> None:
+        self._pipeline = pipeline
+        self._sinks = sinks
+        self._state_file = state_file
+
+    def write(self, item: Any) -> None:
+        self._sinks.write(item)
+
+    def save_if_due(self) -> None:
+        if self._state_file is not None:
+            self._state_file.save_if_due(self._pipeline)
+
+    def save(self) -> None:
+        if self._state_file is not None:
+            self._state_file.save(self._pipeline)
+
+    def finish(self) -> None:
+        pass
+
+
+class _PartOutput:
+    """Takes the parts of sinks with workers. Sinks in this process get their items, at least once."""
+
+    def __init__(self, sinks: _ItemSinks, shards: ShardOutput) -> None:
+        self._sinks = sinks
+        self._shards = shards
+        self._is_finished = False
+
+    def write(self, item: Part) -> None:
+        for inner in item.items:
+            self._sinks.write(inner)
+        self._shards.add(item)
+
+    def save_if_due(self) -> None:
+        self._shards.commit_if_due()
+
+    def save(self) -> None:
+        if not self._is_finished:
+            self._shards.commit()
+
+    def finish(self) -> None:
+        self._is_finished = True  # a commit after half of it would not say that the job is finished
+        self._shards.finish()
+
+
+@contextmanager
+def _report_progress(pipeline: Pipeline, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+    """Call `on_progress` from another thread, while the block runs."""
     owner_pid = os.getpid()
     stop_event = threading.Event()
 
@@ -39,37 +122,41 @@ def run_to_sink(
             on_progress(pipeline.progress())
 
     progress_thread = threading.Thread(target=report_progress, name="stagepipe-progress", daemon=True)
-    sink, close_sink = _build_sink(pipeline.spec.sink, pipeline.spec.config_dir, items_delivered)
-    if state_file is not None:
-        state_file.save(pipeline)
-    pipeline.start()
     progress_thread.start()
     try:
-        for item_number, item in enumerate(pipeline, items_delivered or 0):
-            is_delivered = False
+        yield
+    finally:
+        if os.getpid() == owner_pid:
+            stop_event.set()
+            progress_thread.join()
+
+
+class _ItemSinks:
+    """The sinks that are called with each item, in this process."""
+
+    def __init__(self, targets: Sequence[Target], pipeline: Pipeline, items_delivered: int | None) -> None:
+        """Build them. Raises RunError if one cannot be built."""
+        self._item_number = items_delivered or 0
+        self._sinks: list[tuple[Callable[[Any], Any], Callable[[], Any]]] = []
+        for target in targets:
+            self._sinks.append(_build_sink(target, pipeline.spec.config_dir, items_delivered))
+
+    def write(self, item: Any) -> None:
+        """Pass an item to all of them. Raises RunError if one fails."""
+        for sink, _ in self._sinks:
             try:
                 sink(item)
             except Exception as error:
-                message = f"sink, item {item_number}: {format_error(error)}"
+                message = f"sink, item {self._item_number}: {format_error(error)}"
                 raise RunError(
-                    message, stage="sink", worker=0, item=str(item_number), trace=format_user_traceback(error)
+                    message, stage="sink", worker=0, item=str(self._item_number), trace=format_user_traceback(error)
                 ) from error
-            del item
-            is_delivered = True
-            if state_file is not None:
-                state_file.save_if_due(pipeline)
-        on_progress(pipeline.progress())
-    finally:
-        if os.getpid() == owner_pid:  # else a sink has forked, and this child ends: sink and state are its parent's
-            stop_event.set()
-            progress_thread.join()
+        self._item_number += 1
+
+    def close(self) -> None:
+        """Call the `close` of each that has one."""
+        for _, close_sink in self._sinks:
             close_sink()
-            if state_file is not None and is_delivered:  # otherwise the sink lacks the last item that the state counts
-                state_file.save(pipeline)
-
-
-def _discard_item(item: Any) -> None:
-    """Stand in for a missing sink: the item is counted and dropped."""
 
 
 def _close_nothing() -> None:
@@ -82,14 +169,12 @@ def _has_start_parameter(sink_target: object, config_dir: Path | None) -> bool:
 
 
 def _build_sink(
-    target: Target | None, config_dir: Path | None, items_delivered: int | None
+    target: Target, config_dir: Path | None, items_delivered: int | None
 ) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    """Build the sink; return it and its `close`.
+    """Build a sink; return it and its `close`.
 
     If it takes `start`, it gets the number of items that an earlier run delivered; nothing for a new run.
     """
-    if target is None:
-        return _discard_item, _close_nothing
     try:
         has_start = items_delivered is not None and _has_start_parameter(target.uses, config_dir)
         start_argument = {"start": items_delivered} if has_start else {}

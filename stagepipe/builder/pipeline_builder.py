@@ -16,7 +16,7 @@ from typing import (
     overload,
 )
 
-from stagepipe.api import Pipeline, RunOptions, StageOptions, run_to_sink
+from stagepipe.api import Pipeline, RunOptions, SinkOptions, StageOptions, open_shards, run_to_sink
 from stagepipe.builder.parameters import LoaderOptions
 from stagepipe.builder.targets import CallTarget, format_argument, format_call, make_target
 from stagepipe.builder.yaml_writer import write_calls
@@ -81,12 +81,16 @@ class PipelineBuilder(Generic[T_co]):
     def map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
         """Call a function with each item; what it returns is the new item.
 
+        With `into`, the result becomes a field of the item instead. With `when`, other items pass by.
+
         Raises UsageError for a generator function, which is `flat_map`'s, and for a class with `__call__`, which needs
         `defer`.
 
         >>> from stagepipe import from_source
         >>> from_source(["1", "2"]).map(int).take(2)
         [1, 2]
+        >>> from_source([{"x": 1}, {"x": 5}]).map(lambda item: item["x"] + 1, into="y", when={"x": {"ge": 5}}).take(2)
+        [{'x': 1}, {'x': 5, 'y': 6}]
         """
         target = _make_item_target(function, "map")
         return self._add_stage(format_call(".map", function, **options), target, options)
@@ -129,8 +133,22 @@ class PipelineBuilder(Generic[T_co]):
         /,
         **options: Unpack[StageOptions],
     ) -> PipelineBuilder[U]: ...
-    def flat_map(self, function: Any, /, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
+    @overload
+    def flat_map(
+        self,
+        function: Callable[..., Iterable[Any]] | Deferred[Callable[..., Iterable[Any]]] | str,
+        /,
+        *,
+        field: str | dict[str, str],
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[T_co]: ...
+    def flat_map(
+        self, function: Any, /, *, field: str | dict[str, str] | None = None, **options: Unpack[StageOptions]
+    ) -> PipelineBuilder[Any]:
         """Call a generator function, or one that returns an iterable, with each item; what it yields are the new items.
+
+        With `field`, as in `map_field`, the function gets fields of a dict item, and what it yields goes into a copy of
+        the item each time.
 
         >>> from stagepipe import from_source
         >>> from_source(["a b", "c"]).flat_map(str.split).take(3)
@@ -139,7 +157,8 @@ class PipelineBuilder(Generic[T_co]):
         target = make_target(function, "flat_map")
         if not target.is_generator:
             target = CallTarget("stagepipe.stages.FlatMap", {"function": target.to_argument()}, target.name)
-        return self._add_stage(format_call(".flat_map", function, **options), target, options)
+        settings = {} if field is None else {"field": field}
+        return self._add_stage(format_call(".flat_map", function, **settings, **options), target, options, settings)
 
     @overload
     def map_batches(
@@ -200,40 +219,92 @@ class PipelineBuilder(Generic[T_co]):
         target = CallTarget("stagepipe.stages.Filter", {"where": target.to_argument()}, target.name)
         return self._add_stage(format_call(".filter", keep, **options), target, options)
 
+    def select(self, *fields: str, **options: Unpack[StageOptions]) -> PipelineBuilder[dict[str, Any]]:
+        """Keep these fields of each item, in this order.
+
+        >>> from stagepipe import from_source
+        >>> from_source([{"x": 1, "y": 2}]).select("y").take(1)
+        [{'y': 2}]
+        """
+        target = CallTarget("stagepipe.stages.Select", {"fields": list(fields)}, "select")
+        return self._add_stage(format_call(".select", *fields, **options), target, options)
+
+    def drop(self, *fields: str, **options: Unpack[StageOptions]) -> PipelineBuilder[dict[str, Any]]:
+        """Leave these fields of each item out."""
+        target = CallTarget("stagepipe.stages.Drop", {"fields": list(fields)}, "drop")
+        return self._add_stage(format_call(".drop", *fields, **options), target, options)
+
+    def rename(self, fields: Mapping[str, str], /, **options: Unpack[StageOptions]) -> PipelineBuilder[dict[str, Any]]:
+        """Give fields of each item new names: `fields` maps old ones to new ones.
+
+        >>> from stagepipe import from_source
+        >>> from_source([{"x": 1, "y": 2}]).rename({"x": "z"}).take(1)
+        [{'z': 1, 'y': 2}]
+        """
+        target = CallTarget("stagepipe.stages.Rename", {"fields": dict(fields)}, "rename")
+        return self._add_stage(format_call(".rename", fields, **options), target, options)
+
     def shuffle(self, buffer_size: int, /, **options: Unpack[StageOptions]) -> PipelineBuilder[T_co]:
         """Collect `buffer_size` items and yield them in random order, block after block, in one process."""
         target = CallTarget("stagepipe.stages.Shuffle", {"size": buffer_size}, "shuffle")
         return self._add_stage(format_call(".shuffle", buffer_size, **options), target, options)
 
-    def batch(self, size: int, /, *, drop_last: bool = False, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
+    def batch(
+        self,
+        size: int,
+        /,
+        *,
+        drop_last: bool = False,
+        pad: float | Mapping[str, float] | None = None,
+        pad_to: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        lengths: bool = False,
+        mask: bool = False,
+        **options: Unpack[StageOptions],
+    ) -> PipelineBuilder[Any]:
         """Collate `size` items into one of the same structure, with a new first axis, in one process.
 
-        The last batch of an epoch may be shorter; `drop_last` drops it. `stagepipe.stages.Batch` says what becomes of
-        each type.
+        The last batch of an epoch may be shorter; `drop_last` drops it. With `pad`, arrays of different lengths are
+        padded. `stagepipe.stages.Batch` says what becomes of each type, and explains the options.
 
         >>> from stagepipe import from_source
         >>> from_source([{"x": 1}, {"x": 2}]).batch(2).take(1)
         [{'x': array([1, 2])}]
         """
-        drop = {"drop_last": True} if drop_last else {}
-        target = CallTarget("stagepipe.stages.Batch", {"size": size, **drop}, "batch")
-        return self._add_stage(format_call(".batch", size, **drop, **options), target, options)
+        given = {
+            "drop_last": drop_last,
+            "pad": pad,
+            "pad_to": pad_to,
+            "pad_to_multiple_of": pad_to_multiple_of,
+            "lengths": lengths,
+            "mask": mask,
+        }
+        arguments = {name: value for name, value in given.items() if value is not None and value is not False}
+        target = CallTarget("stagepipe.stages.Batch", {"size": size, **arguments}, "batch")
+        return self._add_stage(format_call(".batch", size, **arguments, **options), target, options)
 
     def unbatch(self, **options: Unpack[StageOptions]) -> PipelineBuilder[Any]:
         """Yield one item per row of each batch: the inverse of `batch`."""
         target = CallTarget("stagepipe.stages.Unbatch", {}, "unbatch")
         return self._add_stage(format_call(".unbatch", **options), target, options)
 
-    def sink(self, sink: Callable[[T_co], object] | Deferred[Any] | str, /) -> PipelineBuilder[T_co]:
-        """Set what `run` calls with each item of the output, in this process. It is the last stage.
+    def sink(
+        self, sink: Callable[[T_co], object] | Deferred[Any] | str, /, **options: Unpack[SinkOptions]
+    ) -> PipelineBuilder[T_co]:
+        """Add what `run` writes the output to. Several sinks all get each item; only sinks may follow.
 
-        If it has a method `close`, `run` calls it at the end.
+        A subclass of `stagepipe.sinks.PartSink`, such as `defer(JsonlSink, "out")`, writes in `workers` processes of
+        its own. Anything else is called with each item in this process; `run` calls its `close`, if it has one, at the
+        end.
 
-        Raises UsageError if there is a sink already.
+        >>> from stagepipe import from_source
+        >>> items = []
+        >>> report = from_source(range(3)).sink(items.append).run()
+        >>> items
+        [0, 1, 2]
         """
-        text = format_call(".sink", sink)
-        self._refuse_after_sink(text)
-        return self._add_call(PythonCall(text, "sink", make_target(sink, "sink").settings))
+        target = make_target(sink, "sink")
+        return self._add_call(PythonCall(format_call(".sink", sink, **options), "sink", {**target.settings, **options}))
 
     def with_options(self, **options: Unpack[RunOptions]) -> PipelineBuilder[T_co]:
         """Set options of the whole run. A later call replaces the options that it names."""
@@ -264,13 +335,19 @@ class PipelineBuilder(Generic[T_co]):
         with pipeline:
             return list(itertools.islice(pipeline, count))
 
-    def run(self, *, limit: int | None = None) -> Report:
-        """Run one epoch to its end, into the sink if there is one, and return the report.
+    def run(self, *, limit: int | None = None, resume: bool = False) -> Report:
+        """Run one epoch to its end, into the sinks if there are any, and return the report.
 
-        `limit` ends the epoch after this number of source items. Raises RunError if the run or the sink fails.
+        `limit` ends the epoch after this number of source items. `resume` goes on with the run whose journal is in the
+        folder of the first sink with workers; without a journal, a run starts. Raises RunError if the run or a sink
+        fails, and UsageError if a folder cannot be used or its run has finished.
         """
-        with Pipeline(self, limit=limit) as pipeline:
-            run_to_sink(pipeline, _ignore_progress)
+        pipeline = Pipeline[Any](self, limit=limit)
+        with open_shards(pipeline, resume=resume) as shards:
+            if shards is not None and shards.is_finished:
+                raise UsageError(shards.finished_message)
+            with pipeline:
+                run_to_sink(pipeline, _ignore_progress, shards=shards)
         return pipeline.report()
 
     def open(
@@ -282,9 +359,12 @@ class PipelineBuilder(Generic[T_co]):
         world_size: int = 1,
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
+        cache: bool = True,
     ) -> Pipeline[T_co]:
         """Return the pipeline, for `with` and any number of epochs. Takes the arguments of `Pipeline`."""
-        return Pipeline(self, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even, only=only)
+        return Pipeline(
+            self, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even, only=only, cache=cache
+        )
 
     def loader(self, **options: Unpack[LoaderOptions]) -> Loader:
         """Return a `stagepipe.torch.Loader` of this pipeline, which yields torch tensors. Takes its arguments."""
@@ -332,7 +412,7 @@ class PipelineBuilder(Generic[T_co]):
 
     def _refuse_after_sink(self, text: str) -> None:
         if any(call.section == "sink" for call in self._calls):
-            raise UsageError(f"{text} follows .sink(...), which ends the pipeline; call .sink once, after all stages")
+            raise UsageError(f"{text} follows .sink(...), after which only sinks may come; call it before")
 
 
 def _make_item_target(function: Any, method: str) -> CallTarget:

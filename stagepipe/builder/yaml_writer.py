@@ -25,12 +25,14 @@ def write_calls(calls: Sequence[PythonCall]) -> str:
     sections: dict[str, Any] = {}
     for call in calls:
         writer = _CallWriter(call)
-        if call.section == "stages":
-            sections.setdefault("stages", []).append(writer.write_settings())
+        if call.section in {"stages", "sink"}:
+            sections.setdefault(call.section, []).append(writer.write_settings())
         elif call.section:
             sections[call.section] = writer.write_settings()
         else:
             config |= writer.write_settings()
+    if len(sections.get("sink", ())) == 1:
+        sections["sink"] = sections["sink"][0]
     return write_yaml({**config, **{key: sections[key] for key in ("source", "stages", "sink") if key in sections}})
 
 
@@ -48,8 +50,14 @@ class _CallWriter:
             elif key == "with":
                 written[key] = {name: self._write_value(inner, f"`{name}`: ") for name, inner in value.items()}
             else:
-                written[key] = self._write_value(value, f"`{key}`: ")
+                written[key] = self._write_setting(key, value)
         return written
+
+    def _write_setting(self, key: str, value: Any) -> Any:
+        """Return a key that is not a target. A predicate without arguments is its path alone."""
+        written = self._write_value(value, f"`{key}`: ")
+        is_path = key == "when" and callable(value) and not isinstance(value, Deferred)
+        return written["uses"] if is_path else written
 
     def _write_value(self, value: Any, place: str) -> Any:
         """Return an argument as YAML holds it. `place` names it in an error."""

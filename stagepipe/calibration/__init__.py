@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.calibration.cache import get_cache_dir, load_cached_curves, load_curves, make_cache_key, save_curves
+    from stagepipe.calibration.cache import load_cached_curves, load_curves, make_cache_key, save_curves
     from stagepipe.calibration.measurement import (
         MULTI_BUFFER_COUNT,
         TIMING_OVERHEAD_METHOD,
@@ -27,7 +27,6 @@ __all__ = [
     "WORK_BUFFER_BYTES",
     "RoundTrip",
     "fit_curves",
-    "get_cache_dir",
     "load_cached_curves",
     "load_curves",
     "make_cache_key",
@@ -45,7 +44,6 @@ __getattr__ = lazy_names(
         "WORK_BUFFER_BYTES": "round_trip",
         "RoundTrip": "round_trip",
         "fit_curves": "measurement",
-        "get_cache_dir": "cache",
         "load_cached_curves": "cache",
         "load_curves": "cache",
         "make_cache_key": "cache",

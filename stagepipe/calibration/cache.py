@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from stagepipe.core import get_cache_dir
 from stagepipe.costs import CostCurves
 from stagepipe.machine import read_cpu_model
 
@@ -31,15 +32,6 @@ def make_cache_key(version: str) -> str:
     """A key that changes with the CPU, the kernel, Python and stagepipe."""
     parts = (read_cpu_model(), os.cpu_count(), platform.release(), sys.version, version, _CACHE_FORMAT_VERSION)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-def get_cache_dir() -> Path:
-    """The user's cache folder for stagepipe. For a user without a home folder, a path that cannot be written."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(cache) if cache else Path.home() / ".cache") / "stagepipe"
-    except RuntimeError:  # a container may run under a user id that has no home folder
-        return Path("/nonexistent/stagepipe")
 
 
 def load_curves(version: str) -> CostCurves:

@@ -39,7 +39,16 @@ class ConfigCommand(TyperCommand):
             if option.startswith("--") and option not in known:
                 with exit_on_error():
                     _refuse_config_key(option, value if equals else _find_value(args[index + 1 :]))
+        args = [_complete_resume(argument, args[index + 1 :]) for index, argument in enumerate(args)]
         return super().parse_args(ctx, args)
+
+
+def _complete_resume(argument: str, rest: Sequence[str]) -> str:
+    """Return `--resume=` for a `--resume` without a file: an option, a config, an override or nothing follows."""
+    has_file = bool(rest) and not (
+        rest[0].startswith("-") or "=" in rest[0] or Path(rest[0]).suffix in _CONFIG_SUFFIXES
+    )
+    return f"{argument}=" if argument == "--resume" and not has_file else argument
 
 
 def _find_value(rest: Sequence[str]) -> str:

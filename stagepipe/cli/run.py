@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from stagepipe.cli.interrupts import SignalHandler
 from stagepipe.cli.json_lines import redirect_stderr_to_json
 from stagepipe.cli.progress import ProgressDisplay
 from stagepipe.cli.reports import check_report_path, make_parent_folder, print_report, write_reports
+from stagepipe.core import UsageError
 
 if TYPE_CHECKING:
     from stagepipe.api import Pipeline
@@ -33,7 +34,12 @@ def run(  # noqa: PLR0913 - one parameter per option
     inline: Annotated[bool, typer.Option("--inline", help="Run all stages in this process: for pdb.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor table.")] = False,
     resume: Annotated[
-        Path | None, typer.Option(help="Resume from the position in FILE, and keep FILE up to date.")
+        Path | None,
+        typer.Option(
+            metavar="[FILE]",
+            help="Resume from the position in FILE, and keep FILE up to date. Without FILE: from the journal that a "
+            "sink with workers keeps in its folder.",
+        ),
     ] = None,
     allow_changed: Annotated[
         bool, typer.Option("--allow-changed", help="Resume even if the config now yields other items.")
@@ -44,35 +50,48 @@ def run(  # noqa: PLR0913 - one parameter per option
     only_dead_letters: Annotated[
         Path | None, typer.Option(help="Run only the items in FILE: dead letters, or a report.")
     ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Compute all items, and keep none, whatever the stages' `cache`.")
+    ] = False,
     log_json: Annotated[
         bool, typer.Option("--log-json", help="Write all of stderr, including workers' lines, as lines of JSON.")
     ] = False,
 ) -> None:
     """Run a pipeline. Exit status: 0 finished, 1 the run failed, 2 wrong config or call, 130 interrupted."""
-    from stagepipe.api import StateFile, run_to_sink
+    from stagepipe.api import StateFile, has_part_sinks, open_shards, run_to_sink
     from stagepipe.engine import write_dead_letters
 
-    with redirect_stderr_to_json() if log_json else nullcontext() as json_stream, SignalHandler() as signals:
-        pipeline = _make_pipeline(config, overrides or [], only_dead_letters, inline=inline, limit=limit)
+    with (
+        redirect_stderr_to_json() if log_json else nullcontext() as json_stream,
+        SignalHandler() as signals,
+        ExitStack() as stack,
+    ):
+        options = {"inline": inline, "limit": limit, "cache": not no_cache}
+        pipeline = _make_pipeline(config, overrides or [], only_dead_letters, **options)
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = [check_report_path(path) for path in report or []]
         make_parent_folder("--dead-letters", dead_letters)
-        make_parent_folder("--resume", resume)
+        state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
+        make_parent_folder("--resume", state_path)
         if pipeline.spec.report.json_path is not None:
             report_paths.append(check_report_path(Path(pipeline.spec.report.json_path)))
-        state = None if resume is None else StateFile(resume)
+        state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
             return
         owner_pid = os.getpid()
+        shards = stack.enter_context(open_shards(pipeline, resume=resume is not None, allow_changed=allow_changed))
+        if shards is not None and shards.is_finished:
+            print(shards.finished_message, file=sys.stderr)
+            return
         try:
             if not quiet:
                 print_cpu_warnings(pipeline.spec)
                 with signals.interruptible():
                     print_auto_workers(pipeline)
             with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():
-                run_to_sink(pipeline, display.update, state)
+                run_to_sink(pipeline, display.update, state, shards=shards)
         finally:
             if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
                 write_dead_letters(pipeline.dead_letters, dead_letters)
@@ -81,6 +100,20 @@ def run(  # noqa: PLR0913 - one parameter per option
                 write_reports(result, report_paths)
                 if not quiet:
                     print_report(result)
+
+
+def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:
+    """Return the file of `--resume`; None if the state is in a journal. Raises UsageError for the wrong one of both."""
+    is_file = resume is not None and resume != Path()
+    if is_file and has_journal:
+        raise UsageError(
+            f"--resume {resume}: the sinks of this config keep their own journal; write --resume without a file"
+        )
+    if resume is not None and not (is_file or has_journal):
+        raise UsageError(
+            "--resume: this config has no sink with workers, which would keep a journal; name a file: --resume FILE"
+        )
+    return resume if is_file else None
 
 
 def _make_pipeline(config: Path, overrides: list[str], dead_letters: Path | None, **options: Any) -> Pipeline:

@@ -8,6 +8,7 @@ loading          `load`: all steps from a source to a spec
 python_calls     the calls of the Python builder as a config
 merging          `extends`: merges a config over its base files
 dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
+record_sources   rewrites `stagepipe.sources.jsonl` and others as a dataset source
 target_checks    checks `uses` and `with` against source files, without importing them
 dataset_arguments checks the arguments of `stagepipe.sources.dataset`
 stage_traits     reads from source files whether a stage is an order point, and what it takes

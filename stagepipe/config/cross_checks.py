@@ -8,20 +8,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from stagepipe.config.stage_traits import StageTraits
+from stagepipe.config.cache_checks import check_caches
+from stagepipe.config.stage_traits import SinkTraits, StageTraits
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode, SourceLocation
 from stagepipe.core import Problem
-from stagepipe.spec import StageSpec, iter_keys
+from stagepipe.spec import SinkSpec, StageSpec, iter_keys
 
 PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
 _ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
-_FUNCTION_KEYS: Final = ("field", "as", "batch")
+_PART_SINK_KEYS: Final = tuple(key.key for key in iter_keys(SinkSpec) if key.key not in {"uses", "with"})
+_FUNCTION_KEYS: Final = ("field", "as", "into", "batch")
+_FETCH_STAGES: Final = ("stagepipe.stages.Fetch", "stagepipe.stages.FetchShard")
 
 
 def get_stages(root: MapNode) -> list[MapNode]:
     """Return the entries of `stages` that are mappings."""
     stages = root.get("stages")
     return [stage for stage in stages.items if isinstance(stage, MapNode)] if isinstance(stages, ListNode) else []
+
+
+def get_sinks(root: MapNode) -> list[MapNode]:
+    """Return the sinks that are mappings: `sink` itself, or its entries."""
+    sink = root.get("sink")
+    sinks = sink.items if isinstance(sink, ListNode) else [sink]
+    return [entry for entry in sinks if isinstance(entry, MapNode)]
+
+
+def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Problem]:
+    """Yield the problems of keys of sinks that are valid alone. `sink_traits` are those of the sinks."""
+    stage_names = {stage.get_text("name") for stage in get_stages(root)}
+    for sink, traits in zip(get_sinks(root), sink_traits, strict=True):
+        name = sink.get_text("name")
+        if name is not None and name in stage_names:
+            location = sink.entries["name"].node.location
+            yield location.make_problem(
+                f"the name `{name}` is that of a stage", f"use a unique name such as `{name}_2`"
+            )
+        stage_names.add(name)
+        for key in () if traits.writes_parts else _PART_SINK_KEYS:
+            if sink.get(key) is not None:
+                message = f"this sink takes no `{key}`: it is called with each item in the calling process"
+                hint = f"remove `{key}`, or use a sink with workers: a subclass of stagepipe.sinks.PartSink"
+                yield sink.entries[key].key_location.make_problem(message, hint)
 
 
 def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
@@ -35,8 +63,12 @@ def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -
         yield from _check_fused(stage, process_name)
         if traits.is_order_point:
             yield from _check_order_point(stage, traits.label)
+        if traits.label in _FETCH_STAGES and stage.get("when") is not None:
+            message = "the stage of a dataset takes no `when`: it makes each item"
+            yield stage.entries["when"].key_location.make_problem(message, "set it on a later stage")
         if traits.takes_whole_items:
             yield from _check_whole_item_stage(stage, traits.label)
+    yield from check_caches(root, get_stages(root), stage_traits)
 
 
 def _check_unique_names(root: MapNode) -> Iterator[Problem]:
@@ -101,6 +133,10 @@ def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
             message = f"`{label}` takes no `{key}`: an item that it cannot accept ends the run"
             hint = f"remove `{key}`; set it on an earlier stage that rejects such items"
             yield stage.entries[key].key_location.make_problem(message, hint)
+    if stage.get("when") is not None:
+        message = f"`{label}` takes no `when`: it groups all items"
+        hint = "remove `when`; to group some of the items, drop the others before with `stagepipe.stages.Filter`"
+        yield stage.entries["when"].key_location.make_problem(message, hint)
     if stage.get("allow_none") is not None:
         message = f"`{label}` takes no `allow_none`: it may group None like any other item"
         yield stage.entries["allow_none"].key_location.make_problem(message, "remove `allow_none`")

@@ -39,7 +39,7 @@ def check_source_keys(source: MapNode) -> Iterator[Problem]:
     for key in ("retries", "on_error", "allow_none"):
         if source.get(key) is not None:
             message = (
-                f"`{_DATASET_SOURCE_PATH}` takes no `{key}`: it only sends indices; "
+                f"`{_get_shown_path(source)}` takes no `{key}`: it only sends indices; "
                 f"the stage `{DATASET_STAGE_NAME}` reads the samples"
             )
             location = source.entries[key].key_location
@@ -47,6 +47,14 @@ def check_source_keys(source: MapNode) -> Iterator[Problem]:
             is_builder = location.syntax is ConfigSyntax.BUILDER
             hint = f"write from_dataset(..., {key}=...)" if is_builder else f"set it on that stage: {stage}"
             yield location.make_problem(message, hint)
+
+
+def _get_shown_path(source: MapNode) -> str:
+    """Return the path that the user wrote: that of a record source, if the dataset is one."""
+    arguments = source.get("with")
+    dataset = arguments.get("dataset") if isinstance(arguments, MapNode) else None
+    path = dataset.get_text("uses") if isinstance(dataset, MapNode) else None
+    return path if path is not None and path.startswith("stagepipe.sources.") else _DATASET_SOURCE_PATH
 
 
 def check_arguments(source_arguments: MapNode, *, takes_with: bool) -> Iterator[Problem]:

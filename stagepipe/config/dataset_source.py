@@ -22,6 +22,7 @@ from stagepipe.config.dataset_arguments import (
     check_stage_keys,
     check_stream_keys,
 )
+from stagepipe.config.record_sources import expand_record_source
 from stagepipe.config.static_analysis import is_known_stream
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode
 from stagepipe.core import Problem
@@ -61,8 +62,10 @@ def is_dataset_source(source: Node | None) -> bool:
 def add_dataset_stage(root: MapNode) -> MapNode:
     """Return the config with the stage `dataset` as the first entry of `stages`, if its source needs one.
 
-    An entry that the user wrote under that name, at any position, becomes that stage.
+    An entry that the user wrote under that name, at any position, becomes that stage. A record source becomes a dataset
+    source.
     """
+    root = expand_record_source(root)
     source = root.get("source")
     stages = root.get("stages") or ListNode(location=root.location)
     if source is None or not is_dataset_source(source) or not isinstance(stages, ListNode):

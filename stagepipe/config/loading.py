@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stagepipe.config.cross_checks import check_key_combinations, get_stages
+from stagepipe.config.cross_checks import check_key_combinations, check_sinks, get_sinks, get_stages
 from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
 from stagepipe.config.merging import apply_extends, read_with_bases
 from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
 from stagepipe.config.spec_builder import to_spec
-from stagepipe.config.stage_traits import StageTraits, read_stage_traits
+from stagepipe.config.stage_traits import StageTraits, read_sink_traits, read_stage_traits
 from stagepipe.config.target_checks import TargetChecker
 from stagepipe.config.validation import validate
 from stagepipe.config.yaml import (
@@ -73,10 +73,14 @@ def load(
     resolved = expand_dataset_source(resolved, config_dir, problems)
     check_size(resolved)
     stage_traits = read_stage_traits(get_stages(resolved), config_dir)
+    sink_traits = read_sink_traits(get_sinks(resolved), config_dir)
+    problems += check_sinks(resolved, sink_traits)
     values = _check_config(resolved, config_dir, stage_traits, problems, resolver.problems)
     if problems or values is None:
         raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
-    return to_spec(values, resolved, path, stage_traits)
+    spec = to_spec(values, resolved, path, stage_traits)
+    sinks = (replace(sink, **vars(traits)) for sink, traits in zip(spec.sinks, sink_traits, strict=True))
+    return replace(spec, sinks=tuple(sinks))
 
 
 def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stagepipe.config.dataset_source import SHORTHAND_ARGUMENTS, is_dataset_source
+from stagepipe.config.record_sources import LOADER_ARGUMENTS, is_record_source
 from stagepipe.config.schema import format_value
 from stagepipe.config.yaml import (
     ListNode,
@@ -70,6 +71,8 @@ def _rebase_paths(node: Any, prefix: str) -> Any:
     arguments = rebased.get("with")
     if is_dataset_source(rebased) and isinstance(arguments, MapNode):
         rebased = rebased.with_entry("with", _rebase_path_values(arguments, SHORTHAND_ARGUMENTS, prefix))
+    elif is_record_source(rebased) and isinstance(arguments, MapNode):
+        rebased = rebased.with_entry("with", _rebase_path_values(arguments, LOADER_ARGUMENTS, prefix))
     return _rebase_path_values(rebased, ("uses",), prefix)
 
 

@@ -46,7 +46,7 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
     'from_source(range(3))'
     """
     entries: dict[str, MapEntry] = {}
-    stages: list[Node] = []
+    lists: dict[str, list[Node]] = {"stages": [], "sink": []}
     for call in calls:
         stage = str(call.settings.get("name", "")) if call.section else ""
         location = SourceLocation(call=call.text, stage=stage, syntax=ConfigSyntax.BUILDER)
@@ -54,14 +54,16 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
             {key: MapEntry(location, _to_setting_node(key, value, location)) for key, value in call.settings.items()},
             location,
         )
-        if call.section == "stages":
-            stages.append(node)
+        if call.section in lists:
+            lists[call.section].append(node)
         elif call.section:
             entries[call.section] = MapEntry(location, node)
         else:
             entries |= node.entries
-    if stages:
-        entries["stages"] = MapEntry(SourceLocation(), ListNode(tuple(stages)))
+    for section, nodes in lists.items():
+        if nodes:
+            is_single = section == "sink" and len(nodes) == 1
+            entries[section] = MapEntry(SourceLocation(), nodes[0] if is_single else ListNode(tuple(nodes)))
     return MapNode(entries, SourceLocation(syntax=ConfigSyntax.BUILDER))
 
 
@@ -70,6 +72,8 @@ def _to_setting_node(key: str, value: Any, location: SourceLocation) -> Node:
         return ScalarNode(value, location)
     if key == _ARGUMENTS_KEY:
         return _to_map_node({name: _to_argument_node(inner, location) for name, inner in value.items()}, location)
+    if isinstance(value, Deferred):  # the predicate of `when`
+        return _to_argument_node(value, location)
     return from_plain(_escape_references(value), location)
 
 

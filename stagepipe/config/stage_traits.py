@@ -1,4 +1,4 @@
-"""Says what the code of a stage demands of its keys: whether it is an order point, and what it takes. Pure.
+"""Says what the code of a stage or a sink demands of its keys: whether it is an order point, what it takes. Pure.
 
 The answers come from attributes of its class, read from the source file. Runs in the process that loads the config.
 """
@@ -28,6 +28,27 @@ def read_stage_traits(stages: Sequence[MapNode], config_dir: Path | None) -> lis
     """Return the traits of each entry of `stages`; the defaults where the source does not show them."""
     lookup = DefinitionLookup(ModuleFinder(config_dir))
     return [_read_traits(stage, lookup) for stage in stages]
+
+
+@dataclass(frozen=True)
+class SinkTraits:
+    """What the class of a sink says about it."""
+
+    writes_parts: bool = False
+    appends_parts: bool = True
+
+
+def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[SinkTraits]:
+    """Return the traits of each sink; the defaults where the source does not show them."""
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+
+    def is_true(uses: object, name: str) -> bool:
+        return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
+
+    return [
+        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"))
+        for uses in (sink.get("uses") for sink in sinks)
+    ]
 
 
 def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:

@@ -44,6 +44,8 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "order": "ordered preserve_order deterministic in_order",
         "seed": "random_seed manual_seed rng_seed",
         "field": "fields columns column input_columns keys key",
+        "into": "output_field output_column result_key as_field new_field to save_as",
+        "when": "if condition where predicate filter only only_if match",
         "as": "as_ format as_type dtype output_format",
         "fuse": "fused inline chain merge",
         "reseed": "seeded worker_init_fn",

@@ -23,7 +23,10 @@ def summarize_spec(spec: PipelineSpec) -> str:
     for stage in spec.stages:
         worker_suffix = f" ({stage.workers})" if stage.workers != 1 else ""
         text += f" {'+' if stage.fuse is True else '->'} {stage.name}{worker_suffix}"
-    return f"{text} -> sink" if spec.sink is not None else text
+    if not spec.sinks:
+        return text
+    sink_names = (f"sink ({sink.workers})" if sink.workers != 1 else "sink" for sink in spec.sinks)
+    return f"{text} -> {' + '.join(sink_names)}"
 
 
 def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:

@@ -12,9 +12,9 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Final
 
-from stagepipe.config.cross_checks import get_stages
+from stagepipe.config.cross_checks import get_sinks, get_stages
 from stagepipe.config.dataset_source import is_dataset_source
-from stagepipe.config.schema import format_value
+from stagepipe.config.schema import format_value, names_predicate
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.static_analysis import (
     BrokenSourceError,
@@ -85,11 +85,21 @@ class TargetChecker:
     def check_config(self, root: MapNode, stage_traits: Sequence[StageTraits]) -> list[Problem]:
         """Return the problems of source, sink and stages, and of the targets nested in their arguments."""
         stage_roles = [TargetRole.ORDER_POINT if t.is_order_point else TargetRole.STAGE for t in stage_traits]
-        targets = [(root.get("source"), TargetRole.SOURCE), (root.get("sink"), TargetRole.SINK)]
+        targets = [(root.get("source"), TargetRole.SOURCE), *((sink, TargetRole.SINK) for sink in get_sinks(root))]
         for node, role in [*targets, *zip(get_stages(root), stage_roles, strict=True)]:
             if isinstance(node, MapNode):
                 self._check_target(node, role)
+        for stage in (*get_stages(root), *get_sinks(root)):
+            self._check_predicate(stage)
         return self.problems
+
+    def _check_predicate(self, stage: MapNode) -> None:
+        """Check the predicate of a `when`: it is called with an item, as a stage is."""
+        when = stage.get("when")
+        if isinstance(when, MapNode) and "uses" in when.entries and when.entries.keys() <= {"uses", "with"}:
+            self._check_nested_map(when, TargetRole.STAGE)
+        elif isinstance(when, ScalarNode) and (callable(when.value) or names_predicate(when.value)):
+            self._check_target(MapNode({"uses": stage.entries["when"]}, when.location), TargetRole.STAGE)
 
     def _check_target(self, node: MapNode, role: TargetRole) -> None:
         arguments = node.get("with")

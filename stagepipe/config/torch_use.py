@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stagepipe.config.static_analysis import Definition, DefinitionLookup, ImportedName, ModuleFinder, ParsedModule
+from stagepipe.config.static_analysis import (
+    BrokenSourceError,
+    Definition,
+    DefinitionLookup,
+    ImportedName,
+    ModuleFinder,
+    ParsedModule,
+)
 from stagepipe.config.yaml import MapNode, Node, ScalarNode, iter_children
+from stagepipe.core import names_file, split_target_path
 
 _TORCH_PACKAGES: Final = frozenset({"torch", "torchvision", "torchaudio", "timm", "transformers"})
 """Packages that import torch."""
@@ -37,7 +45,13 @@ def _iter_target_paths(node: Node) -> Iterator[str]:
 def _imports_torch(path: str, lookup: DefinitionLookup) -> bool:
     if path.partition(".")[0] in _TORCH_PACKAGES:
         return True
-    target = lookup.find_target(path)
+    module_path, attributes = split_target_path(path)
+    if names_file(module_path) and attributes is None:
+        return False  # a data file: a target in a file has a colon
+    try:
+        target = lookup.find_target(path)
+    except BrokenSourceError:  # target_checks reports it, if it is a target
+        return False
     module = target.module if isinstance(target, Definition) else target
     if not isinstance(module, ParsedModule):
         return False

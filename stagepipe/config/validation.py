@@ -46,6 +46,7 @@ _PATH: Final = "pkg.module.name"
 _EXAMPLE_BY_MAPPING_PATH: Final[dict[str, Any]] = {
     "source": {"uses": _PATH, "with": Placeholder("{...}")},
     "sink": {"uses": _PATH, "with": Placeholder("{...}")},
+    "sink[]": {"uses": _PATH, "with": Placeholder("{...}")},
     "stages[]": {"name": "decode", "uses": _PATH},
     "stages[].batch": {"size": 32},
     "transport": {"mode": "auto"},
@@ -113,7 +114,8 @@ def _to_problem(root: MapNode, mistake: Mistake) -> Problem:
     if mistake.kind is MistakeKind.MISSING_KEY:
         return _missing_key_problem(root, path)
     message, hint = _describe_bad_value(mistake)
-    location = find_location(root, path)
+    is_key = isinstance(mistake.cause, InvalidValueError) and mistake.cause.is_key
+    location = find_location(root, path, prefer_key=is_key)
     label = _format_path(root, path, location)
     return location.make_problem(lambda syntax: f"`{label}`: {write_advice(message, syntax)}", hint)
 
@@ -155,7 +157,7 @@ def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocatio
     """Advise to write an argument of a target into `with`; "" unless the unknown key may be one."""
     parent, key, syntax = find_node(root, path[:-1]), str(path[-1]), location.syntax
     mapping_path = _to_mapping_path(path[:-1])
-    if syntax is ConfigSyntax.BUILDER or mapping_path not in {"source", "sink"}:
+    if syntax is ConfigSyntax.BUILDER or mapping_path not in {"source", "sink", "sink[]"}:
         return ""
     if not isinstance(parent, MapNode) or not isinstance(path[-1], str):
         return ""
@@ -167,7 +169,7 @@ def _make_argument_hint(root: MapNode, path: ConfigPath, location: SourceLocatio
     if location.file.startswith("override ") and last == key:
         return f"did you mean `{head}.with.{key}={value}`?"
     argument = {key: Placeholder("...")}
-    return f"if it is an argument of the {mapping_path}: `{syntax.format_setting('with', argument)}`"
+    return f"if it is an argument of the {mapping_path.removesuffix('[]')}: `{syntax.format_setting('with', argument)}`"
 
 
 def _describe_bad_value(mistake: Mistake) -> tuple[AdviceText, AdviceText]:
@@ -202,6 +204,8 @@ def _format_path(root: MapNode, path: ConfigPath, location: SourceLocation) -> s
 
     For the builder it is the option alone, because the call is known, and in a dict the path inside its stage.
     """
+    if location.syntax is ConfigSyntax.BUILDER and path[2:3] == ("when",):
+        return ".".join(map(str, path[2:]))
     if location.syntax is ConfigSyntax.BUILDER and len(path) > 1:
         return location.syntax.format_key(str(path[0 if path[-1] == "uses" else -1]))
     if location.stage:

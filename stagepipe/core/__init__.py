@@ -5,7 +5,9 @@ error_types    a RunError with the type of the exception that caused it
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths of a config, resolved and imported
-stateful       streams that save and load their position
+source_identity   the number of a source's items, and its files
+stateful       streams that save and load their state
+stream_position   the position of such a stream, as JSON
 targets        the objects of a config, built with their arguments and called
 config_syntax  how a pipeline was written: messages advise in the same terms
 code_origin    whether code is installed or the user's own
@@ -15,12 +17,13 @@ dataset_kind   datasets of `torch.utils.data`: what kind one is, and one copy of
 batch_iterator lists of consecutive samples
 worker_info    what torch's `get_worker_info()` answers
 value_kind     what kind of value an item contains
+item_fields    the fields of an item, by name or path
 imported_torch whether this process uses the torch that it has imported
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
 lazy           faces of packages that import on first use
 lifetime       a process that ends with the one that started it
-paths          where the package is installed
+paths          where the package is installed, and its cache folder
 version        the version
 """
 
@@ -72,7 +75,7 @@ from stagepipe.core.imports import (
 )
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.lifetime import ExitWithoutTeardown, bind_lifetime, exit_if_orphaned
-from stagepipe.core.paths import PACKAGE_DIR
+from stagepipe.core.paths import PACKAGE_DIR, get_cache_dir
 from stagepipe.core.stage_context import (
     SKIP,
     Context,
@@ -86,6 +89,7 @@ from stagepipe.core.stage_context import (
     stage_locals,
 )
 from stagepipe.core.stateful import load_into_copy, saves_state
+from stagepipe.core.stream_position import StreamPosition
 from stagepipe.core.targets import (
     build_deferred,
     build_target,
@@ -99,6 +103,17 @@ from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, sho
 
 if TYPE_CHECKING:
     from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment
+    from stagepipe.core.item_fields import (
+        MISSING,
+        MissingFieldError,
+        find_field,
+        get_field,
+        list_fields,
+        make_missing_error,
+        read_fields,
+        with_field,
+    )
+    from stagepipe.core.source_identity import SourceFiles, SourceIdentity, describe_files, join_files
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -112,6 +127,7 @@ __all__ = [
     "FILE_MODULE_PREFIX",
     "MAX_EPOCH",
     "MAX_ITEM_NUMBER",
+    "MISSING",
     "PACKAGE_DIR",
     "SKIP",
     "VERSION",
@@ -127,13 +143,17 @@ __all__ = [
     "ExitWithoutTeardown",
     "ImposedSkip",
     "Key",
+    "MissingFieldError",
     "Placeholder",
     "Problem",
     "ReadOnceError",
     "RunError",
     "Skip",
+    "SourceFiles",
+    "SourceIdentity",
     "StagepipeError",
     "StatefulBatchIterator",
+    "StreamPosition",
     "StreamState",
     "TargetError",
     "TransportError",
@@ -153,9 +173,11 @@ __all__ = [
     "context",
     "defer",
     "derive_seed",
+    "describe_files",
     "empty",
     "exit_if_orphaned",
     "file_exists",
+    "find_field",
     "find_iterator",
     "fork_lock",
     "format_bytes",
@@ -164,7 +186,9 @@ __all__ = [
     "format_percent",
     "format_rate",
     "format_setting",
+    "get_cache_dir",
     "get_error_type",
+    "get_field",
     "get_field_names",
     "get_used_torch",
     "import_paths",
@@ -178,14 +202,18 @@ __all__ = [
     "is_stream",
     "is_stream_class",
     "is_tensor",
+    "join_files",
     "keep_until_exit",
     "lazy_names",
+    "list_fields",
     "load_into_copy",
     "make_html_table",
+    "make_missing_error",
     "name_error_type",
     "names_file",
     "parse_bytes",
     "parse_duration_ns",
+    "read_fields",
     "rebuild_dataclass",
     "reduce_module",
     "register_owner",
@@ -199,6 +227,7 @@ __all__ = [
     "stage_locals",
     "watch_torch_use",
     "with_error_type",
+    "with_field",
     "write_advice",
 ]
 
@@ -207,16 +236,28 @@ __getattr__ = lazy_names(
     {
         "MAX_EPOCH": "ids",
         "MAX_ITEM_NUMBER": "ids",
+        "MISSING": "item_fields",
         "Cursor": "ids",
+        "SourceFiles": "source_identity",
+        "SourceIdentity": "source_identity",
+        "describe_files": "source_identity",
+        "join_files": "source_identity",
         "ImposedSkip": "ids",
         "Key": "ids",
+        "MissingFieldError": "item_fields",
         "StreamState": "ids",
         "classify_value": "value_kind",
+        "find_field": "item_fields",
+        "get_field": "item_fields",
         "get_field_names": "value_kind",
         "is_dataclass_instance": "value_kind",
         "is_pil_image": "value_kind",
         "is_tensor": "value_kind",
+        "list_fields": "item_fields",
+        "make_missing_error": "item_fields",
+        "read_fields": "item_fields",
         "rebuild_dataclass": "value_kind",
         "split_by_segment": "ids",
+        "with_field": "item_fields",
     },
 )

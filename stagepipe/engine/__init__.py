@@ -8,6 +8,8 @@ position       a position in an epoch
 state          a position as a state dict, and back
 state_schema   the types and ranges of what a state dict holds
 resharding     a position of all ranks, dealt out to another number of ranks
+stage_caches   what the outputs that a stage keeps depend on
+code_versions  the code of a pipeline, as files and versions
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 config_cache   files about one config each, in the user's cache folder
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
     from stagepipe.engine.run_history import RunHistory
-    from stagepipe.engine.state import make_state_dict, parse_state_dict
+    from stagepipe.engine.source_check import check_source
+    from stagepipe.engine.stage_caches import plan_caches
+    from stagepipe.engine.state import find_saved_source, make_state_dict, parse_state_dict
 
 __all__ = [
     "CHECKED_ITEMS",
@@ -50,12 +54,15 @@ __all__ = [
     "Nondeterminism",
     "PipelineState",
     "RunHistory",
+    "check_source",
     "describe_config",
     "find_nondeterminism",
+    "find_saved_source",
     "forecast_pipeline",
     "load_retry_selection",
     "make_state_dict",
     "parse_state_dict",
+    "plan_caches",
     "resolve_auto_workers",
     "write_dead_letters",
 ]
@@ -73,12 +80,15 @@ __getattr__ = lazy_names(
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
         "RunHistory": "run_history",
+        "check_source": "source_check",
         "describe_config": "config_description",
         "find_nondeterminism": "determinism",
+        "find_saved_source": "state",
         "forecast_pipeline": "auto_settings",
         "load_retry_selection": "dead_letters",
         "make_state_dict": "state",
         "parse_state_dict": "state",
+        "plan_caches": "stage_caches",
         "resolve_auto_workers": "auto_settings",
         "write_dead_letters": "dead_letters",
     },

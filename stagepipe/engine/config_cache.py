@@ -13,8 +13,8 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
-from stagepipe.calibration import get_cache_dir, make_cache_key
-from stagepipe.core import VERSION
+from stagepipe.calibration import make_cache_key
+from stagepipe.core import VERSION, get_cache_dir
 from stagepipe.engine.config_description import describe_config
 from stagepipe.plan import Shard
 from stagepipe.spec import PipelineSpec

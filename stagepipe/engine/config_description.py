@@ -49,9 +49,18 @@ def describe_config(
     _add_target(spec.source.target, "source", lines, describe_object)
     for stage in spec.stages:
         path = f"stages.{stage.name}"
-        _add_target(stage.target, path, lines, describe_object)
-        options = {"field": stage.field, "as": stage.as_, "batch": stage.batch and stage.batch.size}
+        target = stage.target
+        if stage.sink_path:  # it says what to do with the files of an earlier run
+            target = Target(target.uses, {key: target.arguments[key] for key in target.arguments if key != "overwrite"})
+        _add_target(target, path, lines, describe_object)
+        options = {"field": stage.field, "as": stage.as_, "into": stage.into, "batch": stage.batch and stage.batch.size}
         lines |= {f"{path}.{key}": _shorten(str(value)) for key, value in options.items() if value is not None}
+        if isinstance(stage.when, Target):
+            _add_target(stage.when, f"{path}.when", lines, describe_object)
+        elif stage.when is not None:
+            lines[f"{path}.when"] = _describe_plain(stage.when)
+        if stage.cache is not None and stage.cache.is_deterministic:
+            lines[f"{path}.cache"] = "deterministic"
         if not stage.reseed:
             lines[f"{path}.reseed"] = "False"
     return lines

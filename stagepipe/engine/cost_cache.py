@@ -36,8 +36,8 @@ class CostCache:
         with contextlib.suppress(NoFileError, OSError):
             files = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in find_target_files(spec)]
             fused = [stage.name for stage in spec.stages if stage.fuse is True]
-            sink = spec.sink and spec.sink.label
-            self._cache = ConfigCache("costs", spec, None, plan.shard, (files, fused, sink), with_contents=True)
+            sinks = [sink.target.label for sink in spec.sinks]
+            self._cache = ConfigCache("costs", spec, None, plan.shard, (files, fused, sinks), with_contents=True)
 
     def load(self) -> KeptCosts | None:
         """Return the costs; None if there are none of the last day, or the file is damaged."""

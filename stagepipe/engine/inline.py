@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, advise_in, name_error_type, with_error_type
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress
@@ -23,6 +23,7 @@ from stagepipe.runtime import (
     IsolatedGenerators,
     ItemHeader,
     OrderedGrouping,
+    Route,
     SourceReader,
     SourceRunner,
     StageChain,
@@ -77,9 +78,12 @@ class _InlineStageProcess(_InlineOutput):
         self._downstream = downstream
         self._batch = stages[0].plan.batch if stages else None
         self._buffered_items: list[tuple[Key, Any, ItemHeader]] = []
+        self._passing_keys: set[Key] = set()
+        """Of the buffered items, those that pass the stage by: they keep their place among the others."""
 
     def start_epoch(self, epoch: int) -> None:
         self._buffered_items.clear()
+        self._passing_keys.clear()
         for stage in self._stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
@@ -88,18 +92,26 @@ class _InlineStageProcess(_InlineOutput):
         if self._batch is None:
             self._chain.push(key, box, samples, meta)
             return
+        route = self._chain.choose_route(key, box[0], (samples, meta))
+        if route is Route.FAILED:
+            return
+        if route is Route.AROUND:
+            self._passing_keys.add(key)
         self._buffered_items.append((key, box.pop(), (samples, meta)))
-        if len(self._buffered_items) == self._batch.size:
+        called_count = len(self._buffered_items) - len(self._passing_keys)
+        if called_count in {0, self._batch.size}:
             self._run_batch()
 
     def _run_batch(self) -> None:
-        buffered = self._buffered_items
+        buffered, passing_keys = self._buffered_items, self._passing_keys
         self._buffered_items = []
+        self._passing_keys = set()
         if buffered:
             self._chain.push_batch(
                 [key for key, _, _ in buffered],
-                [value for _, value, _ in buffered],
+                [value for key, value, _ in buffered if key not in passing_keys],
                 [header for _, _, header in buffered],
+                {key: value for key, value, _ in buffered if key in passing_keys},
             )
 
     def finish_epoch(self) -> None:
@@ -173,6 +185,8 @@ class InlineRun:
         self._source_stages = [source, *fused_stages]
         self._downstream = downstream
         self._source_reader = SourceReader(source.target, plan.seed, plan.limit, plan.shard)
+        with self._generators.swap_in():
+            self._source_identity = self._source_reader.identify()
         self._source_runner = SourceRunner(self._source_reader, self._source_stages, downstream)
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
@@ -237,6 +251,10 @@ class InlineRun:
         """Return the number of items that an epoch yields; None if it is unknown."""
         with self._generators.swap_in():  # a sampler may draw to tell its length
             return count_outputs(self._source_reader.declared_items, self._cardinalities)
+
+    def wait_for_source(self) -> SourceIdentity:
+        """Return what the source read when it was built."""
+        return self._source_identity
 
     def _pop_ready_items(self) -> Iterator[Any]:
         while self._output.ready_items:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import zmq
 
-from stagepipe.core import Cursor, Key, RunError
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity
 from stagepipe.engine.monitor import RunMonitor
 from stagepipe.engine.recording import make_run_record
 from stagepipe.machine import detect_machine
@@ -111,6 +111,10 @@ class LocalRun:
     def get_epoch_length(self) -> int | None:
         """Return the number of items that an epoch yields; None if it is unknown. Waits until all stages are built."""
         return self._supervisor.wait_for_epoch_length()
+
+    def wait_for_source(self) -> SourceIdentity | None:
+        """Return what the source read when it was built, which this waits for; None if the run has failed before."""
+        return self._supervisor.wait_for_source()
 
     @property
     def committed_cursor(self) -> Cursor:

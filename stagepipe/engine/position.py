@@ -14,3 +14,8 @@ class EpochPosition:
     epoch: int = 0
     items_yielded: int = 0
     cursor: Cursor | None = None
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it is the start of an epoch."""
+        return not self.items_yielded and self.cursor is None

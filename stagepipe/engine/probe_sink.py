@@ -46,9 +46,10 @@ class ProbeSink:
 @contextmanager
 def open_probe_sink(plan: Plan) -> Iterator[ProbeSink]:
     """Build the sink of a plan to write to a temporary folder. A sink that is not built in does not run."""
-    target = plan.sink
+    sink_spec = plan.sinks[0] if len(plan.sinks) == 1 else None
+    target = sink_spec.target if sink_spec is not None and not sink_spec.writes_parts else None
     if target is None or not _is_built_in(target) or _FOLDER_ARGUMENT not in target.arguments:
-        yield ProbeSink(None, is_measured=target is None)
+        yield ProbeSink(None, is_measured=not plan.sinks)
         return
     with tempfile.TemporaryDirectory(prefix="stagepipe-probe-") as folder:
         arguments = {**target.arguments, _FOLDER_ARGUMENT: str(Path(folder) / "sink")}

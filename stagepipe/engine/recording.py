@@ -124,12 +124,14 @@ def _make_stage_records(
             records.append(
                 StageRecord(
                     name=stage.name,
+                    config_path=stage.config_path,
                     workers=len(workers),
                     items=counts[StageCounter.ITEMS],
                     busy_ns=counts[StageCounter.BUSY_NS],
                     run_histogram=timings.stages[stage.name].run_histogram,
                     errors=counts[StageCounter.FAILED_ATTEMPTS],
                     skipped=counts[StageCounter.SKIPPED],
+                    passed_by=counts[StageCounter.PASSED_BY],
                     retries=counts[StageCounter.RETRIES],
                     crashes=crashes[stage.name],
                     fused_into=process.name if is_fused else None,

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from stagepipe.core import UsageError
+from stagepipe.core import SourceIdentity, UsageError
 from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
 from stagepipe.engine.position import EpochPosition
 from stagepipe.engine.resharding import reshard_position
 from stagepipe.engine.state_schema import (
     STATE_VERSION,
+    SavedPosition,
     check_state_dict,
     decode_config,
     decode_position,
@@ -30,13 +31,23 @@ from stagepipe.plan import Shard
 _ACCEPT_HINT: Final = "accept it with allow_changed=True (`stagepipe run --allow-changed`)"
 
 
-def make_state_dict(position: EpochPosition, config_description: Mapping[str, str], shard: Shard) -> dict[str, Any]:
-    """Return the state dict of `position`. `config_description` is the result of `describe_config`."""
+def make_state_dict(
+    position: EpochPosition,
+    config_description: Mapping[str, str],
+    shard: Shard,
+    source: SourceIdentity | None = None,
+) -> dict[str, Any]:
+    """Return the state dict of `position`. `config_description` is the result of `describe_config`.
+
+    `source` is what the source reads. The start of an epoch needs none: no item of it is out.
+    """
     position_fields = {
         "epoch": position.epoch,
         "items": position.items_yielded,
         "cursor": msgspec.to_builtins(position.cursor, order="deterministic"),
     }
+    if source is not None and not position.is_start:
+        position_fields["source"] = msgspec.to_builtins(source)
     return {
         "version": STATE_VERSION,
         "world_size": shard.world_size,
@@ -83,6 +94,16 @@ def parse_state_dict(
         message = f"this state is of {ranks or 'no rank'}, but this is {rank_key}; load the state that this rank saved"
         raise UsageError(message)
     return _parse_position(state_dict, rank_key, depth)
+
+
+def find_saved_source(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard) -> SourceIdentity | None:
+    """Return the source of a state that `parse_state_dict` has accepted: that of the rank, else of another one."""
+    state_dict: Any = merge_states(state) if isinstance(state, list | tuple) else state
+    world_size = decode_world_size(state_dict, default=shard.world_size)
+    rank_keys = [f"rank{rank}" for rank in (shard.rank, *range(world_size))]
+    texts = [state_dict[key] for key in rank_keys if key in state_dict]
+    sources = (msgspec.json.decode(text, type=SavedPosition).source for text in texts)
+    return next((source for source in sources if source is not None), None)
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from stagepipe.core import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, UsageError
+from stagepipe.core import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, SourceIdentity, UsageError
 
 STATE_VERSION: Final = 1
 """Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
@@ -41,6 +41,7 @@ class _CheckedPosition(msgspec.Struct, frozen=True):
     epoch: _Epoch
     items: _Number
     cursor: _SavedCursor | None
+    source: SourceIdentity | None = None
 
 
 class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +65,8 @@ class SavedPosition(msgspec.Struct, frozen=True):
     epoch: int
     items: int
     cursor: Cursor | None
+    source: SourceIdentity | None = None
+    """What the source read; None at the start of an epoch, and in a state of an earlier version."""
 
 
 def check_state_dict(state_dict: Any) -> None:

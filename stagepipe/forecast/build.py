@@ -20,6 +20,7 @@ from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
 from stagepipe.plan import HopPlan, Plan, ProbeResult
 from stagepipe.report import HopRecord, RunRecord
+from stagepipe.spec import format_condition
 
 _MIN_PROBED_ITEMS = 4
 """Fewer items predict nothing: the first is left out, and the others may vary."""
@@ -76,7 +77,7 @@ def build_forecast(
 def find_missing_items(record: RunRecord) -> str:
     """Say why a probe allows no forecast; empty if it does."""
     was_cut_short = record.status != "finished"
-    unreached = [stage.name for stage in record.stages if was_cut_short and not stage.items]
+    unreached = [stage.name for stage in record.stages if was_cut_short and not stage.items + stage.passed_by]
     if unreached:
         return f"no item got through {unreached[0]} within the time of the probe"
     if record.items_in >= _MIN_PROBED_ITEMS:
@@ -103,6 +104,7 @@ def _build_stages(
                     name=stage.name,
                     uses=stage.target.label,
                     process=process.name,
+                    when="" if stage.when is None else format_condition(stage.when, stage.syntax),
                     workers=process.workers,
                     suggested_workers=suggested.get(index, 0),
                     run_ns=int(compute_run_ns(stage_record, process) * cost.scheduled_fraction),

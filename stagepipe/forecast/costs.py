@@ -105,7 +105,8 @@ def _compute_process_cost(
     work_ns = sum(compute_run_ns(stage, process) * stage.items for stage in stage_records) / items
     min_work_ns = max(scheduler_times.cpu_ns - hop_sides_ns, sum(map(_sum_quick_calls_ns, stage_records)) / items)
     scheduled_fraction = _compute_scheduled_fraction(work_ns, scheduler_times.cpu_delay_ns, min_work_ns)
-    loop_ns = _WORKER_LOOP_TIMINGS * plan.curves.timing_ns_per_hop * stage_records[0].items / items
+    loops = stage_records[0].items + stage_records[0].passed_by
+    loop_ns = _WORKER_LOOP_TIMINGS * plan.curves.timing_ns_per_hop * loops / items
     call_ns = _STAGE_CALL_TIMINGS * plan.curves.timing_ns_per_hop * sum(stage.items for stage in stage_records) / items
     total_ns = work_ns * scheduled_fraction + call_ns + loop_ns + hop_sides_ns
     elapsed_ns = max(stage_records[0].wall_ns - stage_records[0].starting_ns, 0) / items

@@ -27,7 +27,8 @@ class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
 
     `suggested_workers` is the number that `workers: auto` would choose if all stages had it; 0 if it would fuse the
     stage into the process before it. `run_ns` is the time in
-    the stage's function per input item, and `items_per_source_item` the number of input items per source item.
+    the stage's function per input item, and `items_per_source_item` the number of input items per source item. `when`
+    is the stage's condition, as the config writes it; items that do not match are no input.
     `cpu_ns` is the CPU time per source item, hops included, and `memory_bytes` the memory of one worker. Both belong to
     the whole process: only its first stage has them, the others have 0.
     """
@@ -41,6 +42,7 @@ class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
     items_per_source_item: float = 0.0
     cpu_ns: int = 0
     memory_bytes: int = 0
+    when: str = ""
 
 
 class PieceForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ chunks               whether several items travel in one packet, from a dataset 
 devices              assigns GPUs to workers
 shard                which items of the source belong to a rank
 system_requirements  checks the system's limits against what a plan needs
+sinks                turns sinks with workers into stages
 probing              makes the plan of a probe run
 probe_sample         what a probe run measures of the items on a hop
 """
@@ -15,11 +16,22 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, StagePlan
+    from stagepipe.plan.model import (
+        SINK_NAME,
+        SOURCE_NAME,
+        CachePlan,
+        HopPlan,
+        ItemIdentities,
+        Plan,
+        ProcessPlan,
+        ProcessRole,
+        StagePlan,
+    )
     from stagepipe.plan.planner import make_plan
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
     from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
+    from stagepipe.plan.sinks import PARTS_STAGE_NAME, lower_sinks
     from stagepipe.plan.system_requirements import (
         check_plan_limits,
         check_spec_limits,
@@ -28,11 +40,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "PARTS_STAGE_NAME",
     "SINK_NAME",
     "SOURCE_NAME",
     "UNSHARDED",
+    "CachePlan",
     "EvenMode",
     "HopPlan",
+    "ItemIdentities",
     "ItemSample",
     "PieceSample",
     "Plan",
@@ -46,6 +61,7 @@ __all__ = [
     "check_spec_limits",
     "find_cpu_warnings",
     "find_memory_warnings",
+    "lower_sinks",
     "make_plan",
     "make_probe_plan",
 ]
@@ -53,10 +69,13 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "CachePlan": "model",
         "EvenMode": "shard",
         "HopPlan": "model",
+        "ItemIdentities": "model",
         "ItemSample": "probe_sample",
         "PieceSample": "probe_sample",
+        "PARTS_STAGE_NAME": "sinks",
         "Plan": "model",
         "ProbeResult": "probe_sample",
         "ProcessPlan": "model",
@@ -71,6 +90,7 @@ __getattr__ = lazy_names(
         "check_spec_limits": "system_requirements",
         "find_cpu_warnings": "system_requirements",
         "find_memory_warnings": "system_requirements",
+        "lower_sinks": "sinks",
         "make_plan": "planner",
         "make_probe_plan": "probing",
     },

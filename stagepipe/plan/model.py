@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
 from stagepipe.core import ConfigSyntax
 from stagepipe.costs import CostCurves, TransportRule
 from stagepipe.plan.shard import UNSHARDED, Shard
-from stagepipe.spec import StageSpec, Target
+from stagepipe.spec import SinkSpec, StageSpec
 
 
 class ProcessRole(Enum):
@@ -23,11 +24,40 @@ class ProcessRole(Enum):
     ORDER_POINT = "order point"
 
 
+class ItemIdentities(Protocol):
+    """Tells which item of the source has a number in an epoch. It is pickled for the workers."""
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Begin an epoch."""
+
+    def identify(self, number: int) -> str:
+        """Return what identifies the item, the same in each epoch and run. Raises OSError for a file that is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachePlan:
+    """Where a stage keeps its outputs. `fingerprint` is that of all that produces them, but for the item.
+
+    `identities` tells the items of the source apart; without them an item is known by its number in the epoch.
+    `identifies_by_input`: the stage's input is an index that identifies the item.
+    """
+
+    folder: Path
+    fingerprint: str
+    is_deterministic: bool
+    identities: ItemIdentities | None = None
+    identifies_by_input: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class StagePlan(StageSpec):
-    """One stage, or the source, inside a process. `index` counts all stages of the plan; the source is 0."""
+    """One stage, or the source, inside a process. `index` counts all stages of the plan; the source is 0.
+
+    A stage without a `cache_plan` keeps nothing, whatever its `cache`: a probe, and `--no-cache`.
+    """
 
     index: int = 0
+    cache_plan: CachePlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +80,14 @@ class ProcessPlan:
     def first_stage(self) -> StagePlan:
         """The stage that the others are fused into. Its keys set up the process, but for `workers`."""
         return self.stages[0]
+
+    @property
+    def copies_all_input(self) -> bool:
+        """Whether each item that arrives is copied, for a stage that changes it.
+
+        A stage with a `when` that is alone in its process copies what matches, so that the rest passes by uncopied.
+        """
+        return self.first_stage.mutable and (self.first_stage.when is None or len(self.stages) > 1)
 
     @property
     def name(self) -> str:
@@ -110,7 +148,7 @@ class Plan:
     curves: CostCurves
     cpu_count: int
     config_dir: Path | None = None
-    sink: Target | None = None
+    sinks: tuple[SinkSpec, ...] = ()
     limit: int | None = None
     config_sha256: str = ""
     source_sha256: str = ""

@@ -10,6 +10,7 @@ from stagepipe.machine import Machine
 from stagepipe.plan.chunks import CHUNK_WINDOW_ITEMS, mark_chunks
 from stagepipe.plan.devices import assign_devices
 from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
+from stagepipe.plan.sinks import count_parts_in_flight
 from stagepipe.spec import PipelineSpec
 
 _ARENA_MEMORY_FRACTION = 0.25
@@ -39,7 +40,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         curves=curves,
         cpu_count=machine.cpus,
         config_dir=spec.config_dir,
-        sink=spec.sink,
+        sinks=spec.sinks,
         limit=limit,
         config_sha256=spec.config_sha256,
         source_sha256=spec.source_sha256,
@@ -101,7 +102,10 @@ def _plan_segments(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tu
     for index in range(processes[-1].output_segment + 1):
         stage_processes = [p for p in processes if p.role is ProcessRole.STAGE and p.input_segment == index]
         needed = max([1, *(p.stages[0].batch.size * p.workers for p in stage_processes if p.stages[0].batch)])
-        if spec.window != "auto":
+        if stage_processes and all(p.first_stage.sink_path for p in stage_processes):
+            window = count_parts_in_flight(sum(p.workers for p in stage_processes))
+            segments.append(SegmentPlan(window, window))
+        elif spec.window != "auto":
             window = max(-(-spec.window // source_items_per_item), needed)
             segments.append(SegmentPlan(window, window))
         else:

@@ -15,6 +15,7 @@ from stagepipe.costs import CostCurves
 from stagepipe.machine import SystemLimits, detect_machine, read_system_limits
 from stagepipe.plan.model import Plan
 from stagepipe.plan.planner import make_plan
+from stagepipe.plan.sinks import PARTS_MEMORY_FRACTION, count_parts_in_flight, lower_sinks
 from stagepipe.spec import PipelineSpec
 from stagepipe.transport import era_span_bytes
 
@@ -43,7 +44,7 @@ def check_plan_limits(plan: Plan) -> None:
 
 def check_spec_limits(spec: PipelineSpec) -> tuple[str, ...]:
     """Check the limits for a spec, before anything is measured or probed. Returns the warnings that remain."""
-    plan = _make_uncalibrated_plan(spec)
+    plan = _make_uncalibrated_plan(lower_sinks(spec))
     check_plan_limits(plan)
     machine = detect_machine()
     return (*find_memory_warnings(plan, machine.memory_bytes), *find_cpu_warnings(spec, machine.cpus))
@@ -91,6 +92,7 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
                 "raise the limit, set fewer `workers` or fuse stages"
             )
     yield from _find_address_space_shortage(plan, limits)
+    yield from _find_part_shortage(plan)
     bytes_needed = era_span_bytes(plan.memory_bytes) * (plan.max_restarts + 1)
     if limits.max_file_bytes is not None and limits.max_file_bytes < bytes_needed:
         fits = int(limits.max_file_bytes / (plan.max_restarts + 1) / era_span_bytes(1 << 20) * (1 << 20))
@@ -99,6 +101,23 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
             f"{format_bytes(limits.max_file_bytes)} (`ulimit -f`); run `ulimit -f unlimited`"
             f"{_format_memory_hint(fits, plan)}"
         )
+
+
+def _find_part_shortage(plan: Plan) -> Iterator[str]:
+    """The shortage of shared memory for the parts of sinks, if items fill them."""
+    for stage in (process.first_stage for process in plan.processes):
+        if stage.is_order_point and stage.sink_path:
+            part_bytes = stage.target.arguments["max_bytes"]
+            workers = sum(p.workers for p in plan.processes if p.first_stage.sink_path) - 1
+            parts = count_parts_in_flight(workers)
+            available_bytes = int(plan.memory_bytes * PARTS_MEMORY_FRACTION)
+            if parts * part_bytes > available_bytes:
+                yield (
+                    f"{parts} parts of {format_bytes(part_bytes)} for the sinks need "
+                    f"{format_bytes(parts * part_bytes)} of shared memory, but {format_bytes(available_bytes)} of "
+                    f"`memory` are for them; set a smaller `part_bytes` in the sink's `with`, such as "
+                    f"{available_bytes // parts // 10**6}MB, or raise `memory`"
+                )
 
 
 def _find_address_space_shortage(plan: Plan, limits: SystemLimits) -> Iterator[str]:

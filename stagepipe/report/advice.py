@@ -93,7 +93,7 @@ def advise_on_full_machine(costliest_process: ProcessLoad, record: RunRecord) ->
     ):
         threads = costliest_process.cpu_ns / costliest_process.work_ns
         text = f"Limit each worker of {costliest_process.name} to one thread: it runs {threads:.1f} at a time."
-        return ConfigAdvice(f"stages.{costliest_process.name}.threads=1", text)
+        return ConfigAdvice(f"{_find_config_path(costliest_process.name, record)}.threads=1", text)
     text = f"No config change will help: make {costliest_process.costliest_stage} cheaper, or use more CPUs."
     return ConfigAdvice("", text)
 
@@ -102,7 +102,8 @@ def advise_on_hop(
     hop: HopRecord, limiting_process: ProcessLoad | None, record: RunRecord, loads: tuple[ProcessLoad, ...]
 ) -> ConfigAdvice:
     """Advise on a hop that is the limit, at `limiting_process` (None if the machine is full)."""
-    advice = _advise_other_mode(hop) or _advise_fusion(hop, limiting_process, record, loads)
+    is_to_sink = not _find_config_path(hop.target, record).startswith("stages.")  # it has neither key
+    advice = None if is_to_sink else _advise_other_mode(hop) or _advise_fusion(hop, limiting_process, record, loads)
     if advice is not None:
         return advice
     can_add_workers = (
@@ -197,4 +198,10 @@ def _advise_more_workers(
     workers = max(limiting_process.workers + 1, min(balanced_workers, affordable_workers))
     reason = "each waits for most of its time" if is_full else free_cpus_text
     text = f"Give {limiting_process.name} {workers} workers instead of {limiting_process.workers}: {reason}."
-    return ConfigAdvice(f"stages.{limiting_process.name}.workers={workers}", text)
+    return ConfigAdvice(f"{_find_config_path(limiting_process.name, record)}.workers={workers}", text)
+
+
+def _find_config_path(stage_name: str, record: RunRecord) -> str:
+    """Return where an override finds a stage: that of a sink is not among `stages`."""
+    path = next((stage.config_path for stage in record.stages if stage.name == stage_name), "")
+    return path or f"stages.{stage_name}"

@@ -125,6 +125,7 @@ def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
         retries=stage.retries,
         crashes=stage.crashes,
         fused_into=stage.fused_into,
+        passed_by=stage.passed_by,
     )
 
 

@@ -60,6 +60,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     """One stage; the first is the source. `starting` to `overhead` are shares of its workers' time; their sum is 1.
 
+    `items` are those that the stage ran on; `passed_by` are those that its `when` does not match.
+
     A fused stage runs in the process of another: `fused_into` names the first stage of that process. It never waits,
     so its `busy` is 1.
     """
@@ -81,6 +83,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     crashes: int = 0
     fused_into: str | None = None
+    passed_by: int = 0
 
 
 class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +183,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         heading = ("stage", "workers", "items", "busy", "run p50")
         return make_html_table(self.name, heading, rows, [*self._make_notes(), self.verdict.advice])
 
+    def make_unmatched_notes(self) -> list[str]:
+        """Return a line for each stage whose `when` matched no item of the run."""
+        return [
+            f"`{stage.name}` ran on none of {stage.passed_by:,} items: its `when` matched none"
+            for stage in self.stages
+            if stage.passed_by and not stage.items
+        ]
+
     def _make_notes(self) -> list[str]:
         run = self.run
         counts = f"{run.status}, {run.items_in:,} items in, {run.items_out:,} out, {format_ns(run.wall_ns)}"
-        return [counts, self.verdict.sentence]
+        return [counts, *self.make_unmatched_notes(), self.verdict.sentence]

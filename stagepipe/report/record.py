@@ -49,9 +49,11 @@ class StageRecord:
     cpu_wait_ns: int = 0  # runnable, but other processes had the CPUs
     errors: int = 0
     skipped: int = 0
+    passed_by: int = 0  # items that the stage's `when` does not match; `items` leaves them out
     retries: int = 0
     crashes: int = 0
     fused_into: str | None = None
+    config_path: str = ""  # where an override finds it; empty: `stages.NAME`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,61 @@
-"""The built-in sinks. They run where the pipeline's output arrives.
+"""The built-in sinks.
 
-npz_sink      `NpzSink`, in YAML `stagepipe.sinks.npz`: one NumPy archive per item
+npz_sink      `NpzSink`, in YAML `stagepipe.sinks.npz`: one NumPy archive per item, in the calling process
 flat_arrays   turns an item into the named arrays of an archive
+part_sink     `PartSink`: the interface of sinks with workers
+jsonl_sink    `JsonlSink`, in YAML `stagepipe.sinks.jsonl`: lines of JSON
+parquet_sink  `ParquetSink`, `parquet`: rows of Parquet files; parquet_footer, arrow_columns
+webdataset_sink  `WebDatasetSink`, `webdataset`: samples of tar files
+npy_sink      `NpySink`, `npy`: rows of one array per file; `NpzShardSink`, `npz_shards`: many items per archive
+parts, part   groups items into the parts that the workers of a sink write
 
-A sink is called with each item; its `close`, if it has one, is called at the end of the run.
+A sink without workers is called with each item where the pipeline's output arrives; its `close`, if it has one, is
+called at the end of the run.
 
-The lower-case name is an alias of the class, for `uses: stagepipe.sinks.npz`.
+A lower-case name is an alias of the class, for `uses: stagepipe.sinks.npz`.
 """
 
+from stagepipe.sinks.jsonl_sink import JsonlSink
+from stagepipe.sinks.npy_sink import NpySink, NpzShardSink
 from stagepipe.sinks.npz_sink import NpzSink
+from stagepipe.sinks.parquet_sink import ParquetSink
+from stagepipe.sinks.part import Part, PartRecord
+from stagepipe.sinks.part_sink import OWN_PREFIX, PART_PREFIX, PartPlace, PartSink
+from stagepipe.sinks.parts import Parts, count_bytes
+from stagepipe.sinks.webdataset_sink import WebDatasetSink
 
 npz = NpzSink
 """Alias of `NpzSink`."""
+jsonl = JsonlSink
+"""Alias of `JsonlSink`."""
+npy = NpySink
+"""Alias of `NpySink`."""
+npz_shards = NpzShardSink
+"""Alias of `NpzShardSink`."""
+parquet = ParquetSink
+"""Alias of `ParquetSink`."""
+webdataset = WebDatasetSink
+"""Alias of `WebDatasetSink`."""
 
-__all__ = ["NpzSink", "npz"]
+__all__ = [
+    "OWN_PREFIX",
+    "PART_PREFIX",
+    "JsonlSink",
+    "NpySink",
+    "NpzShardSink",
+    "NpzSink",
+    "ParquetSink",
+    "Part",
+    "PartPlace",
+    "PartRecord",
+    "PartSink",
+    "Parts",
+    "WebDatasetSink",
+    "count_bytes",
+    "jsonl",
+    "npy",
+    "npz",
+    "npz_shards",
+    "parquet",
+    "webdataset",
+]

@@ -62,7 +62,7 @@ class NpzSink:
         final_path = self.path / f"{self._next_number:06d}.npz"
         partial_path = final_path.with_suffix(f".tmp{os.getpid()}")
         try:
-            _write_archive(partial_path, flatten_to_arrays(item), self.compression)
+            write_archive(partial_path, flatten_to_arrays(item), self.compression)
             partial_path.replace(final_path)
         finally:
             partial_path.unlink(missing_ok=True)
@@ -72,7 +72,7 @@ class NpzSink:
         """Do nothing: no file is open between items."""
 
 
-def _write_archive(path: Path, arrays: dict[str, np.ndarray], compression: int) -> None:
+def write_archive(path: Path, arrays: dict[str, np.ndarray], compression: int) -> None:
     """Write what `np.savez` writes. `np.savez` takes names as keywords, so a field cannot be called `file`, its own."""
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, array in arrays.items():

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagepipe.sources.sampler_order import SamplerOrder
-from stagepipe.sources.shuffled_order import ShuffledOrder
-
-EpochOrder = range | ShuffledOrder | SamplerOrder
-"""The indices of an epoch, each of which can be read at no cost."""
+from stagepipe.sources.epoch_order import EpochOrder
 
 
 class BatchedOrder:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stagepipe.core import (
     BatchIterator,
+    SourceIdentity,
     StatefulBatchIterator,
     build_dataset,
     build_deferred,
@@ -23,8 +24,11 @@ from stagepipe.core import (
     load_into_copy,
     saves_state,
 )
-from stagepipe.sources.batched_order import BatchedOrder, EpochOrder
+from stagepipe.sources.batched_order import BatchedOrder
+from stagepipe.sources.epoch_order import EpochOrder
+from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.sampler_order import SamplerOrder
+from stagepipe.sources.seeded_stream import begin_stream
 from stagepipe.sources.shuffled_order import ShuffledOrder
 
 
@@ -37,7 +41,8 @@ class DatasetSource:
     Args:
         dataset: a map-style dataset (`__getitem__` and `__len__`), an iterable one (`IterableDataset`, or only
             `__iter__`), or in a config the path of its class or of a function that returns one.
-        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. A record source
+            may have its own: then it is used without this argument, and `"blocks"` is possible.
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
         batch_size: the number of indices or samples of an item. None: each is an item.
@@ -67,7 +72,7 @@ class DatasetSource:
         cls,
         dataset: Any,
         *,
-        shuffle: bool = False,
+        shuffle: ShuffleMode = False,
         sampler: Any = None,
         batch_sampler: Any = None,
         batch_size: int | None = None,
@@ -95,7 +100,11 @@ class DatasetSource:
         )
 
 
-def _make_order(built: Any, *, shuffle: bool, sampler: Any, batch_sampler: Any) -> EpochOrder:
+def _make_order(built: Any, *, shuffle: ShuffleMode, sampler: Any, batch_sampler: Any) -> EpochOrder:
+    if isinstance(built, RecordSource) and built.shuffle:
+        given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
+        _refuse_conflicts([f"{built.label}.shuffle", *(name for name, value in given.items() if value is not None)])
+        shuffle = built.shuffle
     if sampler is not None or batch_sampler is not None:
         is_batched = batch_sampler is not None
         chosen_sampler = batch_sampler if is_batched else sampler
@@ -104,6 +113,10 @@ def _make_order(built: Any, *, shuffle: bool, sampler: Any, batch_sampler: Any) 
     if not hasattr(type(built), "__len__"):
         class_name = type(built).__qualname__
         raise TypeError(f"dataset: {class_name} has `__getitem__` but no `__len__`; add `__len__`, or give a `sampler`")
+    if isinstance(built, RecordSource):
+        return built.make_order(shuffle)
+    if shuffle == "blocks":
+        raise ValueError(f"dataset: {type(built).__qualname__} has no blocks to shuffle; write `shuffle: true`")
     return ShuffledOrder(len(built), "dataset") if shuffle else range(len(built))
 
 
@@ -140,8 +153,22 @@ class DatasetIndices:
 
     def __init__(self, dataset: Any, order: EpochOrder | BatchedOrder) -> None:
         """Hold the dataset without reading it: a stage in this process that reads it then uses the same copy."""
-        self._dataset = dataset
+        self.dataset = dataset
         self._order = order
+
+    @property
+    def order(self) -> EpochOrder | BatchedOrder:
+        """The epoch's order: indices, or lists of them."""
+        return self._order
+
+    def get_source_identity(self) -> SourceIdentity:
+        """Return the number of records, and of a record source the files."""
+        if isinstance(self.dataset, RecordSource):
+            return self.dataset.get_source_identity()
+        try:
+            return SourceIdentity(len(self.dataset))
+        except Exception:  # noqa: BLE001 - with a sampler, nothing else asks for the length
+            return SourceIdentity()
 
     def begin(self, epoch: int, seed: int) -> None:
         """Draw the epoch's order."""
@@ -185,11 +212,9 @@ class DatasetSamples:
         self._batch_size = batch_size
         self._drop_last = drop_last
 
-    def begin(self, epoch: int, seed: int) -> None:  # noqa: ARG002 - the signature of a source's `begin`
+    def begin(self, epoch: int, seed: int) -> None:
         """Call the dataset's `set_epoch`, as a training loop does."""
-        set_epoch = getattr(self._dataset, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
+        begin_stream(self._dataset, epoch, seed)
 
     def __iter__(self) -> Iterator[Any]:
         samples: Iterator[Any] = iter(self._dataset)

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob as globbing
-from collections.abc import Iterator
+import os
+import stat
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+from urllib.parse import unquote, urlsplit
 
+from stagepipe.core import SourceFiles, describe_files
+from stagepipe.sources.epoch_order import EpochOrder
+from stagepipe.sources.record_source import RecordSource
 from stagepipe.sources.shuffled_order import ShuffledOrder
+from stagepipe.sources.stored_files import StoredFile, find_stored_files, is_remote, require_unchanged
 
 
-class FilesSource:
+class FilesSource(RecordSource):
     """Yield an item `{"path": str}` for each file that matches `glob`, in the order of the paths.
 
     In YAML it is `uses: stagepipe.sources.files`.
 
     Args:
         glob: one pattern or a list; `**` matches folders at any depth, `~` is the home folder. A relative pattern is
-            relative to the current directory. A file that matches two patterns is yielded once.
+            relative to the current directory. A file that matches two patterns is yielded once. A URL
+            (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         read: add `data`, the file's content as `bytes`. Without it the first stage opens the file, in parallel in its
-            workers; with it no stage needs to open files.
+            workers; with it no stage needs to open files. Files of URLs are read in the workers of the stage `dataset`.
         labels: `"folder"` adds `label`, the name of the folder that contains the file.
+        storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
     >>> FilesSource("pyproject.toml")[0]  # doctest: +SKIP
     {'path': 'pyproject.toml'}
 
-    Raises ValueError if no file matches or `labels` is unknown, and OSError for a file that cannot be read.
+    Raises ValueError if no file matches or `labels` is unknown, OSError for a file that cannot be read, and UsageError
+    for a URL without fsspec.
     """
+
+    is_record_source: ClassVar = False  # the source's process yields paths at no cost
 
     def __init__(
         self,
@@ -36,14 +50,36 @@ class FilesSource:
         shuffle: bool = False,
         read: bool = False,
         labels: Literal["none", "folder"] = "none",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__(shuffle=bool(shuffle))
         if labels not in ("none", "folder"):
             raise ValueError(f"files: labels is {labels!r}; give `none` or `folder`")
-        self.shuffle = shuffle
         self.read = read
         self.labels = labels
-        self._paths = _find_files([glob] if isinstance(glob, str) else list(glob))
+        patterns = [glob] if isinstance(glob, str) else list(glob)
+        remote = [pattern for pattern in patterns if is_remote(pattern)]
+        self._remote_files: dict[str, StoredFile] = {}
+        if remote:
+            found = find_stored_files(remote, "files", storage_options)
+            self._remote_files = {file.name: file for file in found}
+        local = [pattern for pattern in patterns if pattern not in remote]
+        statuses = _find_files(local) if local or not remote else {}
+        self._paths = sorted([*self._remote_files, *statuses])
+        # Not a StoredFile each: a million files take 16 MB here.
+        self._sizes = array("q", [statuses[path][0] if path in statuses else 0 for path in self._paths])
+        self._times_ns = array("q", [statuses[path][1] if path in statuses else 0 for path in self._paths])
         self._order = ShuffledOrder(len(self._paths), "files")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the files, sorted."""
+        return tuple(self._paths)
+
+    @property
+    def order(self) -> EpochOrder:
+        """The order of an epoch: places in `paths`."""
+        return self._order if self.shuffle else range(len(self._paths))
 
     def begin(self, epoch: int, seed: int) -> None:
         """Draw the epoch's order. It depends only on epoch and seed, so that a resume finds its position."""
@@ -54,27 +90,56 @@ class FilesSource:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        path = self._paths[self._order[index]]
-        item: dict[str, Any] = {"path": path}
-        if self.read:
-            item["data"] = Path(path).read_bytes()
-        if self.labels == "folder":
-            item["label"] = Path(path).absolute().parent.name
-        return item
+        return self._read_item(self._order[index])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[index] for index in range(len(self)))
 
+    def read_records(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the items of several files, by their places in the sorted paths."""
+        return [self._read_item(index) for index in indices]
 
-def _find_files(patterns: list[str]) -> list[str]:
-    paths: set[str] = set()
+    def describe_files(self) -> SourceFiles:
+        """Return what identifies the files."""
+        if not self._remote_files:
+            return describe_files(self._paths, self._sizes, self._times_ns)
+        remote = [self._remote_files.get(path) for path in self._paths]
+        sizes = [size if file is None else file.size for size, file in zip(self._sizes, remote, strict=True)]
+        versions = [time if file is None else file.version for time, file in zip(self._times_ns, remote, strict=True)]
+        return describe_files(self._paths, sizes, versions)
+
+    def _read_item(self, index: int) -> dict[str, Any]:
+        path = self._paths[index]
+        item: dict[str, Any] = {"path": path}
+        file = self._remote_files.get(path)
+        if self.read:
+            item["data"] = self._read_local(index) if file is None else file.file_system.cat_file(file.path)
+        if self.labels == "folder":
+            folder = Path(path).absolute() if file is None else Path(unquote(urlsplit(path).path))
+            item["label"] = folder.parent.name
+        return item
+
+    def _read_local(self, index: int) -> bytes:
+        path = self._paths[index]
+        with Path(path).open("rb") as file:
+            require_unchanged(path, (self._sizes[index], self._times_ns[index]), os.fstat(file.fileno()))
+            return file.read()
+
+
+def _find_files(patterns: list[str]) -> dict[str, tuple[int, int]]:
+    """Return the size of each file in bytes, and the time of its last change in ns."""
+    found: dict[str, tuple[int, int]] = {}
     for pattern in patterns:
         # Not Path.glob: it needs a separate folder and refuses an absolute pattern.
         matches = globbing.iglob(str(Path(pattern).expanduser()), recursive=True)  # noqa: PTH207
-        paths.update(match for match in matches if Path(match).is_file())
-    if not paths:
+        for match in matches:
+            with contextlib.suppress(OSError, ValueError):  # a broken link, or removed meanwhile
+                status = Path(match).stat()
+                if stat.S_ISREG(status.st_mode):
+                    found[match] = (status.st_size, status.st_mtime_ns)
+    if not found:
         raise ValueError(
             f"files: no file matches {', '.join(map(repr, patterns))} in the current directory {Path.cwd()}; start "
             "stagepipe in the folder that the pattern is relative to, or use an absolute pattern"
         )
-    return sorted(paths)
+    return found

@@ -1,32 +1,44 @@
 """Defines the spec of a pipeline, which both YAML configs and the builder produce. No dependencies, no processes.
 
-model  the frozen dataclasses; their fields are the one list of a config's keys
-keys   what a field says about its key, for the schema and the builder's options
+model      the frozen dataclasses; their fields are the one list of a config's keys
+target     the code that a stage runs, with its arguments
+condition  `when`: which items a stage runs on
+keys       what a field says about its key, for the schema and the builder's options
 """
 
+from stagepipe.spec.condition import COMPARISONS, FIELD_TESTS, Condition, FieldTests, format_condition
 from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys, iter_options
 from stagepipe.spec.model import (
     BatchSpec,
+    CacheSpec,
     PipelineSpec,
     ReportSpec,
+    SinkSpec,
     SourceSpec,
     StageSpec,
-    Target,
     TransportMode,
     TransportSpec,
 )
+from stagepipe.spec.target import Target
 
 __all__ = [
+    "COMPARISONS",
+    "FIELD_TESTS",
     "BatchSpec",
+    "CacheSpec",
+    "Condition",
     "ConfigKey",
+    "FieldTests",
     "KeyField",
     "PipelineSpec",
     "ReportSpec",
+    "SinkSpec",
     "SourceSpec",
     "StageSpec",
     "Target",
     "TransportMode",
     "TransportSpec",
+    "format_condition",
     "iter_keys",
     "iter_options",
 ]

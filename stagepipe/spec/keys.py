@@ -26,6 +26,7 @@ class ConfigKey:
 
     `is_option`: callers of the Python builder give it as an option; `python_type` is what they may give, if it is not
     the field's own type. `is_process_key`: it sets up the stage's processes, so a fused stage cannot have it.
+    `is_one_or_list`: a config writes a list of values, or a single one without a list.
     """
 
     description: str
@@ -37,6 +38,7 @@ class ConfigKey:
     python_type: str | None = None
     is_option: bool = True
     is_process_key: bool = False
+    is_one_or_list: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
     for key in iter_keys(spec_type):
         value_types = {inner for member in key.types for inner in (member, *get_args(member))}
         is_own = key.field in dataclasses.fields(spec_type)
-        if key.info.is_option and is_own and not any(map(dataclasses.is_dataclass, value_types)):
+        is_spec = key.info.value_type is None and any(map(dataclasses.is_dataclass, value_types))
+        if key.info.is_option and is_own and not is_spec:
             yield key
 
 

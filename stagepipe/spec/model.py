@@ -6,13 +6,15 @@ Schema. Pure; used in every process. Durations are in ns, sizes in bytes; None m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from stagepipe.core import ConfigSyntax
+from stagepipe.spec.condition import FieldTests
 from stagepipe.spec.keys import ConfigKey
+from stagepipe.spec.target import Target
 
 TransportMode = Literal["auto", "pipe", "shared_memory"]
 
@@ -27,42 +29,6 @@ _AllowNone = Annotated[
 
 
 @dataclass(frozen=True)
-class Target:
-    """The code to run: an import path and its arguments.
-
-    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets
-    `{"uses": ..., "with": ...}` at any depth. The worker builds them, innermost first. A mapping with the key `uses` is
-    always a nested target.
-
-    >>> Target("pkg.ops.resize", {"size": 224}).label
-    'pkg.ops.resize'
-    """
-
-    uses: Annotated[
-        str | Callable[..., Any] | object,
-        ConfigKey(
-            "Import path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name relative to this file.",
-            value_type="Uses",
-        ),
-    ]
-    arguments: Annotated[
-        Mapping[Any, Any],
-        ConfigKey(
-            "Keyword arguments. A nested mapping with `uses` (and `with`) is built first, at any depth.",
-            name="with",
-            value_type="Arguments",
-        ),
-    ] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """A short name for messages: the import path, or the name of the object."""
-        if isinstance(self.uses, str):
-            return self.uses
-        return getattr(self.uses, "__qualname__", type(self.uses).__name__)
-
-
-@dataclass(frozen=True)
 class BatchSpec:
     """Calls the stage with lists of items.
 
@@ -71,6 +37,19 @@ class BatchSpec:
 
     size: Annotated[int, ConfigKey("Maximum number of items per call.", minimum=1)]
     max_wait_ns: Annotated[int, ConfigKey("Maximum time to wait for a full list, such as 20ms.")] = 20_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSpec:
+    """Where a stage keeps its outputs, and what decides whether a kept one is used.
+
+    `path` is a folder, relative to the current directory. `key` takes the place of what stagepipe cannot determine.
+    `is_deterministic`: neither this stage nor one before it draws random numbers, so an item is the same in all epochs.
+    """
+
+    path: str
+    key: str | None = None
+    is_deterministic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +70,9 @@ class SourceSpec:
 class StageSpec:
     """One stage; each worker is a process.
 
-    `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `syntax` is
-    the form in which the pipeline was written; messages advise in it.
+    `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `sink_path`
+    is the path of the sink in the config, if the planner has made the stage of one. `syntax` is the form in which the
+    pipeline was written; messages advise in it.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
@@ -145,6 +125,26 @@ class StageSpec:
         Literal["numpy", "tensor", "pil"] | None,
         ConfigKey("Convert the field to this type before the call.", name="as", is_option=False),
     ] = None
+    into: Annotated[
+        str | None,
+        ConfigKey("Put the result into this field of the item, which may be new.", value_type="FieldName"),
+    ] = None
+    when: Annotated[
+        FieldTests | Target | None,
+        ConfigKey(
+            "Run the stage on matching items only; others pass by. {kind: image}, {width: {ge: 64}}, or a predicate.",
+            value_type="When",
+            python_type="dict[str, Any] | str | Callable[[Any], object]",
+        ),
+    ] = None
+    cache: Annotated[
+        CacheSpec | None,
+        ConfigKey(
+            "Keep the stage's outputs in this folder: items that are known there are read, not computed.",
+            value_type="StageCache",
+            python_type="str | dict[str, Any]",
+        ),
+    ] = None
     batch: Annotated[BatchSpec | None, ConfigKey("Call the stage with lists of items.", is_process_key=True)] = None
     mutable: Annotated[bool, ConfigKey("true: the stage gets a private copy that it may modify.")] = False
     reseed: Annotated[
@@ -155,7 +155,53 @@ class StageSpec:
     ] = True
     is_order_point: bool = False
     items_per_output: int = 1
+    sink_path: str = ""
     syntax: ConfigSyntax = ConfigSyntax.YAML
+
+    @property
+    def config_path(self) -> str:
+        """Where an override finds the stage: `stages.decode`, or for one that was made of a sink, `sink`."""
+        return self.sink_path or f"stages.{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSpec:
+    """Where items go: an import path and its arguments.
+
+    `writes_parts` and `appends_parts` are those of its class (see `stagepipe.sinks.PartSink`): only a sink that writes
+    parts has workers. Any other sink is called with each item in the calling process.
+    """
+
+    target: Target
+    name: Annotated[
+        str | None,
+        ConfigKey(
+            "Name of the sink's stage: letters, digits, `_` and `-`. Default: from `uses`.", value_type="StageName"
+        ),
+    ] = None
+    workers: Annotated[int, ConfigKey("Number of processes that write.", minimum=1, maximum=4096)] = 1
+    when: Annotated[
+        FieldTests | Target | None,
+        ConfigKey(
+            "Write matching items only. {kind: image}, {width: {ge: 64}}, or a predicate.",
+            value_type="When",
+            python_type="dict[str, Any] | str | Callable[[Any], object]",
+        ),
+    ] = None
+    threads: Annotated[int | None, ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096)] = None
+    cpus: Annotated[
+        tuple[int, ...] | None,
+        ConfigKey("CPUs that the sink may run on: 0-3, or [0, 2].", value_type="Cpus", python_type="str"),
+    ] = None
+    env: Annotated[
+        Mapping[str, str],
+        ConfigKey(
+            "Environment variables of the sink's processes.", value_type="Environment", python_type="dict[str, str]"
+        ),
+    ] = field(default_factory=dict)
+    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as 5m.")] = None
+    writes_parts: bool = False
+    appends_parts: bool = True
 
 
 @dataclass(frozen=True)
@@ -218,7 +264,12 @@ class PipelineSpec:
     ] = None
     source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
     stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
-    sink: Annotated[Target | None, ConfigKey("Where items go; without a sink they are only counted.")] = None
+    sinks: Annotated[
+        tuple[SinkSpec, ...],
+        ConfigKey(
+            "Where items go, one sink or a list; without one they are only counted.", name="sink", is_one_or_list=True
+        ),
+    ] = ()
     transport: Annotated[TransportSpec, ConfigKey("How items travel between stages.")] = TransportSpec()
     report: Annotated[ReportSpec, ConfigKey("Where to write the report.")] = ReportSpec()
     config_dir: Path | None = None

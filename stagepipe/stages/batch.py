@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from stagepipe.stages.collate import BatchColumn, Rows, make_column
+from stagepipe.stages.collate import BatchColumn, PaddingRules, Rows, make_column, refuse_added_fields
 from stagepipe.stages.order_point import OrderPointStage, check_size
 
 
@@ -33,15 +34,46 @@ class Batch(OrderPointStage):
     >>> batch.flush(random.Random(0))
     [({'x': array([1, 2]), 'name': ['a', 'b']}, 2)]
 
-    Raises ValueError, with the field's path, if items differ in structure, keys, shape or dtype, or if `size` is below
-    1.
+    With `pad`, arrays and tensors may differ in the length of their first axis: shorter ones are filled at its end.
+    Such items are kept until the batch is complete, and then copied.
+
+    Args:
+        size: items in a batch.
+        drop_last: drop the last group of an epoch if it is shorter.
+        pad: the value to fill with, for every array and tensor that has an axis; or one for each field to pad, by its
+            path: `{input_ids: 0, labels: -100}`. A field that is named may be a list of numbers too.
+        pad_to: pad to this length; a longer item is an error. Without it, to the longest item of the batch.
+        pad_to_multiple_of: pad to the next multiple of this number.
+        lengths: add `<field>_length`, an int64 array of the lengths before padding, for each padded field of a dict.
+        mask: add `<field>_mask`, a bool array (size, length), true where a value is not padding.
+
+    >>> import numpy as np
+    >>> batch = Batch(size=2, pad={"ids": 0}, lengths=True)
+    >>> batch.add({"ids": np.array([1, 2, 3])}, 1), batch.add({"ids": np.array([4])}, 1)
+    (False, True)
+    >>> batch.flush(random.Random(0))[0][0]["ids"].tolist()
+    [[1, 2, 3], [4, 0, 0]]
+
+    Raises ValueError, with the field's path, if items differ in structure, keys, shape or dtype, or if an argument is
+    out of its range.
     """
 
     items_per_output: ClassVar[int | str | None] = "size"
 
-    def __init__(self, size: int, *, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        drop_last: bool = False,
+        pad: float | Mapping[str, float] | None = None,
+        pad_to: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        lengths: bool = False,
+        mask: bool = False,
+    ) -> None:
         self.size: Final = check_size(size, "Batch")
         self.drop_last = drop_last
+        self._rules = _make_rules(pad, pad_to, pad_to_multiple_of, lengths=lengths, mask=mask)
         self._root_column: BatchColumn | None = None
         self._whole_rows: Rows | None = None
         """Rows that are the batch."""
@@ -52,7 +84,7 @@ class Batch(OrderPointStage):
         """Copy one item into its row; True when the batch is full. An item that raises leaves the batch unchanged."""
         root = self._root_column
         if root is None:
-            root = self._root_column = make_column(value, self.size)
+            root = self._root_column = self._make_root_column(value)
         root.put(self._row_count, value)
         self._row_count += 1
         self._sample_count += samples
@@ -64,7 +96,7 @@ class Batch(OrderPointStage):
         As if each was added alone, as one sample. With `passes_on`, rows that are the whole batch become it without a
         copy; its arrays may be read-only. Raises what `add` raises for the first of them.
         """
-        if passes_on and start == 0 and stop == self.size and self._root_column is None:
+        if passes_on and self._rules is None and start == 0 and stop == self.size and self._root_column is None:
             self._whole_rows = rows
             self._row_count = self._sample_count = stop
             return stop
@@ -77,6 +109,15 @@ class Batch(OrderPointStage):
             self._row_count += added_rows
             self._sample_count += added_rows
         return stop - start
+
+    def _make_root_column(self, value: Any) -> BatchColumn:
+        rules = self._rules
+        root = make_column(value, self.size, rules=rules)
+        if rules is not None:
+            refuse_added_fields([root], rules, "")
+            if rules.unmatched:
+                raise ValueError(f"Batch: pad names `{min(rules.unmatched)}`, which the item does not have")
+        return root
 
     @property
     def is_full(self) -> bool:
@@ -96,3 +137,27 @@ class Batch(OrderPointStage):
         self._whole_rows = None
         self._row_count = 0
         self._sample_count = 0
+
+
+def _make_rules(
+    pad: float | Mapping[str, float] | None,
+    pad_to: int | None,
+    pad_to_multiple_of: int | None,
+    *,
+    lengths: bool,
+    mask: bool,
+) -> PaddingRules | None:
+    """Return the rules of padding; None without `pad`. Raises ValueError for options that make no sense."""
+    options = {"pad_to": pad_to, "pad_to_multiple_of": pad_to_multiple_of}
+    for name, value in options.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError(f"Batch: {name} is {value!r}; give a whole number of at least 1")
+    if pad_to is not None and pad_to_multiple_of is not None:
+        raise ValueError("Batch: `pad_to` gives the length, so `pad_to_multiple_of` has no effect; remove one")
+    if pad is None:
+        if lengths or mask or pad_to is not None or pad_to_multiple_of is not None:
+            raise ValueError("Batch: only padded fields have lengths and masks; set `pad`, for example `pad: 0`")
+        return None
+    return PaddingRules(
+        fill=pad, length=pad_to, multiple=pad_to_multiple_of or 1, adds_lengths=lengths, adds_masks=mask
+    )

@@ -67,4 +67,5 @@ class StageCounter(IntEnum):
     BUSY_NS = 3
     RETRIES = 4
     DEAD_LETTERS = 5
+    PASSED_BY = 6  # items that its `when` does not match
     LAST_RESERVED = 7

@@ -15,6 +15,8 @@ STAGES = "tests.chaos.stages"
 Case = dict[str, Any]
 _LIBRARY_SHARE = 0.01
 """Of the stages, those that import torch or albumentations, which takes seconds."""
+_CONDITION_SHARE = 0.3
+"""Of the stages that items may pass by, those that some do."""
 _DATASET_SHARE = 0.2
 """Of the cases, those whose source is a dataset: its tiny samples travel in chunks to a `Batch`."""
 
@@ -25,6 +27,10 @@ class StageKinds(NamedTuple):
     plain: tuple[str, ...]
     salted: tuple[str, ...]
     in_place: bool = False
+
+
+_SAME_STRUCTURE = ("same", "slow", "Keeping", "changed", "dropped", "flaky", "failing", "listed", "in_place")
+"""Stages that leave the structure of an item as it is: a `Batch` can follow where some items pass them by."""
 
 
 _STAGES = StageKinds(
@@ -50,6 +56,8 @@ def make_case(seed: int, *, kills: bool = True) -> Case:
         count = rnd.choice([0, 1, rnd.randint(2, 3000), rnd.randint(2, 3000)])
         order, source = "source", _make_dataset(rnd, count)
         stages = _batch_dataset(rnd, source)
+        mode = "auto" if mode == "pipe" else mode  # a batch may be too large for a pipe between several workers
+    stages = add_conditions(stages, random.Random(f"when {seed}"))
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -84,6 +92,8 @@ def make_kill_case(seed: int) -> Case:
     if _has_dataset("kills", seed):
         order, source = "source", _make_dataset(rnd, rnd.randint(1000, 6000), "dropped")
         stages = _batch_dataset(rnd, source)
+        mode = "auto" if mode == "pipe" else mode  # a batch may be too large for a pipe between several workers
+    stages = add_conditions(stages, random.Random(f"when kills {seed}"))
     config = {
         **pipeline(*stages, source=source),
         "seed": rnd.randrange(100),
@@ -192,6 +202,33 @@ def _make_stages(
     for index, entry in enumerate(stages):
         entry["name"] = f"s{index}"
     return stages
+
+
+def add_conditions(stages: list[dict[str, Any]], rnd: random.Random) -> list[dict[str, Any]]:
+    """Return the stages, some with a `when`: not the first one, nor what a `Batch` needs on all items."""
+    first_free = max((i for i, entry in enumerate(stages) if entry.get("uses", "").endswith(".Batch")), default=-1)
+    return [
+        {**entry, "when": _make_condition(rnd)}
+        if rnd.random() < _CONDITION_SHARE and index and _may_pass_by(entry, is_batched_later=index < first_free)
+        else entry
+        for index, entry in enumerate(stages)
+    ]
+
+
+def _may_pass_by(entry: dict[str, Any], *, is_batched_later: bool) -> bool:
+    path, _, name = entry["uses"].rpartition(".")
+    return path == STAGES and (not is_batched_later or name in _SAME_STRUCTURE)
+
+
+def _make_condition(rnd: random.Random) -> dict[str, Any]:
+    return rnd.choice(
+        [
+            {"uses": f"{STAGES}.chosen", "with": {"salt": rnd.randrange(100)}},
+            {"uses": f"{STAGES}.chosen", "with": {"salt": rnd.randrange(100)}},
+            {"uses": f"{STAGES}.DrawnChoice"},
+            {"of": {"exists": rnd.random() < 0.5}},
+        ]
+    )
 
 
 def _choose_transport(rnd: random.Random, stages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:

@@ -265,6 +265,22 @@ def listed(items: list[Any], salt: int) -> list[Any]:
     return [dropped(item, salt) for item in items]
 
 
+def chosen(item: Any, salt: int) -> bool:
+    """For a `when`: about half of the items."""
+    return _make_random(item, salt).random() < 0.5
+
+
+class DrawnChoice:
+    """For a `when`: a choice by draws from all kinds of generators."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng()
+
+    def __call__(self, item: Any) -> bool:
+        own = self._rng.random() + stagepipe.context().rng.random()
+        return own + random.random() + float(np.random.random()) < 2  # noqa: NPY002 - the global generator is meant
+
+
 def in_place(item: Any) -> Any:
     """Changes its input, for a stage with `mutable`, which gets a private copy. Inline it makes the copy itself."""
     has_private_input = FOLDER in os.environ

@@ -120,7 +120,7 @@ COMMANDS = [
     wrong("validate train.yaml stages.double.with.factor=3", "`my_ops.double` has no argument `factor`"),
     wrong("validate train.yaml sink.uses=sinks.npz", "did you mean `stagepipe.sinks.npz`?"),
     wrong("validate train.yaml sink.uses=stagepipe.sinks.nqz", "did you mean `npz`?"),
-    wrong("validate train.yaml sink.uses=sinks.parquett", "`stagepipe.sinks`: it has `NpzSink`, `npz`"),
+    wrong("validate train.yaml sink.uses=sinks.parquett", "did you mean `stagepipe.sinks.parquet`?"),
     # in a stage
     failing("stages.double.uses=my_ops.forgets", "stage double returned None for item 0: did you forget `return`?"),
     failing("stages.double.uses=my_ops.forgets stages.double.on_error=skip", "`allow_none: true` if None is meant"),

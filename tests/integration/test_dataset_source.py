@@ -124,7 +124,7 @@ def test_a_list_is_a_dataset_too():
 def test_one_process_holds_one_copy():
     one, other = ({"dataset": {"uses": f"{ZOO}.Squares", "with": {"count": count}}} for count in (12, 13))
     source, stage = build_target("stagepipe.sources.dataset", one), build_target("stagepipe.stages.Fetch", one)
-    assert source._dataset is stage._dataset
+    assert source.dataset is stage._dataset
     assert build_target("stagepipe.stages.Fetch", other)._dataset is not stage._dataset
 
 

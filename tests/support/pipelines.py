@@ -59,6 +59,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return per kind of value
         return ("array", str(value.dtype), _numbers(value))
     if isinstance(value, np.generic):
         return value.item()
+    if type(value).__name__ == "DataFrame":  # of pandas, which most tests do not import
+        return ("DataFrame", value.to_dict("list"))
     if is_dataclass(value) and not isinstance(value, type):
         return (type(value).__name__, *(plain(getattr(value, field.name)) for field in fields(value)))
     if isinstance(value, Mapping):

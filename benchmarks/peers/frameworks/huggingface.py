@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 from torch.utils.data import DataLoader
 
-from benchmarks.peers.frameworks.torch_data import PREFETCH, make_batch_options
+from benchmarks.peers.frameworks.torch_data import PREFETCH, make_batch_options, unpack
 from benchmarks.peers.jobs import Item, Job, Process
 
 
@@ -33,16 +33,16 @@ def with_transform(job: Job, workers: int) -> Iterator[Item]:
     """A table of numbers whose transform does all work when a DataLoader's worker reads."""
     datasets.disable_progress_bars()
     table = datasets.Dataset.from_dict({"number": range(job.count)}).with_transform(Transform(job.name))
-    return iter(_load(table, job, workers))
+    return _load(table, job, workers)
 
 
 def streaming(job: Job, workers: int) -> Iterator[Item]:
     """An iterable dataset in as many shards as workers, mapped while a DataLoader reads."""
     table = datasets.Dataset.from_dict({"number": range(job.count)}).to_iterable_dataset(num_shards=workers)
     mapped = table.map(_make_sample, fn_kwargs={"name": job.name}, remove_columns=["number"])
-    return iter(_load(mapped, job, workers))
+    return _load(mapped, job, workers)
 
 
-def _load(table: Any, job: Job, workers: int) -> DataLoader[Item]:
+def _load(table: Any, job: Job, workers: int) -> Iterator[Item]:
     job.prepare()
-    return DataLoader(table, num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job))
+    return unpack(job, DataLoader(table, num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job)))

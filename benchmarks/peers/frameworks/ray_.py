@@ -12,10 +12,18 @@ from benchmarks.common.turn import ROOT
 from benchmarks.peers.jobs import JOBS, Item, Job, Process
 
 _STORE_BYTES = 2 << 30
+_BLOCK_ROWS = 512
+_WRITER_BLOCK_ROWS = 64
+"""Of `thumbnails`: a tenth of a second's work."""
+_ACTOR_BLOCK_ROWS = 16
+"""A block goes from actor to actor as a whole: 512 rows of `models` would take a minute before the first comes."""
 
 
 def data(job: Job, workers: int) -> Iterator[Item]:
-    """Read and take the steps in tasks, or in an actor for each step that is a class; `iter_batches` collates."""
+    """All steps in tasks; in a pool of actors where one of them is a class; an actor for each where all are.
+
+    `iter_batches` collates.
+    """
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
     ray.init(
         num_cpus=workers,
@@ -26,12 +34,17 @@ def data(job: Job, workers: int) -> Iterator[Item]:
         runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
     )
     ray.data.DataContext.get_current().enable_progress_bars = False
-    dataset: Any = ray.data.range(job.count, override_num_blocks=max(workers * 8, job.count // 512))
-    if any(isinstance(step, type) for step in job.steps):
+    kinds = {isinstance(step, type) for step in job.steps}
+    rows = _BLOCK_ROWS if kinds <= {False} else _ACTOR_BLOCK_ROWS if kinds == {True} else _WRITER_BLOCK_ROWS
+    dataset: Any = ray.data.range(job.count, override_num_blocks=max(workers * 8, job.count // rows))
+    if kinds == {True}:
         share = workers / (len(job.steps) + 2)  # reading and an actor for each model share the CPUs
         dataset = dataset.map(_Read(job.name), num_cpus=share)
         for number in range(len(job.steps)):
             dataset = dataset.map(_Take, fn_constructor_args=(job.name, number), concurrency=1, num_cpus=share)
+    elif True in kinds:
+        share = (workers - 1) / workers  # an actor for each CPU; a task that makes the range needs a whole one
+        dataset = dataset.map(_Whole, fn_constructor_args=(job.name,), concurrency=workers, num_cpus=share)
     else:
         dataset = dataset.map(_Whole(job.name))
     if not job.batch:

@@ -1,17 +1,26 @@
-"""The mechanisms of E1 that carry bytes: how each sends, awaits and receives a message. Each side has one of them.
+"""The mechanisms of E1 that carry bytes, and the two sides of the round trip, which time each part separately.
 
-Files and mapped files are polled, as in the write-up.
+Each side runs in its own process. Files and mapped files are polled, as in the write-up.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import mmap
 import os
+import pickle
 import socket
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from benchmarks.published.e1 import Table
+from benchmarks.published.model import Received
+from benchmarks.published.turn import TOTAL
 
 _LENGTH_BYTES = 8
 _STEP_BYTES = 1 << 30
@@ -38,22 +47,18 @@ class Stream(Channel):
     """Two byte descriptors; each message follows its length. For stdio pipes, named pipes and sockets."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        """Read from `reader` and write to `writer`."""
         self._reader, self._writer = reader, writer
 
     def send(self, message: bytes) -> None:
-        """Send the whole message."""
         os.write(self._writer, len(message).to_bytes(_LENGTH_BYTES, "little"))
         remaining = memoryview(message)
         while remaining:
             remaining = remaining[os.write(self._writer, remaining[:_STEP_BYTES]) :]
 
     def wait(self) -> int:
-        """Wait for the length."""
         return int.from_bytes(self.receive(_LENGTH_BYTES), "little")
 
     def receive(self, length: int) -> bytearray:
-        """Receive into a new buffer."""
         received = bytearray(length)
         remaining = memoryview(received)
         while remaining:
@@ -84,7 +89,6 @@ class MappedFiles(Channel):
     """A mapped file for each direction; its first bytes are the flag, which is the length of the message."""
 
     def __init__(self, folder: str, capacity: int, *, responder: bool) -> None:
-        """Map the files. The sender creates them."""
         maps = [self._map(Path(folder) / name, capacity, create=not responder) for name in ("forward", "back")]
         self._out, self._in = maps[::-1] if responder else maps
 
@@ -104,13 +108,11 @@ class MappedFiles(Channel):
         self._out[:_LENGTH_BYTES] = len(message).to_bytes(_LENGTH_BYTES, "little")
 
     def wait(self) -> int:
-        """Wait until the flag is up."""
         while not any(self._in[:_LENGTH_BYTES]):
             os.sched_yield()
         return int.from_bytes(self._in[:_LENGTH_BYTES], "little")
 
     def receive(self, length: int) -> bytes:
-        """Copy the message out of the file and lower the flag."""
         received = self._in[_LENGTH_BYTES : _LENGTH_BYTES + length]
         self._in[:_LENGTH_BYTES] = bytes(_LENGTH_BYTES)
         return received
@@ -120,7 +122,6 @@ class Files(Channel):
     """A new file for each message, renamed to its final name when it is complete."""
 
     def __init__(self, folder: str, *, responder: bool) -> None:
-        """Exchange the files in this folder."""
         names = [Path(folder) / name for name in ("forward", "back")]
         self._out, self._in = names[::-1] if responder else names
 
@@ -133,14 +134,95 @@ class Files(Channel):
         temporary.rename(self._out)
 
     def wait(self) -> int:
-        """Wait until the file exists."""
         while True:
             with suppress(FileNotFoundError):
                 return self._in.stat().st_size
             os.sched_yield()
 
     def receive(self, length: int) -> bytes:  # noqa: ARG002 - a file knows its length
-        """Read and remove the file."""
         received = self._in.read_bytes()
         self._in.unlink()
         return received
+
+
+PARTS = (
+    "dumps",
+    "send",
+    "responder receive",
+    "responder restore",
+    "responder dumps",
+    "responder send",
+    "sender wait",
+    "sender receive",
+    "sender decode",
+)
+
+
+def _dumps(array: Table) -> bytes:
+    return pickle.dumps(array, pickle.HIGHEST_PROTOCOL)
+
+
+def _dumps_base64(array: Table) -> bytes:
+    return base64.b64encode(_dumps(array))
+
+
+def _restore_base64(message: bytes) -> Any:
+    return pickle.loads(base64.b64decode(message))
+
+
+CODINGS: dict[str, tuple[Callable[[Table], bytes], Callable[..., Any]]] = {
+    "pickle": (_dumps, pickle.loads),
+    "base64": (_dumps_base64, _restore_base64),
+}
+
+
+class _Clock:
+    """Times the parts one after another."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, int] = {}
+        self._last_ns = perf_counter_ns()
+
+    def part(self, name: str) -> None:
+        now = perf_counter_ns()
+        self.parts[name] = now - self._last_ns
+        self._last_ns = now
+
+
+def sender(channel: Channel, coding: str, array: Table) -> Received:
+    """Send the table and receive it back."""
+    dumps, restore = CODINGS[coding]
+    clock = _Clock()
+    message = dumps(array)
+    clock.part("dumps")
+    channel.send(message)
+    del message
+    clock.part("send")
+    length = channel.wait()
+    clock.part("sender wait")
+    received = channel.receive(length)
+    clock.part("sender receive")
+    back = restore(received)
+    clock.part("sender decode")
+    del received
+    total = sum(clock.parts.values())
+    responder_parts = json.loads(bytes(channel.receive(channel.wait())))
+    return Received(back, {**clock.parts, **responder_parts, TOTAL: total})
+
+
+def responder(channel: Channel, coding: str) -> None:
+    """Answer until the sender closes, which raises EOFError. The times of a message follow it as a message."""
+    dumps, restore = CODINGS[coding]
+    while True:
+        length = channel.wait()
+        clock = _Clock()
+        message = channel.receive(length)
+        clock.part("responder receive")
+        array = restore(message)
+        clock.part("responder restore")
+        answer = dumps(array)
+        clock.part("responder dumps")
+        channel.send(answer)
+        clock.part("responder send")
+        channel.send(json.dumps(clock.parts).encode())
+        del message, array, answer

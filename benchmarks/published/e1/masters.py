@@ -14,9 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.published.e1.channels import Channel, Files, MappedFiles, Stream, named_pipes, tcp
-from benchmarks.published.e1.protocol import CODINGS, responder, sender
-from benchmarks.published.e1.table import Table, stamp, table
+from benchmarks.published.e1 import Table, stamp, table
+from benchmarks.published.e1.channels import (
+    CODINGS,
+    Channel,
+    Files,
+    MappedFiles,
+    Stream,
+    named_pipes,
+    responder,
+    sender,
+    tcp,
+)
 from benchmarks.published.model import Payload, Received
 from benchmarks.published.needs import turn_prefix
 
@@ -37,18 +46,15 @@ class Sender:
         self._array: Table = np.empty((0, 0), np.float32)
 
     def prepare(self, payload: Payload) -> None:
-        """Create the table and start the responder."""
         self.close()
         self._array = table(payload.values["rows"])
         self._folder = tempfile.TemporaryDirectory(prefix=turn_prefix(), dir=self._memory)
         self._responder, self._channel = _START[self._kind](self._coding, self._folder.name, payload.nbytes)
 
     def transfer(self, number: int) -> Received:
-        """Send the table and receive it back."""
         return sender(self._channel, self._coding, stamp(self._array, number))
 
     def close(self) -> None:
-        """End the responder."""
         if self._responder is None:
             return
         self._responder.terminate()

@@ -7,20 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 import stagepipe
-from benchmarks.published.asking import RequestPipeline, hop_parts, read_requests
-from benchmarks.published.e1.table import Table, stamp, table
-from benchmarks.published.model import Payload, Received
+from benchmarks.published.asking import HopParts, RequestPeer, read_requests
+from benchmarks.published.e1 import Table, stamp, table
 
 
 class Tables:
     """The source, in its worker: the same table for each request, stamped with its number."""
 
     def __init__(self, requests_from: str, rows: int) -> None:
-        """Create the table."""
         self._requests, self._table = requests_from, table(rows)
 
     def __iter__(self) -> Iterator[Table]:
-        """Yield one table for each request."""
         for number in read_requests(self._requests):
             yield stamp(self._table, number)
 
@@ -42,31 +39,15 @@ def copy_in_place(array: Table) -> Table:
     return copied
 
 
-class Stagepipe:
+class Stagepipe(RequestPeer):
     """Three processes. `responder` is the name of the stage's function."""
 
     def __init__(self, responder: str) -> None:
-        """Start nothing until the payload is known."""
-        self._stage = {"name": "responder", "uses": f"benchmarks.published.e1.pipelines.{responder}"}
-        self._pipeline: RequestPipeline | None = None
-        self.report_figures: dict[str, dict[str, int]] = {}
+        stage = {"name": "responder", "uses": f"benchmarks.published.e1.pipelines.{responder}"}
+        super().__init__("benchmarks.published.e1.pipelines.Tables", [stage])
 
-    def prepare(self, payload: Payload) -> None:
-        """Start the pipeline."""
-        self.close()
-        self._pipeline = RequestPipeline("benchmarks.published.e1.pipelines.Tables", payload.values, [self._stage])
-
-    def transfer(self, number: int) -> Received:
-        """Send the table and receive it back."""
-        assert self._pipeline is not None
-        return Received(self._pipeline.item(number))
-
-    def close(self) -> None:
-        """Close the pipeline and keep the parts from its report."""
-        if self._pipeline is None:
-            return
-        self._pipeline.close()
-        forward, back = (hop_parts(hop) for hop in self._pipeline.pipeline.report().hops)
+    def _record(self, _: str, hops: list[HopParts]) -> None:
+        forward, back = hops
         self.report_figures["parts_ns"] = {
             "dumps": forward.encode_ns,
             "send": forward.send_ns,
@@ -77,4 +58,3 @@ class Stagepipe:
             "sender receive": back.receive_ns,
             "sender decode": back.decode_ns,
         }
-        self._pipeline = None

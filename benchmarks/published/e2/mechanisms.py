@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.published.child import CONTEXT, Child
-from benchmarks.published.e2.numbers import Integers, numbers
+from benchmarks.published.e2 import Integers, numbers
 from benchmarks.published.model import Payload, Received
 from benchmarks.published.turn import TOTAL
 
@@ -45,16 +45,13 @@ class Queue:
     concurrent = True
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
-        """Create the mechanism."""
         self._queue: Any = CONTEXT.Queue()
         self.send, self.receive = self._queue.put, self._queue.get
 
     def __getstate__(self) -> Any:
-        """Pickle it for the sender."""
         return self._queue
 
     def __setstate__(self, queue: Any) -> None:
-        """Unpickle it in the sender."""
         self._queue, self.send, self.receive = queue, queue.put, queue.get
 
 
@@ -64,15 +61,12 @@ class Pipe:
     concurrent = True
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
-        """Create the mechanism."""
         self._ends = CONTEXT.Pipe(duplex=False)
 
     def send(self, data: list[int]) -> None:
-        """Transfer the whole list."""
         self._ends[1].send(data)
 
     def receive(self) -> Any:
-        """Transfer the whole list."""
         return self._ends[0].recv()
 
 
@@ -82,15 +76,12 @@ class Array:
     concurrent = False
 
     def __init__(self, n: int) -> None:
-        """Create the mechanism."""
         self._array: Any = CONTEXT.Array("i", n)
 
     def send(self, data: list[int]) -> None:
-        """Write integer by integer."""
         self._array[:] = data
 
     def receive(self) -> list[int]:
-        """Read it as a list."""
         received: list[int] = self._array[:]
         return received
 
@@ -101,25 +92,20 @@ class ManagerList:
     concurrent = False
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it grows
-        """Start the manager."""
         self._manager: Any = CONTEXT.Manager()
         self._list: Any = self._manager.list()
 
     def __getstate__(self) -> Any:
-        """Pickle only the proxy for the sender."""
         return {"_list": self._list}
 
     def send(self, data: list[int]) -> None:
-        """Write in one call."""
         self._list[:] = data
 
     def receive(self) -> list[int]:
-        """Read in one call."""
         received: list[int] = self._list[:]
         return received
 
     def close(self) -> None:
-        """End the manager."""
         self._manager.shutdown()
 
 
@@ -129,15 +115,12 @@ class RawArray:
     concurrent = False
 
     def __init__(self, n: int) -> None:
-        """Create the mechanism."""
         self._raw: Any = CONTEXT.RawArray("i", n)
 
     def send(self, data: list[int]) -> None:
-        """Convert the list to an array and copy it."""
         np.copyto(np.frombuffer(self._raw, np.int32), np.array(data, np.int32))
 
     def receive(self) -> Integers:
-        """Copy the array out."""
         return np.frombuffer(self._raw, np.int32).copy()
 
 
@@ -147,16 +130,13 @@ class File:
     concurrent = False
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it grows
-        """Choose the path."""
         self._path = Path(tempfile.mkdtemp()) / "list.pickle"
 
     def send(self, data: list[int]) -> None:
-        """Write the file."""
         with self._path.open("wb") as file:
             pickle.dump(data, file, pickle.HIGHEST_PROTOCOL)
 
     def receive(self) -> Any:
-        """Read the file."""
         with self._path.open("rb") as file:
             return pickle.load(file)
 
@@ -167,29 +147,24 @@ class Socket:
     concurrent = True
 
     def __init__(self, n: int) -> None:  # noqa: ARG002 - it holds any number
-        """Connect the sockets by TCP on the loopback."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self._sending = socket.create_connection(listening.getsockname())
             self._receiving, _ = listening.accept()
 
     def __getstate__(self) -> Any:
-        """Pickle only the sender's end for the sender."""
         from multiprocessing.reduction import DupFd
 
         return DupFd(self._sending.fileno())
 
     def __setstate__(self, end: Any) -> None:
-        """Unpickle it in the sender."""
         self._sending = socket.socket(fileno=end.detach())
 
     def send(self, data: list[int]) -> None:
-        """Pickle the list, then send it."""
         message = pickle.dumps(data, pickle.HIGHEST_PROTOCOL)
         self._sending.sendall(len(message).to_bytes(_LENGTH_BYTES, "little"))
         self._sending.sendall(message)
 
     def receive(self) -> Any:
-        """Receive the pickle, then restore the list."""
         return pickle.loads(self._exactly(int.from_bytes(self._exactly(_LENGTH_BYTES), "little")))
 
     def _exactly(self, length: int) -> bytearray:
@@ -221,13 +196,11 @@ class MechanismPeer:
     """A mechanism and its sender, both created for each payload."""
 
     def __init__(self, mechanism: str) -> None:
-        """`mechanism` is the name of its class."""
         self._make = _MECHANISMS[mechanism]
         self._mechanism: Mechanism | None = None
         self._sender: Child
 
     def prepare(self, payload: Payload) -> None:
-        """Create the mechanism and start the sender, which creates the list."""
         self.close()
         self._mechanism = self._make(payload.values["n"])
         self._sender = Child(_send, self._mechanism, payload.values["n"])
@@ -246,7 +219,6 @@ class MechanismPeer:
         return Received(data, parts)
 
     def close(self) -> None:
-        """End the sender and the mechanism's own processes."""
         if self._mechanism is None:
             return
         self._sender.close()

@@ -2,81 +2,191 @@
 
 There are four shapes (float64). Each is timed including the creation of the array, as published, and with an array that
 was created beforehand ("ready"). The number of the request is the seed of the array; a ready array is stamped with it.
+Here: the arrays, their check, the base of the contestants with a server, and the contestants.
 
-arrays       the payload, its check, and the base of the contestants with a server
 web          HTTP and WebSocket, with bytes and with a shared memory segment for each message
 sockets      Listener and Client, a Unix socket, memfds, gRPC
 messages     ZeroMQ and Arrow Flight
 brokers      RabbitMQ and Redis
 loans        iceoryx2
-dataflow     dora
-objects      Ray
+dataflow     dora and Ray
 pipelines    stagepipe
 """
 
 from __future__ import annotations
 
-from benchmarks.published.e4.arrays import SHAPES, SMALL, check, payloads, spoil
-from benchmarks.published.model import Contestant, Experiment
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.published.child import Child, serve_commands_in_thread
+from benchmarks.published.model import Contestant, Experiment, Payload, Received
+
+Array = npt.NDArray[np.float64]
+SHAPES = {"A": (1, 3, 224, 224), "B": (2, 1024, 16, 16), "C": (2, 3, 16, 224, 224), "D": (128, 1024, 1024)}
+SMALL = {"small": (1, 3, 8, 8), "64 KiB": (1, 8, 32, 32)}
+_READY_SEED = 17
+
+
+def payloads(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Payload, ...]:
+    """Return two payloads for each shape: one that is created inside the timing, and one that is ready."""
+    return tuple(
+        Payload(f"{name}{suffix}", prod(shape) * 8, {"shape": list(shape), "ready": ready})
+        for name, shape in shapes.items()
+        for suffix, ready in (("", False), (" ready", True))
+    )
+
+
+class Maker:
+    """Creates the array for a request, in the server."""
+
+    def __init__(self) -> None:
+        self._shape: tuple[int, ...] = ()
+        self._ready: Array | None = None
+
+    def prepare(self, shape: tuple[int, ...], ready: bool) -> None:  # noqa: FBT001 - called with the arguments of a message
+        """Create the array now if it must be `ready`."""
+        self._shape = tuple(shape)
+        self._ready = random_array(_READY_SEED, self._shape) if ready else None
+
+    def array(self, number: int) -> Array:
+        """Return the array of request `number`. A ready array is the same memory every time."""
+        if self._ready is None:
+            return random_array(number, self._shape)
+        self._ready.flat[0] = number
+        return self._ready
+
+    def fill(self, array: Array, number: int) -> None:
+        """Create the array of request `number` in `array`; a ready array is copied into it."""
+        if self._ready is None:
+            np.random.default_rng(number).random(out=array)
+        else:
+            np.copyto(array, self.array(number))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the arrays."""
+        return self._shape
+
+
+def random_array(seed: int, shape: tuple[int, ...]) -> Array:
+    """Return the random array of a seed."""
+    return np.random.default_rng(seed).random(shape)
+
+
+def check(data: Any, payload: Payload, number: int) -> None:
+    """Check every byte and the number of the request."""
+    shape, ready = tuple(payload.values["shape"]), payload.values["ready"]
+    assert isinstance(data, np.ndarray), f"received a {type(data).__name__}, expected an array"
+    assert (data.shape, data.dtype) == (shape, np.float64), (
+        f"received an array of {data.shape} {data.dtype}, expected {shape} float64"
+    )
+    expected = random_array(_READY_SEED if ready else number, shape)
+    if ready:
+        expected.flat[0] = number
+    wrong = int(np.count_nonzero(data.view(np.uint64) != expected.view(np.uint64)))
+    assert not wrong, f"transfer {number} has {wrong:,} of {data.size:,} elements wrong"
+
+
+def spoil(data: Array) -> Array:
+    """Flip one bit of one element."""
+    spoiled = data.copy()
+    spoiled.view(np.uint64).flat[data.size // 2] ^= 1
+    return spoiled
+
+
+# ---------------------------------------------------------------------------------------------- the server
+
+
+def start_maker(connection: Connection, hello: Any) -> Maker:
+    """Start the maker of the arrays, in the server.
+
+    It sends `hello`, the server's address, to the client. From then on a thread receives which array to create next.
+    """
+    maker = Maker()
+    connection.send(hello)
+    serve_commands_in_thread(connection, {"prepare": maker.prepare})
+    return maker
+
+
+class Served:
+    """The client, and the server's process, which runs `serve(connection, *arguments)` forever."""
+
+    def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
+        self._server = Child(serve, *arguments)
+        self.address: Any = self._server.hello
+        self._shape: tuple[int, ...] = ()
+
+    def prepare(self, payload: Payload) -> None:
+        self._shape = tuple(payload.values["shape"])
+        self._server.ask("prepare", self._shape, payload.values["ready"])
+
+    def transfer(self, number: int) -> Received:
+        return Received(self.ask(number).reshape(self._shape))
+
+    @abstractmethod
+    def ask(self, number: int) -> Array:
+        """Request array `number` and return it in any shape."""
+
+    def close(self) -> None:
+        self._server.close()
+
 
 _WEB = ("fastapi", "uvicorn", "uvloop", "httptools")
 """With what uvicorn's extra `standard` installs for speed."""
-_HTTP, _SOCKET = "benchmarks.published.e4.web:Http", "benchmarks.published.e4.web:WebSocket"
-_ICEORYX = "benchmarks.published.e4.loans:Iceoryx"
-_ZMQ = "benchmarks.published.e4.messages:ZeroMq"
+
+
+def _published(name: str, target: str, packages: tuple[str, ...] = (), /, **more: Any) -> Contestant:
+    keys = {key: more.pop(key) for key in ("programs", "max_bytes", "limit", "memory_factor", "launch") if key in more}
+    return Contestant(name, f"benchmarks.published.e4.{target}", more, packages, **keys)
+
+
+def _added(*arguments: Any, **more: Any) -> Contestant:
+    return replace(_published(*arguments, **more), is_addition=True)
+
 
 _PUBLISHED = (
     # a float takes an object of 24 bytes, a pointer of 8 and about 20 characters, on both sides
-    Contestant("HTTP + JSON", _HTTP, {"encoding": "json"}, _WEB, memory_factor=22.0),
-    Contestant("HTTP + base64", _HTTP, {"encoding": "base64"}, _WEB),
-    Contestant("WebSocket + bytes", _SOCKET, {"encoding": "bytes"}, (*_WEB, "websockets")),
-    Contestant("HTTP + shared memory", _HTTP, {"encoding": "segment"}, _WEB),
-    Contestant("WebSocket + shared memory", _SOCKET, {"encoding": "segment"}, (*_WEB, "websockets")),
-    Contestant("Listener/Client", "benchmarks.published.e4.sockets:ListenerClient"),
-    Contestant("gRPC + bytes", "benchmarks.published.e4.sockets:Grpc", packages=("grpc",)),
-    Contestant(
+    _published("HTTP + JSON", "web:Http", _WEB, encoding="json", memory_factor=22.0),
+    _published("HTTP + base64", "web:Http", _WEB, encoding="base64"),
+    _published("WebSocket + bytes", "web:WebSocket", (*_WEB, "websockets"), encoding="bytes"),
+    _published("HTTP + shared memory", "web:Http", _WEB, encoding="segment"),
+    _published("WebSocket + shared memory", "web:WebSocket", (*_WEB, "websockets"), encoding="segment"),
+    _published("Listener/Client", "sockets:ListenerClient"),
+    _published("gRPC + bytes", "sockets:Grpc", ("grpc",)),
+    _published(
         "RabbitMQ + bytes",
-        "benchmarks.published.e4.brokers:RabbitMq",
-        packages=("pika",),
+        "brokers:RabbitMq",
+        ("pika",),
         programs=("rabbitmq-server", "epmd"),
         max_bytes=512 << 20,
         limit="exceeds RabbitMQ's largest message size, 512 MiB",
     ),
 )
 _ADDITIONS = (
-    Contestant("ZeroMQ ipc", _ZMQ, {"transport": "ipc", "copy": True}, is_addition=True),
-    Contestant("ZeroMQ ipc, no copy", _ZMQ, {"transport": "ipc", "copy": False}, is_addition=True),
-    Contestant("ZeroMQ tcp", _ZMQ, {"transport": "tcp", "copy": True}, is_addition=True),
-    Contestant("ZeroMQ tcp, no copy", _ZMQ, {"transport": "tcp", "copy": False}, is_addition=True),
-    Contestant(
-        "Redis lists",
-        "benchmarks.published.e4.brokers:Redis",
-        packages=("redis", "hiredis"),
-        programs=("redis-server",),
-        is_addition=True,
-    ),
-    Contestant("Unix socket", "benchmarks.published.e4.sockets:UnixSocket", is_addition=True),
-    Contestant("memfd over SCM_RIGHTS", "benchmarks.published.e4.sockets:Memfd", is_addition=True),
-    Contestant("memfd, reused", "benchmarks.published.e4.sockets:ReusedMemfd", is_addition=True),
-    Contestant(
-        "Arrow Flight", "benchmarks.published.e4.messages:Flight", packages=("pyarrow.flight",), is_addition=True
-    ),
-    Contestant("Ray object store", "benchmarks.published.e4.objects:Ray", packages=("ray",), is_addition=True),
-    Contestant("iceoryx2", _ICEORYX, {"in_place": False}, packages=("iceoryx2",), is_addition=True),
-    Contestant("iceoryx2, made in place", _ICEORYX, {"in_place": True}, packages=("iceoryx2",), is_addition=True),
-    Contestant(
-        "dora",
-        "benchmarks.published.e4.dataflow:Dora",
-        packages=("dora", "dora_cli", "pyarrow"),
-        launch="benchmarks.published.e4.dataflow:launch",
-        is_addition=True,
-    ),
+    _added("ZeroMQ ipc", "messages:ZeroMq", transport="ipc", copy=True),
+    _added("ZeroMQ ipc, no copy", "messages:ZeroMq", transport="ipc", copy=False),
+    _added("ZeroMQ tcp", "messages:ZeroMq", transport="tcp", copy=True),
+    _added("ZeroMQ tcp, no copy", "messages:ZeroMq", transport="tcp", copy=False),
+    _added("Redis lists", "brokers:Redis", ("redis", "hiredis"), programs=("redis-server",)),
+    _added("Unix socket", "sockets:UnixSocket"),
+    _added("memfd over SCM_RIGHTS", "sockets:Memfd"),
+    _added("memfd, reused", "sockets:ReusedMemfd"),
+    _added("Arrow Flight", "messages:Flight", ("pyarrow.flight",)),
+    _added("Ray object store", "dataflow:Ray", ("ray",)),
+    _added("iceoryx2", "loans:Iceoryx", ("iceoryx2",), in_place=False),
+    _added("iceoryx2, made in place", "loans:Iceoryx", ("iceoryx2",), in_place=True),
+    _added("dora", "dataflow:Dora", ("dora", "dora_cli", "pyarrow"), launch="benchmarks.published.e4.dataflow:launch"),
 )
 _STAGEPIPE = (
-    Contestant("stagepipe", "benchmarks.published.e4.pipelines:Stagepipe"),
-    Contestant(
-        "stagepipe, made in place", "benchmarks.published.e4.pipelines:Stagepipe", {"loaned": True}, is_addition=True
-    ),
+    _published("stagepipe", "pipelines:Stagepipe"),
+    _added("stagepipe, made in place", "pipelines:Stagepipe", loaned=True),
 )
 _DEFAULT = {name: shape for name, shape in SHAPES.items() if name != "D"}
 

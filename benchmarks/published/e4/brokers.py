@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array, Served, start_maker
+from benchmarks.published.e4 import Array, Served, start_maker
 from benchmarks.published.needs import program
 
 _DEADLINE_S = 60.0
@@ -118,20 +118,17 @@ class RabbitMq(Served):
     """The largest value of max_message_size (https://www.rabbitmq.com/docs/configure)."""
 
     def __init__(self) -> None:
-        """Start the broker and the server, and connect."""
         self._broker = _RabbitServers()
         super().__init__(_serve_rabbit, self._broker.port)
         self._channel = _channel(self._broker.port)
         self._answers = self._channel.consume(_ANSWERS, auto_ack=True)
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._channel.basic_publish("", _REQUESTS, str(number))
         _, _, received = next(self._answers)
         return np.frombuffer(received)
 
     def close(self) -> None:
-        """Disconnect, and end the server and the broker."""
         self._channel.connection.close()
         super().close()
         self._broker.close()
@@ -160,7 +157,6 @@ class Redis(Served):
     """A list for the requests and one for the answers, over a Unix socket; the server keeps nothing on disk."""
 
     def __init__(self) -> None:
-        """Start the broker and the server, and connect."""
         path = str(Path(tempfile.mkdtemp()) / "redis")
         command = program("redis-server")
         assert command is not None
@@ -172,13 +168,11 @@ class Redis(Served):
         self.report_figures = {"runs_with": f"redis {version('redis')}, hiredis {version('hiredis')}"}
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._client.lpush(_REQUESTS, number)
         _, received = self._client.brpop(_ANSWERS)
         return np.frombuffer(received)
 
     def close(self) -> None:
-        """Disconnect, and end the server and the broker."""
         self._client.close()
         super().close()
         stop(self._broker)

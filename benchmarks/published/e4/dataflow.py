@@ -1,16 +1,19 @@
-"""dora: a dataflow of two nodes, one of which is the process of the turn. The outputs are Arrow arrays.
+"""dora and Ray, whose runtimes start the other side.
 
-`dora run` starts both nodes. The same outputs carry the requests, and before them what the server creates next.
+dora: a dataflow of two nodes, one of which is the process of the turn; the outputs are Arrow arrays. `dora run` starts
+both nodes. The same outputs carry the requests, and before them what the server creates next.
+Ray: an actor creates the array, the object store holds it, and the caller maps it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.published.e4.arrays import Maker
+from benchmarks.published.e4 import Maker
 from benchmarks.published.model import Payload, Received
 from benchmarks.published.needs import program
 
@@ -47,7 +50,6 @@ class Dora:
     """The client's node."""
 
     def __init__(self) -> None:
-        """Join the dataflow."""
         import dora
         import pyarrow as pa
 
@@ -55,13 +57,11 @@ class Dora:
         self._shape: tuple[int, ...] = ()
 
     def prepare(self, payload: Payload) -> None:
-        """Tell the server which array is requested next."""
         self._shape = tuple(payload.values["shape"])
         self._node.send_output("request", self._array([int(payload.values["ready"]), *self._shape]))
         _next(self._node)
 
     def transfer(self, number: int) -> Received:
-        """Request array `number`."""
         self._node.send_output("request", self._array([number]))
         return Received(_next(self._node).to_numpy().reshape(self._shape))
 
@@ -84,6 +84,41 @@ def _serve() -> None:
             node.send_output("answer", pa.array([0]))
         else:
             node.send_output("answer", pa.array(maker.array(number).reshape(-1)))
+
+
+_STORE_SHARE = 0.3
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - the location of its object store
+
+
+class Ray:
+    """A cluster on this machine only, which ends with the turn."""
+
+    def __init__(self) -> None:
+        os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+        os.environ["RAY_AUTH_MODE"] = "disabled"  # otherwise Ray leaves a file in the home folder
+        import ray
+
+        self._ray = ray
+        free = os.statvfs(_MEMORY_FOLDER)
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=int(free.f_bavail * free.f_frsize * _STORE_SHARE),
+            _temp_dir=str(Path(tempfile.gettempdir()) / "r"),
+        )
+        self._actor: Any = ray.remote(Maker).remote()
+        self._shape: tuple[int, ...] = ()
+
+    def prepare(self, payload: Payload) -> None:
+        self._ray.get(self._actor.prepare.remote(payload.values["shape"], payload.values["ready"]))
+
+    def transfer(self, number: int) -> Received:
+        return Received(self._ray.get(self._actor.array.remote(number)))
+
+    def close(self) -> None:
+        self._ray.shutdown()
 
 
 if __name__ == "__main__":

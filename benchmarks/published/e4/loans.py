@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array, Maker, Served, start_maker
+from benchmarks.published.e4 import Array, Maker, Served, start_maker
 from benchmarks.published.model import Payload
 from benchmarks.published.needs import turn_prefix
 
@@ -36,20 +36,16 @@ class _Side:
         self._node = iceoryx2.NodeBuilder.new().config(config).create(iceoryx2.ServiceType.Ipc)
 
     def service(self, name: str) -> Any:
-        """Return a builder of the service."""
         return self._node.service_builder(self._iceoryx2.ServiceName.new(name))
 
     def event(self, name: str) -> Any:
-        """Return the service of the notifiers and listeners."""
         return self.service(name).event().open_or_create()
 
     def slices(self, name: str) -> Any:
-        """Return the service of the publishers and subscribers."""
         builder = self.service(name).publish_subscribe(self._iceoryx2.Slice[ctypes.c_uint8])
         return builder.payload_alignment(self._iceoryx2.Alignment.new(_ALIGNMENT_BYTES)).open_or_create()
 
     def publisher(self, name: str) -> Any:
-        """Return a publisher whose loans can grow."""
         growing = self._iceoryx2.AllocationStrategy.PowerOfTwo
         builder = self.slices(name).publisher_builder()
         return builder.initial_max_slice_len(_FIRST_BYTES).allocation_strategy(growing).create()
@@ -90,7 +86,6 @@ class Iceoryx(Served):
     """Publish and subscribe, a service for each direction. If `in_place`, the server creates the array in its loan."""
 
     def __init__(self, *, in_place: bool) -> None:
-        """Start the server and connect."""
         names = (f"{turn_prefix()}_", tempfile.gettempdir())  # both are short, because sockets have them in their names
         self._side = _Side(*names)
         self._answered = self._side.event("answered").listener_builder().create()
@@ -101,7 +96,6 @@ class Iceoryx(Served):
         self._held: Any = None
 
     def prepare(self, payload: Payload) -> None:
-        """Release the held sample, and tell the server which array is requested next."""
         self._release()
         super().prepare(payload)
 
@@ -124,6 +118,5 @@ class Iceoryx(Served):
         return np.frombuffer((ctypes.c_uint8 * received.len()).from_address(received.as_ptr()), np.float64)
 
     def close(self) -> None:
-        """Release the held sample and end the server."""
         self._release()
         super().close()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from benchmarks.published.e4.arrays import Array, Served, start_maker
+from benchmarks.published.e4 import Array, Served, start_maker
 
 
 def _serve_zmq(connection: Connection, address: str, copy: bool) -> None:  # noqa: FBT001 - arguments of a process
@@ -25,7 +25,6 @@ class ZeroMq(Served):
     """A request socket over `transport` ipc or tcp. Without `copy`, ZeroMQ sends from the array's own memory."""
 
     def __init__(self, transport: str, *, copy: bool) -> None:
-        """Start the server and connect."""
         address = f"ipc://{Path(tempfile.mkdtemp()) / 'zmq'}" if transport == "ipc" else "tcp://127.0.0.1:*"
         super().__init__(_serve_zmq, address, copy)
         self._copy = copy
@@ -34,14 +33,12 @@ class ZeroMq(Served):
         self._socket.connect(self.address)
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._socket.send_string(str(number))
         if self._copy:
             return np.frombuffer(self._socket.recv())
         return np.frombuffer(self._socket.recv(copy=False).buffer)
 
     def close(self) -> None:
-        """Disconnect and end the server."""
         self._context.destroy(linger=0)
         super().close()
 
@@ -66,7 +63,6 @@ class Flight(Served):
     """One column of a table; the number of the request is the ticket."""
 
     def __init__(self) -> None:
-        """Start the server and connect."""
         from pyarrow import flight
 
         super().__init__(_serve_flight)
@@ -74,12 +70,10 @@ class Flight(Served):
         self._client = flight.connect(f"grpc://127.0.0.1:{self.address}")
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         table = self._client.do_get(self._flight.Ticket(str(number).encode())).read_all()
         received: Array = table.column("array").to_numpy()
         return received
 
     def close(self) -> None:
-        """Disconnect and end the server."""
         self._client.close()
         super().close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array, Served, start_maker
+from benchmarks.published.e4 import Array, Maker, Served, start_maker
 
 _NUMBER_BYTES = 8
 
@@ -31,12 +31,10 @@ class ListenerClient(Served):
     """multiprocessing.connection, which pickles."""
 
     def __init__(self) -> None:
-        """Start the server and connect."""
         super().__init__(_serve_listener)
         self._connection = Client(self.address)
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._connection.send(number)
         received: Array = self._connection.recv()
         return received
@@ -45,17 +43,16 @@ class ListenerClient(Served):
 # ---------------------------------------------------------------------------------------------- Unix socket
 
 
-def _listen_unix() -> socket.socket:
+def _accept_unix(connection: Connection) -> tuple[Maker, socket.socket]:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(Path(tempfile.mkdtemp()) / "socket"))
     listening.listen()
-    return listening
+    maker = start_maker(connection, listening.getsockname())
+    return maker, listening.accept()[0]
 
 
 def _serve_unix(connection: Connection) -> None:
-    listening = _listen_unix()
-    maker = start_maker(connection, listening.getsockname())
-    client, _ = listening.accept()
+    maker, client = _accept_unix(connection)
     while request := client.recv(_NUMBER_BYTES):
         client.sendall(maker.array(int.from_bytes(request, "little")).data)
 
@@ -66,13 +63,11 @@ class UnixSocket(Served):
     serve = staticmethod(_serve_unix)
 
     def __init__(self) -> None:
-        """Start the server and connect."""
         super().__init__(self.serve)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(self.address)
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._socket.sendall(number.to_bytes(_NUMBER_BYTES, "little"))
         received = np.empty(self._shape)
         remaining = received.data.cast("B")
@@ -81,15 +76,12 @@ class UnixSocket(Served):
         return received
 
     def close(self) -> None:
-        """Disconnect and end the server."""
         self._socket.close()
         super().close()
 
 
 def _serve_memfds(connection: Connection) -> None:
-    listening = _listen_unix()
-    maker = start_maker(connection, listening.getsockname())
-    client, _ = listening.accept()
+    maker, client = _accept_unix(connection)
     while request := client.recv(_NUMBER_BYTES):
         array = maker.array(int.from_bytes(request, "little"))
         memory = os.memfd_create("array")
@@ -116,9 +108,7 @@ class Memfd(UnixSocket):
 
 
 def _serve_reused_memfd(connection: Connection) -> None:
-    listening = _listen_unix()
-    maker = start_maker(connection, listening.getsockname())
-    client, _ = listening.accept()
+    maker, client = _accept_unix(connection)
     mapped, descriptors = np.empty(0), []
     while request := client.recv(_NUMBER_BYTES):
         array = maker.array(int.from_bytes(request, "little"))
@@ -139,7 +129,6 @@ class ReusedMemfd(UnixSocket):
     serve = staticmethod(_serve_reused_memfd)
 
     def __init__(self) -> None:
-        """Start the server and connect."""
         super().__init__()
         self._mapped: Array = np.empty(0)
 
@@ -178,7 +167,6 @@ class Grpc(Served):
     """A unary call whose messages are bytes, without a schema."""
 
     def __init__(self) -> None:
-        """Start the server and connect."""
         import grpc
 
         super().__init__(_serve_grpc)
@@ -186,10 +174,8 @@ class Grpc(Served):
         self._call = self._channel.unary_unary("/Step/Array")
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         return np.frombuffer(self._call(number.to_bytes(_NUMBER_BYTES, "little"), wait_for_ready=True))
 
     def close(self) -> None:
-        """Disconnect and end the server."""
         self._channel.close()
         super().close()

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.published.e4.arrays import Array, Maker, Served, start_maker
+from benchmarks.published.e4 import Array, Maker, Served, start_maker
 
 _IDLE_TIMEOUT_S = 3600
 """How long a connection may be idle while its client checks the received data."""
@@ -91,7 +91,6 @@ class Http(Served):
     """HTTP with the array as `encoding`: json, base64 or segment."""
 
     def __init__(self, encoding: str) -> None:
-        """Start the server and connect."""
         super().__init__(_serve)
         self.report_figures = _runs_with()
         self._encoding = encoding
@@ -99,14 +98,12 @@ class Http(Served):
         self._restore = {"json": _from_json, "base64": _from_base64, "segment": take}[encoding]
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._connection.request("GET", f"/{self._encoding}/{number}")
         response = self._connection.getresponse()
         assert response.status == http.client.OK, f"status {response.status}: {response.read()[:200]!r}"
         return self._restore(response.read())
 
     def close(self) -> None:
-        """Disconnect and end the server."""
         self._connection.close()
         super().close()
 
@@ -115,7 +112,6 @@ class WebSocket(Served):
     """WebSocket with the array as `encoding`: bytes or segment."""
 
     def __init__(self, encoding: str) -> None:
-        """Start the server and connect."""
         from websockets.sync.client import connect
 
         super().__init__(_serve)
@@ -127,13 +123,11 @@ class WebSocket(Served):
         )
 
     def ask(self, number: int) -> Array:
-        """Request the array."""
         self._connection.send(f"{self._encoding} {number}")
         received = self._connection.recv(decode=False)
         return np.frombuffer(received) if self._encoding == "bytes" else take(received)
 
     def close(self) -> None:
-        """Disconnect and end the server."""
         self._connection.close()
         super().close()
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import stagepipe
 from benchmarks.published.child import Child, serve_commands_in_thread
-from benchmarks.published.e5.functions import PAGE, Call
+from benchmarks.published.e5 import PAGE, Call
 from benchmarks.published.model import Payload, Received
 
-_FUNCTIONS = "benchmarks.published.e5.functions"
+_FUNCTIONS = "benchmarks.published.e5"
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -51,13 +51,11 @@ class _Calls:
     """The base: the local server, and a way to call the function."""
 
     def __init__(self) -> None:
-        """Start the server."""
         self._server = Child(_serve)
         self._call = Call(self._server.hello)
         self._workers, self._function = 0, ""
 
     def prepare(self, payload: Payload) -> None:
-        """Set the function. Restart the persistent workers if their number changes."""
         before, self._workers = self._workers, payload.values["workers"]
         self._function = payload.values["function"]
         self._publish_function()
@@ -75,7 +73,6 @@ class _Calls:
         """End the persistent workers."""
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
-        """Make as many calls as there are workers."""
         return Received(list(self.calls()))
 
     @abstractmethod
@@ -83,7 +80,6 @@ class _Calls:
         """Return the results of the calls."""
 
     def close(self) -> None:
-        """End the persistent workers and the server."""
         self._end_workers()
         self._server.close()
 
@@ -92,7 +88,6 @@ class Plain(_Calls):
     """One call after another."""
 
     def calls(self) -> list[int]:
-        """Return the results of the calls."""
         return [self._call(self._function) for _ in range(self._workers)]
 
 
@@ -100,7 +95,6 @@ class Threads(_Calls):
     """A thread for each call."""
 
     def calls(self) -> list[int]:
-        """Return the results of the calls."""
         results: list[int] = []
         threads = [Thread(target=lambda: results.append(self._call(self._function))) for _ in range(self._workers)]
         return _run_all(threads, results)
@@ -145,7 +139,6 @@ class Pool(_Calls):
             self._pool.join()
 
     def calls(self) -> list[int]:
-        """Return the results of the calls."""
         results: list[int] = self._pool.map(self._call, [self._function] * self._workers, 1)
         return results
 
@@ -182,7 +175,6 @@ class Stagepipe(_Calls):
         self.report_figures["start_ns"][payload] = perf_counter_ns() - begin
 
     def calls(self) -> list[int]:
-        """Return the results of the calls."""
         assert self._pipeline is not None
         return list(self._pipeline)
 

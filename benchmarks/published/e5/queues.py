@@ -35,11 +35,9 @@ class Objects:
     """A source: the same object a thousand times."""
 
     def __init__(self, name: str) -> None:
-        """Take the object with this name."""
         self._name = name
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the object a thousand times."""
         for _ in range(COUNT):
             yield object_named(self._name)
 
@@ -48,16 +46,13 @@ class ThreadQueue:
     """queue.Queue between two threads, without a copy."""
 
     def __init__(self) -> None:
-        """Create the queue."""
         self._queue: queue.Queue[Any] = queue.Queue()
         self._name = ""
 
     def prepare(self, payload: Payload) -> None:
-        """Set the object."""
         self._name = payload.name
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
-        """Put the objects in one thread and take them in another."""
         producer = Thread(target=self._put)
         producer.start()
         received = [self._queue.get() for _ in range(COUNT)]
@@ -83,22 +78,18 @@ class ProcessQueue:
     """A queue of multiprocessing between two processes. `kind` is Queue or SimpleQueue."""
 
     def __init__(self, kind: str) -> None:
-        """Start the producer."""
         self._queue = getattr(CONTEXT, kind)()
         self._producer = Child(_put, self._queue)
         self._name = ""
 
     def prepare(self, payload: Payload) -> None:
-        """Set the object."""
         self._name = payload.name
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
-        """Request the objects and take them."""
         self._producer.connection.send(self._name)
         return Received([self._queue.get() for _ in range(COUNT)])
 
     def close(self) -> None:
-        """End the producer."""
         self._producer.close()
         self._queue.close()
 
@@ -107,23 +98,19 @@ class Stagepipe:
     """A source in its own process; each transfer is an epoch."""
 
     def __init__(self) -> None:
-        """Start nothing until the object is known."""
         self._pipeline: stagepipe.Pipeline | None = None
 
     def prepare(self, payload: Payload) -> None:
-        """Start the pipeline."""
         self.close()
         source = {"uses": "benchmarks.published.e5.queues.Objects", "with": {"name": payload.name}}
         self._pipeline = stagepipe.Pipeline({"name": "objects", "source": {**source, "allow_none": True}})
         self._pipeline.start()
 
     def transfer(self, number: int) -> Received:  # noqa: ARG002 - every transfer is the same
-        """Run an epoch."""
         assert self._pipeline is not None
         return Received(list(self._pipeline))
 
     def close(self) -> None:
-        """Close the pipeline."""
         if self._pipeline is not None:
             self._pipeline.close()
             self._pipeline = None

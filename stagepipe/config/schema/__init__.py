@@ -4,12 +4,14 @@ Runs in the process that loads the config.
 
 models       a model of each mapping, made from the keys of its spec
 fields       the types of the values that only some keys have
+conditions   the type of `when`
 value_types  what a type is: validator, error messages and JSON Schema; and the types that any key may have
 checking     checks a config against the models
 json_schema  the JSON Schema of the models, for editors
 """
 
 from stagepipe.config.schema.checking import ConfigPath, Mistake, MistakeKind, check_pipeline
+from stagepipe.config.schema.conditions import names_predicate
 from stagepipe.config.schema.json_schema import build_json_schema
 from stagepipe.config.schema.models import MODEL_BY_MAPPING_PATH
 from stagepipe.config.schema.value_types import InvalidValueError, format_kind, format_value, make_boolean_hint
@@ -25,4 +27,5 @@ __all__ = [
     "format_kind",
     "format_value",
     "make_boolean_hint",
+    "names_predicate",
 ]

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from stagepipe.config.schema.models import FILE_FIELDS, PIPELINE_MODEL, KeyModel, MappingModel
-from stagepipe.config.schema.value_types import ValueType
+from stagepipe.config.schema.value_types import InvalidValueError, ValueType
 from stagepipe.spec import Target
 
 ConfigPath = tuple[Any, ...]
@@ -67,6 +67,8 @@ def _check_mapping(model: MappingModel, value: Any, path: ConfigPath, mistakes: 
 def _check_key(key: KeyModel, value: Any, path: ConfigPath, mistakes: list[Mistake]) -> Any:
     if not key.is_list:
         return _check_value(key.value_type, value, path, mistakes)
+    if not isinstance(value, list) and key.accepts_one:
+        return (_check_value(key.value_type, value, path, mistakes),)
     if not isinstance(value, list):
         mistakes.append(Mistake(MistakeKind.NO_LIST, path, value))
         return ()
@@ -80,7 +82,8 @@ def _check_value(value_type: ValueType | MappingModel, value: Any, path: ConfigP
     try:
         return value_type.check(value)
     except ValueError as error:
-        mistakes.append(Mistake(MistakeKind.BAD_VALUE, path, value, error))
+        inner_path = error.inner_path if isinstance(error, InvalidValueError) else ()
+        mistakes.append(Mistake(MistakeKind.BAD_VALUE, (*path, *inner_path), value, error))
         return None
 
 

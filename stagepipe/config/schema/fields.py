@@ -11,6 +11,8 @@ from functools import partial
 from types import GeneratorType
 from typing import Any, Final
 
+from stagepipe.config.schema.caches import CACHE_SCHEMA, check_cache
+from stagepipe.config.schema.conditions import CONDITION_SCHEMA, check_condition
 from stagepipe.config.schema.value_types import (
     MAPPING,
     InvalidValueError,
@@ -152,6 +154,12 @@ def _check_field_selection(value: Any) -> str | dict[str, str]:
     )
 
 
+def _check_field_name(value: Any) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise make_unexpected("a field name", value, "quote it" if isinstance(value, int | float) else "")
+
+
 def _check_uses(value: Any, python_hint: str = "pass a function or a class") -> Any:
     if isinstance(value, str) and value.strip():
         return value
@@ -208,7 +216,10 @@ Environment = ValueType(_check_environment, _ENV_SCHEMA)
 Modules = ValueType(_check_modules, {"type": ["string", "array"], "items": {"type": "string"}})
 MaxSkipped = ValueType(_parse_max_skipped, {"type": ["integer", "string"]})
 FieldSelection = ValueType(_check_field_selection, _FIELD_SCHEMA)
+FieldName = ValueType(_check_field_name, {"type": "string", "minLength": 1})
 Arguments = MAPPING
 Uses = ValueType(_check_uses, {"type": "string", "minLength": 1})
 SourceUses = ValueType(_check_source_uses, {"type": "string", "minLength": 1})
+When = ValueType(check_condition, CONDITION_SCHEMA)
+StageCache = ValueType(check_cache, CACHE_SCHEMA)
 Version = ValueType(_check_version, {"const": 1})

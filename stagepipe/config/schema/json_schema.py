@@ -27,7 +27,7 @@ def build_json_schema() -> dict[str, Any]:
     # A file with `extends` may leave the required keys to its base.
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
     definitions["StageModel"]["required"] = ["name"]
-    for target in ("TargetModel", "SourceModel"):
+    for target in ("SinkModel", "SourceModel"):
         definitions[target].pop("required")
     del schema["title"]
     return {"$schema": SCHEMA_DIALECT_URL, "title": "stagepipe pipeline", "$defs": definitions, **schema}
@@ -59,6 +59,8 @@ def _describe_value(key: KeyModel) -> Mapping[str, Any]:
     if isinstance(key.value_type, MappingModel):
         reference = {"$ref": f"#/$defs/{key.value_type.name}"}
         schema: Mapping[str, Any] = {"items": reference, "type": "array"} if key.is_list else reference
+        if key.accepts_one:
+            schema = {"anyOf": [reference, schema]}
     else:
         schema = _sort_keys(key.value_type.json_schema)
     if not key.is_optional:

@@ -18,9 +18,9 @@ from stagepipe.spec import (
     KeyField,
     PipelineSpec,
     ReportSpec,
+    SinkSpec,
     SourceSpec,
     StageSpec,
-    Target,
     TransportSpec,
     iter_keys,
 )
@@ -30,13 +30,15 @@ from stagepipe.spec import (
 class KeyModel:
     """One key: the field of the spec that it sets, and what it accepts.
 
-    `is_list`: a list of such values. `default` is as a config writes it; MISSING if there is none to show.
+    `is_list`: a list of such values; with `accepts_one`, also a single one. `default` is as a config writes it; MISSING
+    if there is none to show.
     """
 
     field_name: str
     description: str
     value_type: ValueType | MappingModel
     is_list: bool = False
+    accepts_one: bool = False
     is_optional: bool = False
     is_required: bool = False
     default: Any
@@ -95,6 +97,7 @@ def _make_key(key: KeyField, value_type: ValueType | None) -> KeyModel:
         description=key.info.description,
         value_type=value_type or _find_value_type(key, get_args(own_types[0])[0] if is_list else own_types[0]),
         is_list=is_list,
+        accepts_one=key.info.is_one_or_list,
         is_optional=key.is_optional,
         is_required=key.field.default is MISSING and key.field.default_factory is MISSING,
         default=_write_default(key),
@@ -121,9 +124,8 @@ def _write_default(key: KeyField) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
-_make_model(Target)
 _make_model(SourceSpec, uses=fields.SourceUses)
-for _inner_spec in (BatchSpec, StageSpec, TransportSpec, ReportSpec):
+for _inner_spec in (BatchSpec, StageSpec, SinkSpec, TransportSpec, ReportSpec):
     _make_model(_inner_spec)
 PIPELINE_MODEL: Final = _make_model(PipelineSpec, _FILE_KEYS)
 
@@ -132,7 +134,10 @@ def _find_models(model: MappingModel, path: str) -> Iterator[tuple[str, MappingM
     yield path, model
     for name, key in model.keys.items():
         if isinstance(key.value_type, MappingModel):
-            yield from _find_models(key.value_type, f"{path}.{name}".lstrip(".") + "[]" * key.is_list)
+            inner_path = f"{path}.{name}".lstrip(".")
+            if key.accepts_one:
+                yield from _find_models(key.value_type, inner_path)
+            yield from _find_models(key.value_type, inner_path + "[]" * key.is_list)
 
 
 MODEL_BY_MAPPING_PATH: Final = dict(_find_models(PIPELINE_MODEL, ""))

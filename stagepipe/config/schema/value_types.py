@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from stagepipe.config.suggestions import make_value_hint
 from stagepipe.core import AdviceText, ConfigSyntax, write_advice
@@ -27,12 +27,23 @@ class ValueType:
 
 
 class InvalidValueError(ValueError):
-    """A key does not accept a value; `hint` says what to write instead."""
+    """A key does not accept a value; `hint` says what to write instead.
+
+    `inner_path` leads from the value to the part of it that is wrong; `is_key`: it is the key that is.
+    """
 
     def __init__(self, message: AdviceText, hint: AdviceText = "") -> None:
         super().__init__(write_advice(message, ConfigSyntax.YAML))
         self.message = message
         self.hint = hint
+        self.inner_path: tuple[Any, ...] = ()
+        self.is_key = False
+
+    def at(self, *inner_path: Any, is_key: bool = False) -> Self:
+        """Set the place inside the value, and return the error."""
+        self.inner_path = inner_path
+        self.is_key = is_key
+        return self
 
 
 def format_value(value: Any, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:

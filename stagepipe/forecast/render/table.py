@@ -47,6 +47,9 @@ def _draw_forecast(forecast: Forecast, options: ConsoleOptions) -> Iterator[Rend
     yield Text()
     yield FoldingTable("Stages", _make_stage_columns(forecast.stages))
     yield _dim_text("CPU: CPU time of the process per source item, with its sides of the hops.")
+    for stage in forecast.stages:
+        if stage.when:
+            yield _dim_text(f"{stage.name}: runs when {stage.when}; other items pass by.")
     yield Text()
     yield FoldingTable("Hops", _make_hop_columns(forecast.hops, arrow))
     yield _dim_text("pipe, memory: cost in that mode; a message with pickling, a piece by itself.")

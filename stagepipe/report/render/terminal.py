@@ -56,6 +56,7 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
         yield Text()
         yield FoldingTable("Stages", _build_stage_columns(report.stages, ascii_only=ascii_only))
         yield _draw_legend(ascii_only=ascii_only)
+        yield from map(WrappedText, report.make_unmatched_notes())
         failing_stages = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
         if failing_stages:
             yield Text()
@@ -131,6 +132,7 @@ def _build_stage_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> 
         TableColumn("time", [_draw_share_bar(s, ascii_only=ascii_only) for s in stages], is_left_aligned=True),
         *(TableColumn(name, [_format_share(s, name) for s in stages]) for name, *_ in _SHARE_STYLES),
         TableColumn("items", [f"{s.items:,}" for s in stages]),
+        *_build_column_if_any("passed by", [s.passed_by for s in stages]),
         TableColumn("run p50", [_format_percentile(s.run_ns, "p50") for s in stages]),
         TableColumn("p99", [_format_percentile(s.run_ns, "p99") for s in stages]),
         TableColumn("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),

@@ -9,6 +9,7 @@ place.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import compress
@@ -16,7 +17,13 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from stagepipe.core import SKIP, Key
-from stagepipe.runtime.execution.retry import call_batch_with_retries, call_stage_with_retries
+from stagepipe.runtime.execution.cache import make_cached_call
+from stagepipe.runtime.execution.retry import (
+    call_batch_with_retries,
+    call_stage_with_retries,
+    matches_with_retries,
+)
+from stagepipe.runtime.execution.routing import Route
 from stagepipe.runtime.execution.stage import StageRunner
 from stagepipe.runtime.execution.stage_error import StageError
 from stagepipe.runtime.protocol import ForcedSkip, UnpicklableResultError, WorkerDiedError
@@ -197,16 +204,46 @@ class StageChain:
             generator.close()
         self._output.send_close(key, part_count, meta)
 
-    def push_batch(self, keys: list[Key], values: list[Any], headers: list[ItemHeader]) -> None:
-        """Run a list of items through the first stage, which has a `batch`, and each result through the others."""
+    def choose_route(self, key: Key, value: Any, header: ItemHeader) -> Route:
+        """Return whether an item belongs into a batch of the first stage. One whose condition fails is skipped here.
+
+        An item that passes by goes on by `push`, from the second stage on, or by `push_batch` among others.
+        """
         stage = self._stages[0]
+        if not stage.is_conditional or (stage.name, key) in self._forced_skips:
+            return Route.CALL
+        try:
+            return Route.CALL if matches_with_retries(stage, key, value) else Route.AROUND
+        except StageError as error:
+            self._skip(stage, key, error, header)
+            return Route.FAILED
+
+    def push_batch(
+        self,
+        keys: list[Key],
+        values: list[Any],
+        headers: list[ItemHeader],
+        passing_items: dict[Key, Any] | None = None,
+    ) -> None:
+        """Run a list of items through the first stage, which has a `batch`, and each result through the others.
+
+        The items of `passing_items` pass the first stage by. Their keys are among `keys`, their values not in `values`.
+        """
+        stage = self._stages[0]
+        passing_items = passing_items or {}
         if self._forced_skips:
             kept = [not self._skip_if_forced(stage, *item) for item in zip(keys, headers, strict=True)]
             keys, values[:], headers = (list(compress(part, kept)) for part in (keys, values, headers))
-        results = self._call_batch(stage, keys, values) if keys else []
+        called_keys = [key for key in keys if key not in passing_items] if passing_items else keys
+        if stage.copies_matching:
+            values[:] = map(copy.deepcopy, values)
+        results = self._call_batch(stage, called_keys, values) if called_keys else []
         values.clear()
         results.reverse()
         for key, header in zip(keys, headers, strict=True):
+            if key in passing_items:
+                self.push(key, [passing_items.pop(key)], *header, 1)
+                continue
             box = [results.pop()]
             if box[0] is SKIP:
                 self._drop(stage, key, header)
@@ -243,9 +280,28 @@ def _with_stage_marker(region: ProcessRegion, stage_index: int, call: StageCall)
 
 
 def _select_call(stage: StageRunner) -> StageCall:
-    """Return how to call a stage: directly, unless its plan asks for retries."""
+    """Return how to call a stage: directly, unless its plan asks for retries, or for some of the items only.
+
+    The items of a batch have been chosen before: see `choose_route`.
+    """
     plan = stage.plan
     if plan.batch is not None:
         needs_retry = plan.retries or stage.skips_failures
         return partial(call_batch_with_retries, stage) if needs_retry else stage.call_batch
-    return partial(call_stage_with_retries, stage) if plan.retries else stage.call
+    call: StageCall = partial(call_stage_with_retries, stage) if plan.retries else stage.call
+    if plan.cache_plan is not None:
+        call = make_cached_call(stage, plan.cache_plan, call)
+    return _with_condition(stage, call) if stage.is_conditional else call
+
+
+def _with_condition(stage: StageRunner, call: StageCall) -> StageCall:
+    """Return a call that returns an item which does not match as it is."""
+
+    def call_if_matching(key: Key, box: Box) -> Any:
+        if not matches_with_retries(stage, key, box[0]):
+            return box.pop()
+        if stage.copies_matching:
+            box[0] = copy.deepcopy(box[0])
+        return call(key, box)
+
+    return call_if_matching

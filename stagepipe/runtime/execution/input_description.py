@@ -53,12 +53,19 @@ def describe_failing_input(error: BaseException, plan: StagePlan, target: Any) -
         if item is _MISSING:
             return ""
         if plan.batch is not None and type(item) is list and item:
-            return _describe(error, item[0], "the first item of the list")
+            return _describe_field(error, plan) + _describe(error, item[0], "the first item of the list")
         if type(item) is list:
             return _describe_list(error, item) if plan.target.uses != _FETCH else ""
-        return _describe(error, item, "the item")
+        return _describe_field(error, plan) + _describe(error, item, "the item")
     except Exception:  # noqa: BLE001 - an item may raise anything when looked at, and the error itself matters more
         return ""
+
+
+def _describe_field(error: BaseException, plan: StagePlan) -> str:
+    """Name the field whose value a built-in stage has refused: the stage itself does not know it."""
+    field = f"`{plan.field}`" if isinstance(plan.field, str) else ""
+    is_missing = field and _was_raised_here(error) and field not in format_error_text(error)
+    return f"; this is the field {field}" if is_missing else ""
 
 
 def _find_input(error: BaseException, target: Any) -> Any:

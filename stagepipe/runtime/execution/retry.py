@@ -81,6 +81,14 @@ def call_stage_with_retries(stage: StageRunner, key: Key, box: list[Any]) -> Any
     return call_with_retries(stage, attempt, box, snapshot_input(box))
 
 
+def matches_with_retries(stage: StageRunner, key: Key, value: Any) -> bool:
+    """`stage.matches` with retries."""
+    if not stage.plan.retries:
+        return stage.matches(key, value)
+    is_match: bool = call_with_retries(stage, lambda: stage.matches(key, value), [], list)
+    return is_match
+
+
 def _start_generator(stage: StageRunner, key: Key, generator: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """Produce the generator's first part now: an error in it can still be retried."""
     try:

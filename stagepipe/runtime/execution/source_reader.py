@@ -9,9 +9,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from stagepipe.core import StreamState, UsageError
+from stagepipe.core import SourceIdentity, StreamPosition, StreamState, UsageError
 from stagepipe.plan import UNSHARDED, Shard
-from stagepipe.runtime.execution.stream_position import StreamPosition
 from stagepipe.runtime.protocol import IndexChunk
 
 READ_ONCE_MESSAGE = (
@@ -93,6 +92,14 @@ class SourceReader:
             if self.is_indexed:
                 raise
             return None
+
+    def identify(self) -> SourceIdentity:
+        """Return what the source reads now."""
+        get_identity = getattr(self._source, "get_source_identity", None)
+        if get_identity is not None:
+            identity: SourceIdentity = get_identity()
+            return identity
+        return SourceIdentity(len(self._source)) if self.is_indexed else SourceIdentity()
 
     def _count_source_items(self) -> int:
         """Return how many items the source has for all ranks together."""

@@ -27,9 +27,12 @@ from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring
 from stagepipe.runtime.execution.input_description import describe_failing_input
 from stagepipe.runtime.execution.lazy_seeding import SeedParts
 from stagepipe.runtime.execution.own_generators import find_own_generators
+from stagepipe.runtime.execution.routing import Predicate, build_predicate
 from stagepipe.runtime.execution.seeding import choose_seeder, install_torch_import_hook
-from stagepipe.runtime.execution.stage_error import NoneResultError, StageError
+from stagepipe.runtime.execution.stage_error import NoneConditionError, NoneResultError, StageError
 from stagepipe.runtime.protocol import format_key, infer_cardinality
+from stagepipe.sinks import PartSink
+from stagepipe.spec import Target
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
 from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion
 
@@ -72,11 +75,14 @@ class StageRunner:
         """Whether None as a result ends the run."""
         self.skips_failures = plan.on_error == "skip"
         """Whether an item that fails is skipped. Otherwise it ends the run."""
+        self.copies_matching = False
+        """Whether an item that matches its `when` is copied for the call, because the stage may change it."""
         self._durations_ns: list[int] = []
         """The run times of items that are not on the board yet."""
         # A successor continues the counts of the worker before it.
         self._item_count = region[StageCounter.ITEMS]
         self._skipped_count = region[StageCounter.SKIPPED]
+        self._passed_by_count = region[StageCounter.PASSED_BY]
         self._error_count = region[StageCounter.FAILED_ATTEMPTS]
         self._retry_count = region[StageCounter.RETRIES]
         self._busy_ns = region[StageCounter.BUSY_NS]
@@ -95,10 +101,24 @@ class StageRunner:
         target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
         self.cardinality = infer_cardinality(target)
         self._seed_generators = _make_seeder(target) if plan.reseed else None
-        if plan.field is not None or plan.as_ is not None or find_array_ignoring_transform(target) is not None:
+        self._predicate = None if plan.when is None else build_predicate(plan.when, self._config_dir)
+        if isinstance(target, PartSink):  # it decides for each item of a part
+            target.matches = None if self._predicate is None else _refuse_none(self._predicate, self.name)
+            self._predicate = None
+        self._runs_users_predicate = isinstance(plan.when, Target)
+        is_seeded = plan.reseed and self._runs_users_predicate
+        self._seed_predicate = _make_seeder(self._predicate) if is_seeded else None
+        uses_fields = any(setting is not None for setting in (plan.field, plan.as_, plan.into))
+        if uses_fields or find_array_ignoring_transform(target) is not None:
             batched = plan.batch is not None
             target = FieldAdapter(
-                target, plan.field, plan.as_, plan.target.label, batched=batched, allow_none=plan.allow_none
+                target,
+                plan.field,
+                plan.as_,
+                plan.target.label,
+                into=plan.into,
+                batched=batched,
+                allow_none=plan.allow_none,
             )
         self.seeds_grouping = plan.is_order_point and type(target).__module__.partition(".")[0] != _OWN_PACKAGE
         """Whether this is an order point that may draw: not a built-in one."""
@@ -128,6 +148,11 @@ class StageRunner:
     def order_point(self) -> OrderPointStage:
         """The target, checked to have the methods of an order point."""
         return require_order_point(self.target)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self._seed
 
     @property
     def busy_ns(self) -> int:
@@ -164,6 +189,37 @@ class StageRunner:
         stage_locals.context = context
         if self._seed_generators is not None:
             self._seed_generators((self._seed, self.epoch, self.name, key))
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some items may pass the stage by."""
+        return self._predicate is not None
+
+    def matches(self, key: Key, value: Any) -> bool:
+        """Return whether the stage runs on an item, by its `when`. One that passes by is counted."""
+        if self._predicate is None:
+            return True
+        try:
+            if self._runs_users_predicate:
+                self._set_predicate_context(key)
+            decision = self._predicate(value)
+            is_match = bool(decision)
+        except self._propagated_errors:
+            raise
+        except BaseException as error:
+            raise self.record_failure(key, error, self._predicate) from error
+        if decision is None:
+            raise self.record_failure(key, NoneConditionError(self.name, format_key(self.global_key(key))))
+        if not is_match:
+            self._passed_by_count += 1
+        return is_match
+
+    def _set_predicate_context(self, key: Key) -> None:
+        """Seed for the predicate under a name of its own: it must not draw what the stage draws."""
+        name, key = f"{self.name}.when", self.global_key(key)
+        stage_locals.context = Context(name, self._context.worker, self.epoch, key, self._seed)
+        if self._seed_predicate is not None:
+            self._seed_predicate((self._seed, self.epoch, name, key))
 
     def call(self, key: Key, box: list[Any]) -> Any:
         """Call the stage with the item in `box`. The box is emptied, so the input is freed when the call returns."""
@@ -343,10 +399,10 @@ class StageRunner:
         self._region.add_durations(self._durations_ns)
         self._durations_ns.clear()
 
-    def record_failure(self, key: Key, cause: BaseException) -> StageError:
-        """Count a failed item and return its StageError."""
+    def record_failure(self, key: Key, cause: BaseException, called: Any = None) -> StageError:
+        """Count a failed item and return its StageError. `called` raised `cause`, if it was not the target."""
         self._error_count += 1
-        input_note = describe_failing_input(cause, self.plan, self.target)
+        input_note = describe_failing_input(cause, self.plan, self.target if called is None else called)
         error = StageError(self.name, self.global_key(key), cause, input_note=input_note)
         if self.on_survivable_failure is not None and (self.plan.on_error == "skip" or self.plan.retries):
             self.on_survivable_failure(error)
@@ -375,6 +431,7 @@ class StageRunner:
         region = self._region
         region[StageCounter.ITEMS] = self._item_count
         region[StageCounter.SKIPPED] = self._skipped_count
+        region[StageCounter.PASSED_BY] = self._passed_by_count
         region[StageCounter.FAILED_ATTEMPTS] = self._error_count
         region[StageCounter.RETRIES] = self._retry_count
         region[StageCounter.BUSY_NS] = self._busy_ns
@@ -392,6 +449,18 @@ def _make_seeder(target: Any) -> Callable[[SeedParts], None]:
         seed_own_generators(derive_seed(*parts))
 
     return seed_all
+
+
+def _refuse_none(predicate: Predicate, stage: str) -> Predicate:
+    """Return the predicate, changed to raise NoneConditionError where it gives None."""
+
+    def decide(item: Any) -> object:
+        decision = predicate(item)
+        if decision is None:
+            raise NoneConditionError(stage)
+        return decision
+
+    return decide
 
 
 def _to_list(output: Iterable[Any], count: int) -> list[Any]:

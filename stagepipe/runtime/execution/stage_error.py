@@ -38,6 +38,31 @@ class NoneResultError(StagepipeError):
         super().__init__(f"{label} {verb} None for item {item}: {hint}")
 
 
+class UncachableResultError(StagepipeError):
+    """An output of a stage with a `cache` cannot be kept. It ends the run: the stage itself is wrong."""
+
+    def __init__(self, stage: str, item: str, reason: str) -> None:
+        """`reason` says which part of the output is of which type."""
+        super().__init__(
+            f"stage {stage} has a `cache`, but what it returned for item {item} cannot be kept: {reason}; return "
+            "dicts, lists, tuples, numbers, strings, bytes, NumPy arrays or tensors, or remove `cache`"
+        )
+
+
+class NoneConditionError(NoneResultError):
+    """The predicate of a `when` gave None. It ends the run: the predicate itself is wrong.
+
+    >>> print(NoneConditionError("r", "0"))
+    stage r: the predicate of `when` returned None for item 0: did you forget `return`? Return True or False
+    """
+
+    def __init__(self, stage: str, item: str = "") -> None:
+        """`item` is its key as text; empty: unknown."""
+        place = f"item {item}" if item else "an item"
+        hint = "did you forget `return`? Return True or False"
+        StagepipeError.__init__(self, f"stage {stage}: the predicate of `when` returned None for {place}: {hint}")
+
+
 class StageError(Exception):
     """An exception that a stage raised (`cause`), with the stage and the item."""
 
@@ -53,7 +78,7 @@ class StageError(Exception):
     @property
     def is_mistake(self) -> bool:
         """Whether the stage itself is wrong, whatever the item: the run ends, without a retry or a skip."""
-        return isinstance(self.cause, NoneResultError)
+        return isinstance(self.cause, (NoneResultError, UncachableResultError))
 
     def describe(self, worker: int, hint: str = "") -> str:
         """Return the message of the run's error: stage, worker, item, the error's text and a hint."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import traceback
 from collections.abc import Iterator, Mapping
@@ -67,9 +68,10 @@ def format_user_traceback(error: BaseException) -> str:
 
 
 def _is_internal_frame(frame: traceback.FrameSummary) -> bool:
-    """Whether the frame is of this package or of the import system."""
+    """Whether the frame is of this package, of the import system, or of functools (a `cached_property` of ours)."""
     name = frame.filename
-    return name.startswith((_PACKAGE_DIR, "<frozen importlib")) or name.endswith("/importlib/__init__.py")
+    is_standard = name.endswith("/importlib/__init__.py") or name == functools.__file__
+    return is_standard or name.startswith((_PACKAGE_DIR, "<frozen importlib"))
 
 
 def _is_deliberate_raise(stack: traceback.StackSummary) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import cloudpickle
 
 from stagepipe.plan import Plan
+from stagepipe.spec import Target
 
 _MAX_PICKLE_BYTES: Final = 1 << 20
 """A larger object of a script, such as a function with its model, goes only to the stages that refer to it."""
@@ -61,7 +62,9 @@ def pickle_main_objects(plan: Plan) -> Mapping[str, bytes]:
 
     The stages themselves are left out. What cannot be pickled by itself, or is large, is left out too.
     """
-    targets = [stage.target for process in plan.processes for stage in process.stages]
+    stages = [stage for process in plan.processes for stage in process.stages]
+    targets = [stage.target for stage in stages]
+    targets += [stage.when for stage in stages if isinstance(stage.when, Target)]
     if all(isinstance(target.uses, str) for target in targets) or not _has_classes():
         return {}
     pickler = MainObjectPickler(_LimitedFile(None), buffer_callback=lambda _: None)

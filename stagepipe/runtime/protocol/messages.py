@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepipe.core import Cursor, Key, StreamState, split_by_segment
+from stagepipe.core import Cursor, Key, SourceIdentity, StreamState, split_by_segment
 from stagepipe.plan import ItemSample
 from stagepipe.runtime.protocol.cardinality import Cardinality
 from stagepipe.transport import LeaseExtent
@@ -64,12 +64,16 @@ class Stop(msgspec.Struct, tag="stop", frozen=True, array_like=True):
 
 
 class ReadyEvent(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
-    """The worker has built its stages. `epoch_items` is the length of an epoch, from a source with `__len__` only."""
+    """The worker has built its stages. `epoch_items` is the length of an epoch, from a source with `__len__` only.
+
+    `source` is what the source reads; None from other workers.
+    """
 
     process: int
     incarnation: int
     cardinalities: list[Cardinality]
     epoch_items: int | None = None
+    source: SourceIdentity | None = None
 
 
 class FailureEvent(msgspec.Struct, tag="failure", frozen=True, kw_only=True):

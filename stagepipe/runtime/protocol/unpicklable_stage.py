@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from stagepipe.core import UsageError
 from stagepipe.plan import SOURCE_NAME, StagePlan
+from stagepipe.spec import Target
 
 _MAX_SEARCH_DEPTH: Final = 6
 """Levels of closures, attributes and containers that are searched."""
@@ -21,15 +22,21 @@ _MAX_SEARCH_DEPTH: Final = 6
 def find_unpicklable_stage(stages: Iterable[StagePlan]) -> UsageError | None:
     """Return the error for the first stage that cannot be pickled, with the variable; None if all of them can be."""
     for stage in stages:
-        path, value, error = _find_part("", (stage.target.uses, stage.target.arguments), 0)
+        target, (path, value, error) = stage.target, _find_target_part(stage.target)
+        if error is None and isinstance(stage.when, Target):
+            target, (path, value, error) = stage.when, _find_target_part(stage.when)
         if error is None:
             continue
         subject = SOURCE_NAME if stage.name == SOURCE_NAME else f"stage {stage.name}"
         return UsageError(
-            f"{subject}: {path or f'`{stage.target.label}`'} ({type(value).__name__}) cannot be sent to a worker: "
+            f"{subject}: {path or f'`{target.label}`'} ({type(value).__name__}) cannot be sent to a worker: "
             f"{type(error).__name__}: {error}; create it in the function, or in a class that each worker builds"
         )
     return None
+
+
+def _find_target_part(target: Target) -> tuple[str, Any, Exception | None]:
+    return _find_part("", (target.uses, target.arguments), 0)
 
 
 def _find_part(path: str, value: Any, depth: int) -> tuple[str, Any, Exception | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from time import perf_counter_ns, sleep
 
-from stagepipe.core import Key, RunError
+from stagepipe.core import Key, RunError, SourceIdentity
 from stagepipe.plan import Plan
 from stagepipe.runtime.dead_letters import DeadLetterStore, make_letter_counters
 from stagepipe.runtime.logs import OutputCallback, OutputCollector, forward_output
@@ -23,6 +23,7 @@ from stagepipe.runtime.supervisor.worker_process import WorkerProcess, terminate
 from stagepipe.timing import Board
 
 _READY_POLL_INTERVAL_S = 0.025
+_SOURCE_POLL_INTERVAL_S = 0.002
 
 
 class Supervisor:
@@ -103,6 +104,14 @@ class Supervisor:
         one_per_group = sorted({slot.worker_group: slot.process_index for slot in self.resources.slots}.values())
         cardinalities = [cardinality for index in one_per_group for cardinality in ready_events[index].cardinalities]
         return count_outputs(ready_events[0].epoch_items, cardinalities[1:])
+
+    def wait_for_source(self) -> SourceIdentity | None:
+        """Return what the source read when it was first built, which this waits for; None if the run has failed."""
+        while self._event_handler.source_identity is None:
+            if self.recovery.failure is not None or self._worker_pool.is_stopping:
+                return None
+            sleep(_SOURCE_POLL_INTERVAL_S)
+        return self._event_handler.source_identity
 
     def abort_epoch(self, error: RunError) -> None:
         """End the current epoch with `error`, which the iterating caller gets. From any thread."""

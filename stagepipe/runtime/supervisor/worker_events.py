@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from stagepipe.core import Key, ReadOnceError
+from stagepipe.core import Key, ReadOnceError, SourceIdentity
 from stagepipe.runtime.dead_letters import DeadLetterStore
 from stagepipe.runtime.protocol import (
     ArenaFullEvent,
@@ -42,6 +42,8 @@ class WorkerEventHandler:
         self._control_server = control_server
         self.ready_events: dict[int, ReadyEvent] = {}
         """The newest of each worker that has been ready, by process index."""
+        self.source_identity: SourceIdentity | None = None
+        """What the source read when it was first built: a successor may find changed files."""
         self.probe_samples: dict[int, list[ProbeSample]] = {}
         """What a probe run has measured, by process index."""
         self.item_digests: dict[str, dict[Key, bytes]] = {}
@@ -77,6 +79,7 @@ class WorkerEventHandler:
             return
         self._recovery.handle_ready(worker)
         self.ready_events[event.process] = event
+        self.source_identity = self.source_identity or event.source
         if self._worker_pool.is_stopping:
             self._control_server.queue_command(event.process, encode_message(Stop()))
 

@@ -105,7 +105,7 @@ class Worker:
             admission = self._make_admission(plan.output_segment)
             chunk_size = self._make_chunk_size()
             return SourceRole(reader, self._stages, output, admission, worker_context, chunk_size=chunk_size)
-        receiver = self._upkeep.counters.receiver = self._make_receiver(spec.in_fd, private=plan.stages[0].mutable)
+        receiver = self._upkeep.counters.receiver = self._make_receiver(spec.in_fd, private=plan.copies_all_input)
         for stage in self._stages:
             stage.get_queue_ns = lambda: receiver.queue_ns
         if plan.role is ProcessRole.STAGE:
@@ -162,6 +162,7 @@ class Worker:
         shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
         stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, self._region.stage_region(index), shard)
         stage.on_survivable_failure = exit_if_cuda_is_broken
+        stage.copies_matching = plan.mutable and not spec.plan.copies_all_input
         return stage
 
     def _make_admission(self, segment: int) -> AdmissionController:
@@ -218,6 +219,7 @@ class Worker:
                 incarnation=spec.incarnation,
                 cardinalities=[stage.cardinality for stage in self._stages],
                 epoch_items=epoch_items,
+                source=role.source_identity if isinstance(role, SourceRole) else None,
             )
         )
 
@@ -237,7 +239,7 @@ class Worker:
                 if seek.rebuild_stateful and stage.plan.stateful:
                     stage.build_target()
                 stage.start_epoch(seek.epoch)
-            self._upkeep.packet_limit.start_generation(seek)
+            self._upkeep.start_generation(seek)
             role.apply_seek(seek)
             if is_new_era or self._spec.incarnation:
                 self._upkeep.stale_leases.report()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Final
 
-from stagepipe.runtime.execution import SourceReader, SourceRunner, StageChain, StageRunner
+from stagepipe.runtime.execution import Route, SourceReader, SourceRunner, StageChain, StageRunner
 from stagepipe.runtime.flow import AdmissionController
 from stagepipe.runtime.protocol import IndexChunk, Seek, StreamStateEvent, UnbatchedRange
 from stagepipe.runtime.worker.chunks import ChunkLoop, ChunkOutput, ChunkSize
@@ -50,6 +50,7 @@ class SourceRole:
         self._worker_context = worker_context
         self._runner = SourceRunner(reader, stages, output, worker_context.region)
         self.declared_items = reader.declared_items
+        self.source_identity = reader.identify()
         self._next_item = 0
         self._first_new_item = 0
         """Items before it have been counted: a recovery reads them again."""
@@ -190,7 +191,8 @@ class StageRole:
         if packet.kind != PacketKind.ITEM:
             self._output.forward(packet)
         elif self._batch is not None:
-            self._step_batch(packet, self._batch)
+            if self._joins_batch(packet):
+                self._step_batch(packet, self._batch)
         elif self._sends_chunks:
             self._step_chunk(packet)
         else:
@@ -228,6 +230,18 @@ class StageRole:
         self._chain.reject(error.key, error, (error.samples, error.meta))
         self._worker_context.region.clear_current_item(error.key)
 
+    def _joins_batch(self, packet: ReceivedPacket) -> bool:
+        """Return whether an item belongs into the batch; one that does not is dealt with here."""
+        route = self._chain.choose_route(packet.key, packet.value, (packet.samples, packet.meta))
+        if route is Route.CALL:
+            return True
+        if route is Route.AROUND:
+            box = [packet.value]
+            packet.value = None
+            self._chain.push(packet.key, box, packet.samples, packet.meta, 1)
+        self._worker_context.region.clear_current_item(packet.key)
+        return False
+
     def _step_batch(self, first: ReceivedPacket, batch: BatchSpec) -> None:
         region = self._worker_context.region
         packets = [first]
@@ -245,10 +259,12 @@ class StageRole:
                 if self._worker_context.is_interrupted():
                     raise SeekInterruptError
                 break
-            if packet.kind == PacketKind.ITEM:
-                packets.append(packet)
-            else:
+            if packet.kind != PacketKind.ITEM:
                 self._output.forward(packet)
+            elif self._joins_batch(packet):
+                packets.append(packet)
+            elif remaining_ns <= 0:
+                break  # items that pass by must not keep the batch waiting
         self._output.flush()
         keys = [packet.key for packet in packets]
         headers = [(packet.samples, packet.meta) for packet in packets]

@@ -9,7 +9,7 @@ from functools import partial
 from time import perf_counter_ns
 
 from stagepipe.runtime.flow import MAX_HELD_FRACTION, HeldMemoryLimit, ProgressPublisher, StaleLeaseReporter
-from stagepipe.runtime.protocol import StaleLeasesEvent, WorkerSpec
+from stagepipe.runtime.protocol import Seek, StaleLeasesEvent, WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.counters import WorkerCounters
 from stagepipe.runtime.worker.packet_limit import PacketLimit
@@ -43,7 +43,7 @@ class WorkerUpkeep:
         self._held_memory = HeldMemoryLimit(
             memory, spec.memory_bytes * MAX_HELD_FRACTION, partial(self._publish_counter, ProcessCounter.HELD_BYTES)
         )
-        self.packet_limit = PacketLimit(board, spec.plan.output_segment, spec.reader_processes)
+        self._packet_limit = PacketLimit(board, spec.plan.output_segment, spec.reader_processes)
         self._sender: Sender | None = None
         self.next_flush_ns = 0
         self._flush_interval_ns = _FIRST_FLUSH_INTERVAL_NS
@@ -76,11 +76,20 @@ class WorkerUpkeep:
         self._flush_interval_ns = min(2 * self._flush_interval_ns, _FLUSH_INTERVAL_NS)
         if self._sender is not None:
             self._sender.flush()
-            self._sender.limit_packet(self.packet_limit.compute_max_entries())
+            self._limit_packet()
         self.counters.flush(now_ns)
         self._scheduling_policy.update(now_ns)
         self.stale_leases.report_if_any()
         self._update_held_bytes()
+
+    def start_generation(self, seek: Seek) -> None:
+        """Take the windows of a generation."""
+        self._packet_limit.start_generation(seek)
+        self._limit_packet()
+
+    def _limit_packet(self) -> None:
+        if self._sender is not None:
+            self._sender.limit_packet(self._packet_limit.compute_max_entries())
 
     def _update_held_bytes(self) -> None:
         """Copy inputs once the stage keeps too much shared memory."""
@@ -89,7 +98,7 @@ class WorkerUpkeep:
         self.lease_check_threshold = lease_count + max(lease_count // 4, _MIN_NEW_LEASES_BEFORE_CHECK)
         is_limit_exceeded = self._held_memory.measure()
         if self.counters.receiver is not None:
-            self.counters.receiver.copy_all = is_limit_exceeded or self._spec.plan.stages[0].mutable
+            self.counters.receiver.copy_all = is_limit_exceeded or self._spec.plan.copies_all_input
 
     def _publish_counter(self, counter: ProcessCounter, nbytes: int) -> None:
         self._region[counter] = nbytes

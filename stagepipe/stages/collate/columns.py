@@ -7,22 +7,28 @@ from typing import Any
 
 from stagepipe.core import classify_value, get_field_names, is_dataclass_instance, rebuild_dataclass
 from stagepipe.stages.collate.leaves import BatchColumn, check_kind, make_leaf_column, make_mismatch_error
+from stagepipe.stages.collate.padding import PaddedColumn, PaddingRules, refuse_added_fields, refuse_taken_names
 
 
-def make_column(value: Any, size: int, path: str = "") -> BatchColumn:
+def make_column(value: Any, size: int, path: str = "", rules: PaddingRules | None = None) -> BatchColumn:
     """Create a column of `size` rows for values like `value`, without adding `value`. `path` names it in errors.
+
+    `rules` says which arrays may differ in length.
 
     >>> column = make_column({"x": 1}, size=2)
     >>> column.put(0, {"x": 5})
     >>> column.take(1)
     {'x': array([5])}
     """
+    fill = None if rules is None else rules.find_fill(value, path)
+    if rules is not None and fill is not None:
+        return PaddedColumn(value, size, path, fill=fill, rules=rules)
     if isinstance(value, Mapping):
-        return MappingColumn(value, size, path)
+        return MappingColumn(value, size, path, rules)
     if is_dataclass_instance(value):
-        return DataclassColumn(value, size, path)
+        return DataclassColumn(value, size, path, rules)
     if isinstance(value, list | tuple):
-        return SequenceColumn(value, size, path)
+        return SequenceColumn(value, size, path, rules)
     return make_leaf_column(value, size, path)
 
 
@@ -33,10 +39,13 @@ def _join_path(path: str, name: object) -> str:
 class MappingColumn:
     """The column of a mapping. All items must have the same keys, in any order."""
 
-    def __init__(self, first_value: Mapping[Any, Any], size: int, path: str) -> None:
+    def __init__(self, first_value: Mapping[Any, Any], size: int, path: str, rules: PaddingRules | None) -> None:
         self.item_class = type(first_value)
         self.path = path
-        self.columns = {key: make_column(value, size, _join_path(path, key)) for key, value in first_value.items()}
+        self.columns = {
+            key: make_column(value, size, _join_path(path, key), rules) for key, value in first_value.items()
+        }
+        refuse_taken_names(self.columns, rules, path)
 
     def put(self, row: int, value: Any) -> None:
         """Put each key's value into its column."""
@@ -55,6 +64,9 @@ class MappingColumn:
     def take(self, row_count: int) -> Any:
         """Return a mapping of the items' class, or a dict if that class cannot be created from a dict."""
         values = {key: column.take(row_count) for key, column in self.columns.items()}
+        for key, column in self.columns.items():
+            if isinstance(column, PaddedColumn):
+                values |= {f"{key}_{suffix}": array for suffix, array in column.added_fields.items()}
         if self.item_class is dict:
             return values
         try:
@@ -66,13 +78,14 @@ class MappingColumn:
 class DataclassColumn:
     """The column of a dataclass."""
 
-    def __init__(self, first_value: Any, size: int, path: str) -> None:
+    def __init__(self, first_value: Any, size: int, path: str, rules: PaddingRules | None) -> None:
         self.item_class = type(first_value)
         self.path = path
         self.field_names = get_field_names(first_value)
         self.columns = [
-            make_column(getattr(first_value, name), size, _join_path(path, name)) for name in self.field_names
+            make_column(getattr(first_value, name), size, _join_path(path, name), rules) for name in self.field_names
         ]
+        refuse_added_fields(self.columns, rules, path)
 
     def put(self, row: int, value: Any) -> None:
         """Put each field into its column."""
@@ -93,7 +106,9 @@ class DataclassColumn:
 class SequenceColumn:
     """The column of a tuple, namedtuple or list: one column per entry."""
 
-    def __init__(self, first_value: list[Any] | tuple[Any, ...], size: int, path: str) -> None:
+    def __init__(
+        self, first_value: list[Any] | tuple[Any, ...], size: int, path: str, rules: PaddingRules | None
+    ) -> None:
         self.item_class = type(first_value)
         self.kind = classify_value(first_value)
         self.path = path
@@ -102,8 +117,9 @@ class SequenceColumn:
             [_join_path(path, name) for name in names] if names else [f"{path}[{i}]" for i in range(len(first_value))]
         )
         self.columns = [
-            make_column(value, size, entry_path) for value, entry_path in zip(first_value, paths, strict=True)
+            make_column(value, size, entry_path, rules) for value, entry_path in zip(first_value, paths, strict=True)
         ]
+        refuse_added_fields(self.columns, rules, path)
 
     def put(self, row: int, value: Any) -> None:
         """Put each entry into its column."""

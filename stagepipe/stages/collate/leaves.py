@@ -67,9 +67,10 @@ def check_kind(path: str, value: Any, expected: str) -> None:
 
 def _check_shape(path: str, value: Any, shape: tuple[int, ...]) -> None:
     if value.shape != shape:
-        raise make_mismatch_error(
-            path, f"shape {tuple(value.shape)}", str(tuple(shape)), "resize, crop or pad before Batch"
-        )
+        hint = "resize, crop or pad before Batch"
+        if value.ndim and value.ndim == len(shape) and tuple(value.shape[1:]) == tuple(shape[1:]):
+            hint += ", or set `pad: 0` on Batch to fill the shorter ones"
+        raise make_mismatch_error(path, f"shape {tuple(value.shape)}", str(tuple(shape)), hint)
 
 
 def _require_dense(path: str, tensor: Any) -> None:

@@ -19,8 +19,8 @@ from stagepipe.core import Key, TransportError
 from stagepipe.transport.hop.run_arrays import measure_arrays, put_arrays, take_arrays
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, Entry, PacketKind, pack_entry
 
-_MAX_ITEM_BYTES: Final = 1000
-"""A larger item gains nothing: a packet would hold three of them."""
+_MAX_ITEM_BYTES: Final = 1340
+"""A larger item gains nothing: a packet would hold two of them."""
 _MAX_PARTS: Final = 64
 _ITEM_BYTES: Final = 8
 """The pickles of an empty container and of a key without parts."""

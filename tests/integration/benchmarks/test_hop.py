@@ -23,6 +23,7 @@ CONTESTANTS = INSTALLED | {
     "Pipe",
     "Queue",
     "SharedMemory",
+    "SharedMemory reused",
     "DataLoader NumPy",
     "DataLoader torch",
 }
@@ -41,7 +42,7 @@ def run_hop(*options):
 
 
 def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
-    before = list_segments("psm_", "torch_")
+    before = list_segments("psm_", "hop_", "torch_")
     done = run_hop("--sizes", "1KB", "--json", str(tmp_path / "hop.json"))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -56,7 +57,7 @@ def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     assert not any(target["met"] for target in found["targets"][:-1]), "one round decides nothing"
     assert "python -m benchmarks.hop" in found["command"]
     assert found["machine"]["cpus"] >= 1
-    assert not list_kept_segments(before, "psm_", "torch_")
+    assert not list_kept_segments(before, "psm_", "hop_", "torch_")
     assert not [child for child in psutil.Process().children(recursive=True) if "hop" in " ".join(child.cmdline())]
 
 
@@ -101,6 +102,6 @@ def test_a_corrupted_transfer_is_detected(name):
 
 def test_an_unknown_name_is_answered_with_the_known_names():
     done = run_hop("--only", "Pipes")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "'Pipes'" in done.stderr
     assert "SharedMemory" in done.stderr

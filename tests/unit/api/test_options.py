@@ -27,6 +27,9 @@ STAGE_VALUES: dict[str, list[Any]] = {
     "fuse": [False, "auto"],
     "mutable": [True],
     "reseed": [False],
+    "into": ["small"],
+    "when": [{"kind": "image"}, "operator.truth", len],
+    "cache": ["kept/", {"path": "kept/", "key": "v1", "deterministic": True}],
 }
 RUN_VALUES: dict[str, list[Any]] = {
     "name": ["thumbnails"],

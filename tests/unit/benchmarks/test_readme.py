@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import readme
 from benchmarks.common.machine import machine
+from benchmarks.loader.tables import targets as loader_targets
 
 ABOUT = {"command": "python -m benchmarks.hop", "machine": machine()}
 ROUNDS = 6
@@ -30,7 +31,49 @@ def hop():
 def test_the_table_of_sizes_has_the_ratio_of_its_own_figures(hop):
     lines = list(readme.make_hop_table(hop))
     assert "| stagepipe copied | 60.0 | 30.0 [30.0, 30.0] |" in lines
-    assert "| Pipe | 1,800 | 1.0 [1.0, 1.0] |" in lines
+    assert "| Pipe | 1,800 | 1 |" in lines
+
+
+def test_a_ratio_is_the_quotient_of_the_two_medians():
+    own, peer = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [70.0, 60.0, 50.0, 40.0, 30.0, 20.0]
+    rows = [{**make_row("stagepipe copied", 0), "us": own}, {**make_row("Pipe", 0), "us": peer}]
+    lines = list(readme.make_hop_table({**ABOUT, "rows": rows}))
+    assert "| stagepipe copied | 3.5 | 12.9 [3.3, 70.0] |" in lines
+
+
+def test_a_size_with_fewer_rounds_says_so(hop):
+    hop["rows"].append({**make_row("Pipe", 9.0, size="64MB"), "us": [9.0] * 3})
+    hop["rows"].append({**make_row("stagepipe copied", 9.0, size="64MB"), "us": [9.0] * 3})
+    assert "Medians of 6 rounds (64 MB: 3); brackets: 97 % interval" in "\n".join(readme.make_hop_table(hop))
+
+
+TARGETS = [
+    {"text": "at 1.2MB, copied, at least 30 times", "measured": "34.0 [29.9, 64.3] times (a note)", "met": None},
+    {"text": "at 0B, no slower", "measured": "", "met": None},
+    {"text": "a loop over dicts, stagepipe: no slower", "measured": "2.1 [2.0, 2.2] times Pipe; more", "met": False},
+]
+
+
+def test_each_target_stands_below_its_table(hop):
+    hop["targets"] = TARGETS
+    assert [line for line in readme.make_hop_table(hop) if line.startswith("- ")] == [
+        "- undecided: at 1.2MB, copied, at least 30 times: 34.0 [29.9, 64.3] times",
+        "- not measured: at 0B, no slower",
+    ]
+    assert [line for line in readme.make_loop_table(hop) if line.startswith("- ")] == [
+        "- missed: a loop over dicts, stagepipe: no slower: 2.1 [2.0, 2.2] times Pipe"
+    ]
+
+
+def test_the_targets_of_the_loader_have_tables():
+    tables = [readme.find_table(target.text) for target in loader_targets([])]
+    assert tables == ["collate", "collate", "quickstart", "quickstart", "models"]
+
+
+def test_contestants_that_did_not_run_are_named(hop):
+    hop["missing"] = ["faster-fifo", "iceoryx2"]
+    last = [list(make(hop))[-1] for make in (readme.make_hop_table, readme.make_loop_table)]
+    assert [line.rpartition(": ")[2] for line in last] == ["faster-fifo, iceoryx2.", "faster-fifo."]
 
 
 def test_a_table_names_its_rounds_coverage_and_command(hop):
@@ -41,17 +84,19 @@ def test_a_table_names_its_rounds_coverage_and_command(hop):
 
 def test_a_loop_is_compared_with_pipe(hop):
     lines = list(readme.make_loop_table(hop))
-    assert "| stagepipe | 12.0 | 18.0 | 3.00 [3.00, 3.00] | 2.00 [2.00, 2.00] |" in lines
-    assert "| Pipe | 4.0 | 9.0 |  |  |" in lines
+    assert "| stagepipe | 12.0 [12.0, 12.0] | 18.0 [18.0, 18.0] | 3.00 [3.00, 3.00] | 2.00 [2.00, 2.00] |" in lines
+    assert "| Pipe | 4.0 [4.0, 4.0] | 9.0 [9.0, 9.0] |  |  |" in lines
 
 
 def test_the_memory_of_models_stands_in_one_table():
     turn = {
         "items_per_s": 30.0,
         "cpu_s_per_item": 0.05,
+        "first_batch_s": 1.5,
         "second_first_s": 0.1,
         "waits_s": [0.01],
         "pss_bytes": 2_000_000_000,
+        "life_cpu_s": 9.0,
     }
     rows = [
         {"part": "models", "contestant": name, "answers": [turn] * ROUNDS}
@@ -59,7 +104,10 @@ def test_the_memory_of_models_stands_in_one_table():
     ]
     lines = list(readme.make_loader_table({**ABOUT, "rows": rows, "jobs": [{"part": "models", "batch": 1}]}, "models"))
     assert [line for line in lines if "forked made before" in line] == [
-        "| DataLoader 3 forked made before | 30.0 [30.0, 30.0] | 50.00 [50.00, 50.00] | 100 ms | 10 ms | 2,000 MB |"
+        (
+            "| DataLoader 3 forked made before | 30.0 [30.0, 30.0] | 50.00 [50.00, 50.00] | 1.50 s | max of 6: 9.91 ms "
+            "| 9.0 s | 2,000 MB |"
+        )
     ]
 
 
@@ -79,3 +127,10 @@ def test_readme_has_a_place_for_each_table():
     text = (readme.ROOT / "README.md").read_text()
     for name in ("hop", "loop", "quickstart", "collate", "models"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- end {name} -->") == 1
+
+
+def test_the_tables_of_readme_are_those_of_the_committed_figures():
+    text = (readme.ROOT / "README.md").read_text()
+    paths = [str(readme.ROOT / "docs" / "benchmarks" / name) for name in ("hop.json", "loader.json")]
+    assert readme.replace_tables(text, paths) == text
+    assert readme.replace_tables(text.replace("stagepipe copied |", "stagepipe copied | 1", 1), paths) == text

@@ -41,6 +41,10 @@ OPTIONS = st.fixed_dictionaries(
         "retries": st.integers(0, 5),
         "env": st.dictionaries(st.sampled_from(["A", "B"]), TEXT.filter(lambda text: "\0" not in text)),
         "mutable": st.booleans(),
+        "into": TEXT.filter(bool),
+        "when": st.dictionaries(TEXT.filter(lambda key: key and key != "uses"), SCALARS, min_size=1, max_size=2)
+        | st.just({"x": {"ge": 3, "exists": True}, "y": ["a", None]})
+        | st.sampled_from([is_even, "math.isfinite"]),
         "name": st.from_regex(r"[a-z]{12}", fullmatch=True),
     },
 )

@@ -196,7 +196,10 @@ def test_the_forecast_covers_every_stage_and_hop():
 
 
 def test_a_forced_mode_is_reported_with_its_reason():
-    hop = Pipeline(pipeline(stage("same", transport="shared_memory"))).forecast().hops[0]
+    for _ in range(3):  # on a busy machine the probe may end before it has seen a message
+        hop = Pipeline(pipeline(stage("same", transport="shared_memory"))).forecast().hops[0]
+        if hop.pickle_mode:
+            break
     assert hop.mode == "shared_memory"
     assert hop.pickle_mode == "shared_memory"
     assert "forced by the config" in hop.reason

@@ -116,7 +116,8 @@ def test_the_plan_of_a_stage_has_every_key_of_its_spec():
     spec = load(pipeline(stage("double", timeout="3s", retries=2, stateful=True, mutable=True, cpus="0"), batch(4)))
     plan = make_plan(spec, MACHINE, CURVES)
     planned = [vars(stage) for process in plan.processes for stage in process.stages]
-    assert planned[1:] == [{**vars(stage), "index": index} for index, stage in enumerate(spec.stages, 1)]
+    expected = [{**vars(stage), "index": index, "cache_plan": None} for index, stage in enumerate(spec.stages, 1)]
+    assert planned[1:] == expected
     assert planned[0].items() >= {**vars(spec.source), "index": 0}.items()
 
 

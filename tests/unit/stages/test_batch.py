@@ -174,7 +174,11 @@ def test_clear_discards_the_group_and_its_structure():
 @pytest.mark.parametrize(
     "first,second,words",
     [
-        ({"image": np.zeros((2, 3))}, {"image": np.zeros((3, 3))}, ["`image`", "(3, 3)", "(2, 3)"]),
+        (
+            {"image": np.zeros((2, 3))},
+            {"image": np.zeros((3, 3))},
+            ["`image`", "(3, 3)", "(2, 3)", "or set `pad: 0`"],
+        ),
         ({"t": torch.zeros(2)}, {"t": torch.zeros(3)}, ["`t`", "(3,)", "(2,)", "resize, crop or pad before Batch"]),
         ({"x": np.zeros(2, "f4")}, {"x": np.zeros(2, "f8")}, ["`x`", "float64", "float32", "convert"]),
         ({"x": torch.zeros(2)}, {"x": torch.zeros(2, dtype=torch.int8)}, ["`x`", "torch.int8", "torch.float32"]),

@@ -1,4 +1,4 @@
-"""`field` and `as`: a function applied to fields of a dict item, with values converted for it. In workers and inline.
+"""`field`, `as` and `into`: a function applied to fields of an item, with values converted. In workers and inline.
 
 adapter          FieldAdapter: the stage's target, wrapped
 field_path       which values of an item a function takes, and where its result goes

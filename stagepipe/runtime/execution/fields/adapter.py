@@ -1,4 +1,4 @@
-"""`field` and `as`: a function applied to one field of a dict item, or called with fields as its arguments.
+"""`field`, `as` and `into`: a function applied to a field of an item, or called with fields as its arguments.
 
 In workers and inline.
 """
@@ -26,6 +26,9 @@ class FieldAdapter:
 
     `field=None` converts the whole item: each field of a dict that can be converted, or the item itself.
 
+    `into="mask"` puts the result into that field instead, whole; the item need not have it yet. Without a `field`, the
+    function is called with the item.
+
     `as_` is described in `stagepipe.runtime.execution.fields.conversion`. The item itself is never changed. SKIP is
     passed on. Each result of a generator is put into its own copy of the item.
 
@@ -37,8 +40,10 @@ class FieldAdapter:
     >>> halve = FieldAdapter(lambda x: x / 2, "x", None, "halve")
     >>> halve({"x": 3, "y": 0})
     {'x': 1.5, 'y': 0}
+    >>> FieldAdapter(abs, "x", None, "abs", into="y")({"x": -3})
+    {'x': -3, 'y': 3}
 
-    Raises TypeError where the item is not a dict, where a value cannot be converted, or where a torchvision transform
+    Raises TypeError where the item has no fields, where a value cannot be converted, or where a torchvision transform
     would leave a NumPy array unchanged (checked on the first item); KeyError for a missing field; ValueError where the
     number of results differs from the number of items in a batch.
     """
@@ -50,6 +55,7 @@ class FieldAdapter:
         as_: ValueFormat | None,
         label: str,
         *,
+        into: str | None = None,
         batched: bool = False,
         allow_none: bool = False,
     ) -> None:
@@ -57,7 +63,7 @@ class FieldAdapter:
         self.label = label
         self.is_batched = batched
         self._allows_none = allow_none
-        self._field_path: FieldPath = make_field_path(field, as_)
+        self._field_path: FieldPath = make_field_path(field, as_, into)
         self._is_first_item = True
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from stagepipe.core import get_field, with_field
 from stagepipe.runtime.execution.fields.conversion import NotConvertibleError, ValueFormat, convert
 
 CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -29,26 +30,22 @@ class FieldPath(Protocol):
         ...
 
 
-def make_field_path(field: str | Mapping[str, str] | None, as_: ValueFormat | None) -> FieldPath:
-    """Return the FieldPath for a stage's `field` and `as`.
+def make_field_path(
+    field: str | Mapping[str, str] | None, as_: ValueFormat | None, into: str | None = None
+) -> FieldPath:
+    """Return the FieldPath for a stage's `field`, `as` and `into`.
 
     >>> make_field_path("x", None).put_result({"x": 1, "y": 2}, 5)
     {'x': 5, 'y': 2}
+    >>> make_field_path("x", None, "z").put_result({"x": 1}, 5)
+    {'x': 1, 'z': 5}
     """
+    path: FieldPath
     if field is None:
-        return WholeItemPath(as_)
-    return SingleFieldPath(field, as_) if isinstance(field, str) else MappedFieldsPath(field, as_)
-
-
-def get_field(item: Any, name: str) -> Any:
-    """Return `item[name]`. Raises TypeError where the item is not a dict, KeyError where it has no such field."""
-    if not isinstance(item, Mapping):
-        raise TypeError(
-            f"the field `{name}` needs a dict item, but this one is of type {type(item).__name__}; remove `field`"
-        )
-    if name not in item:
-        raise KeyError(f"the item has no field `{name}`; it has {', '.join(f'`{key}`' for key in item)}")
-    return item[name]
+        path = WholeItemPath(as_)
+    else:
+        path = SingleFieldPath(field, as_) if isinstance(field, str) else MappedFieldsPath(field, as_)
+    return path if into is None else ResultFieldPath(path, into)
 
 
 def _convert_each(values: Mapping[str, Any], as_: ValueFormat | None) -> dict[str, Any]:
@@ -100,7 +97,7 @@ class SingleFieldPath:
 
     def put_result(self, item: Any, result: Any) -> Any:
         """Return a copy of the item with the result in the field."""
-        return {**item, self.positional_names[0]: result}
+        return with_field(item, self.positional_names[0], result)
 
 
 class MappedFieldsPath:
@@ -121,11 +118,33 @@ class MappedFieldsPath:
     def put_result(self, item: Any, result: Any) -> Any:
         """Return a copy of the item with the result's keys, or with the result in the only mapped field."""
         if isinstance(result, Mapping):
-            return {**item, **{self.field_of_argument.get(key, key): value for key, value in result.items()}}
+            for key, value in result.items():
+                field = self.field_of_argument.get(key)
+                is_new = field is None and isinstance(item, Mapping)  # by its name: it may be no text
+                item = {**item, key: value} if is_new else with_field(item, field or key, value)
+            return item
         if len(self.field_of_argument) == 1:
-            return {**item, next(iter(self.field_of_argument.values())): result}
+            return with_field(item, next(iter(self.field_of_argument.values())), result)
         arguments = ", ".join(self.field_of_argument)
         raise TypeError(
             f"the function returned an object of type {type(result).__name__}, and `field` maps several arguments "
-            f"({arguments}): the field to replace is ambiguous; return a dict of fields, or map one argument"
+            f"({arguments}): the field to replace is ambiguous; return a dict of fields, map one argument, or "
+            "name a field in `into`"
         )
+
+
+class ResultFieldPath:
+    """Takes the arguments as another path does, and puts the whole result into one field, which may be new."""
+
+    def __init__(self, arguments: FieldPath, into: str) -> None:
+        self.positional_names: tuple[str, ...] = arguments.positional_names
+        self._arguments = arguments
+        self._into = into
+
+    def take_arguments(self, item: Any) -> CallArguments:
+        """Return the arguments that the inner path takes."""
+        return self._arguments.take_arguments(item)
+
+    def put_result(self, item: Any, result: Any) -> Any:
+        """Return a copy of the item with the result in the field `into`."""
+        return with_field(item, self._into, result)

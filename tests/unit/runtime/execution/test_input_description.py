@@ -166,7 +166,7 @@ def test_indices_of_a_batch_sampler_are_no_such_list():
 
 def test_messages_of_this_package_have_no_fields_added():
     message = error_of(item_of({"x": 1}).map_field("y", abs))
-    assert message == "KeyError: 'the item has no field `y`; it has `x`'"
+    assert message == "MissingFieldError: the item has no field `y`; it has `x`"
 
 
 def test_a_c_function_has_no_description():

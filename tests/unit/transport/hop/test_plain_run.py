@@ -70,7 +70,7 @@ NOT_PLAIN = {
     "NumPy str": np.str_("s"),
     "nested dict": {"a": {"b": 1}},
     "nested list": ([1],),
-    "huge int": 1 << 8000,
+    "huge int": 1 << 11000,
     "long text": "x" * 5000,
     "long bytes": {"raw": b"x" * 2000},
     "many fields": dict.fromkeys(map(str, range(100)), 1),

@@ -15,7 +15,7 @@ from stagepipe.transport.wire import MAX_ENTRY_BYTES, unpack
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
-POLICY = TransferPolicy(threshold_bytes=1200)
+POLICY = TransferPolicy(threshold_bytes=1600)
 LIMIT = POLICY.min_out_of_band_bytes
 SMALL = np.arange(6, dtype=np.float32).reshape(2, 3)
 READERS = {"stage": {}, "mutable stage": {"copy_all": True}, "caller": {"readonly": False}}
@@ -35,7 +35,7 @@ TOGETHER = {
     "in a tuple": (SMALL, 3),
     "in a list": [1, SMALL, None, SMALL.copy()],
     "equal layouts in a tuple": (SMALL, SMALL + 1),
-    "800 bytes": np.arange(200, dtype=np.float32),
+    "1 KiB": np.arange(256, dtype=np.float32),
     "bool": {"mask": np.array([True, False])},
     "long long": np.ones(3, "q"),
     "long double": np.ones(3, "g"),
@@ -58,7 +58,7 @@ SINGLY = {
     "subclass": {"x": SMALL.view(Marked)},
     "twice": (SMALL, SMALL),
     "five dimensions": np.zeros((1, 1, 1, 1, 2)),
-    "1 KiB": np.arange(256, dtype=np.float32),
+    "1,320 bytes": np.arange(330, dtype=np.float32),
     "nested": {"x": {"y": SMALL}},
     "beside a set": [SMALL, {1}],
 }

@@ -187,6 +187,44 @@ def test_two_mapped_arguments_need_a_mapping_as_result():
         add({"x": 1, "y": 2})
 
 
+@pytest.mark.parametrize(
+    "field,function,expected",
+    [
+        ("x", lambda x: x + 1, {"x": 2, "y": {"z": 3}, "new": 3}),
+        ("y.z", lambda z: z + 1, {"x": 2, "y": {"z": 3}, "new": 4}),
+        (
+            {"a": "x", "b": "y.z"},
+            lambda a, b: {"a": a, "sum": a + b},
+            {"x": 2, "y": {"z": 3}, "new": {"a": 2, "sum": 5}},
+        ),
+        ({"a": "x", "b": "y.z"}, lambda a, b: a + b, {"x": 2, "y": {"z": 3}, "new": 5}),
+        (None, len, {"x": 2, "y": {"z": 3}, "new": 2}),
+        ("x", lambda x: stagepipe.SKIP, stagepipe.SKIP),
+    ],
+)
+def test_the_result_goes_into_another_field(field: Any, function: Any, expected: Any):
+    item = {"x": 2, "y": {"z": 3}}
+    assert FieldAdapter(function, field, None, "s", into="new")(item) == expected
+    assert item == {"x": 2, "y": {"z": 3}}
+
+
+def test_the_results_of_a_batch_and_of_a_generator_go_into_another_field():
+    lengths = FieldAdapter(lambda words: [len(word) for word in words], "word", None, "s", into="length", batched=True)
+    assert lengths([{"word": "a"}, {"word": "bcd"}]) == [{"word": "a", "length": 1}, {"word": "bcd", "length": 3}]
+
+    def letters(word: str) -> Iterator[str]:
+        yield from word
+
+    split = FieldAdapter(letters, "word", None, "s", into="letter")
+    assert list(split({"word": "ab"})) == [{"word": "ab", "letter": "a"}, {"word": "ab", "letter": "b"}]
+
+
+def test_a_nested_field_is_replaced_in_copies():
+    item = {"x": {"y": 1, "z": 2}}
+    assert FieldAdapter(lambda y: y + 9, "x.y", None, "s")(item) == {"x": {"y": 10, "z": 2}}
+    assert item == {"x": {"y": 1, "z": 2}}
+
+
 def test_a_value_beside_an_image_is_passed_unconverted(item: dict[str, Any]):
     def look(image: torch.Tensor, label: int) -> Mapping[str, Any]:
         return {"image": tuple(image.shape), "label": label}

@@ -1,0 +1,70 @@
+"""What the command lines share: options, the last line, the JSON, and rows of one figure in interleaved rounds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.figures import estimate
+from benchmarks.common.machine import machine, machine_line, repeat_command
+from benchmarks.common.turns import order
+
+ROUNDS = 7
+
+
+def parse_names(known: Sequence[str], kind: str, separator: str = ",") -> Callable[[str], list[str]]:
+    """Return the type of an option that lists names of `known`.
+
+    >>> parse_names(("Pipe", "Queue"), "contestant")("Queue, Pipe")
+    ['Queue', 'Pipe']
+    """
+
+    def parse(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(separator)]
+        for name in names:
+            if name not in known:
+                message = f"unknown {kind} {name!r}; choose from {f'{separator} '.join(known)}"
+                raise argparse.ArgumentTypeError(message)
+        return names
+
+    return parse
+
+
+def finish(begin_s: float, path: Path | None, document: dict[str, Any]) -> None:
+    """Print how long the run took and the load at its end, and write the JSON if requested."""
+    print(f"{time.monotonic() - begin_s:.0f} s; load average {machine()['load_average']:.1f} at the end")
+    write_json(path, document)
+
+
+def write_json(path: Path | None, document: dict[str, Any]) -> None:
+    """Write the JSON, if a path was given."""
+    if path is not None:
+        path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def make_parser(text: str | None) -> argparse.ArgumentParser:
+    """Return a parser with `--rounds` and `--json`; `text` is the module's docstring."""
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="each row is measured in each")
+    parser.add_argument("--json", type=Path, help="file for the figures of every round")
+    return parser
+
+
+def report_rows(name: str, rows: Mapping[str, Callable[[], float]], rounds: int, json_path: Path | None) -> None:
+    """Measure the rows, which return nanoseconds, print their medians in us, and write the JSON if requested."""
+    about = machine()
+    found: dict[str, list[float]] = {row: [] for row in rows}
+    for number in range(rounds):
+        for row in order(list(rows), number):
+            found[row].append(rows[row]())
+    coverage = estimate([0.0] * rounds).coverage
+    print(machine_line(about), f"Repeat: {repeat_command(name)}", sep="\n")
+    print(f"us, medians of {rounds} rounds with their {100 * coverage:.0f} % intervals")
+    width = 2 + max(map(len, rows))
+    for row, values_ns in found.items():
+        print(f"{row:{width}}{estimate([value / 1000 for value in values_ns]).text()}")
+    write_json(json_path, {"machine": about, "ns": found})

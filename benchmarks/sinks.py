@@ -1,0 +1,151 @@
+"""Measure the Parquet sink: four workers against one, against pyarrow in one process, and against Ray Data's writer.
+
+    python -m benchmarks.sinks [--rounds 6] [--rows 100000] [--folder DIR]
+
+A row is a number, a short text and a float32 vector of 512: 2 kB. All contestants make the same rows from an array in
+memory, and write them with snappy. Each turn is a new process; the contestants take turns in a different order every
+round. The time is that of one write: for stagepipe from the start of its workers to the last record of its journal, on
+the disk (fsync); Ray is initialised before, and neither Ray nor pyarrow waits for the disk. CPU is that of the process
+and all its descendants. The rows of all contestants are read again and compared.
+
+Ratios are to stagepipe with one worker, within a round: `median [lowest, highest]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common.figures import estimate, ratio
+from benchmarks.common.machine import machine, machine_line, repeat_command
+from benchmarks.common.turn import adopt_orphans, run_turn
+from benchmarks.common.turns import order
+from benchmarks.common.usage import CpuMeter
+
+_LIMIT_S = 600.0
+_ROW_GROUP = 1000
+_REFERENCE = "stagepipe, 1 worker"
+_CONTESTANTS = (_REFERENCE, "stagepipe, 4 workers", "pyarrow", "Ray Data")
+
+
+class Rows:
+    """Rows by number."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.vectors = np.random.default_rng(0).standard_normal((1000, 512), np.float32)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"id": index, "name": f"row {index}", "x": self.vectors[index % len(self.vectors)]}
+
+
+def _write_with_stagepipe(rows: Rows, folder: Path, workers: int) -> None:
+    from stagepipe import defer, from_source
+    from stagepipe.sinks import parquet
+
+    from_source(rows).sink(defer(parquet, str(folder), part_items=_ROW_GROUP), workers=workers).run()
+
+
+def _write_with_pyarrow(rows: Rows, folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir()
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.list_(pa.float32()))])
+    with pq.ParquetWriter(folder / "0.parquet", schema) as writer:
+        for start in range(0, len(rows), _ROW_GROUP):
+            group = [rows[index] for index in range(start, min(start + _ROW_GROUP, len(rows)))]
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+
+
+def _write_with_ray(rows: Rows, folder: Path) -> None:
+    import ray
+
+    shared = ray.put(rows)
+
+    def make(batch: dict[str, Any]) -> dict[str, Any]:
+        own = ray.get(shared)
+        rows = [own[int(index)] for index in batch["id"]]
+        return {name: np.stack([row[name] for row in rows]) for name in ("id", "name", "x")}
+
+    made = ray.data.range(len(rows)).map_batches(make, batch_size=_ROW_GROUP)
+    made.write_parquet(str(folder), min_rows_per_file=len(rows) // 8)
+
+
+def _run_turn(contestant: str, rows: int, folder: str) -> dict[str, float]:
+    """One turn, in a process of its own."""
+    data = Rows(rows)
+    out = Path(tempfile.mkdtemp(dir=folder or None))
+    if contestant == "Ray Data":
+        import ray
+
+        ray.init(logging_level="ERROR", include_dashboard=False)
+        ray.data.DataContext.get_current().enable_progress_bars = False
+    try:
+        cpu, begin_s = CpuMeter(), time.perf_counter()
+        if contestant.startswith("stagepipe"):
+            _write_with_stagepipe(data, out / "rows", 4 if "4" in contestant else 1)
+        elif contestant == "pyarrow":
+            _write_with_pyarrow(data, out / "rows")
+        else:
+            _write_with_ray(data, out / "rows")
+        wall_s, cpu_s = time.perf_counter() - begin_s, cpu.measure_s()
+        return {"rows_per_s": rows / wall_s, "cpu_us": cpu_s / rows * 1e6, "check": _check(out / "rows", rows)}
+    finally:
+        shutil.rmtree(out)
+
+
+def _check(folder: Path, rows: int) -> float:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(folder, columns=["id", "x"])
+    numbers = table["id"].to_numpy()
+    assert np.array_equal(np.sort(numbers), np.arange(rows))
+    sums = np.array([np.sum(vector, dtype=np.float64) for vector in table["x"].to_numpy()])
+    return float(np.round(sums * 1e3).astype(np.int64) @ (numbers + 1))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=6, help="each contestant has a turn in each")
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of 2 kB")
+    parser.add_argument("--folder", default="", help="where to write; default: the system's temporary folder")
+    if arguments and arguments[0].startswith("{"):
+        job, result = arguments
+        Path(result).write_text(json.dumps(_run_turn(**json.loads(job))))
+        return
+    options = parser.parse_args(arguments)
+    adopt_orphans()
+    print(machine_line(machine()), f"Repeat: {repeat_command('sinks')}", sep="\n")
+    contestants = [name for name in _CONTESTANTS if name != "Ray Data" or importlib.util.find_spec("ray")]
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
+    for number in range(options.rounds):
+        for name in order(contestants, number):
+            turn = {"contestant": name, "rows": options.rows, "folder": options.folder}
+            turns[name].append(run_turn("benchmarks.sinks", turn, _LIMIT_S))
+    checks = {figures["check"] for of_one in turns.values() for figures in of_one}
+    assert len(checks) == 1, f"the contestants' rows differ: {checks}"
+    columns = {n: {k: [t[k] for t in of_one] for k in ("rows_per_s", "cpu_us")} for n, of_one in turns.items()}
+    print(f"\n{'':22}{'rows/s':>9}{'CPU us/row':>12}   {'rows/s, ratio':22}{'CPU, ratio':22}")
+    for name, column in columns.items():
+        rate, cpu = estimate(column["rows_per_s"]), estimate(column["cpu_us"])
+        ratios = [ratio(column[key], columns[_REFERENCE][key]).text() for key in ("rows_per_s", "cpu_us")]
+        print(f"{name:22}{rate.value:9.0f}{cpu.value:12.1f}   {ratios[0]:22}{ratios[1]:22}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,199 @@
+"""`ShardOutput`: takes the parts that the workers of sinks have written, and commits them in order, exactly once.
+
+In the main process of a run. At least every half second it makes all parts so far durable: files, then their names,
+then a record in the journal, with the state of the pipeline after the last of these parts. After a kill or a power cut,
+`resume` brings the folders and the pipeline back to that record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from stagepipe.api.pipeline import Pipeline
+from stagepipe.core import RunError, UsageError, build_target
+from stagepipe.runtime import format_error, format_user_traceback
+from stagepipe.shards import Journal, JournalRecord, ShardFolder
+from stagepipe.sinks import Part, PartSink
+from stagepipe.spec import PipelineSpec, SinkSpec
+
+_MAX_COMMIT_INTERVAL_S: Final = 0.5
+"""Time between commits. After a kill, this much is written again."""
+_INTERVAL_COMMITS: Final = 20
+"""A commit waits for the disk, some milliseconds: at most a twentieth of the time of a run."""
+
+
+def has_part_sinks(spec: PipelineSpec) -> bool:
+    """Return whether a sink of the config has workers."""
+    return any(sink.writes_parts for sink in spec.sinks)
+
+
+@contextmanager
+def open_shards(
+    pipeline: Pipeline, *, resume: bool = False, allow_changed: bool = False
+) -> Iterator[ShardOutput | None]:
+    """Open the shards of the pipeline's sinks, and close them at the end; None if no sink has workers."""
+    if not has_part_sinks(pipeline.spec):
+        yield None
+        return
+    with closing(ShardOutput(pipeline, resume=resume, allow_changed=allow_changed)) as shards:
+        yield shards
+
+
+class ShardOutput:
+    """The shards of all sinks of a run, and their journal. A context manager: closing releases the folders."""
+
+    def __init__(self, pipeline: Pipeline, *, resume: bool = False, allow_changed: bool = False) -> None:
+        """Lock the folders, and start a new job in them, or `resume` the one of the journal.
+
+        Raises UsageError if a folder is in use, or is not empty and has no journal; if there is a journal and `resume`
+        is false; if `resume` is true and the config has changed. Then nothing has been changed.
+        """
+        pipeline.feed_sinks()
+        self._pipeline = pipeline
+        self._folders: list[ShardFolder] = []
+        self.items_delivered = 0
+        """Items in the parts so far, those of earlier runs of the job included."""
+        self.is_finished = False
+        """Whether the job was finished by an earlier run."""
+        self._next_commit_s = monotonic()
+        try:
+            self._open(resume=resume, allow_changed=allow_changed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, *, resume: bool, allow_changed: bool) -> None:
+        spec = self._pipeline.spec
+        sinks = [build_part_sink(sink, spec.config_dir) for sink in spec.sinks if sink.writes_parts]
+        _require_own_folders(sinks)
+        self._folders = []
+        for sink in sinks:
+            self._folders.append(ShardFolder(sink, type(sink).__name__))
+        self._journal = Journal(self._folders[0].path)
+        record = None
+        if resume:
+            record = self._journal.load(len(sinks))
+        elif self._journal.exists:
+            self._require_overwrite(sinks[0])
+        if record is None:
+            self._start_job()
+        elif record.is_finished:
+            self.is_finished = True
+        else:
+            self._resume_job(record, allow_changed=allow_changed)
+
+    def _require_overwrite(self, sink: PartSink) -> None:
+        if not sink.overwrite:
+            raise UsageError(
+                f"the folder {sink.path.absolute()} has the shards of an earlier run; add --resume to go on with it, "
+                "set another `path`, or `overwrite: true` to delete them"
+            )
+
+    def _start_job(self) -> None:
+        if self._journal.exists:
+            self._journal.delete()  # first: what it lists goes
+        for folder in self._folders:
+            folder.start()
+        self._write_journal_start()
+
+    def _resume_job(self, record: JournalRecord, *, allow_changed: bool) -> None:
+        try:
+            self._pipeline.load_state_dict(record.state, allow_changed=allow_changed)
+        except UsageError as error:
+            raise UsageError(f"--resume {self._folders[0].path}: {error}") from error
+        for folder, position, shards in zip(self._folders, record.positions, record.finished_shards, strict=True):
+            folder.restore(position, shards)
+        self.items_delivered = record.items
+        self._journal.start(self._folder_paths, record)
+
+    @property
+    def finished_message(self) -> str:
+        """What to say where the job was finished by an earlier run."""
+        return (
+            f"{self._folders[0].path}: this run has finished; to run it again, set `overwrite: true`, without --resume"
+        )
+
+    @property
+    def _folder_paths(self) -> list[Path]:
+        return [folder.path for folder in self._folders]
+
+    def _write_journal_start(self) -> None:
+        self._journal.start(self._folder_paths, self._make_record())
+
+    def _make_record(self, *, is_finished: bool = False) -> JournalRecord:
+        """Make all parts so far durable, and return the record that says so."""
+        commits = [folder.commit() for folder in self._folders]
+        return JournalRecord(
+            state=self._pipeline.state_dict(),
+            items=self.items_delivered,
+            positions=[position for position, _ in commits],
+            finished_shards=[shards for _, shards in commits],
+            is_finished=is_finished,
+        )
+
+    def add(self, part: Part) -> None:
+        """Add the next part. Raises RunError if it cannot be written."""
+        for folder, record in zip(self._folders, part.records, strict=True):
+            try:
+                folder.add(record)
+            except (OSError, ValueError, TypeError) as error:
+                message = f"sink {folder.path}: item {self.items_delivered} and after: {format_error(error)}"
+                raise RunError(message, stage="sink", worker=0, trace=format_user_traceback(error)) from error
+        self.items_delivered += part.item_count
+
+    def commit_if_due(self) -> None:
+        """Commit if the last commit is long enough ago: half a second, or less where the disk is quick."""
+        if monotonic() >= self._next_commit_s:
+            self.commit()
+
+    def commit(self) -> None:
+        """Make all parts so far durable. The pipeline must have yielded all of them, and no more."""
+        started_s = monotonic()
+        self._append_record()
+        ended_s = monotonic()
+        self._next_commit_s = ended_s + min(_INTERVAL_COMMITS * (ended_s - started_s), _MAX_COMMIT_INTERVAL_S)
+
+    def finish(self) -> None:
+        """Finish the open shards and the job: the pipeline has no more parts."""
+        for folder in self._folders:
+            folder.finish()
+        self._append_record(is_finished=True)
+
+    def _append_record(self, *, is_finished: bool = False) -> None:
+        self._journal.append(self._make_record(is_finished=is_finished))
+        for folder in self._folders:
+            folder.mark_recorded()
+
+    def close(self) -> None:
+        """Release the folders."""
+        for folder in self._folders:
+            folder.close()
+
+
+def build_part_sink(sink: SinkSpec, config_dir: Path | None) -> PartSink:
+    """Build a sink in this process, which makes the shards. Raises RunError."""
+    built = _build(lambda: build_target(sink.target.uses, sink.target.arguments, config_dir))
+    if isinstance(built, PartSink):
+        return built
+    raise UsageError(f"sink: `{sink.target.label}` has `writes_parts`, but is no subclass of stagepipe.sinks.PartSink")
+
+
+def _build(make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        message = f"sink: cannot be built: {format_error(error)}"
+        raise RunError(message, stage="sink", worker=0, trace=format_user_traceback(error)) from error
+
+
+def _require_own_folders(sinks: list[PartSink]) -> None:
+    seen: set[Path] = set()
+    for sink in sinks:
+        path = sink.path.resolve()
+        if path in seen:
+            raise UsageError(f"two sinks write to the folder {sink.path}; give each its own `path`")
+        seen.add(path)

@@ -1,0 +1,130 @@
+"""The fields of an item: of a dict, a dataclass or a named tuple, by name or by a path such as `meta.width`.
+
+A field that has the whole path as its name comes first: the files of a tar archive are called `seg.png`. Otherwise a
+dot leads into the field before it. Runs in workers and inline.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+_MAX_LISTED_FIELDS: Final = 20
+
+MISSING: Final = object()
+"""What `find_field` returns where there is no such field."""
+
+
+class MissingFieldError(KeyError):
+    """A value lacks a field. Its text is the message itself, where that of a KeyError is the message in quotes.
+
+    >>> print(MissingFieldError("the item has no field `z`"))
+    the item has no field `z`
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+def read_fields(item: Any) -> Mapping[Any, Any] | None:
+    """Return the fields of an item; None if it is neither a dict nor a dataclass nor a named tuple.
+
+    >>> read_fields({"x": 1}), read_fields([1])
+    ({'x': 1}, None)
+    """
+    if isinstance(item, Mapping):
+        return item
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    names = getattr(type(item), "_fields", None) if isinstance(item, tuple) else None
+    return None if names is None else dict(zip(names, item, strict=True))
+
+
+def find_field(item: Any, path: str) -> Any:
+    """Return the value of a field, or MISSING.
+
+    >>> find_field({"meta": {"width": 3}}, "meta.width")
+    3
+    >>> find_field({"meta": {"width": 3}}, "meta.height") is MISSING
+    True
+    """
+    fields = item if isinstance(item, dict) else read_fields(item)
+    if fields is None:
+        return MISSING
+    if path in fields:
+        return fields[path]
+    head, dot, rest = path.partition(".")
+    return find_field(fields[head], rest) if dot and head in fields else MISSING
+
+
+def get_field(item: Any, path: str, setting: str = "field") -> Any:
+    """Return the value of a field. `setting` is the key of the config that asks for it, for the error.
+
+    Raises TypeError where the item has no fields, and KeyError, with the names that there are, where this one is
+    missing.
+    """
+    value = find_field(item, path)
+    if value is MISSING:
+        raise make_missing_error(item, path, setting)
+    return value
+
+
+def make_missing_error(item: Any, path: str, setting: str) -> TypeError | KeyError:
+    """Return the error that an item lacks a field.
+
+    >>> print(make_missing_error({"x": 1, "y": 2}, "z", "field").args[0])
+    the item has no field `z`; it has `x`, `y`
+    """
+    fields = read_fields(item)
+    if fields is None:
+        return TypeError(
+            f"the field `{path}` needs a dict item, but this one is of type {type(item).__name__}; remove `{setting}`"
+        )
+    owner, name = "the item", path
+    while name.partition(".")[1] and (inner := read_fields(fields.get(name.partition(".")[0]))) is not None:
+        head, _, name = name.partition(".")
+        owner, fields = (f"the field `{head}`" if owner == "the item" else f"{owner[:-1]}.{head}`"), inner
+    return MissingFieldError(f"{owner} has no field `{name}`; it has {list_fields(fields)}")
+
+
+def list_fields(fields: Mapping[Any, Any]) -> str:
+    """Return the names of fields, for an error.
+
+    >>> list_fields({"x": 1, "y": 2}), list_fields({})
+    ('`x`, `y`', 'none')
+    """
+    names = [f"`{name}`" for name in fields]
+    more = f" and {len(names) - _MAX_LISTED_FIELDS} more" if len(names) > _MAX_LISTED_FIELDS else ""
+    return ", ".join(names[:_MAX_LISTED_FIELDS]) + more or "none"
+
+
+def with_field(item: Any, path: str, value: Any) -> Any:
+    """Return a copy of the item with this value in a field, which a dict need not have yet. Other values are shared.
+
+    >>> with_field({"x": 1}, "y", 2), with_field({"meta": {"x": 1}}, "meta.y", 2)
+    ({'x': 1, 'y': 2}, {'meta': {'x': 1, 'y': 2}})
+
+    Raises TypeError for an item without fields, and for a new field of a dataclass or a named tuple.
+    """
+    if isinstance(item, Mapping):
+        head, dot, rest = path.partition(".")
+        if dot and path not in item and read_fields(item.get(head)) is not None:
+            return {**item, head: with_field(item[head], rest, value)}
+        return {**item, path: value}
+    fields = read_fields(item)
+    if fields is None:
+        raise make_missing_error(item, path, "into")
+    head, dot, rest = path.partition(".")
+    if head not in fields:
+        raise TypeError(
+            f"a {type(item).__name__} takes no new field `{head}`; it has {list_fields(fields)}; "
+            "make a dict of it in an earlier stage, as `stagepipe.stages.Select` does"
+        )
+    new = with_field(fields[head], rest, value) if dot else value
+    if isinstance(item, tuple):
+        return item._replace(**{head: new})  # type: ignore[attr-defined]  # a named tuple
+    changed = copy.copy(item)  # without `__init__`, as `rebuild_dataclass`
+    object.__setattr__(changed, head, new)  # works for frozen classes and with slots
+    return changed

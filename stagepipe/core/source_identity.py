@@ -1,0 +1,79 @@
+"""What a source reads: the number of its items, and its files. Pure values, made in the source's process.
+
+A saved position counts items, so it means something else once the data has changed. A state holds the identity of the
+source, and a resume compares it (`stagepipe.engine.source_check`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+_MAX_LISTED_FILES: Final = 8
+"""Of so many files, a state holds each one, so that a message can name those that changed: 60 bytes a file."""
+_HASH_CHARS: Final = 16
+
+
+class SourceFiles(msgspec.Struct, frozen=True):
+    """The files of a source. `contents` is a hash of their names and sizes, `versions` of their times or tags."""
+
+    count: int
+    contents: str
+    versions: str
+    listed: list[tuple[str, int, str]]
+    """Name, size in bytes and version of each file; empty where there are many."""
+
+
+class SourceIdentity(msgspec.Struct, frozen=True):
+    """The number of items of a source, before a limit and for all ranks together, and its files; None if unknown."""
+
+    items: int | None = None
+    files: SourceFiles | None = None
+
+
+def describe_files(names: Sequence[str], sizes: Iterable[int], versions: Iterable[object]) -> SourceFiles:
+    """Return what identifies files. Names count from their common folder, which may be another one on a resume.
+
+    >>> describe_files(["/data/a.csv", "/data/b.csv"], [10, 20], [1, 1]).listed
+    [('a.csv', 10, '1'), ('b.csv', 20, '1')]
+    """
+    folder_chars = _count_common_chars(min(names, default=""), max(names, default=""))
+    is_listed = len(names) <= _MAX_LISTED_FILES
+    listed: list[tuple[str, int, str]] = []
+    contents, all_versions = hashlib.sha256(), hashlib.sha256()
+    for name, size, version in zip(names, sizes, versions, strict=True):
+        file = (name[folder_chars:], int(size), str(version))
+        contents.update(f"{file[0]}\n{file[1]}\n".encode(errors="surrogateescape"))
+        all_versions.update(f"{file[2]}\n".encode())
+        if is_listed:
+            listed.append((file[0].encode(errors="replace").decode(), *file[1:]))
+    digests = [digest.hexdigest()[:_HASH_CHARS] for digest in (contents, all_versions)]
+    return SourceFiles(len(names), digests[0], digests[1], listed)
+
+
+def _count_common_chars(first: str, last: str) -> int:
+    """Return the length of the folder that two names begin with. All names that sort between them begin with it."""
+    same = next((index for index, pair in enumerate(zip(first, last, strict=False)) if len(set(pair)) > 1), None)
+    return first[:same].rfind("/") + 1
+
+
+def join_files(parts: Sequence[SourceFiles | None]) -> SourceFiles | None:
+    """Return the files of several sources as those of one; None if no source has files."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:  # noqa: PLR2004 - one is already whole
+        return known[0] if known else None
+    listed = [file for part in known for file in part.listed]
+    count = sum(part.count for part in known)
+    return SourceFiles(
+        count,
+        _hash_all(part.contents for part in known),
+        _hash_all(part.versions for part in known),
+        listed if len(listed) == count <= _MAX_LISTED_FILES else [],
+    )
+
+
+def _hash_all(texts: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:_HASH_CHARS]

@@ -1,0 +1,139 @@
+"""Turns sinks with workers into stages: one order point, which makes parts, then a writer per sink. Pure.
+
+What comes out of the last writer are the records of what was written; the calling process makes shards of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from stagepipe.core import parse_bytes
+from stagepipe.spec import PipelineSpec, SinkSpec, StageSpec, Target
+
+PARTS_STAGE_NAME: Final = "parts"
+_PARTS_PATH: Final = "stagepipe.sinks.Parts"
+_MAX_PART_ITEMS: Final = 1024
+_PART_BYTES: Final = 64_000_000
+PARTS_MEMORY_FRACTION: Final = 0.8
+"""The share of `memory` that parts may take; items on their way to the order point take the rest."""
+
+
+class PartSize(NamedTuple):
+    """The bounds of a part: the most items, and the bytes at which it ends."""
+
+    items: int
+    bytes: int
+
+
+def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
+    """Return the spec with a stage for each sink that has workers. `sinks` keeps all sinks.
+
+    >>> from stagepipe.spec import SourceSpec
+    >>> jsonl = SinkSpec(target=Target("stagepipe.sinks.jsonl", {"path": "out"}), workers=2, writes_parts=True)
+    >>> lowered = lower_sinks(PipelineSpec(source=SourceSpec(target=Target(range(3))), sinks=(jsonl,)))
+    >>> [(stage.name, stage.workers) for stage in lowered.stages]
+    [('parts', 1), ('jsonl', 2)]
+    """
+    writers = [sink for sink in spec.sinks if sink.writes_parts]
+    if not writers:
+        return spec
+    size = choose_part_size(spec)
+    names = _make_unique_names(spec, writers)
+    parts = StageSpec(
+        name=next(names),
+        target=Target(
+            _PARTS_PATH,
+            {
+                "max_items": size.items,
+                "max_bytes": size.bytes,
+                "sink_count": len(writers),
+                **({"keeps_items": True} if len(writers) < len(spec.sinks) else {}),
+            },
+        ),
+        is_order_point=True,
+        items_per_output=size.items,
+        sink_path="sink",
+        syntax=spec.source.syntax,
+    )
+    stages = [
+        StageSpec(
+            name=name,
+            target=sink.target,
+            workers=sink.workers,
+            when=sink.when,
+            threads=sink.threads,
+            cpus=sink.cpus,
+            env=sink.env,
+            timeout_ns=sink.timeout_ns,
+            sink_path="sink" if len(spec.sinks) == 1 else f"sink.{spec.sinks.index(sink)}",
+            syntax=spec.source.syntax,
+        )
+        for sink, name in zip(writers, names, strict=False)
+    ]
+    return replace(spec, stages=(*spec.stages, parts, *stages))
+
+
+def choose_part_size(spec: PipelineSpec) -> PartSize:
+    """Return the bounds of the parts: those of the sinks, or such that whole parts fill their shards."""
+    writers = [sink for sink in spec.sinks if sink.writes_parts]
+    given_items = [value for sink in writers if isinstance(value := _get_setting(sink, "part_items"), int)]
+    given_items += [
+        value
+        for sink in writers
+        if not sink.appends_parts and isinstance(value := _get_setting(sink, "shard_items"), int)
+    ]
+    given_bytes = [parse_bytes(value) for sink in writers if (value := _get_setting(sink, "part_bytes")) is not None]
+    shard_items = [value for sink in writers if isinstance(value := _get_setting(sink, "shard_items"), int)]
+    items = min(given_items) if given_items else _choose_part_items(shard_items)
+    return PartSize(items, min(given_bytes, default=_PART_BYTES if spec.memory_bytes is None else _fit_memory(spec)))
+
+
+def _fit_memory(spec: PipelineSpec) -> int:
+    """Return the bytes of a part, so that those in flight fit into the `memory` of the config."""
+    workers = sum(sink.workers for sink in spec.sinks if sink.writes_parts)
+    return max(
+        min(_PART_BYTES, int((spec.memory_bytes or 0) * PARTS_MEMORY_FRACTION) // count_parts_in_flight(workers)), 1
+    )
+
+
+def count_parts_in_flight(workers: int) -> int:
+    """Return how many parts take memory at a time: one in each worker, one that grows, and one that waits."""
+    return workers + 2
+
+
+def _choose_part_items(shard_items: Sequence[int]) -> int:
+    """Return the largest number of items, up to 1,024, with which whole parts fill the shards best."""
+    most = min([_MAX_PART_ITEMS, *shard_items])
+    candidates = range(most // 2 + 1, most + 1)
+    return max(
+        candidates, key=lambda items: (min([1.0, *(count // items * items / count for count in shard_items)]), items)
+    )
+
+
+def _get_setting(sink: SinkSpec, name: str) -> Any:
+    """Return an argument of a sink; of a sink that is an object, its attribute."""
+    own = None if isinstance(sink.target.uses, str | type) else getattr(sink.target.uses, name, None)
+    return sink.target.arguments.get(name, own)
+
+
+def _make_unique_names(spec: PipelineSpec, writers: Sequence[SinkSpec]) -> Iterator[str]:
+    """Yield the name of the order point, then those of the writers."""
+    used = {stage.name for stage in spec.stages} | {sink.name for sink in writers if sink.name is not None}
+    for given, name in ((None, PARTS_STAGE_NAME), *((sink.name, _make_name(sink.target)) for sink in writers)):
+        if given is not None:
+            yield given
+            continue
+        free = next(text for n in itertools.count(1) if (text := name if n == 1 else f"{name}-{n}") not in used)
+        used.add(free)
+        yield free
+
+
+def _make_name(target: Target) -> str:
+    """Return the last name of an import path, or the name of the class of an object."""
+    uses = target.uses
+    path = uses if isinstance(uses, str) else getattr(uses, "__name__", type(uses).__name__)
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", re.split(r"[.:]", path)[-1]).strip("-") or "writer"

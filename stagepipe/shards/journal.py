@@ -1,0 +1,178 @@
+"""`Journal`: the file that says what a run has made durable. One per run, in the folder of its first sink.
+
+Each line is a checksum and a JSON object: a header, then records. The last whole line holds: a line that a kill or a
+power cut tore is not read. Resuming rewrites the file with its last record alone.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stagepipe.core import RunError, UsageError
+from stagepipe.shards.durability import sync_folder
+from stagepipe.shards.folder import FinishedShard, ShardPosition
+from stagepipe.sinks import OWN_PREFIX
+
+JOURNAL_NAME: Final = f"{OWN_PREFIX}journal"
+_VERSION: Final = 1
+_MAX_BYTES: Final = 4 << 20
+"""A longer file is replaced by one with a single record."""
+
+
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is durable: the state of the pipeline after so many items, and where each sink stands.
+
+    `finished_shards` has, for each sink, the shards that were finished since the record before; with `merge`, all.
+    """
+
+    state: dict[str, Any]
+    items: int
+    positions: list[ShardPosition]
+    finished_shards: list[list[FinishedShard]]
+    is_finished: bool = False
+
+    def merge(self, next_record: JournalRecord) -> JournalRecord:
+        """Return the next record, with all that this one holds of shards."""
+        positions = zip(self.positions, next_record.positions, strict=True)
+        shards = zip(self.finished_shards, next_record.finished_shards, strict=True)
+        return msgspec.structs.replace(
+            next_record,
+            positions=[position.merge(next_position) for position, next_position in positions],
+            finished_shards=[list(dict.fromkeys([*before, *new])) for before, new in shards],
+        )
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True, tag="stagepipe.journal"):
+    """The first line. `state` has the keys of the pipeline's state that do not change."""
+
+    version: int
+    folders: list[str]
+    state: dict[str, Any]
+
+
+class Journal:
+    """The journal of one run. Its folder must be locked."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use the journal in `folder`."""
+        self._path = folder / JOURNAL_NAME
+        self._fd = -1
+        self._size_bytes = 0
+        self._folders: list[Path] = []
+        self._fixed_state: dict[str, Any] = {}
+        self._merged: JournalRecord | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a journal of an earlier run."""
+        return self._path.exists()
+
+    def load(self, sink_count: int) -> JournalRecord | None:
+        """Return the last record, with all finished shards; None if there is no journal.
+
+        Raises UsageError if it is damaged, or of another number of sinks.
+        """
+        try:
+            lines = self._path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._make_error(error.strerror or str(error)) from error
+        documents = list(map(_decode_line, lines[:-1]))
+        if not documents or documents[0] is None or None in documents[:-1]:
+            raise self._make_error("a line before its last one does not match its checksum")
+        try:
+            header = msgspec.json.decode(documents[0], type=_Header)
+            records = [msgspec.json.decode(text, type=JournalRecord) for text in documents[1:] if text is not None]
+        except msgspec.MsgspecError as error:
+            raise self._make_error(str(error)) from error
+        if header.version != _VERSION:
+            raise self._make_error(f"it has version {header.version}, expected {_VERSION}")
+        if not records:
+            raise self._make_error("it has no record")
+        if any(len(r.positions) != sink_count or len(r.finished_shards) != sink_count for r in records):
+            raise UsageError(
+                f"{self._path}: this run wrote to {len(header.folders)} sinks, the config has {sink_count}; resume "
+                "with the config of the run, or set `overwrite: true` on the sinks and run without --resume"
+            )
+        merged = reduce(JournalRecord.merge, records)
+        return msgspec.structs.replace(merged, state={**header.state, **merged.state})
+
+    def _make_error(self, reason: str) -> UsageError:
+        return UsageError(
+            f"{self._path}: this is not the journal of a run ({reason}); set another `path`, or `overwrite: true` to "
+            "delete the shards in its folder"
+        )
+
+    def start(self, folders: list[Path], record: JournalRecord) -> None:
+        """Begin the file with `record`, atomically. Raises RunError if it cannot be written."""
+        self._folders = folders
+        self._merged = record
+        self._fixed_state = {key: value for key, value in record.state.items() if not key.startswith("rank")}
+        header = _Header(version=_VERSION, folders=list(map(str, folders)), state=self._fixed_state)
+        partial_path = self._path.with_name(f"{JOURNAL_NAME}-partial")
+        self.close()
+        try:
+            self._fd = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._size_bytes = _write_whole(self._fd, _encode_line(header) + self._encode_record(record))
+            os.fsync(self._fd)
+            partial_path.replace(self._path)
+            sync_folder(self._path.parent)
+        except OSError as error:
+            raise self._make_write_error(error) from error
+
+    def append(self, record: JournalRecord) -> None:
+        """Add `record` and wait until it is durable. Raises RunError if it cannot be written."""
+        merged = record if self._merged is None else self._merged.merge(record)
+        if self._size_bytes > _MAX_BYTES:
+            self.start(self._folders, merged)
+            return
+        self._merged = merged
+        try:
+            self._size_bytes += _write_whole(self._fd, self._encode_record(record))
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self.close()  # it may end in half a line, after which nothing must come
+            raise self._make_write_error(error) from error
+
+    def _encode_record(self, record: JournalRecord) -> bytes:
+        state = {key: value for key, value in record.state.items() if self._fixed_state.get(key) != value}
+        return _encode_line(msgspec.structs.replace(record, state=state))
+
+    def _make_write_error(self, error: OSError) -> RunError:
+        return RunError(f"sink: the journal {self._path} cannot be written: {error.strerror}; make room, then --resume")
+
+    def delete(self) -> None:
+        """Delete the journal of an earlier run."""
+        self._path.unlink(missing_ok=True)
+        sync_folder(self._path.parent)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _encode_line(document: msgspec.Struct) -> bytes:
+    text = msgspec.json.encode(document)
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _decode_line(line: bytes) -> bytes | None:
+    """Return the JSON of a line; None if it is torn."""
+    checksum, _, text = line.partition(b" ")
+    return text if checksum == b"%08x" % zlib.crc32(text) else None
+
+
+def _write_whole(fd: int, data: bytes) -> int:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    return len(data)

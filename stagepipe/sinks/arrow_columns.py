@@ -1,0 +1,255 @@
+"""Makes Arrow tables of items, and fits them to a schema. Imports pyarrow where it is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from stagepipe.core import UsageError, closest_match
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LIST_PATTERN: Final = re.compile(r"list<(.+)>")
+
+
+def require_pyarrow() -> None:
+    """Raise UsageError, with the command that installs it, if pyarrow is missing."""
+    try:
+        import pyarrow  # noqa: F401, ICN001 - only to see whether it is there
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow: pip install 'stagepipe[parquet]'") from error
+
+
+def make_schema(types: Mapping[str, Any] | pa.Schema) -> pa.Schema:
+    """Return the schema with these columns; types are names such as `int64` or `list<float32>`, or Arrow's.
+
+    >>> make_schema({"x": "list<float32>"}).field("x").type
+    ListType(list<element: float>)
+
+    Raises ValueError for an unknown type.
+    """
+    import pyarrow as pa
+
+    if isinstance(types, pa.Schema):
+        return types
+    return pa.schema([(name, _parse_type(name, given)) for name, given in types.items()])
+
+
+def _parse_type(column: str, given: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    if isinstance(given, pa.DataType):
+        return given
+    match = _LIST_PATTERN.fullmatch(str(given))
+    if match:
+        return pa.list_(pa.field("element", _parse_type(column, match[1])))
+    try:
+        return pa.type_for_alias(str(given))
+    except ValueError as error:
+        raise ValueError(
+            f"parquet: schema: column `{column}` has the unknown type {given!r}; write one such as int64, float32, "
+            "string, binary, bool or list<float32>"
+        ) from error
+
+
+def make_table(items: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
+    """Return a table with a row for each item. Without a schema, the types are those of the values.
+
+    Raises TypeError and ValueError, with the field and the row.
+    """
+    import pyarrow as pa
+
+    rows = [_to_row(row, item) for row, item in enumerate(items)]
+    names = list(dict.fromkeys(name for row in rows for name in row)) if schema is None else schema.names
+    if schema is not None:
+        _refuse_other_fields(rows, names)
+    columns = [
+        _make_column(name, [row.get(name) for row in rows], None if schema is None else schema.field(name).type)
+        for name in names
+    ]
+    fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields) if schema is None else schema)
+
+
+def _to_row(row: int, item: Any) -> Mapping[str, Any]:
+    if isinstance(item, Mapping):
+        return item
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    if isinstance(item, tuple) and hasattr(item, "_asdict"):
+        return dict(item._asdict())
+    raise TypeError(
+        f"parquet: row {row} of the part is {type(item).__name__}; an item must be a dict, whose fields are the columns"
+    )
+
+
+def _refuse_other_fields(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    known = set(names)
+    for row, item in enumerate(rows):
+        for name in item:
+            if name not in known:
+                closest = closest_match(str(name), list(names))
+                hint = f"did you mean `{closest}`?" if closest else "add it to `schema`, or drop it before the sink"
+                raise ValueError(f"parquet: field `{name}` of row {row} of the part is not in `schema`; {hint}")
+
+
+def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) -> pa.Array:
+    import pyarrow as pa
+
+    values = [_to_numpy(value) for value in values]
+    try:
+        if any(isinstance(value, np.ndarray) and value.ndim for value in values):
+            column = _make_list_column(values)
+            return column if column_type is None or column.type.equals(column_type) else column.cast(column_type)
+        return pa.array(values, type=column_type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _explain_column_error(name, values, column_type, error) from error
+
+
+def _to_numpy(value: Any) -> Any:
+    """Return a tensor as an array, and an array without axes as its number."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+
+
+def _make_list_column(values: Sequence[Any]) -> pa.Array:
+    """Return arrays as lists of their rows, nested for each axis after the first; None stays null.
+
+    Raises ValueError if they have different numbers of axes.
+    """
+    import pyarrow as pa
+
+    arrays = [None if value is None else np.asarray(value) for value in values]
+    present = [array for array in arrays if array is not None]
+    axes = present[0].ndim
+    if any(array.ndim != axes for array in present):
+        raise ValueError(f"arrays with {sorted({array.ndim for array in present})} axes")
+    flat = np.concatenate([array.reshape(-1) for array in present])
+    column = pa.array(flat.tolist() if flat.dtype.kind in "US" else flat)
+    for axis in range(axes - 1, 0, -1):
+        lengths = np.concatenate([np.full(int(np.prod(a.shape[:axis])), a.shape[axis]) for a in present])
+        column = _make_lists(column, lengths, None)
+    lengths = np.array([0 if array is None else array.shape[0] for array in arrays])
+    mask = np.array([array is None for array in arrays])
+    return _make_lists(column, lengths, pa.array(mask) if mask.any() else None)
+
+
+def _make_lists(values: pa.Array, lengths: np.ndarray, mask: pa.Array | None) -> pa.Array:
+    import pyarrow as pa
+
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    list_type = pa.list_(pa.field("element", values.type))  # Parquet's own name of the field, so that types compare
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=list_type, mask=mask)
+
+
+def _explain_column_error(name: str, values: Sequence[Any], column_type: Any, error: Exception) -> Exception:
+    """Return the error of a column with the row at which its values no longer fit."""
+    import pyarrow as pa
+
+    row = next((i for i, value in enumerate(values) if not _fits(values[:i], value, column_type)), len(values) - 1)
+    found = type(values[row]).__name__
+    if isinstance(values[row], np.ndarray):
+        found = f"an array of {values[row].dtype} with shape {values[row].shape}"
+    reason = str(error).partition("\n")[0] if isinstance(error, pa.ArrowException | ValueError) else ""
+    return TypeError(
+        f"parquet: field `{name}`, row {row} of the part: {found} does not fit the column"
+        f"{'' if column_type is None else f' of type {column_type}'}{reason and f' ({reason})'}; convert it before the "
+        "sink"
+    )
+
+
+def _fits(before: Sequence[Any], value: Any, column_type: Any) -> bool:
+    import pyarrow as pa
+
+    first = next((other for other in before if other is not None), value)
+    try:
+        if isinstance(value, np.ndarray) or isinstance(first, np.ndarray):
+            column = _make_list_column([first, value])
+            _ = column if column_type is None else column.cast(column_type)
+        else:
+            pa.array([first, value], type=column_type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with the columns and types of `schema`; columns that it lacks are null.
+
+    Raises ValueError, with the field and the row, where a type does not fit.
+    """
+    import pyarrow as pa
+
+    for name in table.column_names:
+        if name not in schema.names:
+            row = next((i for i, value in enumerate(table[name]) if value.is_valid), 0)
+            raise ValueError(
+                f"parquet: field `{name}`, row {row} of the part: the first part has no such column, but "
+                f"{', '.join(schema.names)}; name all columns in `schema`"
+            )
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        column = table[field.name]
+        columns.append(column if column.type.equals(field.type) else _cast_column(field, column))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _cast_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    if _is_compatible(column.type, field.type):
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException:
+            pass  # a value that does not fit, such as 2**40 into int32
+    row = next((i for i, value in enumerate(column) if value.is_valid and not _can_cast(value, field.type)), 0)
+    raise ValueError(
+        f"parquet: field `{field.name}`, row {row} of the part: {_shorten(column[row].as_py())} is {column.type}, but "
+        f"the column of the first part is {field.type}; give the type in `schema`, or convert it before the sink"
+    )
+
+
+def _can_cast(value: pa.Scalar, to_type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        value.cast(to_type)
+    except pa.ArrowException:
+        return False
+    return _is_compatible(value.type, to_type)
+
+
+def _is_compatible(from_type: pa.DataType, to_type: pa.DataType) -> bool:
+    """Whether a type fits into another one without a loss: null, whole numbers, whole numbers into floats, lists."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_null(from_type) or from_type.equals(to_type):
+        return True
+    if types.is_integer(from_type):
+        return bool(types.is_integer(to_type) or types.is_floating(to_type))
+    if types.is_floating(from_type):
+        return bool(types.is_floating(to_type) and from_type.bit_width <= to_type.bit_width)
+    if types.is_list(from_type) and types.is_list(to_type):
+        return _is_compatible(from_type.value_type, to_type.value_type)
+    if types.is_struct(from_type) and types.is_struct(to_type):
+        names = [field.name for field in from_type]
+        return names == [field.name for field in to_type] and all(
+            _is_compatible(inner.type, to_type.field(index).type) for index, inner in enumerate(from_type)
+        )
+    return False
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."  # noqa: PLR2004 - a value in a message

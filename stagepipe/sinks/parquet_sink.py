@@ -1,0 +1,82 @@
+"""`ParquetSink`: writes dict items as rows of Parquet shards. Encodes in workers; joins shards without decoding."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+from stagepipe.sinks.parquet_footer import join_footers, read_footer, write_footer
+from stagepipe.sinks.part_sink import PartPlace, PartSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ParquetSink(PartSink):
+    """Write each item, a dict, as a row of `path/000000.parquet` ... In YAML it is `uses: stagepipe.sinks.parquet`.
+
+    Takes the arguments of `PartSink`, and
+
+    schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a `pyarrow.Schema`.
+        Without it, the first part decides: all later parts must have its columns, in types that fit.
+    compression: `snappy` (default), `zstd`, `gzip`, `lz4` or `none`.
+
+    Arrays and tensors become lists, nested for each axis. Dicts become structs. Dataclasses are rows too. A row group
+    is one part.
+
+    Needs pyarrow: `pip install 'stagepipe[parquet]'`. Raises TypeError and ValueError, with the field and the row.
+    """
+
+    appends: ClassVar[bool] = True
+    extension: ClassVar[str] = ".parquet"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        schema: Mapping[str, Any] | pa.Schema | None = None,
+        compression: str = "snappy",
+        **options: Any,
+    ) -> None:
+        super().__init__(path, **options)
+        from stagepipe.sinks.arrow_columns import make_schema, require_pyarrow
+
+        require_pyarrow()
+        self._schema = None if schema is None else make_schema(schema)
+        self._compression = compression
+
+    def write_part(self, items: Sequence[Any], path: Path) -> None:
+        """Write the items as one row group."""
+        import pyarrow.parquet as pq
+
+        from stagepipe.sinks.arrow_columns import make_table
+
+        table = make_table(items, self._schema)
+        pq.write_table(table, path, compression=self._compression, row_group_size=max(table.num_rows, 1))
+
+    def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
+        """Give a part the columns of the first one, or raise."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from stagepipe.sinks.arrow_columns import fit_table
+
+        schema = pq.read_schema(path)
+        if "schema" not in kept:
+            kept["schema"] = base64.b64encode(schema.serialize()).decode()
+            return
+        expected = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept["schema"])))
+        if not schema.equals(expected):
+            table = fit_table(pq.read_table(path), expected)
+            pq.write_table(table, path, compression=self._compression, row_group_size=table.num_rows)
+
+    def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:
+        """Write the common footer."""
+        del kept
+        end = file.tell()
+        footers = [read_footer(file, part.offset + part.size) for part in parts]
+        file.seek(end)
+        write_footer(file, join_footers(footers, [part.offset for part in parts]))

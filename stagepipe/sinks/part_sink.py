@@ -1,0 +1,120 @@
+"""`PartSink`: the interface of sinks that write in several workers. Subclass it to write your own.
+
+`write_part` runs in the sink's workers, everything else in the calling process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
+from uuid import uuid4
+
+from stagepipe.core import parse_bytes
+from stagepipe.sinks.part import Part, PartRecord
+
+OWN_PREFIX: Final = ".stagepipe-"
+"""All files of a sink's folder that are not finished shards begin with this: hidden, and ours to delete."""
+PART_PREFIX: Final = f"{OWN_PREFIX}part-"
+_DEFAULT_SHARD_BYTES: Final = 256_000_000
+_PREFIX_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class PartPlace(NamedTuple):
+    """Where a part lies in its shard, in bytes, and how many items it has."""
+
+    offset: int
+    size: int
+    rows: int
+
+
+class PartSink(ABC):
+    """A sink whose workers write parts: files of consecutive items. The calling process makes shards of the parts.
+
+    Each part is written whole by one worker. The calling process takes the parts in the order of the items: it appends
+    them to the open shard if `appends`, otherwise each part is a shard. So the shards are the same for any number of
+    workers. `docs/how-to/sinks.md` shows a subclass.
+
+    Args:
+        path: the folder of the shards, relative to the current directory; it is created if it is missing.
+        shard_items: a shard has at most so many items, in whole parts.
+        shard_bytes: a shard has at most so many bytes, in whole parts. Default: 256 MB.
+        prefix: what the names of the shards begin with: `train-` makes `train-000000.jsonl`.
+        overwrite: delete the shards of an earlier run first. Without it, a folder that is not empty is refused.
+        part_items, part_bytes: a part has at most so many items, and ends when it has so many bytes in memory. They
+            hold for all sinks of the pipeline, which share the parts. Default: 1,024 items and 64 MB.
+
+    Raises ValueError for arguments that are out of range.
+    """
+
+    writes_parts: ClassVar[bool] = True
+    """Tells the planner that the sink has workers. It reads this from the source file, without importing it."""
+    appends: ClassVar[bool] = False
+    """Whether the files of consecutive parts, one after the other, are a file of the format."""
+    extension: ClassVar[str] = ""
+    """What the names of the shards end with, such as `.jsonl`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        shard_items: int | None = None,
+        shard_bytes: int | str = _DEFAULT_SHARD_BYTES,
+        prefix: str = "",
+        overwrite: bool = False,
+        part_items: int | None = None,
+        part_bytes: int | str | None = None,
+    ) -> None:
+        self.path: Final = Path(path)
+        self.shard_items: Final = _check_count("shard_items", shard_items)
+        self.shard_bytes: Final = parse_bytes(shard_bytes)
+        self.prefix: Final = prefix
+        self.overwrite: Final = overwrite
+        self.part_items: Final = _check_count("part_items", part_items)
+        self.part_bytes: Final = None if part_bytes is None else parse_bytes(part_bytes)
+        self.matches: Callable[[Any], object] | None = None
+        """Whether an item is for this sink; None: all are."""
+        if prefix and not _PREFIX_PATTERN.fullmatch(prefix):
+            raise ValueError(
+                f"prefix is {prefix!r}; begin with a letter or digit, and use letters, digits, `.`, `_` and `-`"
+            )
+
+    @abstractmethod
+    def write_part(self, items: Sequence[Any], path: Path) -> None:
+        """Write `items`, at least one, to a new file at `path`. Called in a worker.
+
+        After a crash, the same items may be written again, to another file. So the content must depend on them alone.
+        """
+
+    def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
+        """Check a part, or rewrite its file, before it joins its shard. Called once for each part, in order.
+
+        `kept` is this sink's own: the journal keeps what is put there, as JSON, for the parts that follow.
+        """
+
+    def begin_shard(self, file: BinaryIO, kept: Mapping[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
+        """Write what a shard begins with, before its first part."""
+
+    def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
+        """Write what completes a shard of these parts. `file` is open for reading and writing, at its end."""
+
+    def __call__(self, part: Part) -> Part:
+        """Write a part to its own file, in a worker. The stage that a pipeline runs; not for users."""
+        items = part.items if self.matches is None else [item for item in part.items if self.matches(item)]
+        if not items:
+            part.add_record(PartRecord(file=None, rows=0, size_bytes=0))
+            return part
+        name = f"{PART_PREFIX}{uuid4().hex}"  # never that of a worker which is still at the same part, before a seek
+        path = self.path / name
+        self.write_part(items, path)
+        part.add_record(PartRecord(file=name, rows=len(items), size_bytes=path.stat().st_size))
+        return part
+
+
+def _check_count(name: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
+    return value

@@ -1,0 +1,158 @@
+"""`WebDatasetSink`: writes items as samples of tar shards, which the package webdataset reads. Encodes in workers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Final
+
+import numpy as np
+
+from stagepipe.core import context
+from stagepipe.sinks.part_sink import PartPlace, PartSink
+
+_KEY_FIELD: Final = "__key__"
+_END_OF_ARCHIVE: Final = bytes(2 * tarfile.BLOCKSIZE)
+_IMAGE_FORMATS: Final = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "ppm": "PPM"}
+
+
+class WebDatasetSink(PartSink):
+    """Write each item as a sample of a tar shard, `path/000000.tar` ... In YAML: `uses: stagepipe.sinks.webdataset`.
+
+    Takes the arguments of `PartSink`, and `key`: the field with the sample's name. Without `key`, it is the field
+    `__key__` if there is one, else the numbers of the part and of the item in it.
+
+    An item is a dict; each field becomes a file `<key>.<field>`. A field called like a file type is written as such:
+    `jpg` and `png` (bytes or PIL images), `npy`, `json`, `txt`, `cls`, with or without a name before it (`left.png`).
+    The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`; `bytes` keep the
+    name of the field. The package's `decode()` reads all of them.
+
+    Raises TypeError and ValueError, with the item and the field.
+    """
+
+    appends: ClassVar[bool] = True
+    extension: ClassVar[str] = ".tar"
+
+    def __init__(self, path: str | os.PathLike[str], *, key: str | None = None, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._key_field = key
+
+    def write_part(self, items: Sequence[Any], path: Path) -> None:
+        """Write the members of each item, without the end of the archive."""
+        part_number = context().item[0] if self._key_field is None else 0
+        with path.open("wb") as file:
+            for row, item in enumerate(items):
+                try:
+                    self._write_sample(file, item, f"{part_number:06d}-{row:05d}")
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f"webdataset: row {row} of the part: {error}") from error
+
+    def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:
+        """End the archive."""
+        del parts, kept
+        file.write(_END_OF_ARCHIVE)
+
+    def _write_sample(self, file: BinaryIO, item: Any, default_key: str) -> None:
+        if not isinstance(item, Mapping):
+            raise TypeError(
+                f"an item must be a dict of files, found {type(item).__name__}; return a dict before the sink"
+            )
+        key_field = self._key_field or _KEY_FIELD
+        if self._key_field is not None and key_field not in item:
+            raise ValueError(f"there is no field `{key_field}` (`key`); it has {', '.join(map(str, item))}")
+        key = str(item.get(key_field, default_key))
+        if "." in key.rpartition("/")[2] or not key:
+            raise ValueError(f"the name {key!r} of a sample must have no dot; the package ends it at the first one")
+        for field, value in item.items():
+            if field not in {key_field, _KEY_FIELD}:
+                extension, data = encode_field(str(field), value)
+                _write_member(file, f"{key}.{extension}", data)
+
+
+def encode_field(field: str, value: Any) -> tuple[str, bytes]:
+    """Return the extension and the content of a field's file.
+
+    >>> encode_field("cls", 3), encode_field("name", "a"), encode_field("size", [1, 2])
+    (('cls', b'3'), ('name.txt', b'a'), ('size.json', b'[1, 2]'))
+
+    Raises TypeError for a value that the file type does not hold.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return field, bytes(value)
+    file_type = field.rpartition(".")[2].lower()
+    encode = _ENCODER_BY_TYPE.get(file_type)
+    if encode is None:
+        file_type = _find_type(field, value)
+        encode = _ENCODER_BY_TYPE[file_type]
+        field = f"{field}.{file_type}"
+    try:
+        return field, encode(value)
+    except (TypeError, ValueError, AttributeError, OSError) as error:
+        raise TypeError(f"field `{field}`: a .{file_type} file cannot hold {type(value).__name__}: {error}") from error
+
+
+def _find_type(field: str, value: Any) -> str:
+    if isinstance(value, str):
+        return "txt"
+    if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+        return "npy"
+    if value is None or isinstance(value, bool | int | float | list | tuple | Mapping | np.generic):
+        return "json"
+    hint = "call it `jpg` or `png`" if hasattr(value, "getbands") else "convert it before the sink"
+    raise TypeError(f"field `{field}`: no file type for {type(value).__name__}; {hint}")
+
+
+def _encode_npy(value: Any) -> bytes:
+    if hasattr(value, "detach"):  # a tensor
+        value = value.detach().cpu()
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(value), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _encode_json(value: Any) -> bytes:
+    return json.dumps(value, default=lambda inner: inner.tolist()).encode()
+
+
+def _encode_class(value: Any) -> bytes:
+    return str(int(value)).encode()
+
+
+def _encode_text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError("expected str")
+    return value.encode()
+
+
+def _make_image_encoder(image_format: str) -> Callable[[Any], bytes]:
+    def encode(image: Any) -> bytes:
+        if not hasattr(image, "save"):
+            raise TypeError("expected bytes or a PIL image")
+        buffer = io.BytesIO()
+        image.save(buffer, format=image_format)
+        return buffer.getvalue()
+
+    return encode
+
+
+def _iter_encoders() -> Iterator[tuple[str, Callable[[Any], bytes]]]:
+    yield from (("npy", _encode_npy), ("json", _encode_json), ("txt", _encode_text), ("text", _encode_text))
+    yield from (("cls", _encode_class), ("index", _encode_class))
+    yield from ((extension, _make_image_encoder(name)) for extension, name in _IMAGE_FORMATS.items())
+
+
+_ENCODER_BY_TYPE: Final = dict(_iter_encoders())
+
+
+def _write_member(file: BinaryIO, name: str, data: bytes) -> None:
+    """Write a member: header, content, padding. The same bytes for the same content: no times, no owner."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    info.mode = 0o644
+    file.write(info.tobuf(tarfile.GNU_FORMAT))
+    file.write(data)
+    file.write(bytes(-len(data) % tarfile.BLOCKSIZE))

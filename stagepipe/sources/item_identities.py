@@ -1,0 +1,112 @@
+"""What identifies the items of a source, so that outputs kept for them are found again. Pure, but for the files' dates.
+
+The process that starts a run finds out how a source numbers its items, without code of the user. The workers then tell
+which item has a number in an epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stagepipe.core import build_target
+from stagepipe.sources.batched_order import BatchedOrder
+from stagepipe.sources.dataset_source import DatasetIndices
+from stagepipe.sources.epoch_order import EpochOrder
+from stagepipe.sources.files_source import FilesSource
+from stagepipe.sources.record_source import RecordSource
+
+_PACKAGE: Final = "stagepipe.sources."
+_DATASET: Final = frozenset({"dataset", "DatasetSource"})
+_FILES: Final = frozenset({"files", "FilesSource"})
+_NUMBERS: Final = frozenset({"numbers", "NumbersSource"})
+_RECORDS: Final = frozenset(
+    {
+        *("arrow", "csv", "jsonl", "parquet", "text", "webdataset"),
+        *("ArrowSource", "CsvSource", "JsonlSource", "ParquetSource", "TextSource", "WebdatasetSource"),
+    }
+)
+_ORDER_ARGUMENTS: Final = ("dataset", "shuffle", "batch_size", "drop_last")
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedItems:
+    """The items of a source whose order is known. `paths` are the files that the items are, if they are files.
+
+    `digest` covers all data that is not in a file of `paths`.
+    """
+
+    order: EpochOrder | BatchedOrder
+    digest: str
+    paths: tuple[str, ...] | None = None
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Draw the epoch's order."""
+        if not isinstance(self.order, range):
+            self.order.begin(epoch, seed)
+
+    def identify(self, number: int) -> str:
+        """Return the item's index, or its path with size and date. Raises OSError for a file that is gone."""
+        index: Any = self.order[number % len(self.order)]  # where ranks are filled up, the first items come again
+        if self.paths is None:
+            return repr(index)
+        path = self.paths[index]
+        status = os.stat(path)  # noqa: PTH116 - a Path would cost as much as the call
+        return repr((path, status.st_size, status.st_mtime_ns))
+
+
+def is_known_source(uses: Any, arguments: Mapping[Any, Any]) -> bool:
+    """Whether `identify_items` knows the items of a source, given as in a config.
+
+    >>> is_known_source("stagepipe.sources.numbers", {"count": 3}), is_known_source("my_data.read", {})
+    (True, False)
+    """
+    if isinstance(uses, list | tuple | range):
+        return True
+    name = _get_name(uses)
+    if name in _DATASET:
+        dataset = arguments.get("dataset")
+        return arguments.get("shards") is None and (
+            isinstance(dataset, Mapping) and _get_name(dataset.get("uses")) in _RECORDS
+        )
+    if name in _FILES:
+        return "://" not in str(arguments.get("glob"))
+    return name in _NUMBERS
+
+
+def identify_items(uses: Any, arguments: Mapping[Any, Any]) -> ListedItems | None:
+    """Return what identifies the items of a source; None for one that is not known. Raises what the source raises."""
+    if not is_known_source(uses, arguments):
+        return None
+    if isinstance(uses, list | tuple | range):
+        return ListedItems(order=range(len(uses)), digest="")  # the config's description has what they hold
+    name = _get_name(uses)
+    if name in _NUMBERS:
+        return ListedItems(order=range(arguments["count"]), digest="")
+    if name in _FILES:
+        source = FilesSource(**{**arguments, "read": False})
+        return ListedItems(order=source.order, digest="", paths=source.paths)
+    indices = build_target(
+        f"{_PACKAGE}dataset", {key: arguments[key] for key in _ORDER_ARGUMENTS if key in arguments}, None
+    )
+    if not isinstance(indices, DatasetIndices) or not isinstance(indices.dataset, RecordSource):
+        return None
+    files = indices.dataset.stored_files
+    return None if files is None else ListedItems(order=indices.order, digest=_hash_files(files))
+
+
+def _hash_files(files: Any) -> str:
+    described = [(file.name if file.file_system else file.path, file.size, file.version) for file in files]
+    return hashlib.blake2b(repr(described).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _get_name(uses: Any) -> str:
+    """Return the name of a source of this package; empty for any other."""
+    if isinstance(uses, type):
+        uses = f"{uses.__module__.rpartition('.')[0]}.{uses.__qualname__}"
+    path = uses.replace(":", ".") if isinstance(uses, str) else ""
+    return path.removeprefix(_PACKAGE) if path.startswith(_PACKAGE) else ""

@@ -1,0 +1,78 @@
+"""`LanceSource`: the rows of a Lance dataset. Runs in the source's process and in the workers of `dataset`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stagepipe.core import SourceFiles, describe_files
+from stagepipe.sources.columns import check_columns
+from stagepipe.sources.extras import import_extra
+from stagepipe.sources.record_source import RecordSource, ShuffleMode
+
+
+class LanceSource(RecordSource):
+    """Yield the rows of a Lance dataset, each a dict of Python values.
+
+    In YAML it is `uses: stagepipe.sources.lance`. To read many rows with one call, write `batch: {size: 64}` on the
+    stage `dataset`.
+
+    Args:
+        path: the folder of the dataset, or a URL (`s3://...`), which Lance opens.
+        columns: the columns to read. None: all.
+        version: the version of the dataset. None: the newest when the source is built, in each process; name it if the
+            dataset may change during a run.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
+        storage_options: for URLs, the options of Lance's object store.
+
+    Requires pylance: `pip install 'stagepipe[lance]'`.
+
+    >>> LanceSource("train.lance", columns=["text"])[0]  # doctest: +SKIP
+    {'text': 'one'}
+
+    Raises ValueError if there is no dataset, and for an unknown column, with those that there are.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        columns: Sequence[str] | None = None,
+        version: int | None = None,
+        shuffle: ShuffleMode = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(shuffle=shuffle)
+        import_extra("lance", "lance", "the source `lance`")
+        self._path = path
+        self._columns = None if columns is None else list(columns)
+        self._version = version
+        self._storage_options = None if storage_options is None else dict(storage_options)
+
+    @functools.cached_property
+    def _count(self) -> int:
+        return int(self._dataset.count_rows())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def describe_files(self) -> SourceFiles:
+        """Return the version of the dataset in place of a size: a new version may order the rows in another way."""
+        return describe_files([Path(self._path).name], [int(self._dataset.version)], [""])
+
+    def read_records(self, indices: Sequence[int]) -> list[Any]:
+        """Return the rows of several indices, with one read."""
+        rows: list[Any] = self._dataset.take(list(indices), columns=self._columns).to_pylist()
+        return rows
+
+    @functools.cached_property
+    def _dataset(self) -> Any:
+        lance = import_extra("lance", "lance", "the source `lance`")
+        try:
+            dataset = lance.dataset(self._path, version=self._version, storage_options=self._storage_options)
+        except (ValueError, OSError) as error:
+            raise ValueError(f"lance: {self._path}: {error}; give the folder of a Lance dataset") from error
+        check_columns(self._columns or (), dataset.schema.names, f"lance: {self._path}")
+        return dataset

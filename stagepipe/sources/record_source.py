@@ -1,0 +1,97 @@
+"""`RecordSource`: the base of sources that read records from files. Runs in the source's process and in the workers.
+
+A record source is a map-style dataset: a number of records, each read by its index. The config loader turns
+`source: {uses: stagepipe.sources.jsonl}` into `stagepipe.sources.dataset` over it (`stagepipe.config.record_sources`).
+So the source's process sends indices, the workers of the stage `dataset` read the records, and shuffles, resumes and
+ranks are those of every dataset.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from stagepipe.core import SourceFiles, SourceIdentity
+from stagepipe.sources.block_shuffled_order import BlockShuffledOrder
+from stagepipe.sources.epoch_order import EpochOrder
+from stagepipe.sources.shuffled_order import ShuffledOrder
+from stagepipe.sources.stored_files import StoredFile
+
+ShuffleMode = bool | Literal["blocks"]
+"""False: the order of the files. True: any order of the records. "blocks": of blocks, and within a few of them."""
+
+
+class RecordSource(ABC):
+    """A number of records, each read by its index, in the order of the files.
+
+    A subclass defines `__len__` and `read_records`, and passes `shuffle` to this class. It keeps open files in
+    attributes of `functools.cached_property`, which are not pickled.
+
+    Args:
+        shuffle: the order of an epoch, which `make_order` makes. It does not change what an index means.
+    """
+
+    is_record_source: ClassVar = True
+    blocks_in_a_shuffle: ClassVar = 4
+    """How many blocks `shuffle: blocks` mixes with each other. A worker keeps at least as many in memory."""
+
+    def __init__(self, *, shuffle: ShuffleMode = False) -> None:
+        if shuffle not in (True, False, "blocks"):
+            raise ValueError(f"{self.label}: shuffle is {shuffle!r}; give true, false or `blocks`")
+        self.shuffle: ShuffleMode = shuffle
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read_records(self, indices: Sequence[int]) -> list[Any]:
+        """Return the records of several indices, each from 0 to `len(self)` - 1, in the order given."""
+
+    @property
+    def stored_files(self) -> Sequence[StoredFile] | None:
+        """The files that all records come from; None where something else decides what they hold."""
+        return None
+
+    def get_block_starts(self) -> Sequence[int] | None:
+        """Return the first index of each block of records that is quick to read whole; None if there are no blocks."""
+        return None
+
+    def make_order(self, shuffle: ShuffleMode) -> EpochOrder:
+        """Return the order of an epoch: indices of records. A subclass may define its own."""
+        if shuffle == "blocks":
+            starts = self.get_block_starts()
+            if starts is None:
+                raise ValueError(f"{self.label}: it has no blocks to shuffle; write `shuffle: true`")
+            return BlockShuffledOrder(starts, len(self), "dataset", blocks_together=self.blocks_in_a_shuffle)
+        return ShuffledOrder(len(self), "dataset") if shuffle else range(len(self))
+
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files, for the states of a run; None if that is not known."""
+        return None
+
+    def get_source_identity(self) -> SourceIdentity:
+        """Return the number of records, and the files."""
+        return SourceIdentity(len(self), self.describe_files())
+
+    @property
+    def label(self) -> str:
+        """The name of the source in messages: `jsonl` for `JsonlSource`."""
+        return type(self).__name__.removesuffix("Source").lower()
+
+    def __getitem__(self, index: int) -> Any:
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"{self.label}: index {index} of {count} records")
+        return self.read_records([index % count])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return self.read_records(indices)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is made when it is first used: open files, indexes and what is kept in memory."""
+        lazy = {
+            name for name in self.__dict__ if isinstance(getattr(type(self), name, None), functools.cached_property)
+        }
+        return {name: value for name, value in self.__dict__.items() if name not in lazy}

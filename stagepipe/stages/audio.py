@@ -1,0 +1,119 @@
+"""Stages for audio: `Decode` and `Resample`. Run in any worker.
+
+A recording is a dict `{"samples": array, "sample_rate": hertz}`. The samples of one channel have the shape (frames,),
+those of several (frames, channels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, open_input, requires
+
+SampleType = Literal["float32", "float64", "int16", "int32"]
+ResampleQuality = Literal["quick", "low", "medium", "high", "very high"]
+
+_SAMPLE_TYPES: Final = ("float32", "float64", "int16", "int32")
+_SOXR_QUALITIES: Final = {"quick": "QQ", "low": "LQ", "medium": "MQ", "high": "HQ", "very high": "VHQ"}
+
+
+class DecodeAudio:
+    """Decode an audio file (WAV, FLAC, Ogg, MP3) with soundfile. In YAML it is `stagepipe.stages.audio.Decode`.
+
+    Called with a path or with the bytes of a file, it returns `{"samples": ..., "sample_rate": ...}`. Floating-point
+    samples are between -1 and 1.
+
+    Args:
+        mono: return the mean of the channels, of shape (frames,). Otherwise the shape is (frames, channels).
+        start_s: where to start reading, in seconds.
+        duration_s: how many seconds to read; None for all. A shorter file gives fewer samples.
+        dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`. `mono` takes a floating-point one.
+
+    >>> import io, numpy, soundfile
+    >>> file = io.BytesIO()
+    >>> soundfile.write(file, numpy.zeros(800), 8000, format="WAV")
+    >>> recording = DecodeAudio(duration_s=0.05)(file.getvalue())
+    >>> recording["samples"].shape, recording["sample_rate"]
+    ((400,), 8000)
+
+    Raises TargetError if soundfile is not installed, ValueError for bytes that it cannot decode, and
+    FileNotFoundError.
+    """
+
+    def __init__(
+        self,
+        *,
+        mono: bool = True,
+        start_s: float = 0.0,
+        duration_s: float | None = None,
+        dtype: SampleType = "float32",
+    ) -> None:
+        check_choice(dtype, _SAMPLE_TYPES, "dtype", "audio.Decode")
+        if mono and dtype.startswith("int"):
+            raise ValueError(f"audio.Decode: mono gives the mean of the channels, which is no {dtype}; use float32")
+        if start_s < 0 or (duration_s is not None and duration_s <= 0):
+            raise ValueError(f"audio.Decode: start_s is {start_s}, duration_s {duration_s}; give positive seconds")
+        self.mono: Final = mono
+        self.start_s: Final = start_s
+        self.duration_s: Final = duration_s
+        self.dtype: Final = dtype
+        with requires("audio.Decode", "stagepipe[audio]"):
+            import soundfile  # noqa: F401 - fails early
+
+    def __call__(self, data: Any) -> dict[str, Any]:
+        """Return the samples and their rate."""
+        import soundfile
+
+        source = open_input(data, "audio.Decode")
+        try:
+            with soundfile.SoundFile(source) as file:
+                rate = int(file.samplerate)
+                file.seek(min(round(self.start_s * rate), file.frames))
+                count = -1 if self.duration_s is None else round(self.duration_s * rate)
+                samples = file.read(count, dtype=self.dtype, always_2d=True)
+        except soundfile.SoundFileError as error:
+            raise ValueError(f"audio.Decode: soundfile cannot decode {describe_value(data)}: {error}") from error
+        return {"samples": samples.mean(axis=1) if self.mono else samples, "sample_rate": rate}
+
+
+Decode = DecodeAudio
+"""Alias of `DecodeAudio`: `uses: stagepipe.stages.audio.Decode`."""
+
+
+class Resample:
+    """Change the sample rate of a recording with the SoX resampler (soxr). Its other fields stay.
+
+    Args:
+        rate: the new rate, in hertz.
+        quality: `quick`, `low`, `medium`, `high` or `very high`.
+
+    >>> import numpy
+    >>> Resample(8000)({"samples": numpy.zeros(1600, "float32"), "sample_rate": 16000})["samples"].shape
+    (800,)
+
+    Raises TargetError if soxr is not installed, and TypeError for what is no recording.
+    """
+
+    def __init__(self, rate: int, *, quality: ResampleQuality = "high") -> None:
+        check_choice(quality, tuple(_SOXR_QUALITIES), "quality", "audio.Resample")
+        self.rate: Final = check_positive(rate, "rate", "audio.Resample")
+        self.quality: Final = quality
+        with requires("audio.Resample", "stagepipe[audio]"):
+            import soxr  # noqa: F401 - fails early
+
+    def __call__(self, recording: Any) -> dict[str, Any]:
+        """Return the recording at the new rate."""
+        import soxr
+
+        if not isinstance(recording, Mapping) or not {"samples", "sample_rate"} <= recording.keys():
+            found = f"a dict with the keys {list(recording)}" if isinstance(recording, Mapping) else None
+            raise TypeError(
+                "audio.Resample: expected a dict with `samples` and `sample_rate`, as audio.Decode returns, found "
+                f"{found or describe_value(recording)}; name the field that holds it in `field`"
+            )
+        rate = int(recording["sample_rate"])
+        samples = recording["samples"]
+        if rate != self.rate:
+            samples = soxr.resample(samples, rate, self.rate, quality=_SOXR_QUALITIES[self.quality])
+        return {**recording, "samples": samples, "sample_rate": self.rate}

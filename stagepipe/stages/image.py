@@ -1,0 +1,273 @@
+"""Stages for images: `Decode`, `Resize`, `Normalize`, `EncodeJpeg`. Run in any worker.
+
+An image is a uint8 array of shape (height, width, 3) or (height, width), or a PIL image. For tensors, and for random
+augmentation, use torchvision's or albumentations' transforms themselves: docs/how-to/images.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from stagepipe.core import empty, is_pil_image
+from stagepipe.stages.optional_packages import (
+    check_choice,
+    describe_value,
+    open_input,
+    parse_size,
+    read_input,
+    requires,
+)
+
+ImageMode = Literal["RGB", "L", "RGBA"]
+ImageBackend = Literal["pillow", "opencv"]
+FitMode = Literal["stretch", "contain", "cover", "crop", "pad"]
+Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+
+_BACKENDS: Final = ("pillow", "opencv")
+_MODES: Final = ("RGB", "L", "RGBA")
+_FIT_MODES: Final = ("stretch", "contain", "cover", "crop", "pad")
+_INTERPOLATIONS: Final = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
+_IMAGE_NDIMS: Final = (2, 3)
+_CHANNEL_COUNTS: Final = (1, 3, 4)
+
+
+class DecodeImage:
+    """Decode an encoded image (JPEG, PNG, WebP ...) to a uint8 array. In YAML it is `stagepipe.stages.image.Decode`.
+
+    Called with a path or with the bytes of a file, it returns an array of shape (height, width, 3), for `mode: L`
+    (height, width), for `RGBA` (height, width, 4).
+
+    Args:
+        mode: the channels of the result; other images are converted.
+        backend: the library that decodes: `pillow` or `opencv`. Their pixels may differ by rounding. `opencv` decodes
+            no RGBA, and fills what a truncated JPEG lacks instead of refusing it.
+        exif_orientation: turn the image as its EXIF data says.
+
+    >>> from PIL import Image
+    >>> file = BytesIO()
+    >>> Image.new("RGB", (6, 4), "red").save(file, "PNG")
+    >>> DecodeImage()(file.getvalue()).shape
+    (4, 6, 3)
+
+    Raises TargetError if the library is not installed, ValueError for bytes that are no image, and FileNotFoundError.
+    """
+
+    def __init__(
+        self, *, mode: ImageMode = "RGB", backend: ImageBackend = "pillow", exif_orientation: bool = True
+    ) -> None:
+        check_choice(mode, _MODES, "mode", "image.Decode")
+        check_choice(backend, _BACKENDS, "backend", "image.Decode")
+        if backend == "opencv" and mode == "RGBA":
+            raise ValueError("image.Decode: opencv decodes no RGBA; use `backend: pillow`")
+        self.mode: Final = mode
+        self.exif_orientation: Final = exif_orientation
+        self._decode: Final = self._decode_with_pillow if backend == "pillow" else self._decode_with_opencv
+        self.backend: Final = backend
+        _import_backend(backend, "image.Decode")
+
+    def __call__(self, data: Any) -> np.ndarray:
+        """Return the decoded image."""
+        open_input(data, "image.Decode")  # its errors say enough
+        try:
+            return self._decode(data)
+        except Exception as error:
+            raise ValueError(
+                f"image.Decode: {self.backend} cannot decode {describe_value(data)}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _decode_with_pillow(self, data: Any) -> np.ndarray:
+        from PIL import Image, ImageOps
+
+        with Image.open(open_input(data, "image.Decode")) as opened:
+            image: Any = ImageOps.exif_transpose(opened) if self.exif_orientation else opened
+            return np.asarray(image.convert(self.mode))
+
+    def _decode_with_opencv(self, data: Any) -> np.ndarray:
+        import cv2
+
+        flags = cv2.IMREAD_COLOR_RGB if self.mode == "RGB" else cv2.IMREAD_GRAYSCALE
+        if not self.exif_orientation:
+            flags |= cv2.IMREAD_IGNORE_ORIENTATION
+        image = cv2.imdecode(np.frombuffer(read_input(data, "image.Decode"), np.uint8), flags)
+        if image is None:
+            raise ValueError("no image format that OpenCV knows")
+        return image  # type: ignore[no-any-return]
+
+
+Decode = DecodeImage
+"""Alias of `DecodeImage`: `uses: stagepipe.stages.image.Decode`."""
+
+
+class Resize:
+    """Resize an image with Pillow. An array gives an array, a PIL image a PIL image.
+
+    Args:
+        size: pixels: one number for a square, or [height, width].
+        fit: `stretch` ignores the proportions. The others keep them: `contain` fits into `size`, `cover` covers it,
+            `crop` covers it and cuts what stands out on both sides, `pad` fits into it and adds black borders.
+            They are `Image.resize` and `ImageOps.contain`, `cover`, `fit` and `pad` of Pillow.
+        interpolation: `nearest`, `box`, `bilinear`, `hamming`, `bicubic` or `lanczos`.
+
+    >>> Resize(2)(np.zeros((4, 8, 3), np.uint8)).shape
+    (2, 2, 3)
+    >>> Resize(4, fit="contain")(np.zeros((4, 8, 3), np.uint8)).shape
+    (2, 4, 3)
+
+    Raises TargetError if Pillow is not installed, and TypeError for an array that is no uint8 image.
+    """
+
+    def __init__(
+        self, size: int | Sequence[int], *, fit: FitMode = "stretch", interpolation: Interpolation = "bilinear"
+    ) -> None:
+        check_choice(fit, _FIT_MODES, "fit", "image.Resize")
+        check_choice(interpolation, _INTERPOLATIONS, "interpolation", "image.Resize")
+        self.height, self.width = parse_size(size, "image.Resize")
+        self.fit: Final = fit
+        self.interpolation: Final = interpolation
+        _import_backend("pillow", "image.Resize")
+
+    def __call__(self, image: Any) -> Any:
+        """Return the resized image."""
+        from PIL import Image, ImageOps
+
+        method = Image.Resampling[self.interpolation.upper()]
+        size = (self.width, self.height)
+        resize: Any = {"contain": ImageOps.contain, "cover": ImageOps.cover, "crop": ImageOps.fit, "pad": ImageOps.pad}
+        pil_image = _to_pil(image, "image.Resize")
+        resized = pil_image.resize(size, method) if self.fit == "stretch" else resize[self.fit](pil_image, size, method)
+        if is_pil_image(image):
+            return resized
+        array = np.asarray(resized)
+        return array if array.ndim == image.ndim else array[..., np.newaxis]
+
+
+class Normalize:
+    """Scale an image to floating point, subtract `mean` and divide by `std`, for each channel.
+
+    An unsigned integer image is first divided by the largest value of its type, as `uint8` by 255. A floating-point
+    image is taken as it is.
+
+    Args:
+        mean: one number, or one for each channel.
+        std: one number, or one for each channel.
+        channels_first: return (channels, height, width), the layout of torch; otherwise (height, width, channels).
+        dtype: `float32`, or `float16` to halve what travels.
+
+    >>> normalized = Normalize(mean=0.5, std=0.5)(np.zeros((2, 4, 3), np.uint8))
+    >>> normalized.shape, float(normalized.max())
+    ((3, 2, 4), -1.0)
+
+    Raises TypeError for what is no image, and ValueError if `mean` or `std` does not fit its channels.
+    """
+
+    def __init__(
+        self,
+        mean: float | Sequence[float] = 0.0,
+        std: float | Sequence[float] = 1.0,
+        *,
+        channels_first: bool = True,
+        dtype: Literal["float32", "float16"] = "float32",
+    ) -> None:
+        check_choice(dtype, ("float32", "float16"), "dtype", "image.Normalize")
+        self.mean: Final = np.atleast_1d(np.asarray(mean, np.float32))
+        self.std: Final = np.atleast_1d(np.asarray(std, np.float32))
+        self.channels_first: Final = channels_first
+        self.dtype: Final = dtype
+        if not self.std.all():
+            raise ValueError(f"image.Normalize: std is {std!r}; give numbers other than 0")
+
+    def __call__(self, image: Any) -> np.ndarray:
+        """Return the normalized image."""
+        array = np.asarray(image)
+        if array.ndim not in _IMAGE_NDIMS or array.dtype.kind not in "uf":
+            raise TypeError(f"image.Normalize: expected an image, found {describe_value(image)}")
+        channels = array if array.ndim == max(_IMAGE_NDIMS) else array[..., np.newaxis]
+        count = channels.shape[-1]
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in {1, count}:
+                raise ValueError(f"image.Normalize: {name} has {len(values)} values for an image of {count} channels")
+        largest = np.iinfo(array.dtype).max if array.dtype.kind == "u" else 1
+        height, width = channels.shape[:2]
+        normalized: np.ndarray = empty((count, height, width) if self.channels_first else channels.shape, self.dtype)
+        out = normalized.transpose(1, 2, 0) if self.channels_first else normalized
+        np.multiply(channels, (1 / (largest * self.std)).astype(np.float32), out=out, casting="same_kind")
+        np.subtract(out, self.mean / self.std, out=out, casting="same_kind")
+        return normalized
+
+
+class EncodeJpeg:
+    """Encode an image as the bytes of a JPEG file. An alpha channel is dropped.
+
+    Args:
+        quality: 1 to 100.
+        backend: `pillow` or `opencv`.
+
+    >>> encoded = EncodeJpeg(quality=80)(np.zeros((4, 6, 3), np.uint8))
+    >>> DecodeImage()(encoded).shape
+    (4, 6, 3)
+
+    Raises TargetError if the library is not installed, and TypeError for an array that is no uint8 image.
+    """
+
+    def __init__(self, *, quality: int = 90, backend: ImageBackend = "pillow") -> None:
+        check_choice(backend, _BACKENDS, "backend", "image.EncodeJpeg")
+        if not 1 <= quality <= 100:  # noqa: PLR2004 - JPEG's own range
+            raise ValueError(f"image.EncodeJpeg: quality is {quality!r}; give 1 to 100")
+        self.quality: Final = quality
+        self.backend: Final = backend
+        _import_backend(backend, "image.EncodeJpeg")
+
+    def __call__(self, image: Any) -> bytes:
+        """Return the bytes of the file."""
+        if self.backend == "opencv":
+            return self._encode_with_opencv(image)
+        pil_image = _to_pil(image, "image.EncodeJpeg")
+        file = BytesIO()
+        (pil_image if pil_image.mode in {"L", "RGB"} else pil_image.convert("RGB")).save(
+            file, "JPEG", quality=self.quality
+        )
+        return file.getvalue()
+
+    def _encode_with_opencv(self, image: Any) -> bytes:
+        import cv2
+
+        array = _check_image_array(np.asarray(image), "image.EncodeJpeg")
+        conversions = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGR}
+        has_color = array.ndim == max(_IMAGE_NDIMS) and array.shape[-1] > 1
+        ordered = cv2.cvtColor(array, conversions[array.shape[-1]]) if has_color else array
+        _, encoded = cv2.imencode(".jpg", ordered, [cv2.IMWRITE_JPEG_QUALITY, self.quality])
+        return bytes(encoded)
+
+
+def _import_backend(backend: str, stage: str) -> None:
+    """Import the library of a backend. Raises TargetError if it is not installed."""
+    if backend == "pillow":
+        with requires(stage, "stagepipe[image]"):
+            import PIL.Image  # noqa: F401 - fails early
+    else:
+        with requires(stage, "opencv-python-headless"):
+            import cv2  # noqa: F401 - fails early
+
+
+def _check_image_array(image: Any, stage: str) -> np.ndarray:
+    """Return `image` if it is a uint8 image. Raises TypeError otherwise."""
+    is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in _IMAGE_NDIMS
+    if is_image and (image.ndim == min(_IMAGE_NDIMS) or image.shape[-1] in _CHANNEL_COUNTS):
+        return image  # type: ignore[no-any-return]
+    raise TypeError(
+        f"{stage}: expected a uint8 image of shape (height, width, channels), found {describe_value(image)}; decode it "
+        "first, and name the field that holds it in `field`"
+    )
+
+
+def _to_pil(image: Any, stage: str) -> Any:
+    if is_pil_image(image):
+        return image
+    from PIL import Image
+
+    array = _check_image_array(image, stage)
+    return Image.fromarray(array[..., 0] if array.ndim == max(_IMAGE_NDIMS) and array.shape[-1] == 1 else array)

@@ -1,0 +1,111 @@
+"""`Select`, `Rename` and `Drop`: which fields an item has, and their names. They run in any worker.
+
+The values are passed on as they are, so arrays are not copied. An item is a dict, a dataclass or a named tuple; what
+comes out is a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from stagepipe.core import MissingFieldError, list_fields, read_fields
+
+
+class Select:
+    """Keep these fields, in this order. In YAML: `{uses: stagepipe.stages.Select, with: {fields: [image, label]}}`.
+
+    >>> Select(["x"])({"x": 1, "y": 2})
+    {'x': 1}
+
+    Raises TypeError for an item without fields, and KeyError, with the fields that there are, for one that is missing.
+    """
+
+    takes_whole_items: ClassVar[bool] = True
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.fields = _check_names("Select", fields)
+
+    def __call__(self, item: Any) -> dict[str, Any]:
+        """Return a dict of the fields."""
+        values = _read_all("Select", item, self.fields)
+        return {name: values[name] for name in self.fields}
+
+
+class Drop:
+    """Leave these fields out. In YAML: `{uses: stagepipe.stages.Drop, with: {fields: [raw]}}`.
+
+    Where only some items have the field, add `when: {raw: {exists: true}}` to the stage.
+
+    >>> Drop(["x"])({"x": 1, "y": 2})
+    {'y': 2}
+
+    Raises TypeError for an item without fields, and KeyError, with the fields that there are, for one that is missing.
+    """
+
+    takes_whole_items: ClassVar[bool] = True
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.fields = _check_names("Drop", fields)
+
+    def __call__(self, item: Any) -> dict[str, Any]:
+        """Return a dict of the other fields."""
+        values = _read_all("Drop", item, self.fields)
+        return {name: value for name, value in values.items() if name not in self.fields}
+
+
+class Rename:
+    """Give fields new names; their order stays.
+
+    In YAML: `{uses: stagepipe.stages.Rename, with: {fields: {jpg: image}}}`.
+
+    `fields` maps the old name of each to the new one. Two fields may swap their names.
+
+    >>> Rename({"x": "z"})({"x": 1, "y": 2})
+    {'z': 1, 'y': 2}
+
+    Raises TypeError for an item without fields, KeyError, with the fields that there are, for one that is missing, and
+    ValueError where two fields would have the same name.
+    """
+
+    takes_whole_items: ClassVar[bool] = True
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        if not isinstance(fields, Mapping) or not fields:
+            raise TypeError(f"Rename: fields is {fields!r}, not a mapping of old names to new ones")
+        self.fields = dict(fields)
+
+    def __call__(self, item: Any) -> dict[str, Any]:
+        """Return a dict with the new names."""
+        values = _read_all("Rename", item, self.fields)
+        renamed = {self.fields.get(name, name): value for name, value in values.items()}
+        if len(renamed) < len(values):
+            taken = [new for old, new in self.fields.items() if new in values and new not in self.fields]
+            names = ", ".join(f"`{name}`" for name in taken or self.fields.values())
+            raise ValueError(
+                f"Rename: two fields would be called {names}; drop one of them before, or choose another name"
+            )
+        return renamed
+
+
+def _check_names(stage: str, fields: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(fields, str) or not isinstance(fields, Iterable):
+        example = f"; write [{fields}]" if isinstance(fields, str) and fields else ""
+        raise TypeError(f"{stage}: fields is {fields!r}, not a list of names{example}")
+    names = tuple(fields)
+    if not names:
+        raise ValueError(f"{stage}: `fields` is empty; give the name of at least one field, or remove the stage")
+    return names
+
+
+def _read_all(stage: str, item: Any, names: Iterable[str]) -> Mapping[Any, Any]:
+    """Return all fields of an item, which must have those with these names."""
+    values = read_fields(item)
+    if values is None:
+        raise TypeError(
+            f"{stage}: the item is of type {type(item).__name__}; it must be a dict, dataclass or named tuple"
+        )
+    for name in names:
+        if name not in values:
+            raise MissingFieldError(f"{stage}: the item has no field `{name}`; it has {list_fields(values)}")
+    return values

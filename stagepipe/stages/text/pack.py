@@ -1,0 +1,141 @@
+"""`Pack`: concatenates tokenized documents and cuts them into sequences of one length. An order point."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from stagepipe.core import MissingFieldError, empty, list_fields
+from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value
+from stagepipe.stages.order_point import OrderPointStage
+
+
+class Pack(OrderPointStage):
+    """Concatenate the token ids of consecutive documents, and cut them into sequences of `length` tokens.
+
+    Documents are packed in groups: a group ends with the document that brings it to `length * sequences` tokens or
+    more. It yields its full sequences. The tokens that are left over, fewer than `length`, are padded to one more
+    sequence, or dropped. Nothing is carried over from one group to the next: so a resume, or a crash, repeats a group
+    from its first document and yields the same sequences, bit for bit. The price is at most one incomplete sequence in
+    a group, on average `1 / (2 * sequences)` of all tokens: under 1 % with 64.
+
+    An item is an array or a list of token ids, or a dict that has them in `field`; its other fields are dropped. An
+    output is a dict `{field: array}` with an array of shape (length,) and the dtype of the group's first document.
+
+    Args:
+        length: tokens in a sequence.
+        field: the field of a dict item that holds the ids, and of the output.
+        sequences: how many full sequences a group has, at least. More pads less, and holds more in memory.
+        separator: a token id to put after each document, such as the tokenizer's end of text.
+        tail: what becomes of the tokens that are left over at the end of a group: `pad` or `drop`.
+        pad: the token id that fills a padded sequence.
+        segments: add two arrays of shape (length,) and dtype int32. `segment_ids` numbers the documents of a sequence
+            from 1, and is 0 for padding: attention should stay inside a segment. `position_ids` counts the tokens of
+            each segment from 0.
+
+    >>> pack = Pack(length=4, sequences=1, segments=True)
+    >>> pack.add(np.array([1, 2, 3]), 1), pack.add(np.array([4, 5, 6]), 1)
+    (False, True)
+    >>> [first, last] = pack.flush(random.Random(0))
+    >>> first[0]["input_ids"].tolist(), first[0]["segment_ids"].tolist(), first[0]["position_ids"].tolist()
+    ([1, 2, 3, 4], [1, 1, 1, 2], [0, 1, 2, 0])
+    >>> last[0]["input_ids"].tolist(), last[0]["segment_ids"].tolist()
+    ([5, 6, 0, 0], [1, 1, 0, 0])
+
+    A document counts as a sample of the sequence in which it begins. With `order: any` a group may have one output
+    only, so `Pack` needs `order: source`.
+
+    Raises ValueError for `length` or `sequences` below 1, and TypeError for an item without token ids.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        *,
+        field: str = "input_ids",
+        sequences: int = 64,
+        separator: int | None = None,
+        tail: Literal["pad", "drop"] = "pad",
+        pad: int = 0,
+        segments: bool = False,
+    ) -> None:
+        check_choice(tail, ("pad", "drop"), "tail", "text.Pack")
+        self.length: Final = check_positive(length, "length", "text.Pack")
+        self.sequences: Final = check_positive(sequences, "sequences", "text.Pack")
+        self.field: Final = field
+        self.separator: Final = separator
+        self.tail: Final = tail
+        self.pad: Final = pad
+        self.segments: Final = segments
+        self.clear()
+
+    def add(self, value: Any, samples: int) -> bool:
+        """Add a document; True when the group has enough tokens."""
+        tokens = self._get_tokens(value)
+        if len(tokens) and self.separator is not None:
+            tokens = np.append(tokens, np.asarray(self.separator, tokens.dtype))
+        self._documents.append(tokens)
+        self._samples.append(samples)
+        self._token_count += len(tokens)
+        return self._token_count >= self.length * self.sequences
+
+    def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - packing needs no randomness
+        """Return the group's sequences."""
+        documents, samples = self._documents, self._samples
+        self.clear()
+        if not documents:
+            return []
+        lengths = np.array([len(document) for document in documents])
+        starts = np.cumsum(lengths) - lengths
+        tokens = np.concatenate(documents, dtype=documents[0].dtype)
+        row_count = len(tokens) // self.length
+        if self.tail == "pad" and len(tokens) % self.length:
+            row_count += 1
+        row_of_document = np.minimum(starts // self.length, max(row_count - 1, 0))
+        samples_of_row = np.bincount(row_of_document, weights=samples, minlength=row_count).astype(int).tolist()
+        document_of_token = np.repeat(np.arange(len(documents)), lengths)
+        return [
+            (self._make_sequence(tokens[start:stop], document_of_token[start:stop]), samples_of_row[row])
+            for row in range(row_count)
+            for start, stop in [(row * self.length, (row + 1) * self.length)]
+        ]
+
+    def clear(self) -> None:
+        """Discard the current group."""
+        self._documents: list[np.ndarray] = []
+        self._samples: list[int] = []
+        self._token_count = 0
+
+    def _get_tokens(self, item: Any) -> np.ndarray:
+        """Return a copy of the ids of an item, so that a group holds no shared memory."""
+        value = item
+        if isinstance(item, Mapping):
+            if self.field not in item:
+                names = list_fields(item)
+                raise MissingFieldError(f"text.Pack: the item has no field `{self.field}`; it has {names}; set `field`")
+            value = item[self.field]
+        if isinstance(value, np.ndarray | list | tuple):
+            tokens = np.array(value, None if isinstance(value, np.ndarray) or value else np.int64)
+            if tokens.ndim == 1 and tokens.dtype.kind in "iu":
+                return tokens
+        place = f"`{self.field}`" if isinstance(item, Mapping) else "the item"
+        raise TypeError(
+            f"text.Pack: {place} is {describe_value(value)}; give a one-dimensional array of token ids, as "
+            "stagepipe.stages.text.Tokenize returns"
+        )
+
+    def _make_sequence(self, tokens: np.ndarray, document_of_token: np.ndarray) -> dict[str, np.ndarray]:
+        sequence: np.ndarray = empty((self.length,), tokens.dtype)
+        sequence[: len(tokens)] = tokens
+        sequence[len(tokens) :] = self.pad
+        if not self.segments:
+            return {self.field: sequence}
+        _, first, inverse = np.unique(document_of_token, return_index=True, return_inverse=True)
+        segment_ids = np.zeros(self.length, np.int32)
+        position_ids = np.zeros(self.length, np.int32)
+        segment_ids[: len(tokens)] = inverse + 1
+        position_ids[: len(tokens)] = np.arange(len(tokens)) - first[inverse]
+        return {self.field: sequence, "segment_ids": segment_ids, "position_ids": position_ids}

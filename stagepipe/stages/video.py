@@ -1,0 +1,125 @@
+"""Stages for video: `DecodeClips`. Runs in any worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from stagepipe.core import empty
+from stagepipe.stages.optional_packages import (
+    check_choice,
+    check_positive,
+    describe_value,
+    open_input,
+    parse_size,
+    requires,
+)
+
+
+class DecodeClips:
+    """Decode a video file with PyAV, and yield clips of a fixed number of frames, one after the other.
+
+    Called with a path or with the bytes of a file, it yields `{"frames": array, "start_s": seconds, "frame_rate":
+    hertz}` for each clip; the frames are uint8 RGB of shape (frames, height, width, 3). With `field`, each clip goes
+    into a copy of the item. One clip at a time is in memory.
+
+    Args:
+        frames: how many frames a clip has.
+        stride: take every `stride`-th frame of the file.
+        size: scale the frames to these pixels: one number for a square, or [height, width]. None keeps the size.
+        max_clips: stop after this number of clips.
+        last: what becomes of the frames that are left over and fill no clip: `drop`, or `repeat` the last frame.
+
+    >>> list(DecodeClips(frames=8, size=64)("video.mp4"))  # doctest: +SKIP
+
+    Raises TargetError if PyAV is not installed, ValueError for bytes that it cannot decode or that hold no video, and
+    FileNotFoundError.
+    """
+
+    def __init__(
+        self,
+        *,
+        frames: int = 16,
+        stride: int = 1,
+        size: int | Sequence[int] | None = None,
+        max_clips: int | None = None,
+        last: Literal["drop", "repeat"] = "drop",
+    ) -> None:
+        check_choice(last, ("drop", "repeat"), "last", "video.DecodeClips")
+        self.frames: Final = check_positive(frames, "frames", "video.DecodeClips")
+        self.stride: Final = check_positive(stride, "stride", "video.DecodeClips")
+        self.size: Final = None if size is None else parse_size(size, "video.DecodeClips")
+        self.max_clips: Final = None if max_clips is None else check_positive(max_clips, "max_clips", "DecodeClips")
+        self.last: Final = last
+        with requires("video.DecodeClips", "stagepipe[video]"):
+            import av  # noqa: F401 - fails early
+
+    def __call__(self, data: Any) -> Iterator[dict[str, Any]]:
+        """Yield the clips."""
+        import av
+
+        source = open_input(data, "video.DecodeClips")
+        try:
+            with av.open(source) as container:
+                if not container.streams.video:
+                    raise ValueError(f"video.DecodeClips: {describe_value(data)} holds no video")
+                yield from self._iter_clips(container)
+        except av.FFmpegError as error:
+            raise ValueError(f"video.DecodeClips: PyAV cannot decode {describe_value(data)}: {error}") from error
+
+    def _iter_clips(self, container: Any) -> Iterator[dict[str, Any]]:
+        stream = container.streams.video[0]
+        clip = _Clip(self.frames, float(stream.average_rate or 0) / self.stride)
+        count = 0
+        for index, frame in enumerate(container.decode(stream)):
+            if index % self.stride:
+                continue
+            clip.add(self._to_array(frame), float(frame.time or 0))
+            if clip.is_full:
+                yield clip.take()
+                count += 1
+                if count == self.max_clips:
+                    return
+        if clip.count and self.last == "repeat":
+            clip.repeat_last()
+            yield clip.take()
+
+    def _to_array(self, frame: Any) -> np.ndarray:
+        if self.size is None:
+            return frame.to_ndarray(format="rgb24")  # type: ignore[no-any-return]
+        height, width = self.size
+        return frame.to_ndarray(format="rgb24", width=width, height=height)  # type: ignore[no-any-return]
+
+
+class _Clip:
+    """The frames of a clip, written into outgoing shared memory as they are decoded."""
+
+    def __init__(self, size: int, frame_rate: float) -> None:
+        self.count = 0
+        self._size = size
+        self._frame_rate = frame_rate
+        self._start_s = 0.0
+        self._frames: Any = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.count == self._size
+
+    def add(self, frame: np.ndarray, time_s: float) -> None:
+        if self.count == 0:
+            self._frames = empty((self._size, *frame.shape), np.uint8)
+            self._start_s = time_s
+        self._frames[self.count] = frame
+        self.count += 1
+
+    def repeat_last(self) -> None:
+        self._frames[self.count :] = self._frames[self.count - 1]
+
+    def take(self) -> dict[str, Any]:
+        """Return the clip, and keep no reference to its array: it would be copied."""
+        frames = self._frames
+        self._frames = None
+        self.count = 0
+        return {"frames": frames, "start_s": self._start_s, "frame_rate": self._frame_rate}

@@ -1,0 +1,40 @@
+"""A source and a stage for the tests of sinks: features that are drawn from the seeded generators."""
+
+import time
+from typing import Any
+
+import numpy as np
+
+
+class Numbers:
+    """The numbers below `count`."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def extract(number: int) -> dict[str, Any]:
+    """Return a record with a random feature, the same in every run."""
+    return {"id": number, "name": f"item {number}", "x": np.random.rand(5).astype(np.float32)}  # noqa: NPY002 - seeded
+
+
+def extract_slowly(number: int) -> dict[str, Any]:
+    """Return what `extract` does, after 2 ms."""
+    time.sleep(0.002)
+    return extract(number)
+
+
+def extract_array(number: int) -> np.ndarray:
+    """Return an array that is large enough for shared memory."""
+    return np.full((100, 100), number, np.float32)
+
+
+def is_odd(number: int) -> bool:
+    """Return whether a number is odd."""
+    return number % 2 == 1

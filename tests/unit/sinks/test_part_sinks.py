@@ -1,0 +1,276 @@
+"""Sinks with workers: the shards are the same for any number of workers, and the packages of the formats read them."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import stagepipe
+from stagepipe import RunError, UsageError, defer, from_source
+from stagepipe.sinks import JsonlSink, NpySink, NpzShardSink, ParquetSink, Parts, PartSink, WebDatasetSink, count_bytes
+from tests.support import sink_stages
+from tests.support.sink_output import list_leftovers, list_shards, make_config, read_rows, write
+
+KINDS = ["jsonl", "webdataset", "parquet", "npz_shards"]
+
+
+@dataclasses.dataclass
+class Record:
+    x: int
+    name: str
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[tuple[Any, ...]]:
+    """The records of 330 items, as JSON and the like give them back."""
+    config = make_config(Path("unused"), "jsonl", 330)
+    del config["sink"]
+    with stagepipe.Pipeline(config, inline=True) as pipeline:
+        return [(item["id"], item["name"], tuple(item["x"].tolist())) for item in pipeline]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_are_read_by_the_packages_of_the_format(tmp_path: Path, kind: str, expected: list[tuple[Any, ...]]):
+    write(make_config(tmp_path / kind, kind, 330))
+    assert len(list_shards(tmp_path / kind)) == (7 if kind == "npz_shards" else 2)  # a shard of it is a part
+    assert read_rows(tmp_path / kind, kind) == expected
+
+
+def test_pandas_reads_the_parquet_shards(tmp_path: Path, expected: list[tuple[Any, ...]]):
+    write(make_config(tmp_path / "out", "parquet", 330))
+    table = pd.read_parquet(tmp_path / "out")
+    assert [tuple(row) for row in table[["id", "name"]].to_numpy()] == [row[:2] for row in expected]
+    assert [tuple(x.tolist()) for x in table["x"]] == [row[2] for row in expected]
+    assert [pq.ParquetFile(shard).metadata.num_row_groups for shard in list_shards(tmp_path / "out")] == [4, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_are_the_same_for_one_and_three_workers(tmp_path: Path, kind: str):
+    for out, workers, inline in (("inline", 1, True), ("three", 3, False)):
+        write(make_config(tmp_path / out, kind, 330, workers=workers), inline=inline)
+    shards = [[shard.read_bytes() for shard in list_shards(tmp_path / out)] for out in ("inline", "three")]
+    assert shards[0] == shards[1]
+    assert list_leftovers(tmp_path / "three") == []
+
+
+def test_rows_of_an_npy_shard_are_mapped(tmp_path: Path):
+    write(make_config(tmp_path / "out", "npy", 330, field="x"))
+    arrays = [np.load(shard, mmap_mode="r") for shard in list_shards(tmp_path / "out")]
+    assert [(array.shape, array.dtype) for array in arrays] == [((200, 5), np.float32), ((130, 5), np.float32)]
+    first = next(iter(stagepipe.Pipeline({**make_config(tmp_path, "npy", 1)}, inline=True)))
+    assert arrays[0][0].tobytes() == first["x"].tobytes()
+
+
+def test_parts_end_at_items_and_at_bytes():
+    parts = Parts(max_items=3, max_bytes=100, sink_count=1)
+    sizes = [10, 10, 10, 99, 1, 200, 5]
+    assert [parts.add(bytes(size), 1) for size in sizes[:3]] == [False, False, True]
+    parts.clear()
+    ends = []
+    for size in sizes[3:]:
+        ends.append(parts.add(bytes(size), 1))
+        if ends[-1]:
+            parts.flush(None)
+    assert ends == [False, True, True, False]
+    assert parts.finish(None)[0][0].item_count == 1
+
+
+def test_bytes_of_an_item_are_those_of_its_data():
+    image = Image.new("RGB", (4, 5))
+    item = {"a": np.zeros((2, 3)), "t": torch.zeros(4), "b": [b"abc", "de"], "r": Record(1, "xy"), "i": image}
+    assert count_bytes(item) == 48 + 16 + 3 + 2 + 8 + 2 + 60
+
+
+@pytest.mark.parametrize(
+    "sink,items,message",
+    [
+        (JsonlSink, [{"x": 1}, {"x": object()}], r"row 1 of the part, field `x`: JSON cannot hold object"),
+        (ParquetSink, [{"x": 1}, {"x": "a"}], r"field `x`, row 1 of the part: str does not fit"),
+        (ParquetSink, [3], r"row 0 of the part is int; an item must be a dict"),
+        (
+            WebDatasetSink,
+            [{"__key__": "a.b", "x": 1}],
+            r"row 0 of the part: the name 'a\.b' of a sample must have no dot",
+        ),
+        (WebDatasetSink, [{"__key__": "a", "x": object()}], r"field `x`: no file type for object"),
+        (NpySink, [np.zeros(2), np.zeros(3)], r"row 1 of the part has shape \(3,\)"),
+        (NpySink, [{"x": 1}], r"name the `field`"),
+        (NpzShardSink, [{"x": np.zeros(2)}, {"x": np.zeros(3)}], r"field `x`, row 1 of the part: shape \(3,\)"),
+    ],
+)
+def test_an_item_that_does_not_fit_is_named(tmp_path: Path, sink: type[PartSink], items: list[Any], message: str):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sink("out").write_part(items, tmp_path / "part") if sink is not WebDatasetSink else sink(
+            "out", key="__key__"
+        ).write_part(items, tmp_path / "part")
+
+
+def test_parquet_keeps_nested_arrays_none_and_dataclasses(tmp_path: Path):
+    items = [
+        {"m": np.arange(6).reshape(2, 3), "n": None},
+        {"m": np.ones((1, 2), int), "n": 2.5},
+        {"m": None, "n": None},
+    ]
+    ParquetSink("out").write_part(items, tmp_path / "part")
+    rows = pq.read_table(tmp_path / "part").to_pylist()
+    assert rows == [{"m": [[0, 1, 2], [3, 4, 5]], "n": None}, {"m": [[1, 1]], "n": 2.5}, {"m": None, "n": None}]
+    ParquetSink("out").write_part([Record(1, "a")], tmp_path / "records")
+    assert pq.read_table(tmp_path / "records").to_pylist() == [{"x": 1, "name": "a"}]
+
+
+def write_values(out: Path, values: list[Any], **options: Any) -> list[Any]:
+    source = {"uses": [{"c": value} for value in values]}
+    sink = {"uses": "stagepipe.sinks.parquet", "with": {"path": str(out), "part_items": 2, **options}}
+    write({"source": source, "sink": sink})
+    return [row["c"] for shard in list_shards(out) for row in pq.read_table(shard).to_pylist()]
+
+
+def test_the_first_part_fixes_the_schema_and_a_later_one_must_fit(tmp_path: Path):
+    assert write_values(tmp_path / "null", [1, 2, None, None, 3]) == [1, 2, None, None, 3]
+    assert write_values(tmp_path / "float", [1.5, 2, 3, 4]) == [1.5, 2.0, 3.0, 4.0]
+    assert write_values(tmp_path / "given", [None, None, 1], schema={"c": "int64"}) == [None, None, 1]
+    for name, values in (("late", [None, None, 1]), ("text", [1, 2, 3, "a"]), ("narrow", [1, 2, 3.5, 4])):
+        with pytest.raises(RunError, match=r"field `c`, row [01] of the part"):
+            write_values(tmp_path / name, values)
+
+
+def test_a_schema_may_be_arrows_and_an_unknown_type_is_refused():
+    assert ParquetSink("out", schema=pa.schema([("x", pa.int8())]))._schema.field("x").type == pa.int8()
+    with pytest.raises(ValueError, match=r"column `x` has the unknown type 'int65'"):
+        ParquetSink("out", schema={"x": "int65"})
+
+
+def test_a_folder_that_is_not_ours_is_refused_and_its_files_stay(tmp_path: Path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"is not empty .it has mine.txt., and has no journal"):
+        write(make_config(out, "jsonl", 10))
+    write(make_config(out, "jsonl", 10, overwrite=True))
+    assert [path.name for path in list_shards(out)] == ["000000.jsonl", "mine.txt"]
+
+
+def test_a_finished_job_is_not_run_again_unless_it_is_overwritten(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 300)
+    write(config)
+    with pytest.raises(UsageError, match="shards of an earlier run; add --resume"):
+        write(config)
+    with pytest.raises(UsageError, match="has finished"):
+        from_source(range(3)).sink(defer(JsonlSink, str(tmp_path / "out"))).run(resume=True)
+    write(make_config(tmp_path / "out", "jsonl", 20, overwrite=True))
+    assert [path.name for path in list_shards(tmp_path / "out")] == ["000000.jsonl"]
+    assert len(read_rows(tmp_path / "out", "jsonl")) == 20
+
+
+def test_one_run_at_a_time_writes_to_a_folder(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 10)
+    with (
+        stagepipe.api.open_shards(stagepipe.Pipeline(config, inline=True)),
+        pytest.raises(UsageError, match="another run writes to the folder"),
+    ):
+        write(config)
+
+
+def test_a_changed_config_is_refused_with_the_difference(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 10)
+    with stagepipe.api.open_shards(stagepipe.Pipeline(config, inline=True)):
+        pass
+    changed = make_config(tmp_path / "out", "jsonl", 10, prefix="train-")
+    with pytest.raises(UsageError, match=r"stages\.jsonl\.with\.prefix: .*'train-'"):
+        write(changed, resume=True)
+    write({**make_config(tmp_path / "out", "jsonl", 10, workers=2, overwrite=True)}, resume=True)
+    assert len(read_rows(tmp_path / "out", "jsonl")) == 10
+
+
+def test_a_damaged_journal_and_a_missing_shard_are_refused(tmp_path: Path):
+    out = tmp_path / "out"
+    config = make_config(out, "jsonl", 300)
+    failing = {**config, "stages": [*config["stages"], {"name": "fail", "uses": fail_at_250}]}
+    with pytest.raises(RunError, match="item 250"):
+        write(failing)
+    assert [path.name for path in list_shards(out)] == ["000000.jsonl"]
+    (out / "000000.jsonl").rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"000000.jsonl is missing, but the journal says"):
+        write(failing, resume=True)
+    journal = out / ".stagepipe-journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], b"0" + lines[1], *lines[2:], lines[-1]]))
+    with pytest.raises(UsageError, match="is not the journal of a run"):
+        write(failing, resume=True)
+
+
+def fail_at_250(item: dict[str, Any]) -> dict[str, Any]:
+    if item["id"] == 250:
+        raise ValueError("no more")
+    return item
+
+
+def test_a_sink_in_the_calling_process_gets_all_items_besides(tmp_path: Path):
+    seen: list[Any] = []
+    config = make_config(tmp_path / "out", "jsonl", 120)
+    write({**config, "sink": [{"uses": seen.append}, config["sink"]]})
+    assert [item["id"] for item in seen] == list(range(120))
+    assert len(read_rows(tmp_path / "out", "jsonl")) == 120
+
+
+def test_a_report_shows_the_sink_as_a_stage_and_arrays_stay_where_they_lie(tmp_path: Path):
+    arrays = from_source(range(60)).map(sink_stages.extract_array)
+    report = arrays.sink(defer(NpySink, str(tmp_path / "out"), part_items=10), workers=2).run()
+    assert [(stage.name, stage.workers, stage.items) for stage in report.stages[2:]] == [
+        ("parts", 1, 60),
+        ("NpySink", 2, 6),
+    ]
+    into_parts, into_sink, _ = report.hops[1:]
+    array_bytes = 60 * 40_000
+    assert into_parts.bytes.copied + into_parts.bytes.zero_copy >= array_bytes
+    assert into_sink.bytes.zero_copy == array_bytes
+    assert sum(np.load(shard).shape[0] for shard in list_shards(tmp_path / "out")) == 60
+
+
+class LineSink(PartSink):
+    """A user's format."""
+
+    appends = True
+    extension = ".txt"
+
+    def write_part(self, items: Any, path: Path) -> None:
+        path.write_text("".join(f"{item}\n" for item in items))
+
+
+def test_a_sink_of_the_user_has_workers(tmp_path: Path):
+    from_source(range(100)).sink(defer(LineSink, str(tmp_path / "out"), shard_items=40), workers=2).run()
+    shards = [shard.read_text().split() for shard in list_shards(tmp_path / "out")]
+    assert [len(shard) for shard in shards] == [40, 40, 20]
+    assert [int(line) for shard in shards for line in shard] == list(range(100))
+
+
+def test_an_item_sink_takes_no_workers_and_folders_are_its_own(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 10)
+    with pytest.raises(stagepipe.ConfigError, match="this sink takes no `workers`"):
+        stagepipe.Pipeline({**config, "sink": {"uses": print, "workers": 2}})
+    with pytest.raises(UsageError, match="two sinks write to the folder"):
+        write({**config, "sink": [config["sink"], {**config["sink"], "name": "again"}]})
+
+
+def test_journal_records_are_json(tmp_path: Path):
+    write(make_config(tmp_path / "out", "jsonl", 300))
+    lines = (tmp_path / "out" / ".stagepipe-journal").read_text().splitlines()
+    last = json.loads(lines[-1].partition(" ")[2])
+    assert last["is_finished"]
+    assert last["items"] == 300
+
+
+def test_a_sink_with_when_writes_the_items_that_match(tmp_path: Path):
+    config = make_config(tmp_path / "all", "jsonl", 120)
+    few = make_config(tmp_path / "few", "npz_shards", 120)["sink"]
+    write({**config, "sink": [config["sink"], {**few, "when": {"id": {"ge": 70}}}]}, inline=False)
+    assert [row[0] for row in read_rows(tmp_path / "all", "jsonl")] == list(range(120))
+    assert [row[0] for row in read_rows(tmp_path / "few", "npz_shards")] == list(range(70, 120))

@@ -1,0 +1,76 @@
+"""Tar shards: which members make a sample, how fields are decoded, and what is wrong with a bad shard."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stagepipe.sources import WebdatasetSource
+from tests.support.source_cases import write_tar
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_samples_are_runs_of_members_with_one_key():
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    members = {
+        ".hidden": b"",
+        "readme": b"no field",
+        "d.x/0.JPG": b"\xff",
+        "d.x/0.cls": b"7\n",
+        "d.x/0.seg.json": b'{"a": [1]}',
+        "e/0.txt": "é".encode(),
+        "e/0.npy": array.getvalue(),
+        f"e/{'long' * 60}.bin": b"bin",
+    }
+    write_tar(Path("a.tar"), members)
+    first, second, third = WebdatasetSource("a.tar")
+    assert first == {"__key__": "d.x/0", "jpg": b"\xff", "cls": 7, "seg.json": {"a": [1]}}
+    assert (second["__key__"], second["txt"], second["npy"].tolist()) == ("e/0", "é", [0, 1, 2])
+    assert third == {"__key__": f"e/{'long' * 60}", "bin": b"bin"}
+    assert WebdatasetSource("a.tar", decode=False)[0]["cls"] == b"7\n"
+
+
+def test_a_compressed_shard_and_members_that_are_no_files():
+    write_tar(Path("b.tar"), {"0.cls": b"1", "1.cls": b"2"})
+    with tarfile.open("b.tar", "a") as archive:
+        archive.add(Path.cwd(), "folder.cls", recursive=False)
+    Path("b.tgz").write_bytes(gzip.compress(Path("b.tar").read_bytes()))
+    assert [sample["cls"] for sample in WebdatasetSource(["b.tar", "b.tgz"])] == [1, 2] * 2
+
+
+def test_fields_are_chosen_and_missed_by_name():
+    write_tar(Path("a.tar"), {"0.jpg": b"", "0.cls": b"1", "1.jpg": b""})
+    source = WebdatasetSource("a.tar", columns=["cls"])
+    assert source[0] == {"__key__": "0", "cls": 1}
+    with pytest.raises(ValueError, match=r"webdataset: a\.tar, byte 1536: sample '1' has no column `cls`; it has jpg"):
+        source[1]
+
+
+def test_bad_shards_are_named():
+    write_tar(Path("a.tar"), {"0.cls": b"one", "1.cls": b"2"})
+    with pytest.raises(ValueError, match=r"a\.tar, byte 0: 0\.cls: cannot be decoded .*`decode: false`"):
+        WebdatasetSource("a.tar")[0]
+    Path("b.tar").write_bytes(Path("a.tar").read_bytes()[:1200])
+    with pytest.raises(ValueError, match=r"webdataset: b\.tar: not a whole tar file"):
+        len(WebdatasetSource("b.tar"))
+    Path("c.tar").write_bytes(b"x" * 2000)
+    with pytest.raises(ValueError, match=r"webdataset: c\.tar: not a whole tar file"):
+        len(WebdatasetSource("c.tar"))
+
+
+def test_a_field_twice_in_a_sample_is_refused():
+    with tarfile.open("a.tar", "w") as archive:
+        for name in ("0.cls", "0.CLS"):
+            archive.addfile(tarfile.TarInfo(name))
+    with pytest.raises(ValueError, match=r"sample '0' has two members `\.cls`"):
+        WebdatasetSource("a.tar", decode=False)[0]

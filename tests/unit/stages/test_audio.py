@@ -1,0 +1,102 @@
+"""The audio stages: samples as soundfile wrote them, at the rate asked for."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+
+from stagepipe.core import TargetError
+from stagepipe.stages import audio
+
+RATE = 8_000
+TONE = np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE).astype(np.float32) / 2
+STEREO = np.stack([TONE, -TONE / 2], axis=1)
+
+
+def encode(samples, file_format="WAV", subtype="FLOAT"):
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format=file_format, subtype=subtype)
+    return file.getvalue()
+
+
+def test_samples_come_back_as_they_were_written(tmp_path):
+    path = tmp_path / "a.wav"
+    path.write_bytes(encode(TONE))
+    for value in (path, str(path), path.read_bytes()):
+        recording = audio.Decode()(value)
+        assert recording["sample_rate"] == RATE
+        np.testing.assert_array_equal(recording["samples"], TONE)
+
+
+def test_channels_are_averaged_or_kept():
+    np.testing.assert_allclose(audio.Decode()(encode(STEREO))["samples"], TONE / 4, atol=1e-7)
+    np.testing.assert_array_equal(audio.Decode(mono=False)(encode(STEREO))["samples"], STEREO)
+
+
+def test_a_part_of_a_file_is_read():
+    decode = audio.Decode(start_s=0.25, duration_s=0.5)
+    np.testing.assert_array_equal(decode(encode(TONE))["samples"], TONE[2000:6000])
+    assert audio.Decode(start_s=0.75, duration_s=9)(encode(TONE))["samples"].shape == (2000,)
+    assert audio.Decode(start_s=5)(encode(TONE))["samples"].shape == (0,)
+
+
+@pytest.mark.parametrize("file_format, subtype", [("FLAC", "PCM_24"), ("OGG", "VORBIS")])
+def test_other_formats_are_decoded(file_format, subtype):
+    samples = audio.Decode()(encode(TONE, file_format, subtype))["samples"]
+    assert np.abs(samples - TONE).mean() < 0.01
+
+
+def test_integers_are_kept_as_they_are():
+    recording = audio.Decode(mono=False, dtype="int16")(encode(TONE, subtype="PCM_16"))
+    assert recording["samples"].dtype == np.int16
+
+
+def test_bytes_that_are_no_audio_are_refused():
+    with pytest.raises(ValueError, match=r"audio.Decode: soundfile cannot decode 5 bytes that begin with b'hello'"):
+        audio.Decode()(b"hello")
+
+
+def test_a_resampled_tone_keeps_its_pitch_and_the_other_fields():
+    resampled = audio.Resample(16_000)({"samples": TONE, "sample_rate": RATE, "speaker": 3})
+    assert (resampled["sample_rate"], resampled["speaker"]) == (16_000, 3)
+    assert (resampled["samples"].shape, resampled["samples"].dtype) == ((16_000,), np.float32)
+    assert np.argmax(np.abs(np.fft.rfft(resampled["samples"]))) == 440
+
+
+def test_a_recording_at_its_rate_and_one_of_two_channels_are_resampled():
+    same = audio.Resample(RATE)({"samples": TONE, "sample_rate": RATE})
+    assert same["samples"] is TONE
+    assert audio.Resample(4_000, quality="quick")({"samples": STEREO, "sample_rate": RATE})["samples"].shape == (
+        4000,
+        2,
+    )
+
+
+def test_what_is_no_recording_is_refused():
+    with pytest.raises(TypeError, match=r"audio.Resample: expected a dict with `samples` and .* keys \['data'\]"):
+        audio.Resample(8_000)({"data": 1})
+    with pytest.raises(TypeError, match=r"found an array of shape \(3,\)"):
+        audio.Resample(8_000)(np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: audio.Decode(dtype="int16"), "mono gives the mean of the channels, which is no int16"),
+        (lambda: audio.Decode(duration_s=0), "give positive seconds"),
+        (lambda: audio.Resample(0), "rate is 0; give a whole number of at least 1"),
+        (lambda: audio.Resample(8_000, quality="best"), "quality is 'best'; give one of quick"),
+    ],
+)
+def test_a_wrong_argument_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+@pytest.mark.parametrize("module, make", [("soundfile", audio.Decode), ("soxr", lambda: audio.Resample(8_000))])
+def test_a_missing_package_is_named_with_its_command(module, make, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(TargetError, match=rf"requires the package {module}; run `pip install 'stagepipe\[audio\]'`"):
+        make()
