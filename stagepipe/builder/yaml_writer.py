@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from stagepipe.builder.targets import format_argument
 from stagepipe.config import PythonCall, write_yaml
-from stagepipe.core import FILE_MODULE_PREFIX, Deferred, UsageError
+from stagepipe.core import FILE_MODULE_PREFIX, Deferred, UsageError, find_import_path, has_object
 
 _MODULE_HINT: Final = "move it to a module as a function or class"
 _DEFAULT_NAME: Final = "pipeline"
@@ -111,18 +110,11 @@ def _find_path(value: Any) -> str | None:
         module, _, names[0] = repr(value).rpartition(".")
     if module.startswith(FILE_MODULE_PREFIX):
         return f"{sys.modules[module].__file__}:{names[0]}"
-    packages = itertools.accumulate(module.split("."), "{}.{}".format)
-    paths = ((package, name) for package in packages for name in names if name)
-    return next((f"{package}.{name}" for package, name in paths if _has(package, name, value)), None)
+    return find_import_path(value, module, [name for name in names if name])
 
 
 def _find_module(value: object, name: str) -> str:
     """Return the module of a value that does not say its own, such as `cv2.imdecode`, among those that are loaded."""
-    return next((module for module in list(sys.modules) if module != "__main__" and _has(module, name, value)), "")
-
-
-def _has(package: str, name: str, value: object) -> bool:
-    """Return whether a loaded module has the value under this name. Loads nothing lazily."""
-    first, *others = name.split(".")
-    found = getattr(sys.modules.get(package), "__dict__", {}).get(first)
-    return functools.reduce(lambda owner, attribute: getattr(owner, attribute, None), others, found) is value
+    return next(
+        (module for module in list(sys.modules) if module != "__main__" and has_object(module, name, value)), ""
+    )

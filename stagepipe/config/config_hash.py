@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from stagepipe.config.yaml import MapNode, to_plain
+from stagepipe.core import get_recorded_module
 
 
 def hash_source(resolved: MapNode) -> str:
@@ -37,4 +38,4 @@ def _to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     definition = value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value)
-    return f"\0{definition.__module__}.{definition.__qualname__}"
+    return f"\0{get_recorded_module(str(definition.__module__))}.{definition.__qualname__}"

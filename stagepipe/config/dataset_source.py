@@ -25,7 +25,7 @@ from stagepipe.config.dataset_arguments import (
 from stagepipe.config.record_sources import expand_record_source
 from stagepipe.config.static_analysis import is_known_stream
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode
-from stagepipe.core import Problem
+from stagepipe.core import Problem, get_class_path
 
 SHORTHAND_ARGUMENTS: Final = ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn")
 """Arguments of the source that may be just a path."""
@@ -55,7 +55,7 @@ def is_dataset_source(source: Node | None) -> bool:
     uses = source.get("uses") if isinstance(source, MapNode) else None
     value = uses.value if isinstance(uses, ScalarNode) else None
     if inspect.isclass(value):
-        value = f"{value.__module__.rpartition('.')[0]}.{value.__qualname__}"
+        value = get_class_path(value)
     return isinstance(value, str) and value.replace(":", ".") in _DATASET_SOURCE_PATHS
 
 

@@ -5,6 +5,7 @@ error_types    a RunError with the type of the exception that caused it
 units          sizes and durations, parsed and formatted
 ids            keys and cursors
 imports        import paths of a config, resolved and imported
+object_paths   the import paths of classes and functions
 source_identity   the number of a source's items, and its files
 stateful       streams that save and load their state
 stream_position   the position of such a stream, as JSON
@@ -75,6 +76,7 @@ from stagepipe.core.imports import (
 )
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.lifetime import ExitWithoutTeardown, bind_lifetime, exit_if_orphaned
+from stagepipe.core.object_paths import find_import_path, get_class_path, get_recorded_module, has_object
 from stagepipe.core.paths import PACKAGE_DIR, get_cache_dir
 from stagepipe.core.stage_context import (
     SKIP,
@@ -178,6 +180,7 @@ __all__ = [
     "exit_if_orphaned",
     "file_exists",
     "find_field",
+    "find_import_path",
     "find_iterator",
     "fork_lock",
     "format_bytes",
@@ -187,10 +190,13 @@ __all__ = [
     "format_rate",
     "format_setting",
     "get_cache_dir",
+    "get_class_path",
     "get_error_type",
     "get_field",
     "get_field_names",
+    "get_recorded_module",
     "get_used_torch",
+    "has_object",
     "import_paths",
     "import_target",
     "is_class_or_classmethod",

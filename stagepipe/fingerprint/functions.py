@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from stagepipe.core import is_installed
+from stagepipe.core import get_recorded_module, is_installed
 from stagepipe.fingerprint.bytecode import CodeContent, read_code
 from stagepipe.fingerprint.model import Build, Fingerprint, make_composite, make_exact, make_opaque
 from stagepipe.fingerprint.origin import get_display_name, is_importable
@@ -21,7 +21,7 @@ def fingerprint_function(function: FunctionType, build: Build) -> Fingerprint:
     home = str(function.__globals__.get("__name__", function.__module__))
     if not is_installed(home):
         return make_composite("function", function.__name__, _iter_parts(function, build))
-    name = f"{home}.{function.__qualname__}"
+    name = f"{get_recorded_module(home)}.{function.__qualname__}"
     if is_importable(function):
         return make_exact("function", name)
     return make_composite("installed function", name, _iter_context(function, build))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from stagepipe.core import is_installed
+from stagepipe.core import get_recorded_module, is_installed
 
 
 def is_importable(definition: Any) -> bool:
@@ -34,4 +34,6 @@ def get_display_name(value: Any) -> str:
     module = getattr(definition, "__module__", None) or ""
     if module == "builtins":
         return str(definition.__qualname__)
-    return f"{module}.{definition.__qualname__}" if module and is_installed(module) else str(definition.__name__)
+    if module and is_installed(module):
+        return f"{get_recorded_module(module)}.{definition.__qualname__}"
+    return str(definition.__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from stagepipe.core import get_class_path
 from stagepipe.plan.model import HopPlan, ProcessPlan, StagePlan
 
 _DATASET_SOURCES: Final = frozenset({"stagepipe.sources.dataset", "stagepipe.sources.DatasetSource"})
@@ -49,5 +50,5 @@ def _get_path(stage: StagePlan) -> str:
     """Return the import path of a stage's target, for a class too; empty for another object."""
     uses: Any = stage.target.uses
     if isinstance(uses, type):
-        return f"{uses.__module__.rpartition('.')[0]}.{uses.__qualname__}"
+        return get_class_path(uses)
     return uses.replace(":", ".") if isinstance(uses, str) else ""

@@ -24,12 +24,9 @@ from stagepipe.core import (
     load_into_copy,
     saves_state,
 )
-from stagepipe.sources.batched_order import BatchedOrder
-from stagepipe.sources.epoch_order import EpochOrder
+from stagepipe.sources.order import BatchedOrder, EpochOrder, SamplerOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
-from stagepipe.sources.sampler_order import SamplerOrder
 from stagepipe.sources.seeded_stream import begin_stream
-from stagepipe.sources.shuffled_order import ShuffledOrder
 
 
 class DatasetSource:

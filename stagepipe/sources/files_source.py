@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import unquote, urlsplit
 
 from stagepipe.core import SourceFiles, describe_files
-from stagepipe.sources.epoch_order import EpochOrder
+from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
-from stagepipe.sources.shuffled_order import ShuffledOrder
-from stagepipe.sources.stored_files import StoredFile, find_stored_files, is_remote, require_unchanged
+from stagepipe.sources.storage import StoredFile, find_stored_files, is_remote, require_unchanged
 
 
 class FilesSource(RecordSource):

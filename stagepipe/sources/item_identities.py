@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stagepipe.core import build_target
-from stagepipe.sources.batched_order import BatchedOrder
+from stagepipe.core import build_target, get_class_path
 from stagepipe.sources.dataset_source import DatasetIndices
-from stagepipe.sources.epoch_order import EpochOrder
 from stagepipe.sources.files_source import FilesSource
+from stagepipe.sources.order import BatchedOrder, EpochOrder
 from stagepipe.sources.record_source import RecordSource
 
 _PACKAGE: Final = "stagepipe.sources."
@@ -107,6 +106,6 @@ def _hash_files(files: Any) -> str:
 def _get_name(uses: Any) -> str:
     """Return the name of a source of this package; empty for any other."""
     if isinstance(uses, type):
-        uses = f"{uses.__module__.rpartition('.')[0]}.{uses.__qualname__}"
+        uses = get_class_path(uses)
     path = uses.replace(":", ".") if isinstance(uses, str) else ""
     return path.removeprefix(_PACKAGE) if path.startswith(_PACKAGE) else ""

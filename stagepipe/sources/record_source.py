@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from stagepipe.core import SourceFiles, SourceIdentity
-from stagepipe.sources.block_shuffled_order import BlockShuffledOrder
-from stagepipe.sources.epoch_order import EpochOrder
-from stagepipe.sources.shuffled_order import ShuffledOrder
-from stagepipe.sources.stored_files import StoredFile
+from stagepipe.sources.order import BlockShuffledOrder, EpochOrder, ShuffledOrder
+from stagepipe.sources.storage import StoredFile
 
 ShuffleMode = bool | Literal["blocks"]
 """False: the order of the files. True: any order of the records. "blocks": of blocks, and within a few of them."""

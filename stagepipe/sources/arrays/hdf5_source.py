@@ -1,0 +1,82 @@
+"""`Hdf5Source`: the rows of datasets in HDF5 files. Runs in the source's process and in the workers of `dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stagepipe.core import SourceFiles
+from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
+from stagepipe.sources.extras import import_extra
+from stagepipe.sources.record_source import ShuffleMode
+from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote
+
+
+class Hdf5Source(ArrayStoreSource):
+    """Yield the rows of datasets in HDF5 files along their first axis, in the order of the files.
+
+    In YAML it is `uses: stagepipe.sources.hdf5`. A row of a dataset with chunks is read with its chunk, of which each
+    worker keeps a few.
+
+    Args:
+        path: a path or pattern, or several. Each file holds all of the datasets.
+        keys: the path of a dataset in the files (`train/images`): then an item is its row. Or a list of them, or a
+            mapping of them by field: then an item is a dict. None: all datasets of the files.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles
+            chunks, and the rows within a few of them: a chunk is then read only a few times an epoch.
+
+    Text is `str`. Requires h5py: `pip install 'stagepipe[hdf5]'`.
+
+    >>> Hdf5Source("train.h5", keys={"image": "images", "label": "labels"})[0]  # doctest: +SKIP
+    {'image': array(...), 'label': 7}
+
+    Raises ValueError if no file matches, for a dataset that a file lacks (with those that it has), and for datasets
+    that differ in their number of rows.
+    """
+
+    def __init__(
+        self,
+        path: str | Sequence[str],
+        *,
+        keys: str | Sequence[str] | Mapping[str, str] | None = None,
+        shuffle: ShuffleMode = False,
+    ) -> None:
+        import_extra("h5py", "hdf5", "the source `hdf5`")
+        for name in [path] if isinstance(path, str) else path:
+            if is_remote(str(name)):
+                raise ValueError(f"hdf5: {name!r} is remote, which h5py cannot read; download it first")
+        self._files = {file.path: file for file in find_stored_files(path, "hdf5")}
+        super().__init__(list(self._files), keys, shuffle)
+
+    def describe_files(self) -> SourceFiles:
+        """Return what identifies the files."""
+        return describe_stored_files(list(self._files.values()))
+
+    def open_store(self, store: str) -> dict[str, StoredArray]:
+        """Open a file, and return its datasets that have rows."""
+        h5py = import_extra("h5py", "hdf5", "the source `hdf5`")
+        try:
+            # `RowArrays` keeps whole chunks, so HDF5's own cache of them would only double the memory.
+            file = h5py.File(store, "r", rdcc_nbytes=0)
+        except OSError as error:
+            raise ValueError(f"hdf5: {store}: {error}; give files in HDF5 format") from error
+        self._files[store].check_unchanged()
+        found: dict[str, StoredArray] = {}
+
+        def add(name: str, node: Any) -> None:
+            if isinstance(node, h5py.Dataset) and node.shape:
+                found[name] = _describe_dataset(node, is_text=h5py.check_string_dtype(node.dtype) is not None)
+
+        file.visititems(add)
+        return found
+
+
+def _describe_dataset(dataset: Any, *, is_text: bool) -> StoredArray:
+    return StoredArray(
+        values=dataset.asstr() if is_text else dataset,
+        shape=dataset.shape,
+        dtype=np.dtype(object) if is_text else dataset.dtype,
+        chunk_rows=dataset.chunks[0] if dataset.chunks else 0,
+    )

@@ -1,0 +1,88 @@
+"""`ZarrSource`: the rows of Zarr arrays. Runs in the source's process and in the workers of `dataset`."""
+
+from __future__ import annotations
+
+import glob as globbing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
+from stagepipe.sources.extras import import_extra
+from stagepipe.sources.record_source import ShuffleMode
+from stagepipe.sources.storage import is_remote
+
+
+class ZarrSource(ArrayStoreSource):
+    """Yield the rows of arrays in Zarr stores along their first axis, in the order of the stores.
+
+    In YAML it is `uses: stagepipe.sources.zarr`. A row is read with its chunk, of which each worker keeps a few.
+
+    Args:
+        path: the folder or `.zip` of a store, a pattern, or several of them. A URL (`s3://...`) is opened by fsspec.
+        keys: the path of an array in a group (`train/images`): then an item is its row. Or a list of them, or a mapping
+            of them by field: then an item is a dict. None: all arrays of the group, or the array that `path` is.
+        shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles
+            chunks, and the rows within a few of them: a chunk is then read only a few times an epoch.
+        storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
+
+    Requires zarr: `pip install 'stagepipe[zarr]'`.
+
+    >>> ZarrSource("train.zarr", keys=["image", "label"])[0]  # doctest: +SKIP
+    {'image': array(...), 'label': 7}
+
+    Raises ValueError if no store matches, for an array that a store lacks (with those that it has), and for arrays
+    that differ in their number of rows.
+    """
+
+    def __init__(
+        self,
+        path: str | Sequence[str],
+        *,
+        keys: str | Sequence[str] | Mapping[str, str] | None = None,
+        shuffle: ShuffleMode = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        import_extra("zarr", "zarr", "the source `zarr`")
+        super().__init__(_find_stores([path] if isinstance(path, str) else path), keys, shuffle)
+        self._storage_options = dict(storage_options or {})
+
+    def open_store(self, store: str) -> dict[str, StoredArray]:
+        """Open a store, and return its arrays."""
+        zarr = import_extra("zarr", "zarr", "the source `zarr`")
+        options = {"storage_options": self._storage_options} if self._storage_options else {}
+        try:
+            node = zarr.open(store, mode="r", **options)
+        except (FileNotFoundError, KeyError, ValueError) as error:
+            raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error
+        if isinstance(node, zarr.Array):
+            return {"": _describe_array(node)}
+        members = sorted(node.members(max_depth=None))
+        return {name: _describe_array(array) for name, array in members if isinstance(array, zarr.Array)}
+
+
+def _describe_array(array: Any) -> StoredArray:
+    chunk_rows = array.chunks[0] if array.shape else 0
+    return StoredArray(values=array, shape=array.shape, dtype=array.dtype, chunk_rows=chunk_rows)
+
+
+def _find_stores(paths: Sequence[str]) -> list[str]:
+    """Return the stores that match paths or patterns, each once, in the order of their names."""
+    stores: set[str] = set()
+    for path in paths:
+        found = {path} if is_remote(path) else set(_find_local(path))
+        if not found:
+            raise ValueError(
+                f"zarr: no folder matches {path!r} in the current directory {Path.cwd()}; start stagepipe in the "
+                "folder that the path is relative to, or use an absolute path"
+            )
+        stores |= found
+    if not stores:
+        raise ValueError("zarr: `path` is an empty list; name a store or a pattern")
+    return sorted(stores)
+
+
+def _find_local(path: str) -> Iterator[str]:
+    expanded = str(Path(path).expanduser())
+    names = [expanded] if Path(expanded).exists() else globbing.iglob(expanded, recursive=True)  # noqa: PTH207
+    return (str(Path(name).absolute()) for name in names)

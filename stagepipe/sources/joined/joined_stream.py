@@ -1,0 +1,209 @@
+"""`JoinedStream`: several sources as one stream, where one of them is a stream. Runs in the source's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from stagepipe.core import StreamPosition, is_stream
+from stagepipe.sources.joined.mix_schedule import StopMode
+from stagepipe.sources.joined.source_parts import PartOrder, SourcePart, derive_part_seed
+from stagepipe.sources.joined.stream_turns import Turns
+from stagepipe.sources.seeded_stream import SeededStream, begin_stream
+
+_END: Final = object()
+
+
+class JoinedStream(SeededStream):
+    """The items of several sources, each map-style or a stream, in the turns that `make_turns` draws.
+
+    The source's process reads all of them. The state is that of all parts, if the streams among them save theirs;
+    otherwise a resume reads them from their start.
+    """
+
+    def __init__(
+        self, sources: Sequence[Any], label: str, make_turns: Callable[[int, int], Turns], until: StopMode
+    ) -> None:
+        """`make_turns` gets epoch and seed. Raises TypeError for a part that can be read only once."""
+        self._parts = [_make_part(source, f"{label}: sources[{index}]") for index, source in enumerate(sources)]
+        self._make_turns = make_turns
+        self._until = until
+        self._epoch_and_seed = (0, 0)
+
+    def begin(self, epoch: int, seed: int) -> None:
+        """Start an epoch."""
+        self._epoch_and_seed = (epoch, seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, seed = self._epoch_and_seed
+        readers = [part.open(number, epoch, seed) for number, part in enumerate(self._parts)]
+        is_saved = all(reader.is_saved for reader in readers)
+        iterator_class = StatefulJoinedIterator if is_saved else JoinedIterator
+        return iterator_class(readers, self._make_turns(epoch, seed), self._until)
+
+
+class JoinedIterator(Iterator[Any]):
+    """The items of an epoch."""
+
+    def __init__(self, readers: Sequence[IndexReader | StreamReader], turns: Turns, until: StopMode) -> None:
+        self._readers = readers
+        self._turns = turns
+        self._until = until
+        self._ended: set[int] = set()
+        self._is_finished = False
+
+    def __next__(self) -> Any:
+        while not self._is_finished:
+            number = self._turns.draw()
+            reader = self._readers[number]
+            item = reader.read()
+            if item is not _END:
+                return item
+            self._ended.add(number)
+            self._is_finished = self._until == "first_exhausted" or len(self._ended) == len(self._readers)
+            if self._until == "each_once" and not self._is_finished:
+                self._turns.drop(number)
+            elif not self._is_finished:
+                return reader.read_again()
+        raise StopIteration
+
+
+class StatefulJoinedIterator(JoinedIterator):
+    """The items of an epoch, with the state of all parts."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the turns and in each part."""
+        return {
+            "turns": self._turns.take_state(),
+            "ended": sorted(self._ended),
+            "finished": self._is_finished,
+            "parts": [reader.take_state() for reader in self._readers],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a position."""
+        self._turns.load_state(state["turns"])
+        self._ended = set(state["ended"])
+        self._is_finished = state["finished"]
+        for reader, part in zip(self._readers, state["parts"], strict=True):
+            reader.load_state(part)
+
+
+class IndexReader:
+    """Reads a map-style part in its order."""
+
+    is_saved = True
+
+    def __init__(self, part: SourcePart, order: PartOrder) -> None:
+        self._part = part
+        self._order = order
+        self._position = 0
+        self._end = order.length
+
+    def read(self) -> Any:
+        """Return the next item; `_END` at the end of a pass."""
+        if self._position == self._end:
+            return _END
+        [record] = self._part.read_records([self._order[self._position]])
+        self._position += 1
+        return record
+
+    def read_again(self) -> Any:
+        """Return the first item of another pass."""
+        self._end += self._order.length
+        return _require_item(self.read(), self._part.place)
+
+    def take_state(self) -> Any:
+        """Return the position."""
+        return [self._position, self._end]
+
+    def load_state(self, state: Any) -> None:
+        """Continue at a position."""
+        self._position, self._end = state
+
+
+class StreamReader:
+    """Reads a stream."""
+
+    def __init__(self, stream: Any, place: str) -> None:
+        self._stream = stream
+        self._place = place
+        self._position = StreamPosition()
+        self._iterator = self._position.open(stream, None)
+        self.is_saved = self._position.is_saved
+
+    def read(self) -> Any:
+        """Return the next item; `_END` at the end of a pass."""
+        return next(self._iterator, _END)
+
+    def read_again(self) -> Any:
+        """Return the first item of another pass."""
+        self._iterator = self._position.open(self._stream, None)
+        return _require_item(self.read(), self._place)
+
+    def take_state(self) -> Any:
+        """Return the stream's state. Raises ValueError if it cannot be saved, after a warning that says why."""
+        state = self._position.take()
+        if state is None:
+            raise ValueError(f"{self._place} gives no state that can be saved")
+        return state
+
+    def load_state(self, state: Any) -> None:
+        """Continue at a state."""
+        self._iterator = self._position.open(self._stream, state)
+
+
+class IndexedPart:
+    """A map-style source among streams."""
+
+    def __init__(self, source: Any, place: str) -> None:
+        self._part = SourcePart(source, place)
+
+    def open(self, number: int, epoch: int, seed: int) -> IndexReader:
+        """Start an epoch of the part with this number."""
+        order = PartOrder(self._part, number)
+        order.begin(epoch, derive_part_seed(seed, epoch, "mix"))
+        return IndexReader(self._part, order)
+
+
+class StreamedPart:
+    """A stream among the sources."""
+
+    def __init__(self, stream: Any, place: str) -> None:
+        """Raises TypeError for an iterator."""
+        if isinstance(stream, Iterator):
+            kind = type(stream).__qualname__
+            raise TypeError(f"{place} is an iterator ({kind}), which can be read only once; give what creates it")
+        self._stream = stream
+        self._place = place
+
+    def open(self, number: int, epoch: int, seed: int) -> StreamReader:
+        """Start an epoch of the part with this number."""
+        begin_stream(self._stream, epoch, derive_part_seed(seed, epoch, "part", (number,)))
+        return StreamReader(self._stream, self._place)
+
+
+def has_stream(sources: object) -> bool:
+    """Return whether one of a list of sources is a stream."""
+    return isinstance(sources, list | tuple) and any(is_stream(source) for source in sources)
+
+
+def refuse_shuffle(sources: Sequence[Any], label: str, shuffle: object) -> None:
+    """Raise ValueError if a list with a stream is to be shuffled."""
+    if shuffle:
+        index = next(index for index, source in enumerate(sources) if is_stream(source))
+        raise ValueError(
+            f"{label}: sources[{index}] is a stream, which has no indices for `shuffle` to order; remove `shuffle`, "
+            "set it on the parts that have indices, and add a stage {name: shuffle, uses: stagepipe.stages.Shuffle, "
+            "with: {size: 1000}}"
+        )
+
+
+def _make_part(source: Any, place: str) -> IndexedPart | StreamedPart:
+    return (StreamedPart if is_stream(source) else IndexedPart)(source, place)
+
+
+def _require_item(item: Any, place: str) -> Any:
+    if item is _END:
+        raise ValueError(f"{place} has no items; remove it")
+    return item

@@ -1,0 +1,50 @@
+"""Decompresses a file into the cache folder, once. Runs where a source is built.
+
+A compressed file cannot be read from the middle: a shuffled or resumed run would decompress it for each record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+from stagepipe.sources.storage.source_cache import make_cached_file
+from stagepipe.sources.storage.stored_files import StoredFile
+
+_OPENERS: Final = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+"""The module of the standard library that opens files with this suffix."""
+_OTHER_SUFFIXES: Final = {".zst": "zstd -d", ".lz4": "lz4 -d", ".zip": "unzip"}
+
+
+def decompress_into_cache(file: StoredFile) -> StoredFile:
+    """Return the decompressed copy of a `.gz`, `.bz2` or `.xz` file; any other file unchanged.
+
+    Raises ValueError for other compressions and damaged files, and OSError if the cache folder cannot hold the copy.
+    """
+    suffix = Path(file.name).suffix.lower()
+    if suffix in _OTHER_SUFFIXES:
+        raise ValueError(f"{file.name}: {suffix} files cannot be read; decompress it: {_OTHER_SUFFIXES[suffix]}")
+    if suffix not in _OPENERS:
+        return file
+    described = (file.name if file.file_system else file.path, file.size, file.version)
+    key = hashlib.sha256(repr(described).encode()).hexdigest()[:32] + ".decompressed"
+
+    opener = importlib.import_module(_OPENERS[suffix])
+    damages = [getattr(opener, name) for name in ("BadGzipFile", "LZMAError") if hasattr(opener, name)]
+
+    def write(path: Path) -> None:
+        try:
+            with file.open() as content, opener.open(content) as text, path.open("wb") as copy:
+                shutil.copyfileobj(text, copy, 1 << 20)
+        except (EOFError, zlib.error, *damages) as error:
+            raise ValueError(f"{file.name}: damaged or not a {suffix} file: {error}") from error
+
+    path = make_cached_file(key, write)
+    changes: dict[str, Any] = {"size": path.stat().st_size, "version": key, "file_system": None, "path": str(path)}
+    changes["modified_ns"] = None  # each use of the copy sets its time
+    return dataclasses.replace(file, **changes)
