@@ -1,213 +1,150 @@
-"""Write the tables of README.md from the figures of full runs; the text around them is written by hand.
+"""Write the table of README.md that sums up the figures of docs/measured.md and docs/peers.md.
 
-    python -m benchmarks.hop --json runs/hop.json
-    python -m benchmarks.loader --json runs/loader.json
-    cp runs/hop.json runs/loader.json docs/benchmarks/
-    python -m benchmarks.readme docs/benchmarks/hop.json docs/benchmarks/loader.json
-
-A table stands between `<!-- hop -->` and `<!-- end hop -->`, and so on. A table without figures stays as it is.
+python -m benchmarks.readme
 """
 
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Container, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.common.figures import estimate, quotient
-from benchmarks.common.machine import machine_line
+from benchmarks.common.figures import Estimate, estimate, quotient
 from benchmarks.common.turn import ROOT
-from benchmarks.common.waits import count_waits, format_waits, pool_waits
-from benchmarks.hop import loop
-from benchmarks.hop.schedule import CONTESTANTS
 from benchmarks.hop.tables import LOOP_BASE
-from benchmarks.loader.contest import COLLATE, DATALOADER, MODELS, QUICKSTART
+from benchmarks.loader.contest import (
+    BATCH,
+    COLLATE,
+    DATALOADERS,
+    FORKED,
+    FORKED_PRELOADED,
+    MODELS,
+    PLAIN,
+    QUICKSTART,
+    SPAWNED,
+    THREE_PROCESSES,
+)
+from benchmarks.measured import replace_table
+from benchmarks.peers.contestants import OURS
+from benchmarks.peers.results import Results
 
-Document = dict[str, Any]
-_PEER, _RATIO_SIZE = "Pipe", "1.2MB"
-_FIRST = "stagepipe filled"
-"""What stands first: an item as a user makes it."""
-_SIZE_NAMES = {"0B": "0 B", "1KB": "1 KB", "64KB": "64 KB", "1.2MB": "1.2 MB", "8MB": "8 MB", "64MB": "64 MB"}
-
-_TARGET_TABLES = {
-    "a loop over ": "loop",
-    "a batch ": COLLATE,
-    "CPU seconds per item ": QUICKSTART,
-    "items per second ": QUICKSTART,
-    "memory of three models ": MODELS,
-}
-
-
-def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(titles)} |"
-    yield "|" + "---|" * len(titles)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _make_caption(document: Document, values: Sequence[float], note: str = "") -> Iterator[str]:
-    coverage = 100 * estimate(values).coverage
-    yield ""
-    yield f"Medians of {len(values)} rounds{note}; brackets: {coverage:.0f} % interval of the median. A ratio divides"
-    yield "two medians; its interval goes from the lowest to the highest quotient of their intervals."
-    yield f"`{document['command']}`, {machine_line(document['machine'])}."
+_FIGURES = ROOT / "docs" / "benchmarks"
+_FILLED, _PIPE = "stagepipe filled", "Pipe"
+_IMAGES = {"64KB": "64 KB", "1.2MB": "1.2 MB", "8MB": "8 MB"}
+_ROUNDED_FROM = 10.0
+_NO_HOP = ("stagepipe", "memcpy")
+"""How the names of contestants begin that are ours, or that only copy."""
 
 
-def make_hop_table(document: Document) -> Iterator[str]:
-    """Yield the table of the sizes: us of an untouched item, and Pipe's time divided by it."""
+@dataclass(frozen=True)
+class Comparison:
+    """A line of the table. `advantage` is above 1 if stagepipe is ahead."""
+
+    subject: str
+    own: str
+    other: str
+    advantage: Estimate
+
+    def say(self) -> str:
+        """Return the ratio in words.
+
+        >>> Comparison("a hop", "1 us", "Pipe: 2 us", Estimate(0.5, 0.4, 0.8, 0.97)).say()
+        '2.00 [1.25, 2.50] times slower'
+        """
+        value, word = self.advantage, "faster"
+        if value.low < 1 < value.high:
+            return f"level: {value.text()} times as fast"
+        if value.value < 1:
+            value, word = Estimate(1 / value.value, 1 / value.high, 1 / value.low, value.coverage), "slower"
+        return f"{value.text(2 if value.value < _ROUNDED_FROM else 1)} times {word}"
+
+
+def make_table(hop: dict[str, Any], loader: dict[str, Any], peers: Results) -> Iterator[str]:
+    """Yield the lines of the table, in Markdown."""
+    yield "| | stagepipe | beside it | stagepipe is |"
+    yield "|---|---|---|---|"
+    for line in (*_compare_hops(hop), *_compare_loops(hop), *_compare_loaders(loader), *_compare_jobs(peers)):
+        yield f"| {line.subject} | {line.own} | {line.other} | {line.say()} |"
+    yield from ("", _describe_memory(loader))
+
+
+def _compare_hops(document: dict[str, Any]) -> Iterator[Comparison]:
     us = {(row["contestant"], row["size"]): row["us"] for row in document["rows"] if not row["touched"]}
-    names, sizes = (list(dict.fromkeys(key[index] for key in us)) for index in (0, 1))
-    names.sort(key=lambda name: name != _FIRST)
-
-    def make_row(name: str) -> list[str]:
-        cells = [f"{median(us[name, size]):,.{1 if median(us[name, size]) < 100 else 0}f}" for size in sizes]
-        return [name, *cells, _divide(us.get((_PEER, _RATIO_SIZE)), us.get((name, _RATIO_SIZE)), 1)]
-
-    titles = ("us of an item", *(_SIZE_NAMES[size] for size in sizes), f"times faster than Pipe at {_RATIO_SIZE}")
-    yield from _table(titles, map(make_row, names))
-    rounds = {size: len(us[names[0], size]) for size in sizes}
-    usual = max(rounds.values())
-    fewer = [f"{_SIZE_NAMES[size]}: {count}" for size, count in rounds.items() if count < usual]
-    most = us[names[0], max(sizes, key=rounds.__getitem__)]
-    yield from _make_caption(document, most, f" ({', '.join(fewer)})" if fewer else "")
-    yield from _list_targets(document, "hop")
-    yield from _list_missing(document, CONTESTANTS)
+    for size, label in _IMAGES.items():
+        others = {name: us[name, size] for name, other in us if other == size and not name.startswith(_NO_HOP)}
+        fastest = min(others, key=lambda name: median(others[name]))
+        for name in dict.fromkeys((_PIPE, fastest)):
+            yield _compare_times(f"a hop with an image of {label}", us[_FILLED, size], name, others[name])
 
 
-def _divide(numerators: Sequence[float] | None, denominators: Sequence[float] | None, digits: int = 2) -> str:
-    """Format the quotient of the figures shown; "1" for a contestant beside itself."""
-    if not numerators or not denominators:
-        return ""
-    if numerators is denominators:
-        return "1"
-    return quotient(estimate(numerators), estimate(denominators)).text(digits)
+def _compare_loops(document: dict[str, Any]) -> Iterator[Comparison]:
+    for kind, turns in list(document["loops"].items())[:1]:
+        for own, other in LOOP_BASE.items():
+            figures = [[turn["us"] for turn in turns[name]] for name in (own, other)]
+            stage = ", with a stage" if "+" in own else ""
+            yield _compare_times(f"a loop over dicts of {kind}{stage}", figures[0], other, figures[1])
 
 
-def _list_targets(document: Document, table: str) -> Iterator[str]:
-    """Yield a line for each target of the run that belongs to the table, shortened."""
-    targets = [target for target in document.get("targets", ()) if find_table(target["text"]) == table]
-    if targets:
-        yield from ("", "The run's own targets, whose ratios are taken round by round:", "")
-    for target in targets:
-        verdict = {True: "met", False: "missed", None: "undecided" if target["measured"] else "not measured"}
-        measured = re.split(r"; | \(", target["measured"])[0]
-        yield f"- {verdict[target['met']]}: {target['text']}{f': {measured}' if measured else ''}"
+def _compare_times(subject: str, own: Sequence[float], other_name: str, other: Sequence[float]) -> Comparison:
+    texts = [f"{value:,.1f} us" if value < 100 else f"{value:,.0f} us" for value in (median(own), median(other))]
+    return Comparison(
+        subject, texts[0], f"{other_name}: {texts[1]}", quotient(estimate(list(other)), estimate(list(own)))
+    )
 
 
-def find_table(text: str) -> str:
-    """Return the table that a target belongs to, by how its text begins.
-
-    >>> find_table("a loop over dicts of two numbers, stagepipe: no slower than Pipe")
-    'loop'
-    """
-    return next((table for begin, table in _TARGET_TABLES.items() if text.startswith(begin)), "hop")
+def _compare_rates(subject: str, own: Sequence[float], other_name: str, other: Sequence[float]) -> Comparison:
+    own_text, other_text = (f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" for value in map(median, (own, other)))
+    ratio = quotient(estimate(list(own)), estimate(list(other)))
+    return Comparison(subject, f"{own_text} items/s", f"{other_name}: {other_text}", ratio)
 
 
-def _list_missing(document: Document, known: Container[str]) -> Iterator[str]:
-    """Yield a line that names the contestants of the table that this machine could not run."""
-    if missing := [name for name in document.get("missing", ()) if name in known]:
-        yield from ("", f"Not in this run, because their packages were not installed: {', '.join(missing)}.")
+def _compare_loaders(document: dict[str, Any]) -> Iterator[Comparison]:
+    subjects = {
+        (QUICKSTART, PLAIN): "JPEG files to batches, the quickstart",
+        (COLLATE, BATCH): "collating a batch of 38.5 MB",
+    }
+    for (part, own), subject in subjects.items():
+        rates = _find_figures(document, part, "items_per_s")
+        others = {name: rates[name] for name in DATALOADERS[part] if name in rates}
+        fastest = max(others, key=lambda name: median(others[name]))
+        yield _compare_rates(subject, rates[own], fastest, others[fastest])
 
 
-def make_loop_table(document: Document) -> Iterator[str]:
-    """Yield the table of the loops over small dicts, with ratios to Pipe."""
-    keys = ("us", "cpu_us")
-    values: list[float] = []
-    for kind, turns in document["loops"].items():
-        columns = {name: {key: [turn[key] for turn in figures] for key in keys} for name, figures in turns.items()}
-        rows = []
-        for name, own in columns.items():
-            base = columns.get(LOOP_BASE.get(name, ""), {})
-            cells = [estimate(own[key]).text(1) for key in keys]
-            rows.append([name, *cells, *(_divide(own[key], base.get(key)) for key in keys)])
-            values = own["us"]
-        yield from _table((f"dict of {kind}", "us", "CPU us", "us, times Pipe", "CPU, times Pipe"), iter(rows))
-        yield ""
-    yield from list(_make_caption(document, values))[1:]
-    yield from _list_targets(document, "loop")
-    yield from _list_missing(document, loop.CONTESTANTS)
+def _find_figures(document: dict[str, Any], part: str, figure: str) -> dict[str, list[float]]:
+    rows = (row for row in document["rows"] if row["part"] == part)
+    return {row["contestant"]: [turn[figure] for turn in row["answers"]] for row in rows}
 
 
-def make_loader_table(document: Document, part: str) -> Iterator[str]:
-    """Yield the table of a part of the comparison with DataLoader."""
-    rows = [row for row in document["rows"] if row["part"] == part]
-    rows.sort(key=lambda row: row["contestant"] != _FIRST)
-    if not rows:
-        return
-    is_collate = part == COLLATE
-    batch = next(job["batch"] for job in document["jobs"] if job["part"] == part) if is_collate else 1
-
-    def find_speeds(row: Document) -> list[float]:
-        rates = [turn["items_per_s"] for turn in row["answers"]]
-        return [1000 * batch / rate for rate in rates] if is_collate else rates
-
-    speeds = {row["contestant"]: find_speeds(row) for row in rows}
-    peer = speeds.get(DATALOADER) if is_collate else None
-
-    def make_row(row: Document) -> list[str]:
-        columns = {key: [turn[key] for turn in row["answers"]] for key in row["answers"][0]}
-        own = speeds[row["contestant"]]
-        return [
-            row["contestant"],
-            estimate(own).text(1),
-            *([_divide(peer, own, 1)] if peer else []),
-            estimate([1000 * batch * value for value in columns["cpu_s_per_item"]]).text(),
-            f"{median(columns['first_batch_s']):.2f} s",
-            *([f"{1000 * median(columns['second_first_s']):.0f} ms"] if part == QUICKSTART else []),
-            format_waits(pool_waits(map(count_waits, columns["waits_s"]))),
-            f"{median(columns['life_cpu_s']):.1f} s",
-            f"{median(columns['pss_bytes']) / 1e6:,.0f} MB",
-        ]
-
-    cost = ("ms a batch", "CPU ms") if is_collate else ("items/s", "CPU ms of an item")
-    times = (f"times faster than {DATALOADER}",) if peer else ()
-    later = ("second epoch's first batch",) if part == QUICKSTART else ()
-    rest = ("wait for a batch, all rounds", "CPU of the whole turn", "memory (PSS)")
-    yield from _table(("", cost[0], *times, cost[1], "first batch", *later, *rest), map(make_row, rows))
-    yield from _make_caption(document, speeds[rows[0]["contestant"]])
-    yield from _list_targets(document, part)
+def _describe_memory(document: dict[str, Any]) -> str:
+    memory = {name: median(figures) / 1e6 for name, figures in _find_figures(document, MODELS, "pss_bytes").items()}
+    return (
+        f"Three models of 400 MB take {memory[THREE_PROCESSES]:,.0f} MB in stagepipe, {memory[SPAWNED]:,.0f} MB in "
+        f"three spawned DataLoader workers, {memory[FORKED]:,.0f} MB in forked ones, and "
+        f"{memory[FORKED_PRELOADED]:,.0f} MB in workers that are forked after the models were built, and share them."
+    )
 
 
-def main(paths: Sequence[str]) -> None:
-    """Replace the tables of README.md for which `paths` have figures."""
+def _compare_jobs(results: Results) -> Iterator[Comparison]:
+    for job in results.jobs:
+        rates = {name: list(found["items_per_s"].values()) for name, found in results.collect(job).items()}
+        others = [name for name, rounds in rates.items() if rounds and not name.startswith(OURS)]
+        fastest = max(others, key=lambda name: median(rates[name]))
+        yield _compare_rates(f"the whole job *{job}*", rates[OURS], fastest, rates[fastest])
+
+
+def main() -> None:
+    """Replace the table of README.md."""
     readme = ROOT / "README.md"
-    readme.write_text(replace_tables(readme.read_text(), paths))
+    readme.write_text(replace_summary(readme.read_text()))
 
 
-def replace_tables(text: str, paths: Sequence[str]) -> str:
-    """Return `text` with the tables for which `paths` have figures."""
-    for path in paths:
-        document = json.loads(Path(path).read_text())
-        for name, lines in _make_tables(document):
-            text = replace_table(text, name, lines)
-    return text
-
-
-def _make_tables(document: Document) -> Iterator[tuple[str, Iterator[str]]]:
-    if "jobs" in document:
-        for part in (COLLATE, QUICKSTART, MODELS):
-            yield part, make_loader_table(document, part)
-    elif document["rows"]:
-        yield "hop", make_hop_table(document)
-    if document.get("loops"):
-        yield "loop", make_loop_table(document)
-
-
-def replace_table(text: str, name: str, lines: Iterator[str]) -> str:
-    """Return `text` with `lines` between the marks of the table; without lines, it stays as it is.
-
-    >>> replace_table("<!-- hop --> old <!-- end hop -->", "hop", iter(["new"])).split()
-    ['<!--', 'hop', '-->', 'new', '<!--', 'end', 'hop', '-->']
-    """
-    table = "\n".join(lines)
-    begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
-    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{begin}\n\n{table}\n\n{end}", text) if table else text
+def replace_summary(text: str) -> str:
+    """Return `text` with the table of the committed figures."""
+    hop, loader = (json.loads((_FIGURES / name).read_text()) for name in ("hop.json", "loader.json"))
+    return replace_table(text, "summary", make_table(hop, loader, Results(_FIGURES / "peers.json")))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

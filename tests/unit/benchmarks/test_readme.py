@@ -1,136 +1,32 @@
-"""benchmarks.readme writes the tables of README.md from the figures of a run."""
-
-import json
+"""benchmarks.readme sums up the committed figures in README.md."""
 
 import pytest
 
 from benchmarks import readme
-from benchmarks.common.machine import machine
-from benchmarks.loader.tables import targets as loader_targets
-
-ABOUT = {"command": "python -m benchmarks.hop", "machine": machine()}
-ROUNDS = 6
+from benchmarks.common.figures import Estimate
+from benchmarks.peers.make_page import PAGE, RESULTS, make_page
 
 
-def make_row(contestant, us, *, size="1.2MB", touched=False):
-    return {"contestant": contestant, "size": size, "touched": touched, "us": [us] * ROUNDS}
+@pytest.mark.parametrize(
+    "low, value, high, words",
+    [
+        (22.0, 30.0, 61.0, "30.0 [22.0, 61.0] times faster"),
+        (0.4, 0.5, 0.8, "2.00 [1.25, 2.50] times slower"),
+        (0.9, 1.1, 1.2, "level: 1.10 [0.90, 1.20] times as fast"),
+    ],
+)
+def test_a_ratio_is_said_from_our_side(low, value, high, words):
+    assert readme.Comparison("a hop", "1 us", "Pipe: 2 us", Estimate(value, low, high, 0.97)).say() == words
 
 
-@pytest.fixture
-def hop():
-    rows = [
-        make_row("stagepipe copied", 60.0),
-        make_row("stagepipe copied", 90.0, touched=True),
-        make_row("Pipe", 1800.0),
-    ]
-    turn = {"us": 12.0, "cpu_us": 18.0, "later_us": 10.0, "later_cpu_us": 15.0}
-    loops = {"two numbers": {"stagepipe": [turn] * ROUNDS, "Pipe": [{**turn, "us": 4.0, "cpu_us": 9.0}] * ROUNDS}}
-    return {**ABOUT, "rows": rows, "loops": loops}
-
-
-def test_the_table_of_sizes_has_the_ratio_of_its_own_figures(hop):
-    lines = list(readme.make_hop_table(hop))
-    assert "| stagepipe copied | 60.0 | 30.0 [30.0, 30.0] |" in lines
-    assert "| Pipe | 1,800 | 1 |" in lines
-
-
-def test_a_ratio_is_the_quotient_of_the_two_medians():
-    own, peer = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [70.0, 60.0, 50.0, 40.0, 30.0, 20.0]
-    rows = [{**make_row("stagepipe copied", 0), "us": own}, {**make_row("Pipe", 0), "us": peer}]
-    lines = list(readme.make_hop_table({**ABOUT, "rows": rows}))
-    assert "| stagepipe copied | 3.5 | 12.9 [3.3, 70.0] |" in lines
-
-
-def test_a_size_with_fewer_rounds_says_so(hop):
-    hop["rows"].append({**make_row("Pipe", 9.0, size="64MB"), "us": [9.0] * 3})
-    hop["rows"].append({**make_row("stagepipe copied", 9.0, size="64MB"), "us": [9.0] * 3})
-    assert "Medians of 6 rounds (64 MB: 3); brackets: 97 % interval" in "\n".join(readme.make_hop_table(hop))
-
-
-TARGETS = [
-    {"text": "at 1.2MB, copied, at least 30 times", "measured": "34.0 [29.9, 64.3] times (a note)", "met": None},
-    {"text": "at 0B, no slower", "measured": "", "met": None},
-    {"text": "a loop over dicts, stagepipe: no slower", "measured": "2.1 [2.0, 2.2] times Pipe; more", "met": False},
-]
-
-
-def test_each_target_stands_below_its_table(hop):
-    hop["targets"] = TARGETS
-    assert [line for line in readme.make_hop_table(hop) if line.startswith("- ")] == [
-        "- undecided: at 1.2MB, copied, at least 30 times: 34.0 [29.9, 64.3] times",
-        "- not measured: at 0B, no slower",
-    ]
-    assert [line for line in readme.make_loop_table(hop) if line.startswith("- ")] == [
-        "- missed: a loop over dicts, stagepipe: no slower: 2.1 [2.0, 2.2] times Pipe"
-    ]
-
-
-def test_the_targets_of_the_loader_have_tables():
-    tables = [readme.find_table(target.text) for target in loader_targets([])]
-    assert tables == ["collate", "collate", "quickstart", "quickstart", "models"]
-
-
-def test_contestants_that_did_not_run_are_named(hop):
-    hop["missing"] = ["faster-fifo", "iceoryx2"]
-    last = [list(make(hop))[-1] for make in (readme.make_hop_table, readme.make_loop_table)]
-    assert [line.rpartition(": ")[2] for line in last] == ["faster-fifo, iceoryx2.", "faster-fifo."]
-
-
-def test_a_table_names_its_rounds_coverage_and_command(hop):
-    text = "\n".join([*readme.make_hop_table(hop), *readme.make_loop_table(hop)])
-    assert text.count("Medians of 6 rounds; brackets: 97 % interval") == 2
-    assert "`python -m benchmarks.hop`" in text
-
-
-def test_a_loop_is_compared_with_pipe(hop):
-    lines = list(readme.make_loop_table(hop))
-    assert "| stagepipe | 12.0 [12.0, 12.0] | 18.0 [18.0, 18.0] | 3.00 [3.00, 3.00] | 2.00 [2.00, 2.00] |" in lines
-    assert "| Pipe | 4.0 [4.0, 4.0] | 9.0 [9.0, 9.0] |  |  |" in lines
-
-
-def test_the_memory_of_models_stands_in_one_table():
-    turn = {
-        "items_per_s": 30.0,
-        "cpu_s_per_item": 0.05,
-        "first_batch_s": 1.5,
-        "second_first_s": 0.1,
-        "waits_s": [0.01],
-        "pss_bytes": 2_000_000_000,
-        "life_cpu_s": 9.0,
-    }
-    rows = [
-        {"part": "models", "contestant": name, "answers": [turn] * ROUNDS}
-        for name in ("stagepipe 3 processes", "DataLoader 3 forked made before")
-    ]
-    lines = list(readme.make_loader_table({**ABOUT, "rows": rows, "jobs": [{"part": "models", "batch": 1}]}, "models"))
-    assert [line for line in lines if "forked made before" in line] == [
-        (
-            "| DataLoader 3 forked made before | 30.0 [30.0, 30.0] | 50.00 [50.00, 50.00] | 1.50 s | max of 6: 9.91 ms "
-            "| 9.0 s | 2,000 MB |"
-        )
-    ]
-
-
-def test_only_the_tables_with_figures_change(hop, tmp_path, monkeypatch):
-    page = tmp_path / "README.md"
-    page.write_text("a\n<!-- hop -->old<!-- end hop -->\nb\n<!-- models -->kept<!-- end models -->\n")
-    (tmp_path / "hop.json").write_text(json.dumps(hop))
-    monkeypatch.setattr(readme, "ROOT", tmp_path)
-    readme.main([str(tmp_path / "hop.json")])
-    text = page.read_text()
-    assert "old" not in text
-    assert "| stagepipe copied | 60.0 |" in text
-    assert text.endswith("b\n<!-- models -->kept<!-- end models -->\n")
-
-
-def test_readme_has_a_place_for_each_table():
+def test_the_table_of_readme_is_that_of_the_committed_figures():
     text = (readme.ROOT / "README.md").read_text()
-    for name in ("hop", "loop", "quickstart", "collate", "models"):
-        assert text.count(f"<!-- {name} -->") == text.count(f"<!-- end {name} -->") == 1
+    assert text.count("times faster |") >= 3
+    assert readme.replace_summary(text) == text
+    assert readme.replace_summary(text.replace("times faster |", "times |", 1)) == text
 
 
-def test_the_tables_of_readme_are_those_of_the_committed_figures():
-    text = (readme.ROOT / "README.md").read_text()
-    paths = [str(readme.ROOT / "docs" / "benchmarks" / name) for name in ("hop.json", "loader.json")]
-    assert readme.replace_tables(text, paths) == text
-    assert readme.replace_tables(text.replace("stagepipe copied |", "stagepipe copied | 1", 1), paths) == text
+def test_the_tables_of_whole_jobs_are_those_of_the_committed_figures():
+    text = PAGE.read_text()
+    assert "| **stagepipe** |" in text
+    assert make_page(RESULTS, text) == text
