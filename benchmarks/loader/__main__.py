@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     document = {
         "command": command,
         "machine": machine_found,
-        "jobs": [asdict(job) for job in jobs],
+        "jobs": [{**asdict(job), "images": os.path.relpath(job.images)} for job in jobs],
         "rows": [asdict(row) for row in rows],
         "targets": [asdict(target) for target in verdicts],
     }
