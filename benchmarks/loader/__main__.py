@@ -26,6 +26,7 @@ and the check. A full run takes some 12 minutes on two processors.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
