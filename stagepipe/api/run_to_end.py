@@ -95,7 +95,7 @@ class _PartOutput:
         self._is_finished = False
 
     def write(self, item: Part) -> None:
-        for inner in item.items:
+        for inner in item.read_items(copies=True):  # a sink may keep an item, which must not keep the part
             self._sinks.write(inner)
         self._shards.add(item)
 

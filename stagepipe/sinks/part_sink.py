@@ -103,7 +103,9 @@ class PartSink(ABC):
 
     def __call__(self, part: Part) -> Part:
         """Write a part to its own file, in a worker. The stage that a pipeline runs; not for users."""
-        items = part.items if self.matches is None else [item for item in part.items if self.matches(item)]
+        items = part.read_items()
+        if self.matches is not None:
+            items = [item for item in items if self.matches(item)]
         if not items:
             part.add_record(PartRecord(file=None, rows=0, size_bytes=0))
             return part

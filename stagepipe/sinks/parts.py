@@ -7,10 +7,13 @@ import random
 from collections.abc import Mapping, ValuesView
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from stagepipe.sinks.part import Part
 
 _VALUE_BYTES: Final = 8
 """What a number counts as."""
+_NUMBER_TYPES: Final = frozenset({int, float, bool, type(None)})
 
 
 class Parts:
@@ -23,7 +26,7 @@ class Parts:
     >>> parts = Parts(max_items=2, max_bytes=100, sink_count=1)
     >>> [parts.add(item, 1) for item in (b"a", b"b")]
     [False, True]
-    >>> parts.flush(random.Random(0))[0][0].items
+    >>> parts.flush(random.Random(0))[0][0].read_items()
     [b'a', b'b']
     """
 
@@ -54,10 +57,7 @@ class Parts:
         self.clear()
         if not items:
             return []
-        part = Part(
-            items=items, item_count=len(items), sink_count=self._sink_count, keeps_items=self._keeps_items, records=[]
-        )
-        return [(part, samples)]
+        return [(Part(items, sink_count=self._sink_count, keeps_items=self._keeps_items), samples)]
 
     def finish(self, rng: random.Random) -> list[tuple[Any, int]]:
         """Return the last part of an epoch."""
@@ -77,6 +77,20 @@ def count_bytes(value: Any) -> int:
     >>> count_bytes({"x": np.zeros(4, np.float32), "name": "ab", "y": 1})
     26
     """
+    kind = type(value)
+    if kind in _NUMBER_TYPES:
+        return _VALUE_BYTES
+    if kind is str or kind is bytes:
+        return len(value)
+    if kind is np.ndarray:
+        return int(value.nbytes)
+    if kind is dict:
+        return sum(map(count_bytes, value.values()))
+    return _count_object_bytes(value)
+
+
+def _count_object_bytes(value: Any) -> int:
+    """Return the bytes of a value of another type than the frequent ones."""
     nbytes = getattr(value, "nbytes", None)
     if isinstance(nbytes, int):
         return nbytes

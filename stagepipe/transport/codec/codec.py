@@ -51,6 +51,8 @@ class Encoder:
         self.pickle_data = b""
         self.buffers: list[EncodedBuffer] = []
         self.lease_boxes: list[LeaseBox] = []
+        self._lease_indexes: dict[int, int] = {}
+        """The indexes in `lease_boxes` by the identity of the lease: an item may have thousands."""
 
     def encode(self, item: object) -> None:
         """Pickle `item`. If pickling raises, the exception passes through and no result is kept."""
@@ -63,6 +65,7 @@ class Encoder:
             raise
         finally:
             self._pickler.clear_memo()
+            self._lease_indexes.clear()
             file.seek(0)
             file.truncate()
 
@@ -101,11 +104,11 @@ class Encoder:
             return EncodedBuffer(nbytes, array)
         # A whole block starts at 0; asking NumPy for the address takes a microsecond.
         lease_offset = 0 if nbytes == lease.size else array.__array_interface__["data"][0] - lease.address
-        for lease_index, lease_box in enumerate(self.lease_boxes):
-            if lease_box[0] is lease:
-                return EncodedBuffer(nbytes, None, lease_index, lease_offset)
-        self.lease_boxes.append([lease])
-        return EncodedBuffer(nbytes, None, len(self.lease_boxes) - 1, lease_offset)
+        lease_index = self._lease_indexes.get(id(lease))
+        if lease_index is None:
+            lease_index = self._lease_indexes[id(lease)] = len(self.lease_boxes)
+            self.lease_boxes.append([lease])
+        return EncodedBuffer(nbytes, None, lease_index, lease_offset)
 
     def _find_lease(self, array: np.ndarray[Any, Any]) -> Lease | None:
         base = array.base

@@ -3,6 +3,7 @@
 sender          the sending end; times encoding, copying, sending and waiting
 receiver        the receiving end; times the queue, receiving and decoding
 plain_run       plain items, which are pickled together
+run_block       runs that exceed a packet, in shared memory
 run_arrays      the small arrays in them
 open_run        takes the items of a received run one after the other
 received        what a receiver hands to its process

@@ -66,6 +66,7 @@ class CarriedBlocks:
         in use.
         """
         lease_boxes = self._encoder.lease_boxes
+        carried_ids = set(self.block_ids)
         forwarded: ForwardedLeases = {}
         for buffer in self._encoder.buffers:
             index = buffer.lease_index
@@ -73,13 +74,14 @@ class CarriedBlocks:
                 continue
             lease_box = lease_boxes[index]
             block_id = lease_box[0].block_id
-            if block_id is not None and block_id in self.block_ids:
+            if block_id is not None and block_id in carried_ids:
                 # This process received the block twice: the receiver releases one reference, this process the other.
                 forwarded[index] = (*block_id, True)
                 continue
             reference = self.forward(lease_box)
             if reference is not None:
                 forwarded[index] = reference
+                carried_ids.add(reference[:2])
         return forwarded
 
     # ------------------------------------------------------------------ new blocks

@@ -10,6 +10,8 @@ from stagepipe.core import Key
 from stagepipe.timing import DurationRecorder, TransferKind
 from stagepipe.transport.hop.plain_run import unpack_run
 from stagepipe.transport.hop.received import ReceivedPacket
+from stagepipe.transport.hop.run_block import lease_run
+from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import Entry, PacketKind
 
 _ITEM = int(PacketKind.ITEM)
@@ -28,19 +30,24 @@ class RunReader(Protocol):
     items_in_hand: int
 
 
-def open_run(entry: Entry, receive_ns: int, reader: RunReader, recorder: DurationRecorder) -> RunItems:
+def open_run(
+    entry: Entry, receive_ns: int, reader: RunReader, recorder: DurationRecorder, memory: SharedMemoryPool
+) -> RunItems:
     """Unpickle the items of a run, and yield each when its turn comes; `receive_ns` is what reading the entry took.
 
     The times of those that were taken are recorded together, at the end or when the generator is closed.
     """
     begin_ns = perf_counter_ns()
-    keys, values = unpack_run(entry, readonly=reader.is_readonly)
+    block = lease_run(entry, memory)
+    nbytes = entry.nbytes if block is None else entry.nbytes + block.size
+    keys, values = unpack_run(entry, readonly=reader.is_readonly, block=block)
+    del block
     count = len(keys)
     decode_ns = (perf_counter_ns() - begin_ns) // count
     receive_ns //= count
     sent_at_ns = entry.sent_at_ns
     row_ns = (0, receive_ns, decode_ns, entry.sender_ns + receive_ns + decode_ns)
-    ledger_entry = (_PIPE, entry.nbytes // count, receive_ns)
+    ledger_entry = (_PIPE, nbytes // count, receive_ns)
     queue_times_ns: list[int] = []
     try:
         for key, value in zip(keys, values, strict=True):

@@ -8,15 +8,24 @@ first (`flush`), and the `LateWriter` bounds how long a call that is slow after 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final
 
 from stagepipe.core import Key
-from stagepipe.timing import DurationRecorder, TransferKind
+from stagepipe.timing import DurationRecorder
+from stagepipe.transport.hop.held_times import HeldRecorder, HeldTimes, count_entries
 from stagepipe.transport.hop.late_writer import LateWriter
 from stagepipe.transport.hop.packer import SendCounts
-from stagepipe.transport.hop.plain_run import PLAIN_ROOM_BYTES, PlainItem, RunTimes, pack_run
+from stagepipe.transport.hop.plain_run import (
+    MAX_PACKET_ITEM_BYTES,
+    PLAIN_ROOM_BYTES,
+    PlainItem,
+    RunTimes,
+    pack_run,
+    pack_runs,
+)
+from stagepipe.transport.hop.run_block import RUN_BLOCK_BYTES, RunBlocks
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, join_entries
 
 _QUICK_NS: Final = 50_000
@@ -28,12 +37,8 @@ _MAX_QUICK: Final = _MIN_QUICK + 2 * _SLOW_COST
 _MAX_HELD_NS: Final = 200_000
 """An entry made so long after the first one held is the last of its packet."""
 
-_PIPE: Final = int(TransferKind.PIPE)
 _LATE_NS: Final = 1_000_000
 """The process is busy with something slow if it has held an entry so long."""
-
-HeldTimes = tuple[int, int, int, int]
-"""Of an entry with an item: encode ns, copy ns, when it was made (`perf_counter_ns`), bytes."""
 
 PacketWriter = Callable[[bytearray, int], int]
 """Writes a packet, from the given time on. Returns how many ns it had to wait; -1 if it was interrupted."""
@@ -46,16 +51,21 @@ class Outbox:
     """Holds entries back, up to `max_entries` with the one that is written at once."""
 
     def __init__(
-        self, write_packet: PacketWriter, try_write: WriteAttempt, recorder: DurationRecorder, counts: SendCounts
+        self,
+        write_packet: PacketWriter,
+        try_write: WriteAttempt,
+        recorder: DurationRecorder,
+        counts: SendCounts,
+        run_blocks: RunBlocks | None = None,
     ) -> None:
         """`recorder` takes the rows of SEND_PHASES; plain items add to `counts`.
 
-        The late writer's thread calls `try_write`.
+        The late writer's thread calls `try_write`. `run_blocks`: for plain items above MAX_PACKET_ITEM_BYTES.
         """
         self._write_packet = write_packet
         self._try_write = try_write
-        self._recorder = recorder
-        self._counts = counts
+        self._recorder = HeldRecorder(recorder, counts)
+        self._run_blocks = run_blocks
         self.max_entries = 1
         self.blocked_ns = 0
         self.last_send_ns = 0
@@ -75,10 +85,12 @@ class Outbox:
         """How many entries are held, each plain item counted; too many after the late writer took some."""
         self._nbytes = 0
         """The most bytes that they take; the same."""
+        self._room_bytes = PLAIN_ROOM_BYTES
+        """How many bytes of plain items may be held. More than a packet's room: all that is held are plain items."""
         self._was_held = False
         """Whether anything was held since the late writer has looked."""
-        self._late_packets: list[tuple[list[HeldTimes | RunTimes], int, int]] = []
-        """Written by the late writer, and not recorded yet: times, entries, when."""
+        self._late_packets: list[tuple[list[HeldTimes | RunTimes], int]] = []
+        """Written by the late writer, and not recorded yet: times, when."""
         self._first_made_ns = 0
         self.hold_until_ns = 0
         """An entry that is made by then may be held back: this process makes them quickly."""
@@ -93,8 +105,12 @@ class Outbox:
         """
         nbytes = len(entry)
         if self._plain_items:
-            with self._lock:
-                self._pack_plain_items()
+            if self._room_bytes > PLAIN_ROOM_BYTES:
+                if not self._write():
+                    return False
+            else:
+                with self._lock:
+                    self._pack_plain_items()
         if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
             return False
         may_hold = self.max_entries > 1 and not is_last and made_ns <= self.hold_until_ns
@@ -127,12 +143,19 @@ class Outbox:
         `begin_ns`: when its sending began. Nobody else may change `value`. Much like `add`, without a call more than
         it needs: this is what most small items cost.
         """
+        is_large = nbytes > MAX_PACKET_ITEM_BYTES
+        if is_large and self._entries and not self._write():
+            return False
+        if is_large:
+            self._room_bytes = RUN_BLOCK_BYTES
         held_bytes = self._nbytes + nbytes
-        if held_bytes > PLAIN_ROOM_BYTES or generation != self._generation:
+        if held_bytes > self._room_bytes or generation != self._generation:
             if not self._write():
                 return False
             self._generation = generation
             held_bytes = nbytes
+            if is_large:
+                self._room_bytes = RUN_BLOCK_BYTES
         made_ns = perf_counter_ns()
         self._plain_items.append((value, key, begin_ns, made_ns))
         self.hold_until_ns = self._quick_until_ns = made_ns + _QUICK_NS
@@ -144,7 +167,7 @@ class Outbox:
             self._first_made_ns = made_ns
         if (
             count >= self.max_entries
-            or held_bytes + nbytes > PLAIN_ROOM_BYTES
+            or held_bytes + nbytes > self._room_bytes
             or made_ns - self._first_made_ns >= _MAX_HELD_NS
         ):
             return self._write()
@@ -156,11 +179,14 @@ class Outbox:
     def _pack_plain_items(self) -> None:
         """Make the plain items an entry. Under the lock."""
         if self._plain_items:
-            entry, times = pack_run(self._plain_items, self._generation, self.last_send_ns, has_arrays=self.has_arrays)
+            entry, times = self._pack_run(self._plain_items)
             self._plain_items = []
             self._entries.append(entry)
             self._times.append(times)
         self._nbytes = sum(map(len, self._entries))
+
+    def _pack_run(self, items: list[PlainItem]) -> tuple[bytes, RunTimes]:
+        return pack_run(items, self._generation, self.last_send_ns, has_arrays=self.has_arrays)
 
     def _count_pace(self, made_ns: int) -> None:
         """Count an entry as quick or slow."""
@@ -193,30 +219,65 @@ class Outbox:
         self._take()
         self.hold_until_ns = self._quick_until_ns = 0
 
-    def _take(self) -> tuple[list[bytes], list[HeldTimes | RunTimes]]:
-        """Take what is held: the entries, and their times."""
+    def _take(self) -> tuple[list[bytes], list[HeldTimes | RunTimes], list[PlainItem]]:
+        """Take what is held: the entries, their times, and the plain items after them."""
         with self._lock:
-            self._pack_plain_items()
-            held = self._entries, self._times
+            held = self._entries, self._times, self._plain_items
             self._entries = []
             self._times = []
+            self._plain_items = []
         self._count = 0
         self._nbytes = 0
+        self._room_bytes = PLAIN_ROOM_BYTES
         return held
 
     def _write(self) -> bool:
-        entries, times = self._take()
-        if not entries:  # the late writer was faster
+        is_large = self._room_bytes > PLAIN_ROOM_BYTES
+        entries, times, items = self._take()
+        if is_large:
+            return self._write_large(items)
+        if items:
+            entry, run_times = self._pack_run(items)
+            entries.append(entry)
+            times.append(run_times)
+        return not entries or self._write_together(entries, times)  # none: the late writer was faster
+
+    def _write_large(self, items: list[PlainItem]) -> bool:
+        """Write plain items that may exceed a packet: in a block, or in several packets where it has no memory."""
+        if not items:
             return True
+        blocks, send_ns = self._run_blocks, self.last_send_ns
+        packed = blocks and blocks.pack(items, self._generation, send_ns, has_arrays=self.has_arrays)
+        if packed is None or blocks is None:
+            runs = pack_runs(items, self._generation, send_ns, has_arrays=self.has_arrays)
+            return all(self._write_together([entry], [times]) for entry, times in runs)
+        packet, times = packed
+        try:
+            is_written = self._write_and_record(packet, [times], len(items), perf_counter_ns())
+        except BaseException:
+            blocks.release()
+            raise
+        if not is_written:
+            blocks.release()
+        return is_written
+
+    def _write_together(self, entries: list[bytes], times: list[HeldTimes | RunTimes]) -> bool:
         begin_ns = perf_counter_ns()
-        waited_ns = self._write_packet(join_entries(entries, begin_ns), begin_ns)
+        packet = join_entries(entries, begin_ns)
+        return self._write_and_record(packet, times, count_entries(entries, times), begin_ns)
+
+    def _write_and_record(
+        self, packet: bytearray, times: list[HeldTimes | RunTimes], count: int, begin_ns: int
+    ) -> bool:
+        waited_ns = self._write_packet(packet, begin_ns)
         if waited_ns < 0:
             return False
         self.blocked_ns += waited_ns
-        send_ns = perf_counter_ns() - begin_ns - waited_ns
-        self._record(times, _count_entries(entries, times), begin_ns, send_ns, waited_ns)
+        packet_ns = perf_counter_ns() - begin_ns - waited_ns
+        self.last_send_ns = packet_ns // count
+        self._recorder.record(times, begin_ns, self.last_send_ns, waited_ns // count)
         self._record_late_packets()
-        self._excuse(send_ns + waited_ns)
+        self._excuse(packet_ns + waited_ns)
         return True
 
     def _write_alone(self, entry: bytes, begin_ns: int, times: HeldTimes | None) -> bool:
@@ -228,16 +289,15 @@ class Outbox:
         self.blocked_ns += waited_ns
         self._excuse(send_ns + waited_ns)
         if times is not None:
-            encode_ns, copy_ns, _, nbytes = times
-            self._recorder.add((encode_ns, copy_ns, 0, send_ns, waited_ns), (_PIPE, nbytes, copy_ns + send_ns))
+            self._recorder.record_alone(times, send_ns, waited_ns)
         if self._late_packets:
             self._record_late_packets()
         return True
 
     def _record_late_packets(self) -> None:
         while self._late_packets:
-            times, count, begin_ns = self._late_packets.pop()
-            self._record(times, count, begin_ns, self.last_send_ns * count, 0)
+            times, begin_ns = self._late_packets.pop()
+            self._recorder.record(times, begin_ns, self.last_send_ns, 0)
 
     def _write_late(self) -> bool:
         """Write what has been held too long. On the late writer's thread; returns what `LateWriter` asks for."""
@@ -249,45 +309,28 @@ class Outbox:
             return was_held or bool(self._entries or self._plain_items)
 
     def _try_write_held(self, now_ns: int) -> None:
-        """Write what is held if that needs no wait. Meanwhile the main thread may add plain items, which stay."""
+        """Write what is held if that needs no wait. Meanwhile the main thread may add plain items, which stay.
+
+        Only the main thread may allocate a block, so items that exceed a packet go in several.
+        """
         items = self._plain_items[:]
         entries, times = self._entries[:], self._times[:]
-        if items:
-            entry, run_times = pack_run(items, self._generation, self.last_send_ns, has_arrays=self.has_arrays)
+        runs = pack_runs(items, self._generation, self.last_send_ns, has_arrays=self.has_arrays) if items else iter(())
+        for entry, run_times in runs:
             entries.append(entry)
             times.append(run_times)
-        if entries and self._try_write(join_entries(entries, now_ns)):
-            self._late_packets.append((times, _count_entries(entries, times), now_ns))
-            self._entries = []
-            self._times = []
-            del self._plain_items[: len(items)]
+            if not self._try_write_late(entries, times, now_ns):
+                return
+            del self._plain_items[: len(run_times.made_ns)]
+            entries, times = [], []
+        if entries:
+            self._try_write_late(entries, times, now_ns)
 
-    def _record(
-        self, times: Sequence[HeldTimes | RunTimes], count: int, begin_ns: int, packet_ns: int, waited_ns: int
-    ) -> None:
-        """Record the phases of each item: the write and its wait are divided among the entries of the packet."""
-        self.last_send_ns = send_ns = packet_ns // count
-        wait_ns = waited_ns // count
-        recorder = self._recorder
-        for entry_times in times:
-            if isinstance(entry_times, RunTimes):
-                encode_ns, nbytes, made_ns = entry_times
-                self._counts.pipe_messages += len(made_ns)
-                self._counts.inline_bytes += nbytes * len(made_ns)
-                recorder.add_alike(
-                    (encode_ns, 0, 0, send_ns, wait_ns),
-                    (_PIPE, nbytes, send_ns),
-                    2,
-                    [begin_ns - item_ns for item_ns in made_ns],
-                )
-            else:
-                encode_ns, copy_ns, item_ns, nbytes = entry_times
-                recorder.add(
-                    (encode_ns, copy_ns, begin_ns - item_ns, send_ns, wait_ns), (_PIPE, nbytes, copy_ns + send_ns)
-                )
-
-
-def _count_entries(entries: Sequence[bytes], times: Sequence[HeldTimes | RunTimes]) -> int:
-    """How many entries these are, each item of a run counted."""
-    runs = [len(entry_times.made_ns) for entry_times in times if isinstance(entry_times, RunTimes)]
-    return len(entries) - len(runs) + sum(runs)
+    def _try_write_late(self, entries: list[bytes], times: list[HeldTimes | RunTimes], now_ns: int) -> bool:
+        """Write entries, the first of those that are held, as a packet. Returns whether that needed no wait."""
+        if not self._try_write(join_entries(entries, now_ns)):
+            return False
+        self._late_packets.append((times, now_ns))
+        self._entries = []
+        self._times = []
+        return True

@@ -3,13 +3,13 @@
 An item is plain if it is a number, a string, bytes, None or a small array (see `run_arrays`), or a dict, list or tuple
 of these, of exactly these types. Pickling and unpickling it runs no code but pickle's and NumPy's own, so it cannot
 fail, and cannot kill a process. Forty small dicts that are pickled together take a third of the time that they take one
-by one.
+by one. A run that exceeds a packet lies in a block (see `run_block`).
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
@@ -19,8 +19,8 @@ from stagepipe.core import Key, TransportError
 from stagepipe.transport.hop.run_arrays import measure_arrays, put_arrays, take_arrays
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, Entry, PacketKind, pack_entry
 
-_MAX_ITEM_BYTES: Final = 1340
-"""A larger item gains nothing: a packet would hold two of them."""
+MAX_PACKET_ITEM_BYTES: Final = 1340
+"""A larger item gains nothing in a packet, which would hold two of them."""
 _MAX_PARTS: Final = 64
 _ITEM_BYTES: Final = 8
 """The pickles of an empty container and of a key without parts."""
@@ -42,9 +42,9 @@ PlainItem = tuple[Any, Key, int, int]
 
 
 def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small item pays it
-    item: Any, key: Key, below_bytes: int = 0
+    item: Any, key: Key, below_bytes: int = 0, max_bytes: int = MAX_PACKET_ITEM_BYTES
 ) -> int:
-    """The most bytes that the pickles of `item` and `key` take in a run; 0 if the item is not plain, or not small.
+    """The most bytes that the pickles of `item` and `key` take in a run; 0 if not plain, or more than `max_bytes`.
 
     Negative if the item has arrays, each of fewer than `below_bytes`: it is held by `hold_arrays`.
 
@@ -83,44 +83,72 @@ def measure_plain(  # noqa: C901, PLR0912 - one pass without calls: every small 
         else:
             return 0
     if arrays is None:
-        return nbytes if nbytes <= _MAX_ITEM_BYTES else 0
+        return nbytes if nbytes <= max_bytes else 0
     array_bytes = measure_arrays(arrays)
-    return -nbytes - array_bytes if array_bytes and nbytes + array_bytes <= _MAX_ITEM_BYTES else 0
+    return -nbytes - array_bytes if array_bytes and nbytes + array_bytes <= max_bytes else 0
 
 
 class RunTimes(NamedTuple):
-    """The times of a packed run. `encode_ns` and `nbytes` are an item's share; `made_ns` has the time of each item."""
+    """The times of a packed run. `made_ns` has the time of each item, and the others are an item's share.
+
+    `is_in_block`: the run was copied to a block, which took `copy_ns`.
+    """
 
     encode_ns: int
     nbytes: int
     made_ns: tuple[int, ...]
+    copy_ns: int = 0
+    is_in_block: bool = False
+
+
+class EncodedRun(NamedTuple):
+    """The pickle of a run, what it took for each item, and when each item was made."""
+
+    data: bytes
+    encode_ns: int
+    made_ns: tuple[int, ...]
+
+
+def encode_run(items: list[PlainItem], *, has_arrays: bool) -> EncodedRun:
+    """Pickle items. `has_arrays`: any of them may be one of `hold_arrays`."""
+    started_ns = perf_counter_ns()
+    values, keys, begins_ns, made_ns = zip(*items, strict=True)
+    contents = take_arrays(values) if has_arrays else (values, ())
+    data = pickle.dumps((keys, *contents), 5)
+    return EncodedRun(data, (sum(made_ns) - sum(begins_ns) + perf_counter_ns() - started_ns) // len(items), made_ns)
 
 
 def pack_run(
     items: list[PlainItem], generation: int, send_ns: int, *, has_arrays: bool = False
 ) -> tuple[bytes, RunTimes]:
-    """The entry of a run, and its times. `send_ns`: what the write will take for each item.
-
-    `has_arrays`: any item may be one of `hold_arrays`.
-    """
-    started_ns = perf_counter_ns()
-    values, keys, begins_ns, made_ns = zip(*items, strict=True)
-    contents = take_arrays(values) if has_arrays else (values, ())
-    data = pickle.dumps((keys, *contents), 5)
+    """The entry of a run, and its times. `send_ns`: what the write will take for each item."""
+    data, encode_ns, made_ns = encode_run(items, has_arrays=has_arrays)
     count = len(items)
-    encode_ns = (sum(made_ns) - sum(begins_ns) + perf_counter_ns() - started_ns) // count
     header = (generation, (0,), 1, b"")
     entry = pack_entry(PLAIN_RUN, header, encode_ns + send_ns, count_or_bytes=count, pickle_data=data)
     return entry, RunTimes(encode_ns, len(entry) // count, made_ns)
 
 
-def unpack_run(entry: Entry, *, readonly: bool) -> tuple[Sequence[Key], Sequence[Any]]:
-    """The keys and the items of a run, their arrays `readonly` or writable.
+def pack_runs(
+    items: list[PlainItem], generation: int, send_ns: int, *, has_arrays: bool
+) -> Iterator[tuple[bytes, RunTimes]]:
+    """`pack_run` for items that may exceed a packet: entries that each fit one."""
+    entry, times = pack_run(items, generation, send_ns, has_arrays=has_arrays)
+    if len(entry) <= MAX_ENTRY_BYTES:
+        yield entry, times
+        return
+    middle = len(items) // 2
+    for half in (items[:middle], items[middle:]):
+        yield from pack_runs(half, generation, send_ns, has_arrays=has_arrays)
+
+
+def unpack_run(entry: Entry, *, readonly: bool, block: Any = None) -> tuple[Sequence[Key], Sequence[Any]]:
+    """The keys and the items of a run, their arrays `readonly` or writable. `block`: the bytes of a run in a block.
 
     Raises TransportError if they are not as many as it states.
     """
     start, end = entry.pickle_span
-    keys, values, columns = pickle.loads(entry.data[start:end])
+    keys, values, columns = pickle.loads(entry.data[start:end] if block is None else block)
     if not len(keys) == len(values) == entry.count_or_bytes > 0:
         raise TransportError(
             f"an entry states {entry.count_or_bytes} items, and has {len(keys)} keys and {len(values)} items"

@@ -189,7 +189,7 @@ class Receiver:
     def _decode_entry(self, entry: Entry) -> ReceivedPacket | None:
         kind = entry.kind
         if kind == PLAIN_RUN:
-            self._run = open_run(entry, self._receive_ns, self, self._recorder)
+            self._run = open_run(entry, self._receive_ns, self, self._recorder, self._memory)
             self._run_generation = entry.generation
             return next(self._run)
         if kind not in {_ITEM, _FRAGMENTED}:

@@ -11,10 +11,12 @@ from typing import Any, Final
 from stagepipe.core import Key
 from stagepipe.timing import DurationRecorder
 from stagepipe.transport.codec import Encoder
+from stagepipe.transport.hop.carried_blocks import CarriedBlocks
 from stagepipe.transport.hop.outbox import Outbox
 from stagepipe.transport.hop.packer import Packer, SendCounts
-from stagepipe.transport.hop.plain_run import measure_plain
+from stagepipe.transport.hop.plain_run import MAX_PACKET_ITEM_BYTES, PLAIN_ROOM_BYTES, measure_plain
 from stagepipe.transport.hop.run_arrays import hold_arrays
+from stagepipe.transport.hop.run_block import RunBlocks
 from stagepipe.transport.memory import SharedMemoryPool
 from stagepipe.transport.wire import (
     PICKLE_BUFFER,
@@ -73,7 +75,10 @@ class Sender:
         self._may_pickle_later = False
         self._forces_shared_memory = policy.force_shared_memory
         self._recorder = recorder
-        self._outbox = Outbox(self._write_packet, self._try_write, recorder, self.counts)
+        has_blocks = policy.uses_blocks and memory.arena is not None
+        run_blocks = RunBlocks(CarriedBlocks(self._encoder, memory)) if has_blocks else None
+        self._max_plain_bytes = PLAIN_ROOM_BYTES if has_blocks else MAX_PACKET_ITEM_BYTES
+        self._outbox = Outbox(self._write_packet, self._try_write, recorder, self.counts, run_blocks)
 
     @property
     def blocked_ns(self) -> int:
@@ -107,7 +112,7 @@ class Sender:
         outbox = self._outbox
         if begin_ns <= outbox.hold_until_ns and samples == 1 and not meta and self._may_pickle_later:
             item = item_box[0]
-            nbytes = measure_plain(item, key, self._min_out_of_band_bytes)
+            nbytes = measure_plain(item, key, self._min_out_of_band_bytes, self._max_plain_bytes)
             if nbytes:
                 item_box.clear()
                 if nbytes < 0:

@@ -35,6 +35,11 @@ class TransferPolicy:
         return 0 if self.force_shared_memory else min(self.threshold_bytes, MAX_INLINE_BYTES)
 
     @property
+    def uses_blocks(self) -> bool:
+        """Whether anything may go to shared memory."""
+        return self.threshold_bytes < ALWAYS_PIPE_THRESHOLD_BYTES and not self.pipe_only
+
+    @property
     def policy_word(self) -> Sequence[int]:
         """The word to read the current policy from, as a sequence of length 1."""
         return self.live_word or (
