@@ -14,6 +14,8 @@ from stagepipe.core import UsageError, closest_match
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_PLAIN_TYPES: Final = frozenset({type(None), bool, int, float, str, bytes, list, dict})
+"""What Arrow takes as it is."""
 _LIST_PATTERN: Final = re.compile(r"list<(.+)>")
 
 
@@ -101,9 +103,11 @@ def _refuse_other_fields(rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) -> pa.Array:
     import pyarrow as pa
 
-    values = [_to_numpy(value) for value in values]
+    is_plain = _PLAIN_TYPES.issuperset(map(type, values))
+    if not is_plain:
+        values = [_to_numpy(value) for value in values]
     try:
-        if any(isinstance(value, np.ndarray) and value.ndim for value in values):
+        if not is_plain and any(isinstance(value, np.ndarray) and value.ndim for value in values):
             column = _make_list_column(values)
             return column if column_type is None or column.type.equals(column_type) else column.cast(column_type)
         return pa.array(values, type=column_type)
@@ -113,7 +117,7 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
 
 def _to_numpy(value: Any) -> Any:
     """Return a tensor as an array, and an array without axes as its number."""
-    if hasattr(value, "detach"):
+    if type(value) is not np.ndarray and hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
     return value.item() if isinstance(value, np.ndarray) and not value.ndim else value
 
@@ -130,7 +134,7 @@ def _make_list_column(values: Sequence[Any]) -> pa.Array:
     axes = present[0].ndim
     if any(array.ndim != axes for array in present):
         raise ValueError(f"arrays with {sorted({array.ndim for array in present})} axes")
-    flat = np.concatenate([array.reshape(-1) for array in present])
+    flat = np.concatenate(present if axes == 1 else [array.reshape(-1) for array in present])
     column = pa.array(flat.tolist() if flat.dtype.kind in "US" else flat)
     for axis in range(axes - 1, 0, -1):
         lengths = np.concatenate([np.full(int(np.prod(a.shape[:axis])), a.shape[axis]) for a in present])

@@ -25,7 +25,7 @@ class ParquetSink(PartSink):
     compression: `snappy` (default), `zstd`, `gzip`, `lz4` or `none`.
 
     Arrays and tensors become lists, nested for each axis. Dicts become structs. Dataclasses are rows too. A row group
-    is one part.
+    is one part. Columns are dictionary-encoded, except floats of which few repeat.
 
     Needs pyarrow: `pip install 'stagepipe[parquet]'`. Raises TypeError and ValueError, with the field and the row.
     """
@@ -50,12 +50,22 @@ class ParquetSink(PartSink):
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
         """Write the items as one row group."""
-        import pyarrow.parquet as pq
-
         from stagepipe.sinks.arrow_columns import make_table
 
-        table = make_table(items, self._schema)
-        pq.write_table(table, path, compression=self._compression, row_group_size=max(table.num_rows, 1))
+        self._write_table(make_table(items, self._schema), path)
+
+    def _write_table(self, table: pa.Table, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        from stagepipe.sinks.parquet_dictionary import choose_dictionary_columns
+
+        pq.write_table(
+            table,
+            path,
+            compression=self._compression,
+            row_group_size=max(table.num_rows, 1),
+            use_dictionary=choose_dictionary_columns(table),
+        )
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
         """Give a part the columns of the first one, or raise."""
@@ -70,8 +80,7 @@ class ParquetSink(PartSink):
             return
         expected = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept["schema"])))
         if not schema.equals(expected):
-            table = fit_table(pq.read_table(path), expected)
-            pq.write_table(table, path, compression=self._compression, row_group_size=table.num_rows)
+            self._write_table(fit_table(pq.read_table(path), expected), path)
 
     def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:
         """Write the common footer."""

@@ -5,7 +5,7 @@ In the order point's own worker.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stagepipe.core import ImposedSkip, Key
 from stagepipe.runtime.execution import Box, StageChain, StageRunner, make_grouping
@@ -14,6 +14,9 @@ from stagepipe.runtime.protocol import SampleChunk, Seek
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
 from stagepipe.timing import ProcessCounter
 from stagepipe.transport import PacketKind, ReceivedPacket, Receiver, ReorderBuffer, UnreadableItemError
+
+_MAX_STEP_NS: Final = 200_000
+"""A step with several items ends after so long: a seek or a stop waits for it."""
 
 
 class SegmentBoundary(NamedTuple):
@@ -82,7 +85,7 @@ class OrderPointRole:
         )
 
     def step(self) -> None:
-        """Send one pending output, or receive one packet."""
+        """Send one pending output, or receive one packet, or for a short time the items that came together."""
         if self._grouping.pending_outputs:
             self._send_output()
         elif (
@@ -91,6 +94,10 @@ class OrderPointRole:
             self._finish_segment()
         else:
             self._receive()
+            receiver, pending_outputs = self._receiver, self._grouping.pending_outputs
+            latest_queue_ns = receiver.queue_ns + _MAX_STEP_NS  # in one packet, each waits for those before it
+            while receiver.items_in_hand and not pending_outputs and receiver.queue_ns < latest_queue_ns:
+                self._receive()
 
     def _send_output(self) -> None:
         pending_outputs = self._grouping.pending_outputs
@@ -111,6 +118,11 @@ class OrderPointRole:
             raise SeekInterruptError
         if packet.kind == PacketKind.ITEM:
             self._worker_context.region.clear_current_item(packet.key)
+            if self._process_next(packet):
+                del packet
+                if self._reorder:
+                    self._process_ready()
+                return
         if packet.kind == PacketKind.END_OF_SEGMENT:
             self._segment_items = packet.count
             return
@@ -139,6 +151,19 @@ class OrderPointRole:
             chunk.start = 1
         if packet.count:
             self._reorder.add(packet)
+
+    def _process_next(self, packet: ReceivedPacket) -> bool:
+        """Process an item if it is the next one, without a detour through the reorder buffer; return whether it is."""
+        if self._any_order or type(packet.value) is SampleChunk or not self._reorder.try_advance(packet):
+            return False
+        item, meta = packet.key[0], packet.meta
+        region = self._worker_context.region
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = item + 1
+        self._process_leaf(packet)
+        region[ProcessCounter.CURRENT_ITEM_PLUS_ONE] = 0
+        self._grouping.finish_item(item, meta)
+        self._progress.publish(self._reorder.next_item)
+        return True
 
     def _process_ready(self) -> None:
         completed_items = self._reorder.completed_items
