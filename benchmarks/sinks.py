@@ -1,9 +1,9 @@
 """Measure the Parquet sink: four workers against one, against pyarrow in one process, and against Ray Data's writer.
 
-    python -m benchmarks.sinks [--rounds 6] [--rows 100000] [--folder DIR]
+    python -m benchmarks.sinks [--rounds 6] [--rows 100000] [--compression snappy] [--folder DIR]
 
 A row is a number, a short text and a float32 vector of 512: 2 kB. All contestants make the same rows from an array in
-memory, and write them with snappy. Each turn is a new process; the contestants take turns in a different order every
+memory, and write them with the same compression: snappy takes little of the time, gzip most of it. Each turn is a new process; the contestants take turns in a different order every
 round. The time is that of one write: for stagepipe from the start of its workers to the last record of its journal, on
 the disk (fsync); Ray is initialised before, and neither Ray nor pyarrow waits for the disk. CPU is that of the process
 and all its descendants. The rows of all contestants are read again and compared.
@@ -52,26 +52,27 @@ class Rows:
         return {"id": index, "name": f"row {index}", "x": self.vectors[index % len(self.vectors)]}
 
 
-def _write_with_stagepipe(rows: Rows, folder: Path, workers: int) -> None:
+def _write_with_stagepipe(rows: Rows, folder: Path, compression: str, workers: int) -> None:
     from stagepipe import defer, from_source
     from stagepipe.sinks import parquet
 
-    from_source(rows).sink(defer(parquet, str(folder), part_items=_ROW_GROUP), workers=workers).run()
+    sink = defer(parquet, str(folder), part_items=_ROW_GROUP, compression=compression)
+    from_source(rows).sink(sink, workers=workers).run()
 
 
-def _write_with_pyarrow(rows: Rows, folder: Path) -> None:
+def _write_with_pyarrow(rows: Rows, folder: Path, compression: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder.mkdir()
     schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.list_(pa.float32()))])
-    with pq.ParquetWriter(folder / "0.parquet", schema) as writer:
+    with pq.ParquetWriter(folder / "0.parquet", schema, compression=compression) as writer:
         for start in range(0, len(rows), _ROW_GROUP):
             group = [rows[index] for index in range(start, min(start + _ROW_GROUP, len(rows)))]
             writer.write_table(pa.Table.from_pylist(group, schema=schema))
 
 
-def _write_with_ray(rows: Rows, folder: Path) -> None:
+def _write_with_ray(rows: Rows, folder: Path, compression: str) -> None:
     import ray
 
     shared = ray.put(rows)
@@ -82,10 +83,10 @@ def _write_with_ray(rows: Rows, folder: Path) -> None:
         return {name: np.stack([row[name] for row in rows]) for name in ("id", "name", "x")}
 
     made = ray.data.range(len(rows)).map_batches(make, batch_size=_ROW_GROUP)
-    made.write_parquet(str(folder), min_rows_per_file=len(rows) // 8)
+    made.write_parquet(str(folder), min_rows_per_file=len(rows) // 8, compression=compression)
 
 
-def _run_turn(contestant: str, rows: int, folder: str) -> dict[str, float]:
+def _run_turn(contestant: str, rows: int, folder: str, compression: str) -> dict[str, float]:
     """One turn, in a process of its own."""
     data = Rows(rows)
     out = Path(tempfile.mkdtemp(dir=folder or None))
@@ -97,11 +98,11 @@ def _run_turn(contestant: str, rows: int, folder: str) -> dict[str, float]:
     try:
         cpu, begin_s = CpuMeter(), time.perf_counter()
         if contestant.startswith("stagepipe"):
-            _write_with_stagepipe(data, out / "rows", 4 if "4" in contestant else 1)
+            _write_with_stagepipe(data, out / "rows", compression, 4 if "4" in contestant else 1)
         elif contestant == "pyarrow":
-            _write_with_pyarrow(data, out / "rows")
+            _write_with_pyarrow(data, out / "rows", compression)
         else:
-            _write_with_ray(data, out / "rows")
+            _write_with_ray(data, out / "rows", compression)
         wall_s, cpu_s = time.perf_counter() - begin_s, cpu.measure_s()
         return {"rows_per_s": rows / wall_s, "cpu_us": cpu_s / rows * 1e6, "check": _check(out / "rows", rows)}
     finally:
@@ -123,6 +124,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=6, help="each contestant has a turn in each")
     parser.add_argument("--rows", type=int, default=100_000, help="rows of 2 kB")
+    parser.add_argument("--compression", default="snappy", help="snappy, zstd, gzip, lz4 or none")
     parser.add_argument("--folder", default="", help="where to write; default: the system's temporary folder")
     if arguments and arguments[0].startswith("{"):
         job, result = arguments
@@ -135,7 +137,12 @@ def main(arguments: Sequence[str]) -> None:
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
     for number in range(options.rounds):
         for name in order(contestants, number):
-            turn = {"contestant": name, "rows": options.rows, "folder": options.folder}
+            turn = {
+                "contestant": name,
+                "rows": options.rows,
+                "folder": options.folder,
+                "compression": options.compression,
+            }
             turns[name].append(run_turn("benchmarks.sinks", turn, _LIMIT_S))
     checks = {figures["check"] for of_one in turns.values() for figures in of_one}
     assert len(checks) == 1, f"the contestants' rows differ: {checks}"

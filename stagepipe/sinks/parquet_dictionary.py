@@ -64,7 +64,7 @@ def _is_list(column_type: pa.DataType) -> bool:
 
 @lru_cache(maxsize=8)
 def _list_leaf_paths(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the Parquet paths of all columns, those inside lists and structs too, as a file of this schema has them."""
+    """Return the Parquet paths of all columns of a schema, those inside lists and structs too."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

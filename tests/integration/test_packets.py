@@ -66,6 +66,7 @@ KINDS = [
     lambda number: {"id": Flag(number % 2), "level": np.int64(number)},
     lambda number: np.full(3, number),
     lambda number: (number, "\udc80", 1 << number, "x" * (20 * number)),
+    lambda number: {"id": number, "row": np.full(512, number, np.float32)},
 ]
 
 
@@ -86,7 +87,7 @@ class Mixed:
         return KINDS[kind](number) if kind < len(KINDS) else self.reused
 
 
-@pytest.mark.parametrize("crashes", ["", "hold.after:5:same/0 call.before:25:same/1 open.after:9:last/0"])
+@pytest.mark.parametrize("crashes", ["", "take.after:2:mixed/0 hold.after:5:same/0 call.before:25:same/1 open.after:9:last/0"])
 def test_items_of_all_kinds_share_packets(crashes):
     config = pipeline(
         stage(f"{__name__}.Mixed", name="mixed"),

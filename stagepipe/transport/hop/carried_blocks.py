@@ -112,12 +112,14 @@ class CarriedBlocks:
         target[:] = np.frombuffer(table, np.uint8)
         return arena, 0, 0, block, 0, len(table)
 
-    def allocate(self, nbytes: int) -> tuple[int, int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    def allocate(
+        self, nbytes: int, *, for_several_items: bool = False
+    ) -> tuple[int, int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
         """Allocate a block that goes with the packet: (arena, block, its bytes as a uint8 array)."""
         own_arena = self._memory.arena
         if own_arena is None:
             raise TransportError(f"this process has no shared memory of its own for {nbytes} bytes")
-        block = self._memory.allocate(nbytes)
+        block = self._memory.allocate(nbytes, for_several_items=for_several_items)
         self.copy_kind = TransferKind.COLD_COPY if own_arena.allocator.is_last_block_cold else TransferKind.COPIED
         self.block_ids.append((own_arena.number, block))
         start = block - own_arena.era_start

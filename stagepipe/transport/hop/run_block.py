@@ -40,7 +40,7 @@ class RunBlocks:
         nbytes, count = len(data), len(items)
         self._carried.block_ids = []
         try:
-            arena, block, target = self._carried.allocate(nbytes)
+            arena, block, target = self._carried.allocate(nbytes, for_several_items=True)
         except ArenaFullError:
             return None
         target[:] = np.frombuffer(data, np.uint8)

@@ -89,8 +89,11 @@ class SharedMemoryPool:
 
     # ------------------------------------------------------------------ the own arena
 
-    def allocate(self, nbytes: int) -> int:
-        """Allocate a block of the own arena, without a lease. Raises ArenaFullError if the limit would be exceeded."""
+    def allocate(self, nbytes: int, *, for_several_items: bool = False) -> int:
+        """Allocate a block of the own arena, without a lease. Raises ArenaFullError if the limit would be exceeded.
+
+        `for_several_items`: its size says nothing about the memory that an item needs.
+        """
         allocator = self._require_arena().allocator
         size = size_class_bytes(nbytes)
         block = allocator.reuse_free_block(size)
@@ -102,7 +105,7 @@ class SharedMemoryPool:
                 self.flush_releases()
                 block = allocator.allocate(size)
         self.on_live_bytes(allocator.live_bytes)
-        if size > self._largest_block_bytes:
+        if size > self._largest_block_bytes and not for_several_items:
             self._largest_block_bytes = size
             self.on_largest_block_bytes(size)
         return block

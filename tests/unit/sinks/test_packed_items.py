@@ -1,0 +1,93 @@
+"""The items of a part travel with their small arrays stacked, and arrive as they were."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from stagepipe.sinks import Part
+from stagepipe.sinks.packed_items import PackedItems
+from stagepipe.sinks.part import PartRecord
+from stagepipe.transport import TransferPolicy
+from tests.support.transport.hops import TwoHops
+
+
+def describe(value):
+    """All that a sink can see of an item."""
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return [(key, describe(part)) for key, part in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [describe(part) for part in value]
+    return type(value), repr(value)
+
+
+arrays = st_numpy.arrays(
+    st.sampled_from(["f4", "i8", "?", "u1", ">i4", "M8[s]"]),
+    st.sampled_from([(), (0,), (3,), (5,), (2, 3)]),
+    elements=None,
+    fill=st.nothing(),
+)
+parts = st.one_of(arrays, st.integers(), st.text(max_size=3), st.none(), st.just([np.ones(2)]))
+items = st.one_of(
+    arrays,
+    st.integers(),
+    st.dictionaries(st.sampled_from(["x", "y", 1]), parts, max_size=3),
+    st.lists(parts, max_size=3),
+    st.tuples(parts, parts),
+)
+
+
+@given(st.lists(items, max_size=6), st.integers(1, 9), st.booleans())
+def test_items_of_every_kind_arrive_as_they_were(some, repeats, copies):
+    sent = [item for item in some for _ in range(repeats)]
+    before = list(map(describe, sent))
+    packed = pickle.loads(pickle.dumps(PackedItems.pack(sent)))
+    assert list(map(describe, packed.unpack(copies=copies))) == before
+    assert list(map(describe, packed.unpack())) == before, "the packed items stay as they are"
+    assert list(map(describe, sent)) == before
+
+
+def test_arrays_of_unlike_lengths_are_stacked_too():
+    rows = [{"ids": np.arange(number + 1), "x": np.zeros(2, np.float32)} for number in range(20)]
+    packed = PackedItems.pack(rows)
+    assert {key: len(column.shapes) for key, column in packed.columns.items()} == {("ids", "l"): 20, ("x", "f"): 1}
+    assert [row["ids"].tolist() for row in packed.unpack()] == [list(range(number + 1)) for number in range(20)]
+
+
+@pytest.mark.parametrize("make", [lambda a: a, lambda a: {"x": a}, lambda a: (1, a)], ids=["array", "dict", "tuple"])
+def test_a_large_array_is_not_copied(make):
+    array = np.zeros(5000)
+    packed = PackedItems.pack([make(array)] * 10)
+    assert packed.columns == {}
+    item = packed.values[3]
+    parts = list(item.values()) if isinstance(item, dict) else [item] if isinstance(item, np.ndarray) else item
+    assert parts[-1] is array
+
+
+def test_a_copy_outlives_its_part():
+    packed = PackedItems.pack([np.full(4, number) for number in range(10)])
+    kept = packed.unpack(copies=True)[3]
+    assert kept.base is None
+    assert kept.flags.writeable
+
+
+def test_the_next_sink_copies_nothing():
+    hops = TwoHops(TransferPolicy(threshold_bytes=2048), readonly=True)
+    with hops.stack:
+        part = Part([{"id": number, "x": np.full(512, number, np.float32)} for number in range(100)], sink_count=2)
+        assert hops.first.send_from([part])
+        box = [hops.first.receive()]
+        assert [item["x"][0] for item in box[0].read_items()] == list(range(100))
+        box[0].add_record(PartRecord(file="a", rows=100, size_bytes=1))
+        assert hops.second.send_from(box)
+        assert [item["x"][0] for item in hops.second.receive().read_items()] == list(range(100))
+        counts = hops.second.sender.counts
+        assert counts.zero_copy_bytes == 100 * 2048
+        assert counts.copied_bytes < 100 * 100, "the rest of the rows"
