@@ -3,10 +3,11 @@
     python -m benchmarks.sinks [--rounds 6] [--rows 100000] [--compression snappy] [--folder DIR]
 
 A row is a number, a short text and a float32 vector of 512: 2 kB. All contestants make the same rows from an array in
-memory, and write them with the same compression: snappy takes little of the time, gzip most of it. Each turn is a new process; the contestants take turns in a different order every
-round. The time is that of one write: for stagepipe from the start of its workers to the last record of its journal, on
-the disk (fsync); Ray is initialised before, and neither Ray nor pyarrow waits for the disk. CPU is that of the process
-and all its descendants. The rows of all contestants are read again and compared.
+memory, and write them with the same compression: snappy takes little of the time, gzip most of it. Each turn is a new
+process; the contestants take turns in a different order every round. The time is that of one write: for stagepipe from
+the start of its workers to the last record of its journal, on the disk (fsync); Ray is initialised before, and neither
+Ray nor pyarrow waits for the disk. CPU is that of the process and all its descendants. The rows of all contestants are
+read again and compared.
 
 Ratios are to stagepipe with one worker, within a round: `median [lowest, highest]`.
 """

@@ -87,7 +87,9 @@ class Mixed:
         return KINDS[kind](number) if kind < len(KINDS) else self.reused
 
 
-@pytest.mark.parametrize("crashes", ["", "take.after:2:mixed/0 hold.after:5:same/0 call.before:25:same/1 open.after:9:last/0"])
+@pytest.mark.parametrize(
+    "crashes", ["", "take.after:2:mixed/0 hold.after:5:same/0 call.before:25:same/1 open.after:9:last/0"]
+)
 def test_items_of_all_kinds_share_packets(crashes):
     config = pipeline(
         stage(f"{__name__}.Mixed", name="mixed"),

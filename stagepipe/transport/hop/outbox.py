@@ -247,8 +247,10 @@ class Outbox:
         if not items:
             return True
         blocks, send_ns = self._run_blocks, self.last_send_ns
-        packed = blocks and blocks.pack(items, self._generation, send_ns, has_arrays=self.has_arrays)
-        if packed is None or blocks is None:
+        packed = None
+        if blocks is not None:
+            packed = blocks.pack(items, self._generation, send_ns, has_arrays=self.has_arrays)
+        if blocks is None or packed is None:
             runs = pack_runs(items, self._generation, send_ns, has_arrays=self.has_arrays)
             return all(self._write_together([entry], [times]) for entry, times in runs)
         packet, times = packed
