@@ -13,55 +13,46 @@ from tokenizers import Tokenizer
 
 from stagepipe import Pipeline
 from stagepipe.api import run_to_sink
-from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the data of the examples in `data/`."""
-    folder = tmp_path_factory.mktemp("examples")
-    make_demo_data(folder / "data")
-    return folder
-
-
 @pytest.fixture
-def run(data: Path, monkeypatch: pytest.MonkeyPatch):
+def run(demo_folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Run a config to its end, and return the folder of its output."""
 
     def run(name: str) -> Path:
-        monkeypatch.chdir(data)
+        monkeypatch.chdir(demo_folder)
         with Pipeline(ROOT / f"configs/{name}.yaml") as pipeline:
             run_to_sink(pipeline, lambda _: None)
-        return data / "runs" / name
+        return demo_folder / "runs" / name
 
     return run
 
 
 @pytest.fixture
-def items(data: Path, monkeypatch: pytest.MonkeyPatch):
+def items(demo_folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Yield the items of a config that has no sink."""
 
     def items(name: str) -> list[Any]:
-        monkeypatch.chdir(data)
+        monkeypatch.chdir(demo_folder)
         with Pipeline(ROOT / f"configs/{name}.yaml", inline=True) as pipeline:
             return list(pipeline)
 
     return items
 
 
-def test_thumbnails_keep_the_proportions(run, data: Path):
+def test_thumbnails_keep_the_proportions(run, demo_data: Path):
     out = run("thumbnails")
-    originals = {path.relative_to(data / "data/images") for path in (data / "data/images").glob("*/*.jpg")}
+    originals = {path.relative_to(demo_data / "images") for path in (demo_data / "images").glob("*/*.jpg")}
     assert {path.relative_to(out) for path in out.rglob("*") if path.is_file()} == originals
     for name in originals:
-        with Image.open(out / name) as thumbnail, Image.open(data / "data/images" / name) as original:
+        with Image.open(out / name) as thumbnail, Image.open(demo_data / "images" / name) as original:
             scale = 96 / max(original.size)
             assert max(thumbnail.size) == 96
             assert np.abs(np.array(thumbnail.size) - np.array(original.size) * scale).max() <= 1
 
 
-def test_audio_features_are_padded_to_the_longest(run, data: Path):
+def test_audio_features_are_padded_to_the_longest(run):
     with np.load(run("audio_features") / "000000.npz") as shard:
         features, lengths = shard["data"], shard["data_length"]
         assert [Path(path).name for path in shard["path"]] == [f"{number:05d}.wav" for number in range(1, 6)]
@@ -72,9 +63,9 @@ def test_audio_features_are_padded_to_the_longest(run, data: Path):
         assert not rows[length:].any()
 
 
-def test_every_clip_of_every_video_comes_once(items, data: Path):
+def test_every_clip_of_every_video_comes_once(items, demo_data: Path):
     expected = []
-    for path in sorted((data / "data/videos").glob("*.mp4")):
+    for path in sorted((demo_data / "videos").glob("*.mp4")):
         with av.open(path) as container:
             times = [frame.time for frame in container.decode(video=0)][::2]
         expected += times[: len(times) // 8 * 8 : 8]
@@ -83,13 +74,13 @@ def test_every_clip_of_every_video_comes_once(items, data: Path):
     assert sorted(start for batch in batches for start in batch["start_s"].tolist()) == sorted(expected)
 
 
-def test_packed_sequences_hold_every_token(run, data: Path):
+def test_packed_sequences_hold_every_token(run, demo_data: Path):
     shards = [dict(np.load(path)) for path in sorted(run("packed_tokens").glob("*.npz"))]
     tokens, segments = (np.concatenate([shard[name] for shard in shards]) for name in ("data", "segment_ids"))
     assert (tokens.shape[1], tokens.dtype, segments.shape) == (256, np.int32, tokens.shape)
-    tokenizer = Tokenizer.from_file(str(data / "data/text/tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(demo_data / "text/tokenizer.json"))
     documents = [
-        [*tokenizer.encode(path.read_bytes().decode()).ids, 0] for path in (data / "data/text/texts").glob("*.txt")
+        [*tokenizer.encode(path.read_bytes().decode()).ids, 0] for path in (demo_data / "text/texts").glob("*.txt")
     ]
     packed = tokens[segments > 0].tolist()
     ends = [index + 1 for index, token in enumerate(packed) if token == 0]
@@ -98,9 +89,9 @@ def test_packed_sequences_hold_every_token(run, data: Path):
     assert (segments == 0).sum() < 0.02 * tokens.size
 
 
-def test_the_clean_table_is_what_pandas_makes_of_each_part(run, data: Path):
+def test_the_clean_table_is_what_pandas_makes_of_each_part(run, demo_data: Path):
     table = pd.concat(pd.read_parquet(path) for path in sorted(run("table_cleaning").glob("*.parquet")))
-    raw = pd.read_csv(data / "data/table/measurements.csv")
+    raw = pd.read_csv(demo_data / "table/measurements.csv")
     celsius = raw["temperature"].where(raw["unit"] == "C", (raw["temperature"] - 32) / 1.8)
     raw = raw.assign(temperature=celsius.where(celsius.between(-60, 60)), sensor=raw["sensor"].str.strip())
     expected = raw.drop(columns="unit").dropna().drop_duplicates()
