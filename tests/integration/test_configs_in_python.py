@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 from tests.support.pipelines import plain
 from tests.support.specs import comparable
 
-CONFIGS = sorted(path for folder in ("configs", "examples") for path in (ROOT / folder).glob("*.yaml"))
+CONFIGS = sorted(path for folder in ("configs", "examples") for path in (ROOT / folder).rglob("*.yaml"))
 every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 
 
@@ -34,7 +34,7 @@ def find_script(config):
 
 
 def test_each_config_has_a_script():
-    scripts = {path for folder in ("configs", "examples") for path in (ROOT / folder).glob("build_*.py")}
+    scripts = {path for folder in ("configs", "examples") for path in (ROOT / folder).rglob("build_*.py")}
     assert {find_script(config) for config in CONFIGS} == scripts
 
 

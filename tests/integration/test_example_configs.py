@@ -1,6 +1,12 @@
 """The examples of docs/how-to/examples.md run to their end in processes; what they write is read by its own library."""
 
+import collections
 import itertools
+import json
+import runpy
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,25 +14,49 @@ import av
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 from tokenizers import Tokenizer
 
 from stagepipe import Pipeline
-from stagepipe.api import run_to_sink
+from stagepipe.api import open_shards, run_to_sink
+from stagepipe.report import Report
+from stagepipe.stages.image import Decode, Normalize, Resize
 from tests.support.paths import ROOT
+
+
+def example(name: str) -> Path:
+    return ROOT / "examples" / name / f"{name}.yaml"
+
+
+def run_to_end(name: str, *overrides: str) -> Report:
+    pipeline = Pipeline(example(name), overrides)
+    with open_shards(pipeline, resume=False) as shards, pipeline:
+        run_to_sink(pipeline, lambda _: None, shards=shards)
+    return pipeline.report()
 
 
 @pytest.fixture
 def run(demo_folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Run a config to its end, and return the folder of its output."""
 
-    def run(name: str) -> Path:
+    def run(name: str, *overrides: str) -> Path:
         monkeypatch.chdir(demo_folder)
-        with Pipeline(ROOT / f"configs/{name}.yaml") as pipeline:
-            run_to_sink(pipeline, lambda _: None)
+        run_to_end(name, *overrides)
         return demo_folder / "runs" / name
 
     return run
+
+
+def load_ops(path: str) -> dict[str, Any]:
+    """The functions of a Python file of an example."""
+    return runpy.run_path(str(ROOT / "examples" / path))
+
+
+def to_pixels(path: Path, size: int, mean: list[float], std: list[float]) -> np.ndarray:
+    """What the stages `decode`, `resize` and `normalize` make of a file."""
+    image = Decode()(path.read_bytes())
+    return Normalize(mean=mean, std=std)(Resize(size, fit="crop")(image))
 
 
 @pytest.fixture
@@ -35,7 +65,7 @@ def items(demo_folder: Path, monkeypatch: pytest.MonkeyPatch):
 
     def items(name: str) -> list[Any]:
         monkeypatch.chdir(demo_folder)
-        with Pipeline(ROOT / f"configs/{name}.yaml", inline=True) as pipeline:
+        with Pipeline(example(name), inline=True) as pipeline:
             return list(pipeline)
 
     return items
@@ -99,6 +129,65 @@ def test_the_clean_table_is_what_pandas_makes_of_each_part(run, demo_data: Path)
     assert table["sensor"].tolist() == expected["sensor"].tolist()
     np.testing.assert_allclose(table["temperature"], expected["temperature"])
     assert (table["time"] == pd.to_datetime(expected["time"].to_numpy())).all()
+
+
+def test_extracted_features_are_those_of_the_model(run, demo_data: Path):
+    out = run("feature_extraction", "sink.with.part_items=8")
+    table = pd.concat(pd.read_parquet(path) for path in sorted(out.glob("*.parquet")))
+    assert table.columns.tolist() == ["path", "label", "features"]
+    assert [Path(path).parent.name for path in table["path"]] == table["label"].tolist()
+    images = [to_pixels(run_folder / path, 64, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) for path in table["path"]]
+    module = load_ops("feature_extraction/feature_ops.py")["make_backbone"](seed=17)
+    expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
+    np.testing.assert_allclose(np.stack(table["features"]), expected, atol=1e-5)
+    assert len(table) == 22
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_feature_extraction_that_is_killed_goes_on_to_the_same_rows(demo_data: Path, tmp_path: Path):
+    command = [Path(sys.executable).parent / "stagepipe", "run", example("feature_extraction"), "--resume", "--quiet"]
+    command += [f"vars.images={data / 'data/images'}", "sink.with.part_items=1", "sink.with.shard_items=5"]
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run([*command, f"vars.out={whole}"], check=True)
+    process = subprocess.Popen([*command, f"vars.out={out}"])
+    while process.poll() is None and not list(out.glob("*.parquet")):
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    subprocess.run([*command, f"vars.out={out}"], check=True)
+    shards = sorted(whole.glob("*.parquet"))
+    assert len(shards) == 5
+    assert [(path.name, path.read_bytes()) for path in sorted(out.glob("*.parquet"))] == [
+        (path.name, path.read_bytes()) for path in shards
+    ]
+
+
+def test_each_of_three_models_scores_every_image_in_a_process_of_its_own(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(demo_folder)
+    report = run_to_end("three_models", "vars.width=16")
+    lines = (data / "runs/three_models/000000.jsonl").read_text().splitlines()
+    items = [json.loads(line) for line in lines]
+    images = [to_pixels(data / item["path"], 32, [0.5] * 3, [0.5] * 3) for item in items]
+    for seed, name in enumerate(["scene", "style", "quality"], start=1):
+        module = load_ops("three_models/model_ops.py")["make_model"](seed=seed, width=16)
+        expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
+        np.testing.assert_allclose([item[name] for item in items], expected, atol=1e-5)
+    assert [stage.name for stage in report.stages if stage.pss_bytes] == [
+        *("files", "decode", "scene", "style", "quality", "jsonl"),
+    ]
+
+
+def test_a_mix_has_the_shares_of_its_weights_and_every_document(run, demo_data: Path):
+    lines = [line for path in sorted(run("dataset_mixing").glob("*.jsonl")) for line in path.read_text().splitlines()]
+    mixed = [json.loads(line) for line in lines]
+    counts = collections.Counter(document["collection"] for document in mixed)
+    for name, share in {"web": 0.5, "books": 0.3, "code": 0.2}.items():
+        assert abs(counts[name] - share * len(mixed)) <= 1
+        written = (data / f"data/documents/{name}.jsonl").read_text().splitlines()
+        assert {document["number"] for document in mixed if document["collection"] == name} == set(range(len(written)))
 
 
 def test_images_for_training_are_normalized_batches(items):

@@ -15,8 +15,8 @@ import yaml
 from tests.support.command import call_here
 from tests.support.paths import ROOT
 
-CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
-WITH_TORCHVISION = {"image_training.yaml", "torchvision.yaml"}  # each of their workers takes seconds to import it
+CONFIGS = sorted([*ROOT.glob("configs/*.yaml"), *ROOT.glob("examples/*/*.yaml")])
+SLOW = {"image_training", "torchvision", "feature_extraction", "three_models"}  # their workers import torch
 COMMAND = Path(sys.executable).parent / "stagepipe"
 pytestmark = pytest.mark.timeout(100)
 
@@ -204,18 +204,19 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in WITH_TORCHVISION else name for name in CONFIGS]
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in CONFIGS],
 )
-def test_it_plans_every_config_of_the_repository(stagepipe, demo_data, name):
-    config = yaml.safe_load((ROOT / "configs" / name).read_text())
+def test_it_plans_every_config_of_the_repository(stagepipe, demo_data, path):
+    config = yaml.safe_load(path.read_text())
     present = [variable for variable in config["vars"] if (demo_data / variable).exists()]
     overrides = [f"vars.{variable}={demo_data / variable}" for variable in present]
     if any(stage["name"] == "batch" for stage in config["stages"]):
         overrides.append("stages.batch.with.size=2")
-    done = stagepipe("plan", str(ROOT / "configs" / name), *overrides, "--json")
+    done = stagepipe("plan", str(path), *overrides, "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert all(hop["cost"] for hop in plan["hops"] if hop["mode"] != "local"), "the probe sent messages over each hop"
     for advice in plan["advice"]:
-        check = call_here("validate", str(ROOT / "configs" / name), *overrides, *advice["overrides"])
+        check = call_here("validate", str(path), *overrides, *advice["overrides"])
         assert check.exit_code == 0, check.stderr

@@ -1,6 +1,6 @@
 """The documentation is correct: its configs load and its examples run. So do those of `configs/` and `examples/`.
 
-In the pages at the top level (README.md, CONTRIBUTING.md) and in docs/**/*.md
+In the pages at the top level (README.md, CONTRIBUTING.md), in examples/README.md and in docs/**/*.md
 - a ```yaml block is a whole config and a ```python block a script that must exit with 0, unless the first line begins
   with `# fragment`: then it must only be YAML or Python;
 - a block whose first line is a comment with a file name (`# my_ops.py`, `# base.yaml`) is saved under that name next to
@@ -9,7 +9,7 @@ In the pages at the top level (README.md, CONTRIBUTING.md) and in docs/**/*.md
   defines it as `pipeline`, and both yield the same items;
 - a link to a file of the repository, or to a heading of a page, must have a target.
 
-The blocks find `configs/` and some photographs in `data/images/` in their folder.
+The blocks find `configs/`, `examples/` and some photographs in `data/images/` in their folder.
 """
 
 import ast
@@ -30,7 +30,7 @@ from PIL import Image
 import stagepipe.config
 from tests.support.paths import ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CONFIGS = sorted([*ROOT.glob("configs/**/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
 SCRIPT_TIMEOUT_S = 220  # on a busy machine, five processes that import torch take more than a minute
 SAME_ITEMS = """
@@ -146,11 +146,12 @@ def photographs(tmp_path_factory):
 def written(tmp_path, photographs, monkeypatch):
     """Write a block to a folder with what its page expects there."""
     # A test of this process that ran a config of these folders has put them on the path, before the block's folder.
-    others = {str(ROOT / "examples"), str(ROOT / "configs")}
+    others = {str(path.parent) for path in CONFIGS}
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in others])
 
     def write(block: Block) -> Path:
-        shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
+        for folder in ("configs", "examples"):
+            shutil.copytree(ROOT / folder, tmp_path / folder, dirs_exist_ok=True)
         shutil.copytree(photographs, tmp_path / "data" / "images", dirs_exist_ok=True)
         for other in BLOCKS:
             if other.page == block.page and other.file_name:
