@@ -20,7 +20,7 @@ schema = {"time": "timestamp[s]", "sensor": "string", "temperature": "float64"}
 
 builder = (
     from_dataset(defer(sources.csv, f"{TABLE}/measurements.csv"))
-    .map(defer(table.FromRows, 2_000), name="parts")
+    .map(defer(table.FromRows, 2_000), name="tables")
     .map(defer(table.Apply, functions), name="clean", workers=2)
     .flat_map(defer(table.ToRows), name="rows", fuse=True)
     .sink(defer(sinks.parquet, OUT, schema=schema, overwrite=True))
