@@ -131,12 +131,12 @@ def test_the_clean_table_is_what_pandas_makes_of_each_part(run, demo_data: Path)
     assert (table["time"] == pd.to_datetime(expected["time"].to_numpy())).all()
 
 
-def test_extracted_features_are_those_of_the_model(run, demo_data: Path):
+def test_extracted_features_are_those_of_the_model(run):
     out = run("feature_extraction", "sink.with.part_items=8")
     table = pd.concat(pd.read_parquet(path) for path in sorted(out.glob("*.parquet")))
     assert table.columns.tolist() == ["path", "label", "features"]
     assert [Path(path).parent.name for path in table["path"]] == table["label"].tolist()
-    images = [to_pixels(run_folder / path, 64, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) for path in table["path"]]
+    images = [to_pixels(Path(path), 64, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) for path in table["path"]]
     module = load_ops("feature_extraction/feature_ops.py")["make_backbone"](seed=17)
     expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
     np.testing.assert_allclose(np.stack(table["features"]), expected, atol=1e-5)
@@ -147,7 +147,12 @@ def test_extracted_features_are_those_of_the_model(run, demo_data: Path):
 @pytest.mark.timeout(200)
 def test_a_feature_extraction_that_is_killed_goes_on_to_the_same_rows(demo_data: Path, tmp_path: Path):
     command = [Path(sys.executable).parent / "stagepipe", "run", example("feature_extraction"), "--resume", "--quiet"]
-    command += [f"vars.images={data / 'data/images'}", "sink.with.part_items=1", "sink.with.shard_items=5"]
+    command += [
+        f"vars.images={demo_data / 'images'}",
+        "stages.extract.batch.size=1",
+        "sink.with.part_items=1",
+        "sink.with.shard_items=5",
+    ]
     whole, out = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*command, f"vars.out={whole}"], check=True)
     process = subprocess.Popen([*command, f"vars.out={out}"])
@@ -163,20 +168,20 @@ def test_a_feature_extraction_that_is_killed_goes_on_to_the_same_rows(demo_data:
     ]
 
 
-def test_each_of_three_models_scores_every_image_in_a_process_of_its_own(
+def test_each_of_three_models_is_in_one_process_and_scores_every_image(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(demo_folder)
     report = run_to_end("three_models", "vars.width=16")
-    lines = (data / "runs/three_models/000000.jsonl").read_text().splitlines()
+    lines = Path("runs/three_models/000000.jsonl").read_text().splitlines()
     items = [json.loads(line) for line in lines]
-    images = [to_pixels(data / item["path"], 32, [0.5] * 3, [0.5] * 3) for item in items]
+    images = [to_pixels(Path(item["path"]), 32, [0.5] * 3, [0.5] * 3) for item in items]
     for seed, name in enumerate(["scene", "style", "quality"], start=1):
         module = load_ops("three_models/model_ops.py")["make_model"](seed=seed, width=16)
         expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
         np.testing.assert_allclose([item[name] for item in items], expected, atol=1e-5)
     assert [stage.name for stage in report.stages if stage.pss_bytes] == [
-        *("files", "decode", "scene", "style", "quality", "jsonl"),
+        *("source", "decode", "scene", "style", "quality", "parts", "jsonl"),
     ]
 
 
@@ -186,7 +191,7 @@ def test_a_mix_has_the_shares_of_its_weights_and_every_document(run, demo_data: 
     counts = collections.Counter(document["collection"] for document in mixed)
     for name, share in {"web": 0.5, "books": 0.3, "code": 0.2}.items():
         assert abs(counts[name] - share * len(mixed)) <= 1
-        written = (data / f"data/documents/{name}.jsonl").read_text().splitlines()
+        written = (demo_data / f"documents/{name}.jsonl").read_text().splitlines()
         assert {document["number"] for document in mixed if document["collection"] == name} == set(range(len(written)))
 
 
