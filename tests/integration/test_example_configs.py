@@ -3,6 +3,7 @@
 import collections
 import itertools
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from stagepipe import Pipeline
 from stagepipe.api import open_shards, run_to_sink
 from stagepipe.report import Report
 from stagepipe.stages.image import Decode, Normalize, Resize
+from stagepipe.torch import Loader
 from tests.support.paths import ROOT
 
 
@@ -200,3 +202,18 @@ def test_images_for_training_are_normalized_batches(items):
     assert (batch["data"].shape, batch["data"].dtype) == ((16, 3, 64, 64), np.float32)
     assert -2.2 < batch["data"].min() < 0 < batch["data"].max() < 2.7
     assert len(batch["label"]) == 16
+
+
+def test_a_network_trains_on_the_images(demo_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(demo_folder)
+    with Loader(example("image_training"), inline=True) as loader:
+        loss = load_ops("image_training/train_on_images.py")["train"](loader, epochs=2)
+    assert 0 < loss < 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_the_training_script_runs(demo_folder: Path):
+    script = ROOT / "examples/image_training/train_on_images.py"
+    done = subprocess.run([sys.executable, script], cwd=demo_folder, capture_output=True, text=True, check=True)
+    assert re.findall(r"epoch (\d): loss \d", done.stdout) == ["0", "1"]

@@ -9,7 +9,7 @@ In the pages at the top level (README.md, CONTRIBUTING.md), in examples/README.m
   defines it as `pipeline`, and both yield the same items;
 - a link to a file of the repository, or to a heading of a page, must have a target.
 
-The blocks find `configs/`, `examples/` and some photographs in `data/images/` in their folder.
+The blocks find `configs/` and some photographs in `data/images/` in their folder.
 """
 
 import ast
@@ -150,8 +150,7 @@ def written(tmp_path, photographs, monkeypatch):
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in others])
 
     def write(block: Block) -> Path:
-        for folder in ("configs", "examples"):
-            shutil.copytree(ROOT / folder, tmp_path / folder, dirs_exist_ok=True)
+        shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
         shutil.copytree(photographs, tmp_path / "data" / "images", dirs_exist_ok=True)
         for other in BLOCKS:
             if other.page == block.page and other.file_name:
