@@ -6,9 +6,7 @@ From the root of the repository:
     python examples/feature_extraction/build_feature_extraction.py
 """
 
-from functools import partial
-
-from feature_ops import make_backbone
+from feature_ops import Backbone
 
 from stagepipe import defer, from_source, sinks, sources
 from stagepipe.stages import Select, image, model
@@ -28,7 +26,7 @@ builder = (
     )
     .map_field(
         "data",
-        defer(model.Module, partial(make_backbone, seed=17)),  # or one of torchvision.models
+        defer(model.Module, defer(Backbone, seed=17)),  # or one of torchvision.models
         name="extract",
         into="features",
         batch_size=32,

@@ -6,9 +6,7 @@ From the root of the repository:
     python examples/three_models/build_three_models.py
 """
 
-from functools import partial
-
-from model_ops import make_model
+from model_ops import Scores
 
 from stagepipe import defer, from_source, sinks, sources
 from stagepipe.stages import Drop, image, model
@@ -24,7 +22,7 @@ builder = (
     .map_field("data", defer(image.Normalize, mean=0.5, std=0.5), name="normalize", fuse=True)
 )
 for seed, name in enumerate(["scene", "style", "quality"], start=1):
-    module = defer(model.Module, partial(make_model, seed=seed, width=WIDTH))
+    module = defer(model.Module, defer(Scores, seed=seed, width=WIDTH))
     builder = builder.map_field("data", module, name=name, into=name, batch_size=64, threads=1)
 builder = (
     builder.map(defer(Drop, ["data"]), name="drop_image", fuse=True)

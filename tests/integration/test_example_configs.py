@@ -139,7 +139,7 @@ def test_extracted_features_are_those_of_the_model(run):
     assert table.columns.tolist() == ["path", "label", "features"]
     assert [Path(path).parent.name for path in table["path"]] == table["label"].tolist()
     images = [to_pixels(Path(path), 64, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]) for path in table["path"]]
-    module = load_ops("feature_extraction/feature_ops.py")["make_backbone"](seed=17)
+    module = load_ops("feature_extraction/feature_ops.py")["Backbone"](seed=17)
     expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
     np.testing.assert_allclose(np.stack(table["features"]), expected, atol=1e-5)
     assert len(table) == 22
@@ -179,7 +179,7 @@ def test_each_of_three_models_is_in_one_process_and_scores_every_image(
     items = [json.loads(line) for line in lines]
     images = [to_pixels(Path(item["path"]), 32, [0.5] * 3, [0.5] * 3) for item in items]
     for seed, name in enumerate(["scene", "style", "quality"], start=1):
-        module = load_ops("three_models/model_ops.py")["make_model"](seed=seed, width=16)
+        module = load_ops("three_models/model_ops.py")["Scores"](seed=seed, width=16)
         expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
         np.testing.assert_allclose([item[name] for item in items], expected, atol=1e-5)
     assert [stage.name for stage in report.stages if stage.pss_bytes] == [
