@@ -35,5 +35,5 @@ if __name__ == "__main__":
     report.show()
     for stage in report.stages:
         if stage.pss_bytes:  # memory that n processes share counts as 1/n in each
-            print(f"{stage.name:8}{stage.pss_bytes / 1e6:6.0f} MB")
-    print(f"{'total':8}{sum(stage.pss_bytes for stage in report.stages) / 1e6:6.0f} MB")
+            print(f"{stage.name:10}{stage.pss_bytes / 1e6:6.0f} MB")
+    print(f"{'total':10}{sum(stage.pss_bytes for stage in report.stages) / 1e6:6.0f} MB")
