@@ -84,7 +84,7 @@ check-code: .venv/.test
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/deptry stagepipe --optional-dependencies-dev-groups demo,examples,test,docs,check,bench
-	$(BIN)/deptry . $(wildcard benchmarks examples configs)
+	$(BIN)/deptry . $(wildcard benchmarks examples examples/*/ configs)
 
 check-types: .venv/.test
 	$(BIN)/mypy $(wildcard stagepipe benchmarks scripts)

@@ -1,11 +1,12 @@
-"""Check the negotiator's choices: every hop of every config in `configs/`, with `auto` and with each mode forced.
+"""Check the negotiator's choices: every hop of every config, with `auto` and with each mode forced.
 
     python -m benchmarks.choices [--rounds 3] [--limit 600] [configs/quickstart.yaml ...]
 
-Each round runs each config three times, in a different order: with `auto`, with all hops forced through the pipe, and
-with all hops forced into shared memory. The cost of a hop is the median over the rounds of its messages' p50. A choice
-is right if the mode that most messages used is the cheaper one, or costs at most a tenth more. `predicted` is the
-calibration's prediction for the transport that each message used; `error` is the measured cost divided by it.
+Without a path it takes the configs in `configs/` and `examples/`. Each round runs each config three times, in a
+different order: with `auto`, with all hops forced through the pipe, and with all hops forced into shared memory. The
+cost of a hop is the median over the rounds of its messages' p50. A choice is right if the mode that most messages used
+is the cheaper one, or costs at most a tenth more. `predicted` is the calibration's prediction for the transport that
+each message used; `error` is the measured cost divided by it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=600)
     options = parser.parse_args(arguments)
-    configs = options.configs or sorted(Path("configs").glob("*.yaml"))
+    configs = options.configs or sorted([*Path("configs").glob("*.yaml"), *Path("examples").rglob("*.yaml")])
     print(machine_line(machine()))
     print(
         f"{'config':15}{'hop':24}{'used':14}{'auto':>9}{'pipe':>9}{'shared':>9}{'choice':>8}{'predicted':>10}{'error':>7}"

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common.figures import estimate, ratio
 from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.turn import adopt_orphans, run_turn
+from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from benchmarks.common.turns import order
 from benchmarks.common.usage import CpuMeter
 
@@ -115,9 +113,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--data", default="tensors,arrays,rows", help="tensors, arrays, rows, separated by commas")
     parser.add_argument("--workers", default="1,2", help="numbers of workers, separated by commas")
     parser.add_argument("--items", type=int, default=50_000, help="samples in an epoch")
-    if arguments and arguments[0].startswith("{"):
-        job, result = arguments
-        Path(result).write_text(json.dumps(_run_turn(**json.loads(job))))
+    if answer_turn(arguments, _run_turn):
         return
     options = parser.parse_args(arguments)
     adopt_orphans()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import shutil
 import sys
 import tempfile
@@ -29,7 +28,7 @@ import numpy as np
 
 from benchmarks.common.figures import estimate, ratio
 from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.turn import adopt_orphans, run_turn
+from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from benchmarks.common.turns import order
 from benchmarks.common.usage import CpuMeter
 
@@ -127,9 +126,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="rows of 2 kB")
     parser.add_argument("--compression", default="snappy", help="snappy, zstd, gzip, lz4 or none")
     parser.add_argument("--folder", default="", help="where to write; default: the system's temporary folder")
-    if arguments and arguments[0].startswith("{"):
-        job, result = arguments
-        Path(result).write_text(json.dumps(_run_turn(**json.loads(job))))
+    if answer_turn(arguments, _run_turn):
         return
     options = parser.parse_args(arguments)
     adopt_orphans()

@@ -22,19 +22,17 @@ figure is taken in a fresh process that makes the generators lazy as a worker do
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from time import process_time_ns
 from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.common.command import make_parser, report_rows
-from benchmarks.common.turn import adopt_orphans, run_turn
+from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from stagepipe import Pipeline
 from stagepipe.core import Key, watch_torch_use
 from stagepipe.plan import StagePlan
@@ -155,15 +153,18 @@ ROWS: Final[dict[str, Callable[[], float]]] = {
 }
 
 
+def _run_turn(row: str) -> dict[str, float]:
+    """One turn, in a process of its own."""
+    return {"ns": ROWS[row]()}
+
+
 def _measure_in_new_process(row: str) -> float:
     return float(run_turn("benchmarks.small_items", {"row": row}, _LIMIT_S)["ns"])
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure all rows and print them, or as a turn, measure one row and write its figure."""
-    if arguments and arguments[0].startswith("{"):
-        job, result = arguments
-        Path(result).write_text(json.dumps({"ns": ROWS[json.loads(job)["row"]]()}))
+    if answer_turn(arguments, _run_turn):
         return
     options = make_parser(__doc__).parse_args(arguments)
     adopt_orphans()

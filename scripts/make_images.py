@@ -94,7 +94,7 @@ def make(out: Path, count: int, seed: int) -> str:
 
 
 def main() -> None:
-    """Read the command line and make the images."""
+    """Read the command line and make the files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=Path("data/images"))

@@ -55,18 +55,21 @@ def train(texts: list[str], out: Path) -> None:
     tokenizer.save(str(out))
 
 
-def main() -> None:
-    """Read the command line, write the texts, train the tokenizer."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=Path("data/text"))
-    out = parser.parse_args().out
+def make(out: Path) -> str:
+    """Write the texts and train the tokenizer, unless it exists; return one line that says what was done."""
     target = out / "tokenizer.json"
     if target.is_file():  # it is written last
-        print(f"{target} is there already")
-        return
+        return f"{target} is there already"
     texts = write_texts(out / "texts")
     train(texts, target)
-    print(f"{target}: {VOCABULARY} tokens, learned from {len(texts)} texts")
+    return f"{target}: made {VOCABULARY} tokens from {len(texts)} texts"
+
+
+def main() -> None:
+    """Read the command line and make the files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=Path("data/text"))
+    print(make(parser.parse_args().out))
 
 
 if __name__ == "__main__":

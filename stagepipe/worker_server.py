@@ -19,6 +19,8 @@ def main(connection_fd: int, lifetime_fd: int, caller_pidfd: int) -> None:
     from stagepipe.runtime import install_lazy_seeding, serve_forks, worker_main
 
     install_lazy_seeding()
+    import stagepipe.sources  # noqa: F401 - most pipelines have one of them: 40 ms in each source's worker otherwise
+
     launch = serve_forks(socket.socket(fileno=connection_fd), caller_pidfd)
     for fd in (lifetime_fd, caller_pidfd):  # a worker has its own
         os.close(fd)

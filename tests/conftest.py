@@ -1,9 +1,10 @@
-"""What every test shares: no network, no files in the user's home, no time limit on examples, golden files.
+"""What every test shares: no network, no files in the user's home, no time limit on examples, demo data, golden files.
 
 `make test` runs the tests in several processes, the workers of pytest-xdist. What a test looks for on the machine
 (processes of its session, temporary files) is each worker's own.
 """
 
+import fcntl
 import functools
 import gc
 import os
@@ -17,14 +18,17 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 
 # Read when the packages are imported, so set before that: nothing here needs the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 
-# Two cores, busy with other processes: how long an example takes says nothing about it.
-hypothesis.settings.register_profile("stagepipe", deadline=None)
+# Two cores, busy with other processes: how long an example takes says nothing about it. The examples are the same each
+# time, so that what fails has changed; `pytest --hypothesis-profile random` looks for others.
+hypothesis.settings.register_profile("stagepipe", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile("stagepipe")
 
 
@@ -33,8 +37,18 @@ def pytest_configure(config: pytest.Config):
         os.setsid()  # only its own processes are in its session
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Do not look for garbage among what is imported and collected: it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish():
-    """What is imported and collected now stays: no collection of garbage looks at these 700,000 objects again."""
+    """No collection of garbage looks at these 700,000 objects again."""
     gc.collect()
     gc.freeze()
 
@@ -76,14 +90,36 @@ def is_parallel(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+def shared_folder(config: pytest.Config, factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder of the whole test session, for all processes that run tests."""
+    own = factory.getbasetemp()
+    return own.parent if is_parallel(config) else own
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """Calibrations are measured once a test session and kept out of the user's cache folder; child processes too."""
-    session = tmp_path_factory.getbasetemp()
-    cache = (session.parent if is_parallel(request.config) else session) / "cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(cache))
+        patch.setenv("XDG_CACHE_HOME", str(shared_folder(request.config, tmp_path_factory) / "cache"))
         yield
+
+
+@pytest.fixture(scope="session")
+def demo_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the data that the configs read; made once a test session, so tests do not write to it."""
+    folder = shared_folder(request.config, tmp_path_factory) / "demo_data"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first process makes it, the others wait
+        if not folder.exists():
+            make_demo_data(folder.with_suffix(".new")).rename(folder)
+    return folder
+
+
+@pytest.fixture
+def demo_folder(demo_data: Path, tmp_path: Path) -> Path:
+    """The test's own folder, in which the configs find the demo's data in `data/`."""
+    (tmp_path / "data").symlink_to(demo_data)
+    return tmp_path
 
 
 @pytest.fixture(scope="session", autouse=True)

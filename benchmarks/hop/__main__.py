@@ -68,8 +68,9 @@ def main(arguments: Sequence[str]) -> None:
     loops: loop.LoopFigures = {}
     if _LOOP in sizes:  # before this process is pinned
         adopt_orphans()
-        loops = loop.measure_loops([name for name in names if name in loop.CONTESTANTS], settings.rounds)
-        print(*loop_table(loops), sep="\n", flush=True)
+        in_loops = [name for name in names if name in loop.CONTESTANTS]
+        loops = loop.measure_loops(in_loops, settings.rounds, options.loop_items)
+        print(*loop_table(loops, options.loop_items), sep="\n", flush=True)
     names = [name for name in names if name in CONTESTANTS]
     _preload_fork_server(names)
     placement = Placement(pinned=True)
@@ -105,6 +106,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
     parser.add_argument("--budget-ms", type=float, help="length of a burst in milliseconds")
+    parser.add_argument("--loop-items", type=int, default=loop.ITEMS, help="half of the items of a loop")
     parser.add_argument("--json", type=Path, help="file for the figures of every round")
     parser.add_argument(
         "--corrupt", help="corrupt one byte of what this contestant delivers; the check must stop the run"

@@ -105,24 +105,25 @@ LoopFigures = dict[str, dict[str, list[dict[str, float]]]]
 """The figures of each round, by kind of dict and contestant: wall and CPU us of an item, at first and later."""
 
 
-def measure_loops(names: list[str], rounds: int) -> LoopFigures:
-    """Give each contestant a turn in each round, with each kind of dict."""
+def measure_loops(names: list[str], rounds: int, items: int) -> LoopFigures:
+    """Give each contestant a turn of twice so many items in each round, with each kind of dict."""
     found: LoopFigures = {kind: {name: [] for name in names} for kind in DICTS}
     for number in range(rounds):
         for kind, turns in found.items():
             for name in order(names, number):
-                turns[name].append(run_turn("benchmarks.hop.loop", {"name": name, "kind": kind}, _LIMIT_S))
+                job = {"name": name, "kind": kind, "items": items}
+                turns[name].append(run_turn("benchmarks.hop.loop", job, _LIMIT_S))
     return found
 
 
-def _time(items: Iterator[Item]) -> tuple[float, float]:
-    """Take ITEMS items and return the wall and the CPU time of one, in us."""
+def _time(items: Iterator[Item], count: int) -> tuple[float, float]:
+    """Take `count` items and return the wall and the CPU time of one, in us."""
     cpu, begin_s = CpuMeter(), time.perf_counter()
     first = next(items)["id"]
-    for number, item in enumerate(islice(items, ITEMS - 1), first + 1):
+    for number, item in enumerate(islice(items, count - 1), first + 1):
         assert item["id"] == number, f"received item {item['id']}, expected item {number}"
     wall_s = time.perf_counter() - begin_s
-    return 1e6 * wall_s / ITEMS, 1e6 * cpu.measure_s() / ITEMS
+    return 1e6 * wall_s / count, 1e6 * cpu.measure_s() / count
 
 
 def main(job: str, result: str) -> None:
@@ -130,7 +131,7 @@ def main(job: str, result: str) -> None:
     request = json.loads(job)
     items = iter(CONTESTANTS[request["name"]](request["kind"]))
     assert next(items)["id"] == 0
-    (us, cpu_us), (later_us, later_cpu_us) = _time(items), _time(items)
+    (us, cpu_us), (later_us, later_cpu_us) = (_time(items, request["items"]) for _ in range(2))
     figures = {"us": us, "cpu_us": cpu_us, "later_us": later_us, "later_cpu_us": later_cpu_us}
     Path(result).write_text(json.dumps(figures))
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.common.figures import Estimate, estimate, ratio
 from benchmarks.common.targets import Target, is_met, judge
-from benchmarks.hop.loop import ITEMS, LoopFigures
+from benchmarks.hop.loop import LoopFigures
 from benchmarks.hop.schedule import BASE, HEADER_ONLY, Row
 
 LOOP_BASE = {"stagepipe": "Pipe", "stagepipe + stage": "Pipe + stage"}
@@ -48,11 +48,11 @@ def hop_table(reports: dict[str, Any]) -> Iterator[str]:
             yield f"  {name}: {hop['from']} -> {hop['to']}: cost {hop['cost_ns']['p50'] / 1000:.1f} us ({phases})"
 
 
-def loop_table(loops: LoopFigures) -> Iterator[str]:
-    """Format the loops over small items: a program's first items and the same number again, with ratios to Pipe."""
+def loop_table(loops: LoopFigures, items: int) -> Iterator[str]:
+    """Format the loops over small items: a program's first `items` and as many again, with ratios to Pipe."""
     for kind, turns in loops.items():
         rounds = describe_rounds(len(next(iter(turns.values()))))
-        yield f"\nA loop over dicts of {kind}, alone: the first {ITEMS:,} items and the next; {rounds}"
+        yield f"\nA loop over dicts of {kind}, alone: the first {items:,} items and the next; {rounds}"
         titles = ("us", "CPU us", "us later", "CPU us later")
         yield f"{'':20}" + "".join(f"{title:>10}  {'times Pipe':20}" for title in titles).rstrip()
         for name, figures in turns.items():

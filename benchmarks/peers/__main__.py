@@ -26,11 +26,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.command import parse_names
 from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
 from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
 from benchmarks.common.turns import order
@@ -144,26 +145,13 @@ def _check(contestant: Contestant, own: dict[str, Any], reference: dict[str, dic
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two rounds of short turns")
-    parser.add_argument("--jobs", type=_choose(JOBS, ","), default=list(JOBS), help=", ".join(JOBS))
-    parser.add_argument(
-        "--only", type=_choose(CONTESTANTS, ";"), default=list(CONTESTANTS), help="; ".join(CONTESTANTS)
-    )
+    parser.add_argument("--jobs", type=parse_names(list(JOBS), "job"), default=list(JOBS), help=", ".join(JOBS))
+    parse_contestants = parse_names(list(CONTESTANTS), "contestant", ";")
+    parser.add_argument("--only", type=parse_contestants, default=list(CONTESTANTS), help="; ".join(CONTESTANTS))
     parser.add_argument("--rounds", type=int, help=f"timed rounds: {_ROUNDS}; 0: compare the samples only")
     parser.add_argument("--json", type=Path, default=Path("runs/peers.json"), help="file, continued job by job")
     parser.add_argument("--fresh", action="store_true", help="start these jobs over")
     return parser.parse_args(arguments)
-
-
-def _choose(known: dict[str, Any], separator: str) -> Callable[[str], list[str]]:
-    def choose(text: str) -> list[str]:
-        names = [name.strip() for name in text.split(separator)]
-        for name in names:
-            if name not in known:
-                message = f"unknown: {name!r}; choose from {', '.join(known)}"
-                raise argparse.ArgumentTypeError(message)
-        return names
-
-    return choose
 
 
 if __name__ == "__main__":

@@ -12,7 +12,16 @@ from typing import Any, ClassVar
 from stagepipe.core import MissingFieldError, list_fields, read_fields
 
 
-class Select:
+class _FieldList:
+    """What takes a list of fields, by their names."""
+
+    takes_whole_items: ClassVar[bool] = True
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.fields = _check_names(type(self).__name__, fields)
+
+
+class Select(_FieldList):
     """Keep these fields, in this order. In YAML: `{uses: stagepipe.stages.Select, with: {fields: [image, label]}}`.
 
     >>> Select(["x"])({"x": 1, "y": 2})
@@ -21,18 +30,13 @@ class Select:
     Raises TypeError for an item without fields, and KeyError, with the fields that there are, for one that is missing.
     """
 
-    takes_whole_items: ClassVar[bool] = True
-
-    def __init__(self, fields: Iterable[str]) -> None:
-        self.fields = _check_names("Select", fields)
-
     def __call__(self, item: Any) -> dict[str, Any]:
         """Return a dict of the fields."""
         values = _read_all("Select", item, self.fields)
         return {name: values[name] for name in self.fields}
 
 
-class Drop:
+class Drop(_FieldList):
     """Leave these fields out. In YAML: `{uses: stagepipe.stages.Drop, with: {fields: [raw]}}`.
 
     Where only some items have the field, add `when: {raw: {exists: true}}` to the stage.
@@ -42,11 +46,6 @@ class Drop:
 
     Raises TypeError for an item without fields, and KeyError, with the fields that there are, for one that is missing.
     """
-
-    takes_whole_items: ClassVar[bool] = True
-
-    def __init__(self, fields: Iterable[str]) -> None:
-        self.fields = _check_names("Drop", fields)
 
     def __call__(self, item: Any) -> dict[str, Any]:
         """Return a dict of the other fields."""

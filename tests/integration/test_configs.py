@@ -15,17 +15,10 @@ from stagepipe.runtime.execution.fields import FieldAdapter
 from stagepipe.runtime.execution.own_generators import find_own_generators
 from stagepipe.spec import PipelineSpec, StageSpec
 from stagepipe.stages import OrderPointStage
-from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
 ITEMS = 5
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The images and texts of the demo, made by the scripts that the configs name."""
-    return make_demo_data(tmp_path_factory.mktemp("data"))
 
 
 def config(name: str, data: Path) -> PipelineSpec:
@@ -92,37 +85,37 @@ def test_each_config_is_valid(name: str):
     assert load(ROOT / "configs" / name).name == name.removesuffix(".yaml")
 
 
-def test_quickstart_has_four_processes(data: Path):
-    spec = config("quickstart.yaml", data)
+def test_quickstart_has_four_processes(demo_data: Path):
+    spec = config("quickstart.yaml", demo_data)
     assert ["files", *(s.name for s in spec.stages if not s.fuse)] == ["files", "decode", "augment", "batch"]
     assert all(s.workers == 1 for s in spec.stages)
 
 
-def test_quickstart_makes_normalised_images(data: Path):
-    batch = only_batch("quickstart.yaml", data)
+def test_quickstart_makes_normalised_images(demo_data: Path):
+    batch = only_batch("quickstart.yaml", demo_data)
     assert (batch["image"].shape, batch["image"].dtype) == ((ITEMS, 3, 224, 224), np.float32)
     assert -2.2 < batch["image"].min() < 0 < batch["image"].max() < 2.7
     assert len(batch["label"]) == ITEMS
 
 
-def test_quickstart_is_bitwise_repeatable(data: Path):
-    first, second = only_batch("quickstart.yaml", data), only_batch("quickstart.yaml", data)
+def test_quickstart_is_bitwise_repeatable(demo_data: Path):
+    first, second = only_batch("quickstart.yaml", demo_data), only_batch("quickstart.yaml", demo_data)
     np.testing.assert_array_equal(first["image"], second["image"])
 
 
-def test_torchvision_needs_no_python(data: Path):
-    batch = only_batch("torchvision.yaml", data)
+def test_torchvision_needs_no_python(demo_data: Path):
+    batch = only_batch("torchvision.yaml", demo_data)
     assert tuple(batch["path"].shape) == (ITEMS, 3, 224, 224)
     assert str(batch["path"].dtype) == "torch.float32"
 
 
-def test_albumentations_needs_no_python(data: Path):
-    batch, again = only_batch("albumentations.yaml", data), only_batch("albumentations.yaml", data)
+def test_albumentations_needs_no_python(demo_data: Path):
+    batch, again = only_batch("albumentations.yaml", demo_data), only_batch("albumentations.yaml", demo_data)
     assert (batch["data"].shape, batch["data"].dtype) == ((ITEMS, 224, 224, 3), np.float32)
     np.testing.assert_array_equal(batch["data"], again["data"])
 
 
-def test_tokenizer_needs_no_python(data: Path):
-    batch = only_batch("tokenizer.yaml", data)
+def test_tokenizer_needs_no_python(demo_data: Path):
+    batch = only_batch("tokenizer.yaml", demo_data)
     assert (batch["input_ids"].shape, batch["input_ids"].dtype) == ((ITEMS, 256), np.int64)
     assert batch["attention_mask"].max() == 1

@@ -10,21 +10,12 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.config import load
-from tests.support.demo_data import make_demo_data
 from tests.support.paths import ROOT
 from tests.support.pipelines import plain
 from tests.support.specs import comparable
 
-CONFIGS = sorted(path for folder in ("configs", "examples") for path in (ROOT / folder).glob("*.yaml"))
+CONFIGS = sorted(path for folder in ("configs", "examples") for path in (ROOT / folder).rglob("*.yaml"))
 every_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """A folder with the images and texts of the demo in `data/`."""
-    folder = tmp_path_factory.mktemp("root")
-    make_demo_data(folder / "data")
-    return folder
 
 
 @pytest.fixture
@@ -43,7 +34,7 @@ def find_script(config):
 
 
 def test_each_config_has_a_script():
-    scripts = {path for folder in ("configs", "examples") for path in (ROOT / folder).glob("build_*.py")}
+    scripts = {path for folder in ("configs", "examples") for path in (ROOT / folder).rglob("build_*.py")}
     assert {find_script(config) for config in CONFIGS} == scripts
 
 
@@ -60,17 +51,17 @@ def test_the_yaml_of_the_script_makes_the_spec_of_the_config(config, build, tmp_
 
 
 @every_config
-def test_both_yield_the_same_items(config, build, data, monkeypatch):
-    monkeypatch.chdir(data)
+def test_both_yield_the_same_items(config, build, demo_folder, monkeypatch):
+    monkeypatch.chdir(demo_folder)
     with Pipeline(config, inline=True) as pipeline:
         expected = [plain(batch) for batch in itertools.islice(pipeline, 1)]
     assert [plain(batch) for batch in build(config).take(1)] == expected
 
 
-def test_a_script_runs_and_prints_the_report(data):
+def test_a_script_runs_and_prints_the_report(demo_folder):
     done = subprocess.run(
         [sys.executable, ROOT / "configs/build_quickstart.py"],
-        cwd=data,
+        cwd=demo_folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

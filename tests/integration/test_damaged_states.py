@@ -17,7 +17,7 @@ from stagepipe.torch import Loader
 from tests.support.json_mutations import damaged_documents, damaged_files
 
 COUNT = 12
-EXAMPLES = 120
+EXAMPLES = 60
 CONFIG = {
     "name": "p",
     "source": {"uses": "stagepipe.sources.numbers", "with": {"count": COUNT}},

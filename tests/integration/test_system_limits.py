@@ -16,6 +16,7 @@ import pytest
 from stagepipe import Pipeline, RunError
 from tests.support.paths import ROOT
 from tests.support.pipelines import batch, pipeline, shuffle, stage
+from tests.support.processes import remove_cgroup
 
 COMMAND = Path(sys.executable).parent / "stagepipe"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make mounts and control groups")
@@ -96,7 +97,7 @@ def memory_group() -> Iterator[Path]:
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
     yield group
-    group.rmdir()
+    remove_cgroup(group)
 
 
 IN_GROUP = """

@@ -11,7 +11,7 @@ from tests.properties.cases import KINDS, make_case
 from tests.properties.mutations import streams_seeded_once
 from tests.properties.running import run_case
 
-INLINE_SEEDS = range(1000, 1120)
+INLINE_SEEDS = range(1000, 1060)
 SEEDS = range(len(KINDS))
 
 
@@ -28,7 +28,7 @@ def run_all(cases: Iterable[Case]) -> Counter[str]:
 def test_fused_and_not_and_resumed_at_every_position_in_one_process():
     totals = run_all(make_case(seed, "inline") for seed in INLINE_SEEDS)
     assert totals["equal"] > 0.9 * len(INLINE_SEEDS)
-    assert totals["resumes inline"] > 800
+    assert totals["resumes inline"] > 400
 
 
 @pytest.mark.timeout(180)

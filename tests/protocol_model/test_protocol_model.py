@@ -17,7 +17,7 @@ from tests.protocol_model.rules import Rule
 from tests.protocol_model.stage_functions import unbatch
 from tests.protocol_model.trials import problem_of, problems
 
-FAST_CHUNK = 250
+FAST_CHUNK = 150
 SLOW_CHUNK = 5_000
 SEEDS_OF_RULES = {
     Rule.COPY_OLD_BLOCKS: range(100, 160),

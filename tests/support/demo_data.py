@@ -2,15 +2,20 @@
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 from tests.support.paths import ROOT
 
+COUNTS = {"images": 22, "audio": 5, "videos": 3, "table": 500, "documents": 200}
+
 
 def make_demo_data(folder: Path) -> Path:
-    """Make 22 images, texts with their tokenizer, 5 recordings, 3 videos and a table of 500 rows; return the folder."""
-    runpy.run_path(str(ROOT / "scripts/make_images.py"))["make"](folder / "images", 22, 17)
-    tokenizer = runpy.run_path(str(ROOT / "scripts/make_tokenizer.py"))
-    tokenizer["train"](tokenizer["write_texts"](folder / "text/texts"), folder / "text/tokenizer.json")
-    for script, name, count in (("make_audio", "audio", 5), ("make_videos", "videos", 3), ("make_table", "table", 500)):
-        runpy.run_path(str(ROOT / f"scripts/{script}.py"))["make"](folder / name, count, 17)
+    """Make the data of each script in a folder of its own, and return `folder`."""
+    for name, count in COUNTS.items():
+        load_script(f"make_{name}")["make"](folder / name, count, seed=17)
+    load_script("make_tokenizer")["make"](folder / "text")
     return folder
+
+
+def load_script(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / f"scripts/{name}.py"))

@@ -9,7 +9,11 @@ from tests.support.paths import ROOT as _ROOT
 
 CORPUS = [
     path.read_text(encoding="utf-8")
-    for path in (*sorted((_ROOT / "configs").glob("*.yaml")), _ROOT / "tests/unit/config/example.yaml")
+    for path in (
+        *sorted((_ROOT / "configs").glob("*.yaml")),
+        *sorted((_ROOT / "examples").rglob("*.yaml")),
+        _ROOT / "tests/unit/config/example.yaml",
+    )
 ]
 _FRAGMENTS = [
     *("", "{", "}", "[", "]", ": ", "- ", "${", "${vars.size}", "${env:HOME}", "*a", "&a ", "<<: ", "null", "0", "-1"),

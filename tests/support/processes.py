@@ -1,6 +1,9 @@
 """The processes that belong to runs: all descendants but the fork servers, which last as long as their caller."""
 
+import errno
 import os
+import time
+from pathlib import Path
 
 import psutil
 
@@ -51,3 +54,15 @@ def list_session_pids() -> set[int]:
         except (OSError, psutil.Error):
             continue
     return found
+
+
+def remove_cgroup(folder: Path, within_s: float = 20.0) -> None:
+    """Remove a control group; its last process, the fork server of a script that has ended, may still have to exit."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return folder.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)

@@ -13,6 +13,7 @@ PROSE = [
     *(ROOT / "docs").rglob("*.md"),
     *ROOT.glob("*.md"),
     *(ROOT / "configs").glob("*.*"),
+    *(ROOT / "examples").rglob("*.yaml"),
 ]
 
 

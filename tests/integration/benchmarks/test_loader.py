@@ -9,6 +9,7 @@ import psutil
 import pytest
 from PIL import Image
 
+from benchmarks.loader import __main__ as command
 from tests.support.paths import ROOT
 
 TINY = ("--rounds", "1", "--batch", "2", "--side", "16", "--items", "6", "--model-mb", "1")
@@ -108,13 +109,13 @@ def test_a_contestant_that_fails_is_named_with_its_error(tmp_path):
 
 
 def test_a_folder_without_images_says_how_to_create_them(tmp_path):
-    done = run_loader("--only", "quickstart", "--images", str(tmp_path))
-    assert done.returncode == 1
-    assert "scripts/make_images.py" in done.stderr
+    with pytest.raises(SystemExit, match=r"scripts/make_images\.py"):
+        command.main(["--only", "quickstart", "--images", str(tmp_path)])
 
 
-def test_an_unknown_name_is_answered_with_the_known_names():
-    done = run_loader("--only", "quickstart:torchdata")
-    assert done.returncode == 2
-    assert "'quickstart:torchdata'" in done.stderr
-    assert "quickstart:DataLoader 1 worker prefetch 2" in done.stderr
+def test_an_unknown_name_is_answered_with_the_known_names(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--only", "quickstart:torchdata"])
+    error = capsys.readouterr().err
+    assert "'quickstart:torchdata'" in error
+    assert "quickstart:DataLoader 1 worker prefetch 2" in error

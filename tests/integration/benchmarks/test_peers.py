@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks.peers import __main__ as command
 from benchmarks.peers.contestants import OURS, REFERENCE
 from benchmarks.peers.jobs import Process
 from tests.support.paths import ROOT
@@ -39,10 +40,10 @@ def test_the_contestants_deliver_the_samples_of_the_plain_loop(tmp_path):
     assert "numpy" in section["about"]["machine"]["versions"]
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
-    done = run_peers("--jobs", "videos")
-    assert done.returncode == 2
-    assert "choose from images" in done.stderr
+def test_an_unknown_name_is_answered_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--jobs", "videos"])
+    assert "choose from images" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["tokens", "clips"])

@@ -11,6 +11,10 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
+from benchmarks.published import __main__ as command
+from benchmarks.published import agree, make_page
+from benchmarks.published.needs import unmet_need
+from benchmarks.published.registry import EXPERIMENTS, contestant
 from tests.support.paths import ROOT
 from tests.support.shared_memory import list_kept_segments, list_segments
 
@@ -26,25 +30,8 @@ CHEAP = {
 }
 
 
-def python(code):
-    """Run `code` with the benchmarks on the path, and return the JSON that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-CONTESTANTS, PAYLOADS = python(
-    "import json; from benchmarks.published.registry import EXPERIMENTS;"
-    "contestants = {name: [one.name for one in found.contestants] for name, found in EXPERIMENTS.items()};"
-    "payloads = {name: [one.name for one in found.payloads['small']] for name, found in EXPERIMENTS.items()};"
-    "print(json.dumps([contestants, payloads]))"
-)
+CONTESTANTS = {name: [one.name for one in found.contestants] for name, found in EXPERIMENTS.items()}
+PAYLOADS = {name: [one.name for one in found.payloads["small"]] for name, found in EXPERIMENTS.items()}
 
 
 def run_published(*options, timeout=280, **environment):
@@ -184,19 +171,13 @@ def test_every_contestant_has_figures_or_a_reason(experiment, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment, name", [(known, name) for known, names in CONTESTANTS.items() for name in names])
 def test_a_corrupted_transfer_of_any_contestant_is_detected(experiment, name, tmp_path):
-    unmet_need = python(
-        "import json; from benchmarks.published.needs import unmet_need;"
-        "from benchmarks.published.registry import contestant;"
-        f"print(json.dumps(unmet_need(contestant({experiment!r}, {name!r}))))"
-    )
-    if unmet_need:
-        pytest.skip(unmet_need)
+    if reason := unmet_need(contestant(experiment, name)):
+        pytest.skip(reason)
     check_corrupted(experiment, name, tmp_path)
 
 
 def test_the_page_has_all_tables_and_plots(done, folder):
-    made = make_page(folder / "r.json", folder / "page.md")
-    assert made.returncode == 0, made.stderr
+    make_page.main([str(folder / "r.json"), str(folder / "page.md")])
     text = (folder / "page.md").read_text()
     for experiment, names in CHEAP.items():
         quoted = f"'{experiment}'" if " " in experiment else experiment
@@ -209,16 +190,8 @@ def test_the_page_has_all_tables_and_plots(done, folder):
 
 
 def test_the_page_in_docs_matches_the_results_next_to_it(tmp_path):
-    made = make_page(ROOT / "docs" / "benchmarks" / "results.json", tmp_path / "benchmarks.md")
-    assert made.returncode == 0, made.stderr
+    make_page.main([str(ROOT / "docs" / "benchmarks" / "results.json"), str(tmp_path / "benchmarks.md")])
     assert (tmp_path / "benchmarks.md").read_text() == (ROOT / "docs" / "benchmarks.md").read_text()
-
-
-def make_page(found, page):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.published.make_page", str(found), str(page)],
-        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -236,16 +209,15 @@ def altered(done, folder, tmp_path):
     return write
 
 
-def test_two_runs_are_compared(altered):
-    slow, fast = altered("slow.json", 10_000_000_000), altered("fast.json", 1)
-    assert agree(slow, slow).returncode == 0
-    ended = agree(slow, fast)
-    assert ended.returncode == 1
-    assert "reversed: Listener/Client and stagepipe" in ended.stdout
+def test_two_runs_are_compared(altered, capsys):
+    slow, fast = str(altered("slow.json", 10_000_000_000)), str(altered("fast.json", 1))
+    assert agree.main([slow, slow]) == 0
+    assert agree.main([slow, fast]) == 1
+    assert "reversed: Listener/Client and stagepipe" in capsys.readouterr().out
 
 
 def test_the_page_says_where_another_is_faster_and_why(altered, tmp_path):
-    make_page(altered("slow.json", 10_000_000_000), tmp_path / "page.md")
+    make_page.main([str(altered("slow.json", 10_000_000_000)), str(tmp_path / "page.md")])
     targets, faster = (tmp_path / "page.md").read_text().split("## Targets")[1].split("## Where stagepipe")
     assert "in E4 at payloads of 64 KiB and more: met in 0 of 6; **missed** in 6, against" in " ".join(targets.split())
     for name in CHEAP["E4"][1:]:
@@ -253,21 +225,14 @@ def test_the_page_says_where_another_is_faster_and_why(altered, tmp_path):
     assert "- E4" in faster
 
 
-def agree(one, other):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.published.agree", str(one), str(other)],
-        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "options, words",
     [(("--experiments", "E9"), "E5 queue"), (("--only", "Pipes"), "Listener/Client"), (("--size", "huge"), "full")],
 )
-def test_a_wrong_option_is_answered_with_the_valid_values(options, words):
-    ended = run_published(*options)
-    assert ended.returncode == 2
-    assert words in ended.stderr
+def test_a_wrong_option_is_answered_with_the_valid_values(options, words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(options)
+    assert words in capsys.readouterr().err
 
 
 def test_the_server_script_succeeds_without_apt():

@@ -16,6 +16,7 @@ from PIL import Image
 from stagepipe.bench.model import HOP_MECHANISMS, PEER_MECHANISMS
 from stagepipe.calibration import cache as curve_cache
 from stagepipe.core import VERSION
+from tests.support.command import call_here
 from tests.support.processes import list_run_processes
 from tests.support.shared_memory import list_kept_segments, list_segments
 
@@ -137,9 +138,11 @@ def test_ctrl_c_exits_with_130_and_prints_nothing(tmp_path):
         (["--sizes", "3"], "--sizes"),
     ],
 )
-def test_a_wrong_call_exits_with_2_before_anything_is_measured(tmp_path, arguments, words):
-    finished = call(tmp_path, *arguments)
-    assert finished.returncode == 2
+def test_a_wrong_call_exits_with_2_before_anything_is_measured(tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    finished = call_here("bench", *arguments)
+    assert finished.exit_code == 2
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr
     assert not (tmp_path / "cache").exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import call_here
 from tests.support.paths import ROOT
 
 COMMAND = Path(sys.executable).parent / "stagepipe"
@@ -128,9 +129,11 @@ def test_a_failing_inline_run_prints_the_same_error(stagepipe):
         (["c.yaml", "--limit", "0"], "limit"),
     ],
 )
-def test_a_wrong_call_exits_with_2_and_a_reason(stagepipe, arguments, words):
-    done = stagepipe("run", *arguments)
-    assert done.returncode == 2
+def test_a_wrong_call_exits_with_2_and_a_reason(tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(CONFIG)
+    done = call_here("run", *arguments)
+    assert done.exit_code == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -1,6 +1,6 @@
 """The documentation is correct: its configs load and its examples run. So do those of `configs/` and `examples/`.
 
-In the pages at the top level (README.md, CONTRIBUTING.md) and in docs/**/*.md
+In the pages at the top level (README.md, CONTRIBUTING.md), in examples/README.md and in docs/**/*.md
 - a ```yaml block is a whole config and a ```python block a script that must exit with 0, unless the first line begins
   with `# fragment`: then it must only be YAML or Python;
 - a block whose first line is a comment with a file name (`# my_ops.py`, `# base.yaml`) is saved under that name next to
@@ -14,6 +14,7 @@ The blocks find `configs/` and some photographs in `data/images/` in their folde
 
 import ast
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,11 +30,11 @@ from PIL import Image
 import stagepipe.config
 from tests.support.paths import ROOT
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "examples/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CONFIGS = sorted([*ROOT.glob("configs/**/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
 SCRIPT_TIMEOUT_S = 220  # on a busy machine, five processes that import torch take more than a minute
 SAME_ITEMS = """
-
+import runpy
 import sys
 
 import numpy as np
@@ -47,11 +48,14 @@ def as_arrays(value):
     return value.numpy() if hasattr(value, "numpy") else value
 
 
-with pipeline.open(inline=True) as from_python, stagepipe.Pipeline(sys.argv[1], inline=True) as from_yaml:
-    items = [as_arrays(item) for item in from_python]
-    assert items
-    np.testing.assert_equal(items, [as_arrays(item) for item in from_yaml])
+for script, config in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    pipeline = runpy.run_path(script, run_name="__main__")["pipeline"]
+    with pipeline.open(inline=True) as from_python, stagepipe.Pipeline(config, inline=True) as from_yaml:
+        items = [as_arrays(item) for item in from_python]
+        assert items, script
+        np.testing.assert_equal(items, [as_arrays(item) for item in from_yaml], err_msg=script)
 """
+"""Compares the pairs of a page, a script and a config each, in one process: some pages' scripts import torch."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Block:
         return named and named[1]
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{name_page(self.page)}:{self.line}"
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -91,6 +95,21 @@ def blocks_of(page: Path) -> list[Block]:
     return blocks
 
 
+def only_defines(block: Block) -> bool:
+    """Whether a script only imports packages and defines functions and classes: it needs no process of its own."""
+    own_modules = "|".join(other.file_name.partition(".")[0] for other in BLOCKS if other.file_name)
+    if re.search(rf"^(from|import) ({own_modules})\b", block.text, re.MULTILINE):
+        return False
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+    return all(isinstance(statement, kinds) or is_constant(statement) for statement in ast.parse(block.text).body)
+
+
+def is_constant(statement: ast.stmt) -> bool:
+    """Whether a statement is a docstring, or an assignment that calls nothing."""
+    kinds = (ast.Expr, ast.Assign, ast.AnnAssign)
+    return isinstance(statement, kinds) and not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 FRAGMENTS = [block for block in BLOCKS if block.language in {"yaml", "python"} and block.is_fragment]
 WHOLE_CONFIGS = [block for block in BLOCKS if block.language == "yaml" and not block.is_fragment]
@@ -101,6 +120,13 @@ PAIRS = [
     for script in SCRIPTS
     if config.tabs and (config.page, config.tabs) == (script.page, script.tabs)
 ]
+ONLY_DEFINITIONS = [block for block in SCRIPTS if only_defines(block)]
+OTHER_SCRIPTS = [block for block in SCRIPTS if block not in [*dict(PAIRS).values(), *ONLY_DEFINITIONS]]
+PAGES_WITH_PAIRS = list(dict.fromkeys(config.page for config, _ in PAIRS))
+
+
+def name_page(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +146,7 @@ def photographs(tmp_path_factory):
 def written(tmp_path, photographs, monkeypatch):
     """Write a block to a folder with what its page expects there."""
     # A test of this process that ran a config of these folders has put them on the path, before the block's folder.
-    others = {str(ROOT / "examples"), str(ROOT / "configs")}
+    others = {str(path.parent) for path in CONFIGS}
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in others])
 
     def write(block: Block) -> Path:
@@ -129,7 +155,7 @@ def written(tmp_path, photographs, monkeypatch):
         for other in BLOCKS:
             if other.page == block.page and other.file_name:
                 (tmp_path / other.file_name).write_text(other.text)
-        path = tmp_path / (block.file_name or f"block.{block.language}")
+        path = tmp_path / (block.file_name or f"line_{block.line}.{block.language}")
         path.write_text(block.text)
         return path
 
@@ -160,17 +186,23 @@ def test_a_fragment_in_the_docs_can_be_parsed(block):
 
 
 @pytest.mark.timeout(SCRIPT_TIMEOUT_S + 20)
-@pytest.mark.parametrize("block", [block for block in SCRIPTS if block not in dict(PAIRS).values()], ids=str)
+@pytest.mark.parametrize("block", OTHER_SCRIPTS, ids=str)
 def test_a_script_in_the_docs_runs(block, written):
     run_script(written(block))
 
 
+@pytest.mark.parametrize("block", ONLY_DEFINITIONS, ids=str)
+def test_definitions_in_the_docs_are_without_error(block, written):
+    runpy.run_path(str(written(block)), run_name="block_of_docs")
+
+
 @pytest.mark.timeout(SCRIPT_TIMEOUT_S + 20)
-@pytest.mark.parametrize("config, script", PAIRS, ids=str)
-def test_yaml_and_python_side_by_side_yield_the_same_items(config, script, written):
-    path = written(script)
-    path.write_text(script.text + SAME_ITEMS)
-    run_script(path, written(config))
+@pytest.mark.parametrize("page", PAGES_WITH_PAIRS, ids=name_page)
+def test_yaml_and_python_side_by_side_yield_the_same_items(page, written, tmp_path):
+    checked = tmp_path / "same_items.py"
+    checked.write_text(SAME_ITEMS)
+    pairs = [(script, config) for config, script in PAIRS if config.page == page]
+    run_script(checked, *(written(block) for pair in pairs for block in pair))
 
 
 def test_there_are_pipelines_in_both_forms():
@@ -196,7 +228,7 @@ def links_of(page: Path) -> list[str]:
     return [target for target in targets if target and "://" not in target]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_page)
 def test_every_link_of_a_page_has_a_target(page):
     missing = []
     for link in links_of(page):

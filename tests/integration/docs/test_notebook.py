@@ -1,6 +1,5 @@
 """The notebook of `examples/` runs in a kernel, from its first cell to its last."""
 
-import nbclient
 import nbformat
 import pytest
 
@@ -15,6 +14,8 @@ pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore")]
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
     """The outputs of each code cell by the first word of its code: text and HTML."""
+    import nbclient  # only here: every process that runs tests imports this module
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     folder = tmp_path_factory.mktemp("notebook")
     with pytest.MonkeyPatch.context() as patch:

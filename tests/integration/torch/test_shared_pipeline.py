@@ -24,9 +24,11 @@ pytestmark = pytest.mark.timeout(120)
 
 SCRIPT = ROOT / "tests/support/rank_process.py"
 SHARED = {"share": "node"}
-IMAGES = pipeline(stage("megabyte", workers=2), source=23)
-NUMBERS = pipeline(source=23)
-MIXED = pipeline(stage("light_draws", fuse=True), shuffle(7), source=60, seed=5)
+SPAWNED = {"start": "spawn"}
+"""A rank that leads would start a fork server, which would import torch as the rank has done: two seconds for a job."""
+IMAGES = pipeline(stage("megabyte", workers=2), source=23, **SPAWNED)
+NUMBERS = pipeline(source=23, **SPAWNED)
+MIXED = pipeline(stage("light_draws", fuse=True), shuffle(7), source=60, seed=5, **SPAWNED)
 WHOLE = [["begin"], ["take"]]
 
 
@@ -74,7 +76,7 @@ def write_job(folder: Path, ranks: int, loaders: Any, **keys: Any) -> Path:
 
 def read_results(folder: Path, ranks: int) -> list[dict[str, Any]]:
     """Return what each rank found, nothing for a killed one; check that nothing is left behind."""
-    psutil.wait_procs(find_processes(folder), timeout=5)
+    psutil.wait_procs(find_processes(folder), timeout=20)
     assert not find_processes(folder), "a process outlives the run"
     assert not list((folder / "t").glob("stagepipe*")), "a file is left behind"
     pids = folder / "pids.json"
@@ -148,7 +150,7 @@ def test_each_machine_gets_its_part_of_the_source_for_its_own_ranks(run):
 
 
 def test_a_rank_owns_its_items_in_shared_memory_and_a_list_of_them_gets_copies(run):
-    small_memory = {**pipeline(stage("megabyte"), source=60), "memory": "48MiB"}
+    small_memory = {**pipeline(stage("megabyte"), source=60, **SPAWNED), "memory": "48MiB"}
     found = run(
         2,
         loader(IMAGES, [["length"], ["begin"], ["keep"], ["copied"]], even="pad"),
@@ -231,7 +233,7 @@ def test_a_state_of_another_number_of_ranks_is_refused_with_the_difference():
 
 # ---------------------------------------------------------------------- ends
 
-ENDLESS = pipeline(stage("megabyte"), source=100_000)
+ENDLESS = pipeline(stage("megabyte"), source=100_000, **SPAWNED)
 
 
 @pytest.mark.parametrize("killed", [0, 1])
@@ -270,12 +272,12 @@ def test_a_rank_that_closes_leaves_the_others_their_items_and_then_ends_them_wit
     ids=lambda value: value["name"] if isinstance(value, dict) else "",
 )
 def test_a_stages_error_reaches_every_rank(run, bad, message):
-    found = run(2, loader(pipeline(bad, source=20), WHOLE))
+    found = run(2, loader(pipeline(bad, source=20, **SPAWNED), WHOLE))
     assert all(rank["error"].startswith("RunError") and message in rank["error"] for rank in found), found
 
 
 def test_ranks_with_different_configs_do_not_start(run):
-    other = pipeline(stage("same"), source=9)
+    other = pipeline(stage("same"), source=9, **SPAWNED)
     job = {**loader(IMAGES, WHOLE), "configs": [IMAGES, other]}
     first, second = run(2, job)
     assert "rank 1 (pid" in first["error"]
@@ -288,9 +290,10 @@ def test_ranks_with_different_configs_do_not_start(run):
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_torchrun_with_gloo_both_ways(tmp_path, ranks):
+    forked = {**MIXED, "start": "fork"}
     taken = [["begin"], ["take", 4], ["state"]]
-    own = {"config": MIXED, "script": WHOLE, "own": True, "keywords": {"even": "drop"}}
-    shared = [loader(MIXED, taken, even="drop"), loader(MIXED, [["load"], *WHOLE], even="drop")]
+    own = {"config": forked, "script": WHOLE, "own": True, "keywords": {"even": "drop"}}
+    shared = [loader(forked, taken, even="drop"), loader(forked, [["load"], *WHOLE], even="drop")]
     job = write_job(tmp_path, ranks, [*shared, own], gloo=True)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", SCRIPT, job],

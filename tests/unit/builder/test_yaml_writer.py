@@ -79,7 +79,7 @@ RUN_OPTIONS = st.fixed_dictionaries(
 
 
 @given(stages=st.lists(STAGES, max_size=4), options=RUN_OPTIONS, has_sink=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_yaml_loads_to_the_same_spec(tmp_path_factory, stages, options, has_sink):
     builder = from_source(defer(sources.numbers, 10))
     used = set()

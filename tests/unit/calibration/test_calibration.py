@@ -31,7 +31,7 @@ def test_a_measurement_takes_little_work_and_leaves_nothing_open():
     children_before = psutil.Process().children()  # Python's own resource tracker, if another test needed it
     start_s = time.process_time()
     curves = measure_curves()
-    assert time.process_time() - start_s < 1.5
+    assert time.process_time() - start_s < 3
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= fds_before  # noqa: PTH208
     assert psutil.Process().children() == children_before

@@ -100,13 +100,13 @@ def test_an_interrupted_sender_drops_its_item_and_the_next_one_arrives(loop):
     time.sleep(0.05)  # the pipe is full and has no reader
     loop.hop.is_interrupted = True
     loop.hop.wake_event.set()
-    thread.join(5)
+    thread.join(30)
     assert results == [False]
     loop.hop.is_interrupted = False
     thread, results = start_sending(loop.hop, np.ones(HUGE_BYTES, np.uint8), 2)
     assert loop.hop.receiver.receive(1, 5) is None, "its item is incomplete, and the next packet is newer"
     assert loop.hop.receive(2).all()
-    thread.join(5)
+    thread.join(30)
     assert results == [True]
 
 
@@ -118,7 +118,7 @@ def test_a_reader_in_a_newer_generation_drops_the_fragments_of_an_older_item(loo
     assert loop.hop.receiver.receive(2, 0.0) is None
     thread, _ = start_sending(loop.hop, np.ones(9000, np.uint8), 2)
     assert loop.hop.receive(2).all()
-    thread.join(5)
+    thread.join(30)
 
 
 def test_an_interrupted_reader_continues_with_the_next_generation(loop):
@@ -134,7 +134,7 @@ def test_an_interrupted_reader_continues_with_the_next_generation(loop):
     loop.hop.is_interrupted = False
     thread, _ = start_sending(loop.hop, np.ones(HUGE_BYTES, np.uint8), 2)
     assert loop.hop.receive(2).all()
-    thread.join(5)
+    thread.join(30)
 
 
 def test_an_incomplete_item_within_a_generation_is_an_error(loop):

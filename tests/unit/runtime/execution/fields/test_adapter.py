@@ -16,7 +16,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torchvision import transforms as old_transforms
 from torchvision import tv_tensors
 from torchvision.transforms import v2
-from transformers import PreTrainedTokenizerFast
 
 import stagepipe
 from stagepipe.core import build_target
@@ -43,7 +42,9 @@ def item(photo: Image.Image) -> dict[str, Any]:
 
 
 @pytest.fixture
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
+    from transformers import PreTrainedTokenizerFast  # only here: every process that runs tests imports this module
+
     words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "bus": 3}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
@@ -116,13 +117,13 @@ def test_albumentations_own_generators_are_seeded(item: dict[str, Any]):
     assert any((draw(1) != draw(seed)).any() for seed in range(2, 6))
 
 
-def test_a_tokenizer_adds_its_fields(tokenizer: PreTrainedTokenizerFast):
+def test_a_tokenizer_adds_its_fields(tokenizer: Any):
     result = FieldAdapter(tokenizer, {"text": "caption"}, None, "tokenize")({"caption": "a red bus"})
     assert result["caption"] == "a red bus"
     assert result["input_ids"] == [2, 1, 3]
 
 
-def test_a_tokenizer_on_a_list_of_items(tokenizer: PreTrainedTokenizerFast):
+def test_a_tokenizer_on_a_list_of_items(tokenizer: Any):
     call = partial(type(tokenizer).__call__, self=tokenizer, padding=True, return_tensors="np")
     result = FieldAdapter(call, {"text": "caption"}, None, "tokenize", batched=True)(
         [{"caption": "a bus"}, {"caption": "a red bus"}]

@@ -3,7 +3,7 @@
 From the root of the repository:
 
     python scripts/make_images.py
-    python configs/build_thumbnails.py
+    python examples/thumbnails/build_thumbnails.py
 """
 
 from thumbnail_ops import JpegFolder

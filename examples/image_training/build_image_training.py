@@ -3,7 +3,7 @@
 From the root of the repository:
 
     python scripts/make_images.py
-    python configs/build_image_training.py
+    python examples/image_training/build_image_training.py
 """
 
 from torchvision.transforms import v2

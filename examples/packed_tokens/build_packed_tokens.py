@@ -3,7 +3,7 @@
 From the root of the repository:
 
     python scripts/make_tokenizer.py
-    python configs/build_packed_tokens.py
+    python examples/packed_tokens/build_packed_tokens.py
 """
 
 from stagepipe import defer, from_source, sinks, sources

@@ -3,7 +3,7 @@
 From the root of the repository:
 
     python scripts/make_audio.py
-    python configs/build_audio_features.py
+    python examples/audio_features/build_audio_features.py
 """
 
 from audio_ops import log_spectrogram

@@ -3,7 +3,7 @@
 From the root of the repository:
 
     python scripts/make_videos.py
-    python configs/build_video_clips.py
+    python examples/video_clips/build_video_clips.py
 """
 
 from stagepipe import defer, from_source, sources
