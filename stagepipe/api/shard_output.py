@@ -16,7 +16,7 @@ from typing import Any, Final
 from stagepipe.api.pipeline import Pipeline
 from stagepipe.core import RunError, UsageError, build_target
 from stagepipe.runtime import format_error, format_user_traceback
-from stagepipe.shards import Journal, JournalRecord, ShardFolder
+from stagepipe.shards import Journal, JournalRecord, SinkFolder, open_folder
 from stagepipe.sinks import Part, PartSink
 from stagepipe.spec import PipelineSpec, SinkSpec
 
@@ -54,7 +54,7 @@ class ShardOutput:
         """
         pipeline.feed_sinks()
         self._pipeline = pipeline
-        self._folders: list[ShardFolder] = []
+        self._folders: list[SinkFolder] = []
         self.items_delivered = 0
         """Items in the parts so far, those of earlier runs of the job included."""
         self.is_finished = False
@@ -72,7 +72,7 @@ class ShardOutput:
         _require_own_folders(sinks)
         self._folders = []
         for sink in sinks:
-            self._folders.append(ShardFolder(sink, type(sink).__name__))
+            self._folders.append(open_folder(sink, type(sink).__name__))
         self._journal = Journal(self._folders[0].path)
         record = None
         if resume:
@@ -161,6 +161,9 @@ class ShardOutput:
         """Finish the open shards and the job: the pipeline has no more parts."""
         for folder in self._folders:
             folder.finish()
+        self._append_record()
+        for folder in self._folders:
+            folder.complete()
         self._append_record(is_finished=True)
 
     def _append_record(self, *, is_finished: bool = False) -> None:

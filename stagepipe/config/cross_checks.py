@@ -50,6 +50,10 @@ def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Pr
                 message = f"this sink takes no `{key}`: it is called with each item in the calling process"
                 hint = f"remove `{key}`, or use a sink with workers: a subclass of stagepipe.sinks.PartSink"
                 yield sink.entries[key].key_location.make_problem(message, hint)
+        if traits.part_multiple > 1 and sink.get("when") is not None:
+            message = f"this sink takes no `when`: its workers write whole chunks of {traits.part_multiple} items"
+            hint = "drop the other items in a stage before the sinks, or set `chunk_items: 1`"
+            yield sink.entries["when"].key_location.make_problem(message, hint)
 
 
 def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:

@@ -36,6 +36,7 @@ class SinkTraits:
 
     writes_parts: bool = False
     appends_parts: bool = True
+    part_multiple: int = 1
 
 
 def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[SinkTraits]:
@@ -46,9 +47,22 @@ def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
 
     return [
-        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"))
-        for uses in (sink.get("uses") for sink in sinks)
+        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), _read_part_multiple(sink, lookup))
+        for sink in sinks
+        for uses in (sink.get("uses"),)
     ]
+
+
+def _read_part_multiple(sink: MapNode, lookup: DefinitionLookup) -> int:
+    """Return `part_multiple`, or the argument that it names, whose default is the class attribute of that name."""
+    uses = sink.get("uses")
+    if not isinstance(uses, ScalarNode):
+        return 1
+    count = read_class_attribute(uses.value, "part_multiple", lookup)
+    if isinstance(count, str):
+        default = read_class_attribute(uses.value, count, lookup)
+        count = _get_argument(sink, count, getattr(uses.value, count, default))
+    return count if isinstance(count, int) and count > 0 else 1
 
 
 def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:
@@ -59,12 +73,16 @@ def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:
     takes_whole_items = is_order_point or read_class_attribute(uses.value, "takes_whole_items", lookup) is True
     count = read_class_attribute(uses.value, "items_per_output", lookup) if is_order_point else 1
     if isinstance(count, str):
-        arguments = stage.get("with")
-        argument = arguments.get(count) if isinstance(arguments, MapNode) else None
-        count = argument.value if isinstance(argument, ScalarNode) else getattr(uses.value, count, 1)
+        count = _get_argument(stage, count, getattr(uses.value, count, 1))
     return StageTraits(
         label=Target(uses.value).label,
         is_order_point=is_order_point,
         takes_whole_items=takes_whole_items,
         items_per_output=count if isinstance(count, int) and count > 0 else 1,
     )
+
+
+def _get_argument(node: MapNode, name: str, default: object) -> object:
+    arguments = node.get("with")
+    argument = arguments.get(name) if isinstance(arguments, MapNode) else None
+    return argument.value if isinstance(argument, ScalarNode) else default

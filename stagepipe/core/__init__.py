@@ -19,6 +19,7 @@ batch_iterator lists of consecutive samples
 worker_info    what torch's `get_worker_info()` answers
 value_kind     what kind of value an item contains
 item_fields    the fields of an item, by name or path
+extras         the package of an extra, imported where it is needed
 imported_torch whether this process uses the torch that it has imported
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
@@ -104,6 +105,7 @@ from stagepipe.core.version import VERSION
 from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
+    from stagepipe.core.extras import import_extra
     from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment
     from stagepipe.core.item_fields import (
         MISSING,
@@ -197,6 +199,7 @@ __all__ = [
     "get_recorded_module",
     "get_used_torch",
     "has_object",
+    "import_extra",
     "import_paths",
     "import_target",
     "is_class_or_classmethod",
@@ -256,6 +259,7 @@ __getattr__ = lazy_names(
         "find_field": "item_fields",
         "get_field": "item_fields",
         "get_field_names": "value_kind",
+        "import_extra": "extras",
         "is_dataclass_instance": "value_kind",
         "is_pil_image": "value_kind",
         "is_tensor": "value_kind",

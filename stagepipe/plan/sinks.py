@@ -6,6 +6,7 @@ What comes out of the last writer are the records of what was written; the calli
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,10 +24,11 @@ PARTS_MEMORY_FRACTION: Final = 0.8
 
 
 class PartSize(NamedTuple):
-    """The bounds of a part: the most items, and the bytes at which it ends."""
+    """The bounds of a part: the most items, the bytes at which it ends, and of what its items are a multiple."""
 
     items: int
     bytes: int
+    multiple: int = 1
 
 
 def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
@@ -52,6 +54,7 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
                 "max_bytes": size.bytes,
                 "sink_count": len(writers),
                 **({"keeps_items": True} if len(writers) < len(spec.sinks) else {}),
+                **({"multiple": size.multiple} if size.multiple > 1 else {}),
             },
         ),
         is_order_point=True,
@@ -89,7 +92,12 @@ def choose_part_size(spec: PipelineSpec) -> PartSize:
     given_bytes = [parse_bytes(value) for sink in writers if (value := _get_setting(sink, "part_bytes")) is not None]
     shard_items = [value for sink in writers if isinstance(value := _get_setting(sink, "shard_items"), int)]
     items = min(given_items) if given_items else _choose_part_items(shard_items)
-    return PartSize(items, min(given_bytes, default=_PART_BYTES if spec.memory_bytes is None else _fit_memory(spec)))
+    multiple = math.lcm(*(sink.part_multiple for sink in writers))
+    return PartSize(
+        items=max(items // multiple, 1) * multiple,
+        bytes=min(given_bytes, default=_PART_BYTES if spec.memory_bytes is None else _fit_memory(spec)),
+        multiple=multiple,
+    )
 
 
 def _fit_memory(spec: PipelineSpec) -> int:

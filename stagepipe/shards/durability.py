@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
+
+_MAX_SINGLE_SYNCS: Final = 16
+"""One fsync takes milliseconds, so a thousand take seconds. More files are synced with their filesystem, at once."""
 
 
 def sync_file(path: Path) -> None:
     """Wait until the content of a file is on the disk."""
     _sync(path, os.O_RDONLY)
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Wait until the contents of files of one filesystem are on the disk."""
+    if len(paths) <= _MAX_SINGLE_SYNCS:
+        for path in paths:
+            sync_file(path)
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(paths[0], os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(fd):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+    finally:
+        os.close(fd)
 
 
 def sync_folder(path: Path) -> None:

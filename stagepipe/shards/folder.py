@@ -7,53 +7,19 @@ and `restore` brings the folder back to it: it truncates the open shard, and del
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, ClassVar, Final, NamedTuple
 
-import msgspec
-
-from stagepipe.core import RunError, UsageError
+from stagepipe.core import UsageError
 from stagepipe.shards.durability import sync_file, sync_folder
-from stagepipe.shards.locking import FolderLock
+from stagepipe.shards.position import FinishedShard, ShardPosition
+from stagepipe.shards.sink_folder import SinkFolder
 from stagepipe.sinks import OWN_PREFIX, PART_PREFIX, PartPlace, PartRecord, PartSink
 
 _OPEN_PREFIX: Final = f"{OWN_PREFIX}open-"
 _COPY_BYTES: Final = 1 << 20
-
-
-class FinishedShard(msgspec.Struct, frozen=True, array_like=True):
-    """A shard under its final name."""
-
-    name: str
-    rows: int
-    size_bytes: int
-
-
-class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sink stands: the number of its next or open shard, and what the open one holds.
-
-    `size_bytes` is 0 if none is open. `parts` are those of the open shard since the commit before; with `merge`, all of
-    them. `kept`: see `PartSink.prepare_part`; None if it is that of the commit before.
-    """
-
-    shard: int = 0
-    rows: int = 0
-    size_bytes: int = 0
-    parts: list[PartPlace] = []
-    kept: dict[str, Any] | None = None
-    rows_written: int = 0
-
-    def merge(self, next_position: ShardPosition) -> ShardPosition:
-        """Return the position of the next commit, with all parts of the open shard."""
-        is_same_shard = next_position.shard == self.shard
-        return msgspec.structs.replace(
-            next_position,
-            parts=[*self.parts, *next_position.parts] if is_same_shard else next_position.parts,
-            kept=self.kept if next_position.kept is None else next_position.kept,
-        )
 
 
 class _PendingShard(NamedTuple):
@@ -61,24 +27,14 @@ class _PendingShard(NamedTuple):
     shard: FinishedShard
 
 
-class ShardFolder:
-    """The folder of one sink. One run at a time uses it."""
+class ShardFolder(SinkFolder):
+    """The folder of one sink, whose files are shards. One run at a time uses it."""
+
+    temporary_prefixes: ClassVar[tuple[str, ...]] = (_OPEN_PREFIX, PART_PREFIX)
 
     def __init__(self, sink: PartSink, name: str) -> None:
-        """Create the folder if it is missing, and lock it. `name` is the sink's, for messages.
-
-        Raises UsageError if another run uses the folder, or it cannot be written.
-        """
-        self._sink = sink
-        self._name = name
-        self.path: Final = sink.path
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"sink {name}: the folder {self.path} cannot be created: {error.strerror}; set another `path`"
-            ) from error
-        self._lock = FolderLock(self.path)
+        """See `SinkFolder`."""
+        super().__init__(sink, name)
         self._file: BinaryIO | None = None
         self._shard = 0
         self._rows = 0
@@ -86,33 +42,18 @@ class ShardFolder:
         self._parts: list[PartPlace] = []
         self._recorded_parts = 0
         """How many parts of the open shard the journal has."""
-        self._kept: dict[str, Any] = {}
-        self._recorded_kept: dict[str, Any] | None = None
-        self.rows_written = 0
-        """Rows in all shards, those of earlier runs of the same job included."""
         self._pending: list[_PendingShard] = []
         self._unrecorded: list[FinishedShard] = []
         """Shards with their final names that the journal does not list yet."""
-        self._has_new_names = False
-        extension = re.escape(sink.extension)
-        self._shard_pattern = re.compile(rf"{re.escape(sink.prefix)}(\d{{6,}}){extension}")
 
     # ------------------------------------------------------------------ start
 
-    def start(self) -> None:
-        """Start a new job. Raises UsageError if the folder is not empty, unless the sink has `overwrite`."""
-        foreign_name = next((name for name in self._iter_names() if not name.startswith(OWN_PREFIX)), None)
-        if foreign_name is not None and not self._sink.overwrite:
-            raise UsageError(
-                f"sink {self._name}: the folder {self.path.absolute()} is not empty (it has {foreign_name}), and has "
-                "no journal of a run to resume; set another `path`, or `overwrite: true` to delete the shards in it"
-            )
-        self._delete(name for name in self._iter_names() if self._is_own(name))
-
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
         """Bring the folder back to `position`. Raises UsageError if a shard is missing or was changed."""
+        finished = list(finished)
         finished_names = set()
-        for shard in finished:
+        for number, shard in enumerate(finished):
+            self._take_back_name(shard.name, self.path / self._sink.name_shard(number, len(finished)))
             self._require_size(self.path / shard.name, shard.size_bytes, is_exact=True)
             finished_names.add(shard.name)
         self._shard = position.shard
@@ -120,9 +61,7 @@ class ShardFolder:
         self._size_bytes = position.size_bytes
         self._parts = list(position.parts)
         self._recorded_parts = len(self._parts)
-        self._kept = dict(position.kept or {})
-        self._recorded_kept = dict(self._kept)
-        self.rows_written = position.rows_written
+        self._restore_kept(position)
         open_path = self._make_open_path()
         if position.size_bytes:
             final_path = self.path / self._make_name()
@@ -133,7 +72,17 @@ class ShardFolder:
             self._file = open_path.open("r+b")
             self._file.seek(0, os.SEEK_END)
             finished_names.add(open_path.name)
-        self._delete(name for name in self._iter_names() if self._is_own(name) and name not in finished_names)
+        self._delete(
+            path
+            for path in self._iter_paths()
+            if (self._is_temporary(path) or self._sink.owns(path)) and path.name not in finished_names
+        )
+
+    def _take_back_name(self, name: str, final_path: Path) -> None:
+        """Give a shard the name in the journal again, if it was renamed at the end of the job."""
+        path = self.path / name
+        if final_path != path and not path.exists() and final_path.exists():
+            final_path.replace(path)
 
     def _require_size(self, path: Path, size_bytes: int, *, is_exact: bool) -> None:
         try:
@@ -147,19 +96,6 @@ class ShardFolder:
             f"sink {self._name}: {path} {problem}, but the journal says {size_bytes:,} bytes; put the file back, or "
             "start over with `overwrite: true` and without --resume"
         )
-
-    def _iter_names(self) -> Iterable[str]:
-        return [entry.name for entry in os.scandir(self.path)]
-
-    def _is_own(self, name: str) -> bool:
-        """Whether a run makes files of this name, and may delete them: not the lock, and not the journal."""
-        is_temporary = name.startswith((_OPEN_PREFIX, PART_PREFIX))
-        return is_temporary or self._shard_pattern.fullmatch(name) is not None
-
-    def _delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            (self.path / name).unlink(missing_ok=True)
-            self._has_new_names = True
 
     # ------------------------------------------------------------------ parts
 
@@ -221,7 +157,7 @@ class ShardFolder:
         self._shard += 1
 
     def _make_name(self) -> str:
-        return f"{self._sink.prefix}{self._shard:06d}{self._sink.extension}"
+        return self._sink.name_shard(self._shard)
 
     def _make_open_path(self) -> Path:
         return self.path / f"{_OPEN_PREFIX}{self._make_name()}"
@@ -232,21 +168,20 @@ class ShardFolder:
         """Finish the open shard: the job has no more parts. Delete what workers left that were killed."""
         self._finish_open_shard()
         kept_names = {pending.path.name for pending in self._pending}
-        self._delete(name for name in self._iter_names() if name.startswith(PART_PREFIX) and name not in kept_names)
+        self._delete(p for p in self._iter_paths() if p.name.startswith(PART_PREFIX) and p.name not in kept_names)
 
-    def commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
-        """Make all parts so far durable, and give finished shards their names. Returns what the journal records.
+    def _complete(self) -> None:
+        """Give the shards the names that say how many there are, then describe them."""
+        for number in range(self._shard):
+            path = self.path / self._sink.name_shard(number)
+            final_path = self.path / self._sink.name_shard(number, self._shard)
+            if final_path != path and path.exists():
+                path.replace(final_path)
+                self._has_new_names = True  # the next commit makes them durable
+        super()._complete()
 
-        It may be interrupted anywhere and called again. `mark_recorded` ends the commit. Raises RunError if the disk is
-        full.
-        """
-        try:
-            return self._commit()
-        except OSError as error:
-            raise RunError(
-                f"sink {self._name}: the shards in {self.path} cannot be written: {error.strerror}; make room, then "
-                "--resume"
-            ) from error
+    def _count_shards(self) -> int:
+        return self._shard
 
     def _commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
         while self._pending:
@@ -269,20 +204,20 @@ class ShardFolder:
             rows=self._rows,
             size_bytes=self._size_bytes,
             parts=self._parts[self._recorded_parts :],
-            kept=None if self._kept == self._recorded_kept else dict(self._kept),
+            kept=self._get_unrecorded_kept(),
             rows_written=self.rows_written,
         )
         return position, list(self._unrecorded)
 
     def mark_recorded(self) -> None:
         """The journal has recorded the last commit."""
+        super().mark_recorded()
         self._unrecorded.clear()
         self._recorded_parts = len(self._parts)
-        self._recorded_kept = dict(self._kept)
 
     def close(self) -> None:
         """Close the open shard's file and release the folder."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._lock.release()
+        super().close()

@@ -16,7 +16,7 @@ import msgspec
 
 from stagepipe.core import RunError, UsageError
 from stagepipe.shards.durability import sync_folder
-from stagepipe.shards.folder import FinishedShard, ShardPosition
+from stagepipe.shards.position import FinishedShard, ShardPosition
 from stagepipe.sinks import OWN_PREFIX
 
 JOURNAL_NAME: Final = f"{OWN_PREFIX}journal"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from stagepipe.core import UsageError, closest_match
+from stagepipe.core import closest_match
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,12 +20,13 @@ _PLAIN_TYPES: Final = frozenset({type(None), bool, int, float, str, bytes, list,
 _LIST_PATTERN: Final = re.compile(r"list<(.+)>")
 
 
-def require_pyarrow() -> None:
-    """Raise UsageError, with the command that installs it, if pyarrow is missing."""
+@contextmanager
+def errors_of(sink: str) -> Iterator[None]:
+    """Begin the messages of TypeError and ValueError with the name of the sink."""
     try:
-        import pyarrow  # noqa: F401, ICN001 - only to see whether it is there
-    except ImportError as error:
-        raise UsageError("Parquet needs pyarrow: pip install 'stagepipe[parquet]'") from error
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{sink}: {error}") from error
 
 
 def make_schema(types: Mapping[str, Any] | pa.Schema) -> pa.Schema:
@@ -54,7 +56,7 @@ def _parse_type(column: str, given: Any) -> pa.DataType:
         return pa.type_for_alias(str(given))
     except ValueError as error:
         raise ValueError(
-            f"parquet: schema: column `{column}` has the unknown type {given!r}; write one such as int64, float32, "
+            f"schema: column `{column}` has the unknown type {given!r}; write one such as int64, float32, "
             "string, binary, bool or list<float32>"
         ) from error
 
@@ -86,7 +88,7 @@ def _to_row(row: int, item: Any) -> Mapping[str, Any]:
     if isinstance(item, tuple) and hasattr(item, "_asdict"):
         return dict(item._asdict())
     raise TypeError(
-        f"parquet: row {row} of the part is {type(item).__name__}; an item must be a dict, whose fields are the columns"
+        f"row {row} of the part is {type(item).__name__}; an item must be a dict, whose fields are the columns"
     )
 
 
@@ -97,7 +99,7 @@ def _refuse_other_fields(rows: Sequence[Mapping[str, Any]], names: Sequence[str]
             if name not in known:
                 closest = closest_match(str(name), list(names))
                 hint = f"did you mean `{closest}`?" if closest else "add it to `schema`, or drop it before the sink"
-                raise ValueError(f"parquet: field `{name}` of row {row} of the part is not in `schema`; {hint}")
+                raise ValueError(f"field `{name}` of row {row} of the part is not in `schema`; {hint}")
 
 
 def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) -> pa.Array:
@@ -163,7 +165,7 @@ def _explain_column_error(name: str, values: Sequence[Any], column_type: Any, er
         found = f"an array of {values[row].dtype} with shape {values[row].shape}"
     reason = str(error).partition("\n")[0] if isinstance(error, pa.ArrowException | ValueError) else ""
     return TypeError(
-        f"parquet: field `{name}`, row {row} of the part: {found} does not fit the column"
+        f"field `{name}`, row {row} of the part: {found} does not fit the column"
         f"{'' if column_type is None else f' of type {column_type}'}{reason and f' ({reason})'}; convert it before the "
         "sink"
     )
@@ -195,7 +197,7 @@ def fit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if name not in schema.names:
             row = next((i for i, value in enumerate(table[name]) if value.is_valid), 0)
             raise ValueError(
-                f"parquet: field `{name}`, row {row} of the part: the first part has no such column, but "
+                f"field `{name}`, row {row} of the part: the first part has no such column, but "
                 f"{', '.join(schema.names)}; name all columns in `schema`"
             )
     columns = []
@@ -218,7 +220,7 @@ def _cast_column(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
             pass  # a value that does not fit, such as 2**40 into int32
     row = next((i for i, value in enumerate(column) if value.is_valid and not _can_cast(value, field.type)), 0)
     raise ValueError(
-        f"parquet: field `{field.name}`, row {row} of the part: {_shorten(column[row].as_py())} is {column.type}, but "
+        f"field `{field.name}`, row {row} of the part: {_shorten(column[row].as_py())} is {column.type}, but "
         f"the column of the first part is {field.type}; give the type in `schema`, or convert it before the sink"
     )
 

@@ -12,33 +12,34 @@ import numpy as np
 _HINT = "drop the field, or convert it to an array, before the sink"
 
 
-def flatten_to_arrays(item: Any) -> dict[str, np.ndarray]:
+def flatten_to_arrays(item: Any, *, sink: str = "npz") -> dict[str, np.ndarray]:
     """Return the arrays of an item. Nested names are joined by `/`; an item that is one array is called `data`.
 
     Arrays, numbers and strings keep their dtype and shape. torch tensors and PIL images become arrays, `bytes` become
-    uint8 arrays, a list of strings or of numbers becomes one array; any other list becomes one array per entry.
+    uint8 arrays, a list of strings or of numbers becomes one array; any other list becomes one array per entry. `sink`
+    is the name of the sink, for messages.
 
     >>> flatten_to_arrays({"x": 1.5, "meta": {"name": "a"}})
     {'x': array(1.5), 'meta/name': array('a', dtype='<U1')}
 
-    Raises TypeError, with the field, for a value that an npz file cannot hold. Raises ValueError for two fields of one
+    Raises TypeError, with the field, for a value that such a file cannot hold. Raises ValueError for two fields of one
     name.
     """
     arrays: dict[str, np.ndarray] = {}
-    for name, array in _iter_leaves(item, ""):
+    for name, array in _iter_leaves(item, "", sink):
         if name in arrays:
-            raise ValueError(f"npz: two fields are called `{name}` once nested names are joined by `/`; rename one")
+            raise ValueError(f"{sink}: two fields are called `{name}` once nested names are joined by `/`; rename one")
         arrays[name] = array
     return arrays
 
 
-def _iter_leaves(value: Any, path: str) -> Iterator[tuple[str, np.ndarray]]:
+def _iter_leaves(value: Any, path: str, sink: str) -> Iterator[tuple[str, np.ndarray]]:
     children = _get_children(value)
     if children is None:
-        yield path or "data", _to_array(value, path)
+        yield path or "data", _to_array(value, path, sink)
         return
     for key, child in children:
-        yield from _iter_leaves(child, f"{path}/{key}" if path else str(key))
+        yield from _iter_leaves(child, f"{path}/{key}" if path else str(key), sink)
 
 
 def _get_children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -58,7 +59,7 @@ def _is_uniform(entries: list[Any] | tuple[Any, ...]) -> bool:
     return all(isinstance(entry, str) for entry in entries) or all(isinstance(entry, Number) for entry in entries)
 
 
-def _to_array(value: Any, path: str) -> np.ndarray:
+def _to_array(value: Any, path: str, sink: str) -> np.ndarray:
     if isinstance(value, bytes):
         return np.frombuffer(value, np.uint8)
     if hasattr(value, "detach"):  # a tensor, possibly with autograd history or on a GPU
@@ -66,12 +67,12 @@ def _to_array(value: Any, path: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except TypeError as error:  # for example bfloat16, which NumPy lacks
-        raise _make_unsupported_error(value, path) from error
+        raise _make_unsupported_error(value, path, sink) from error
     if array.dtype.kind == "O":
-        raise _make_unsupported_error(value, path)
+        raise _make_unsupported_error(value, path, sink)
     return array
 
 
-def _make_unsupported_error(value: Any, path: str) -> TypeError:
+def _make_unsupported_error(value: Any, path: str, sink: str) -> TypeError:
     type_name = f"{type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
-    return TypeError(f"npz: `{path or 'item'}` is of type {type_name}, which an npz file cannot hold; {_HINT}")
+    return TypeError(f"{sink}: `{path or 'item'}` is of type {type_name}, which {sink} cannot hold; {_HINT}")

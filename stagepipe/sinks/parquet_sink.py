@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
+from stagepipe.core import import_extra
 from stagepipe.sinks.parquet_footer import join_footers, read_footer, write_footer
 from stagepipe.sinks.part_sink import PartPlace, PartSink
 
@@ -42,17 +43,20 @@ class ParquetSink(PartSink):
         **options: Any,
     ) -> None:
         super().__init__(path, **options)
-        from stagepipe.sinks.arrow_columns import make_schema, require_pyarrow
+        import_extra("pyarrow", "parquet", "the sink `parquet`")
+        from stagepipe.sinks.arrow_columns import errors_of, make_schema
 
-        require_pyarrow()
-        self._schema = None if schema is None else make_schema(schema)
+        with errors_of("parquet"):
+            self._schema = None if schema is None else make_schema(schema)
         self._compression = compression
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
         """Write the items as one row group."""
-        from stagepipe.sinks.arrow_columns import make_table
+        from stagepipe.sinks.arrow_columns import errors_of, make_table
 
-        self._write_table(make_table(items, self._schema), path)
+        with errors_of("parquet"):
+            table = make_table(items, self._schema)
+        self._write_table(table, path)
 
     def _write_table(self, table: pa.Table, path: Path) -> None:
         import pyarrow.parquet as pq
@@ -72,7 +76,7 @@ class ParquetSink(PartSink):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from stagepipe.sinks.arrow_columns import fit_table
+        from stagepipe.sinks.arrow_columns import errors_of, fit_table
 
         schema = pq.read_schema(path)
         if "schema" not in kept:
@@ -80,7 +84,9 @@ class ParquetSink(PartSink):
             return
         expected = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept["schema"])))
         if not schema.equals(expected):
-            self._write_table(fit_table(pq.read_table(path), expected), path)
+            with errors_of("parquet"):
+                table = fit_table(pq.read_table(path), expected)
+            self._write_table(table, path)
 
     def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:
         """Write the common footer."""

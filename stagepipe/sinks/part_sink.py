@@ -56,6 +56,8 @@ class PartSink(ABC):
     """Whether the files of consecutive parts, one after the other, are a file of the format."""
     extension: ClassVar[str] = ""
     """What the names of the shards end with, such as `.jsonl`."""
+    part_multiple: ClassVar[int | str] = 1
+    """All parts but the last have a multiple of so many items; or the name of the argument that says how many."""
 
     def __init__(
         self,
@@ -100,6 +102,24 @@ class PartSink(ABC):
 
     def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:  # noqa: B027 - does nothing unless a subclass needs it
         """Write what completes a shard of these parts. `file` is open for reading and writing, at its end."""
+
+    def name_shard(self, number: int, count: int | None = None) -> str:  # noqa: ARG002 - for a subclass
+        """Return the name of a shard, whose number counts from 0. `count`: of all shards; None while it is not known.
+
+        If the names with `count` are others, the shards get them at the end of the job.
+        """
+        return f"{self.prefix}{number:06d}{self.extension}"
+
+    def owns(self, path: Path) -> bool:
+        """Whether a run makes such a file or folder in its folder, so that `overwrite` may delete it."""
+        return re.fullmatch(rf"{re.escape(self.prefix)}\d{{6,}}{re.escape(self.extension)}", path.name) is not None
+
+    def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:  # noqa: ARG002 - for a subclass
+        """Return the files that describe the whole, by name. Called at the end of the job, when all shards are there.
+
+        After a crash it may be called again.
+        """
+        return {}
 
     def __call__(self, part: Part) -> Part:
         """Write a part to its own file, in a worker. The stage that a pipeline runs; not for users."""

@@ -21,7 +21,7 @@ class Parts:
 
     The bounds depend on the items alone, and nothing is carried over from one part to the next. So the parts are the
     same for any number of workers, after a crash and after a resume. Arrays stay in the shared memory in which they
-    arrived.
+    arrived. With `multiple`, all parts but the last have a multiple of so many items, and may exceed the bounds.
 
     >>> parts = Parts(max_items=2, max_bytes=100, sink_count=1)
     >>> [parts.add(item, 1) for item in (b"a", b"b")]
@@ -35,8 +35,11 @@ class Parts:
     items_per_output: ClassVar[int | str | None] = None
     drop_last: bool = False
 
-    def __init__(self, *, max_items: int, max_bytes: int, sink_count: int, keeps_items: bool = False) -> None:
+    def __init__(
+        self, *, max_items: int, max_bytes: int, sink_count: int, keeps_items: bool = False, multiple: int = 1
+    ) -> None:
         self._max_items = max_items
+        self._multiple = multiple
         self._max_bytes = max_bytes
         self._sink_count = sink_count
         self._keeps_items = keeps_items
@@ -49,7 +52,8 @@ class Parts:
         self._items.append(value)
         self._sample_count += samples
         self._byte_count += count_bytes(value)
-        return len(self._items) >= self._max_items or self._byte_count >= self._max_bytes
+        is_full = len(self._items) >= self._max_items or self._byte_count >= self._max_bytes
+        return is_full and len(self._items) % self._multiple == 0
 
     def flush(self, rng: random.Random) -> list[tuple[Any, int]]:  # noqa: ARG002 - a part needs no randomness
         """Return the part; [] if it is empty."""

@@ -14,7 +14,6 @@ order/            the order of an epoch: shuffled, in blocks, by a sampler, in l
 storage/          the files of a source, local or remote, and what is kept about them in the cache folder
 item_identities   what identifies a source's items: outputs that are kept for them are found again
 columns           checks the names of columns
-extras            imports the package of an extra
 
 A source is a class with `__len__` and `__getitem__`, which can start at any position; or a class with `__iter__`, a
 stream; or a function that returns an iterable. If it has a method `begin(epoch, seed)`, that is called before the first

@@ -168,8 +168,8 @@ class StageSpec:
 class SinkSpec:
     """Where items go: an import path and its arguments.
 
-    `writes_parts` and `appends_parts` are those of its class (see `stagepipe.sinks.PartSink`): only a sink that writes
-    parts has workers. Any other sink is called with each item in the calling process.
+    `writes_parts`, `appends_parts` and `part_multiple` are those of its class (see `stagepipe.sinks.PartSink`): only a
+    sink that writes parts has workers. Any other sink is called with each item in the calling process.
     """
 
     target: Target
@@ -202,6 +202,7 @@ class SinkSpec:
     timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as 5m.")] = None
     writes_parts: bool = False
     appends_parts: bool = True
+    part_multiple: int = 1
 
 
 @dataclass(frozen=True)

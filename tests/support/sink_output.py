@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import webdataset
+from PIL import Image
 
 from stagepipe import Pipeline
 from stagepipe.api import open_shards, run_to_sink
@@ -18,12 +19,20 @@ from tests.support import sink_stages
 
 def make_config(out: Path, kind: str, count: int, *, workers: int = 1, **arguments: Any) -> dict[str, Any]:
     """Return a pipeline into one sink: shards of 200 items in parts of 50, unless `arguments` say otherwise."""
-    arguments = {"path": str(out), "shard_items": 200, "part_items": 50, **arguments}
+    arguments = {"path": str(out), **fit_arguments(kind, shard_items=200, part_items=50), **arguments}
     return {
         "source": {"uses": sink_stages.Numbers(count)},
-        "stages": [{"name": "extract", "uses": sink_stages.extract}],
+        "stages": [{"name": "extract", "uses": sink_stages.extract_image if kind == "images" else sink_stages.extract}],
         "sink": {"uses": f"stagepipe.sinks.{kind}", "workers": workers, "with": arguments},
     }
+
+
+def fit_arguments(kind: str, *, shard_items: int, part_items: int) -> dict[str, Any]:
+    """Return the arguments of a sink. A part has two chunks of Zarr; images are named by the records' names."""
+    if kind == "zarr":
+        return {"chunk_items": part_items // 2, "part_items": part_items}
+    image = {"field": "image", "name": "name", "format": "png"} if kind == "images" else {}
+    return {"shard_items": shard_items, "part_items": part_items, **image}
 
 
 def write(config: dict[str, Any], *, inline: bool = True, resume: bool = False) -> Pipeline:
@@ -37,8 +46,14 @@ def write(config: dict[str, Any], *, inline: bool = True, resume: bool = False) 
 
 
 def list_shards(out: Path) -> list[Path]:
-    """Return the finished shards."""
-    return sorted(path for path in out.iterdir() if not path.name.startswith("."))
+    """Return the finished shards, and other files under their final names."""
+    files = (path for path in out.rglob("*") if path.is_file())
+    return sorted(path for path in files if not path.relative_to(out).parts[0].startswith("."))
+
+
+def read_bytes(out: Path) -> dict[str, bytes]:
+    """Return the content of the finished shards, by name."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in list_shards(out)}
 
 
 def list_leftovers(out: Path) -> list[str]:
@@ -49,10 +64,21 @@ def list_leftovers(out: Path) -> list[str]:
 
 def read_rows(out: Path, kind: str) -> list[tuple[Any, ...]]:
     """Return the records of `sink_stages.extract` in the shards of a folder, in order, as values that compare."""
-    return [(row["id"], row["name"], tuple(row["x"])) for row in _read(list_shards(out), kind)]
+    return [(row["id"], row["name"], tuple(row["x"])) for row in _read(out, list_shards(out), kind)]
 
 
-def _read(shards: list[Path], kind: str) -> Iterable[dict[str, Any]]:
+def _read(out: Path, shards: list[Path], kind: str) -> Iterable[dict[str, Any]]:  # noqa: PLR0911 - one a kind
+    if kind == "huggingface":
+        import datasets  # takes seconds
+
+        return datasets.load_from_disk(str(out)).to_list()
+    if kind == "images":
+        return sorted(map(_read_image, shards), key=lambda row: row["id"])
+    if kind == "zarr":
+        import zarr
+
+        columns = {name: array[:].tolist() for name, array in zarr.open_group(out, mode="r").arrays()}
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     if kind == "jsonl":
         return [json.loads(line) for shard in shards for line in shard.read_text().splitlines()]
     if kind == "parquet":
@@ -64,6 +90,12 @@ def _read(shards: list[Path], kind: str) -> Iterable[dict[str, Any]]:
         samples = list(webdataset.WebDataset(list(map(str, shards)), shardshuffle=False).decode())
         gc.collect()
     return [{"id": s["id.json"], "name": s["name.txt"], "x": s["x.npy"].tolist()} for s in samples]
+
+
+def _read_image(path: Path) -> dict[str, Any]:
+    with Image.open(path) as image:
+        x = np.asarray(image).reshape(-1).view(np.float32)
+    return {"id": int(path.stem.removeprefix("item ")), "name": path.stem, "x": x.tolist()}
 
 
 def _read_archive(shard: Path) -> list[dict[str, Any]]:

@@ -24,6 +24,18 @@ def extract(number: int) -> dict[str, Any]:
     return {"id": number, "name": f"item {number}", "x": np.random.rand(5).astype(np.float32)}  # noqa: NPY002 - seeded
 
 
+def extract_image(number: int) -> dict[str, Any]:
+    """Return what `extract` does, and the bytes of its feature as an image of 5 x 4."""
+    record = extract(number)
+    return {**record, "image": record["x"].view(np.uint8).reshape(5, 4)}
+
+
+def extract_image_slowly(number: int) -> dict[str, Any]:
+    """Return what `extract_image` does, after 2 ms."""
+    time.sleep(0.002)
+    return extract_image(number)
+
+
 def extract_slowly(number: int) -> dict[str, Any]:
     """Return what `extract` does, after 2 ms."""
     time.sleep(0.002)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.core import SourceFiles
+from stagepipe.core import SourceFiles, import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
-from stagepipe.sources.extras import import_extra
 from stagepipe.sources.record_source import ShuffleMode
 from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote
 

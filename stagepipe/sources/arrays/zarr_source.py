@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stagepipe.core import import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
-from stagepipe.sources.extras import import_extra
 from stagepipe.sources.record_source import ShuffleMode
 from stagepipe.sources.storage import is_remote
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from stagepipe.core import SourceFiles, describe_files
-from stagepipe.sources.extras import import_extra
+from stagepipe.core import SourceFiles, describe_files, import_extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

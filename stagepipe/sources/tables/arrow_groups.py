@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stagepipe.core import SourceFiles
+from stagepipe.core import SourceFiles, import_extra
 from stagepipe.sources.columns import check_columns
-from stagepipe.sources.extras import import_extra
 from stagepipe.sources.order import EpochOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.storage import (

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from stagepipe.core import SourceFiles, describe_files
+from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
-from stagepipe.sources.extras import import_extra
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.storage import find_stored_files, is_remote
 

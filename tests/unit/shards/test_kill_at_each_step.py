@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from stagepipe.api import shard_output
-from stagepipe.shards import folder, journal
-from tests.support.sink_output import list_leftovers, list_shards, make_config, write
+from stagepipe.shards import file_tree, folder, journal, sink_folder
+from tests.support import sink_stages
+from tests.support.sink_output import list_leftovers, make_config, read_bytes, write
 
 COUNT = 5
 KILLED = 77
 STEPS = [
     (folder, "sync_file"),
     (folder, "sync_folder"),
+    (sink_folder, "sync_file"),
+    (file_tree, "sync_files"),
     (folder.os, "truncate"),
     (folder.shutil, "copyfileobj"),
     (journal, "_write_whole"),
@@ -25,12 +28,12 @@ STEPS = [
 ]
 
 
-def make_two_sinks(tmp_path: Path) -> dict[str, Any]:
-    """Return a pipeline into an appending sink and one whose parts are shards."""
-    config = make_config(tmp_path / "first", "parquet", COUNT, shard_items=4, part_items=2)
-    second = make_config(tmp_path / "second", "npz_shards", COUNT)["sink"]
-    second["with"] = {"path": str(tmp_path / "second")}
-    return {**config, "sink": [config["sink"], second]}
+def make_two_sinks(tmp_path: Path, first_kind: str, second_kind: str) -> dict[str, Any]:
+    """Return a pipeline into two sinks, whose parts have two items."""
+    config = make_config(tmp_path / "first", first_kind, COUNT, shard_items=4, part_items=2)
+    second = make_config(tmp_path / "second", second_kind, COUNT, shard_items=2, part_items=2)["sink"]
+    stage = {"name": "extract", "uses": sink_stages.extract_image}
+    return {**config, "stages": [stage], "sink": [config["sink"], second]}
 
 
 def run_until_step(config: dict[str, Any], last_step: int, *, resume: bool) -> bool:
@@ -68,9 +71,7 @@ def die_at_step(last_step: int):
 
 
 def read_all(tmp_path: Path) -> dict[str, bytes]:
-    return {
-        f"{p.parent.name}/{p.name}": p.read_bytes() for out in ("first", "second") for p in list_shards(tmp_path / out)
-    }
+    return {f"{out}/{name}": data for out in ("first", "second") for name, data in read_bytes(tmp_path / out).items()}
 
 
 @pytest.fixture(autouse=True)
@@ -81,11 +82,14 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_killed_at_each_step(tmp_path: Path):
-    config = make_two_sinks(tmp_path)
+@pytest.mark.parametrize(
+    "first_kind,second_kind,files", [("parquet", "npz_shards", 2 + 3), ("images", "huggingface", 5 + 3 + 2)]
+)
+def test_killed_at_each_step(tmp_path: Path, first_kind: str, second_kind: str, files: int):
+    config = make_two_sinks(tmp_path, first_kind, second_kind)
     write(config)
     expected = read_all(tmp_path)
-    assert len(expected) == 2 + 3
+    assert len(expected) == files
     step = 0
     is_killed = True
     while is_killed:

@@ -17,9 +17,18 @@ import stagepipe
 from stagepipe import RunError, UsageError, defer, from_source
 from stagepipe.sinks import JsonlSink, NpySink, NpzShardSink, ParquetSink, Parts, PartSink, WebDatasetSink, count_bytes
 from tests.support import sink_stages
-from tests.support.sink_output import list_leftovers, list_shards, make_config, read_rows, write
+from tests.support.sink_output import list_leftovers, list_shards, make_config, read_bytes, read_rows, write
 
-KINDS = ["jsonl", "webdataset", "parquet", "npz_shards"]
+FILES = {
+    "jsonl": 2,
+    "webdataset": 2,
+    "parquet": 2,
+    "npz_shards": 7,
+    "huggingface": 4,
+    "images": 330,
+    "zarr": 3 * 15 + 1,
+}
+"""By kind of sink: the files of 330 items. A shard of `npz_shards` is a part; two JSON files describe a dataset."""
 
 
 @dataclasses.dataclass
@@ -37,10 +46,10 @@ def expected() -> list[tuple[Any, ...]]:
         return [(item["id"], item["name"], tuple(item["x"].tolist())) for item in pipeline]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FILES)
 def test_shards_are_read_by_the_packages_of_the_format(tmp_path: Path, kind: str, expected: list[tuple[Any, ...]]):
     write(make_config(tmp_path / kind, kind, 330))
-    assert len(list_shards(tmp_path / kind)) == (7 if kind == "npz_shards" else 2)  # a shard of it is a part
+    assert len(list_shards(tmp_path / kind)) == FILES[kind]
     assert read_rows(tmp_path / kind, kind) == expected
 
 
@@ -52,12 +61,11 @@ def test_pandas_reads_the_parquet_shards(tmp_path: Path, expected: list[tuple[An
     assert [pq.ParquetFile(shard).metadata.num_row_groups for shard in list_shards(tmp_path / "out")] == [4, 3]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FILES)
 def test_the_bytes_are_the_same_for_one_and_three_workers(tmp_path: Path, kind: str):
     for out, workers, inline in (("inline", 1, True), ("three", 3, False)):
         write(make_config(tmp_path / out, kind, 330, workers=workers), inline=inline)
-    shards = [[shard.read_bytes() for shard in list_shards(tmp_path / out)] for out in ("inline", "three")]
-    assert shards[0] == shards[1]
+    assert read_bytes(tmp_path / "inline") == read_bytes(tmp_path / "three")
     assert list_leftovers(tmp_path / "three") == []
 
 

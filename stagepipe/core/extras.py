@@ -1,11 +1,11 @@
-"""Imports the package of an extra, or says how to install it. Runs in the source's process and in the workers."""
+"""Imports the package of an extra, or says how to install it. Runs in every process."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
 
-from stagepipe.core import UsageError
+from stagepipe.core.errors import UsageError
 
 
 def import_extra(module: str, extra: str, needed_by: str) -> ModuleType:

@@ -1,0 +1,41 @@
+"""What the journal records of a sink's folder: `ShardPosition` and `FinishedShard`. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stagepipe.sinks import PartPlace
+
+
+class FinishedShard(msgspec.Struct, frozen=True, array_like=True):
+    """A shard under its final name."""
+
+    name: str
+    rows: int
+    size_bytes: int
+
+
+class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sink stands: the number of its next or open shard, and what the open one holds.
+
+    `size_bytes` is 0 if none is open. `parts` are those of the open shard since the commit before; with `merge`, all of
+    them. `kept`: see `PartSink.prepare_part`; None if it is that of the commit before.
+    """
+
+    shard: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    parts: list[PartPlace] = []
+    kept: dict[str, Any] | None = None
+    rows_written: int = 0
+
+    def merge(self, next_position: ShardPosition) -> ShardPosition:
+        """Return the position of the next commit, with all parts of the open shard."""
+        is_same_shard = next_position.shard == self.shard
+        return msgspec.structs.replace(
+            next_position,
+            parts=[*self.parts, *next_position.parts] if is_same_shard else next_position.parts,
+            kept=self.kept if next_position.kept is None else next_position.kept,
+        )

@@ -1,0 +1,154 @@
+"""`SinkFolder`: the folder of one sink. What shards and file trees have in common.
+
+Nothing is durable, and no file has its final name, before `commit`. The journal holds the position of the last commit,
+and `restore` brings the folder back to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from stagepipe.core import RunError, UsageError
+from stagepipe.shards.durability import sync_file, sync_folder
+from stagepipe.shards.locking import FolderLock
+from stagepipe.shards.position import FinishedShard, ShardPosition
+from stagepipe.sinks import OWN_PREFIX, PART_PREFIX, PartRecord, PartSink
+
+_DESCRIPTION_NAME: Final = f"{PART_PREFIX}description"
+
+
+class SinkFolder(ABC):
+    """The folder of one sink. One run at a time uses it."""
+
+    temporary_prefixes: ClassVar[tuple[str, ...]] = (PART_PREFIX,)
+    """What the names of files begin with that a resume may delete."""
+
+    def __init__(self, sink: PartSink, name: str) -> None:
+        """Create the folder if it is missing, and lock it. `name` is the sink's, for messages.
+
+        Raises UsageError if another run uses the folder, or it cannot be written.
+        """
+        self._sink = sink
+        self._name = name
+        self.path: Final = sink.path
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"sink {name}: the folder {self.path} cannot be created: {error.strerror}; set another `path`"
+            ) from error
+        self._lock = FolderLock(self.path)
+        self._kept: dict[str, Any] = {}
+        self._recorded_kept: dict[str, Any] | None = None
+        self.rows_written = 0
+        """Rows of all parts, those of earlier runs of the same job included."""
+        self._has_new_names = False
+
+    def start(self) -> None:
+        """Start a new job. Raises UsageError if the folder is not empty, unless the sink has `overwrite`."""
+        foreign_name = next((path.name for path in self._iter_paths() if not path.name.startswith(OWN_PREFIX)), None)
+        if foreign_name is not None and not self._sink.overwrite:
+            raise UsageError(
+                f"sink {self._name}: the folder {self.path.absolute()} is not empty (it has {foreign_name}), and has "
+                "no journal of a run to resume; set another `path`, or `overwrite: true` to delete the shards in it"
+            )
+        self._delete(path for path in self._iter_paths() if self._is_temporary(path) or self._sink.owns(path))
+
+    @abstractmethod
+    def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """Bring the folder back to `position`. Raises UsageError if a shard is missing or was changed."""
+
+    @abstractmethod
+    def add(self, record: PartRecord) -> None:
+        """Add the next part."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Finish what is open: the job has no more parts. Delete what workers left that were killed."""
+
+    def complete(self) -> None:
+        """Write what describes the whole, after the journal has recorded its last part. May be called again.
+
+        Raises RunError if the disk is full, or a file is missing.
+        """
+        try:
+            with self._explain_write_errors():
+                self._complete()
+        except ValueError as error:
+            raise RunError(f"sink {self._name}: {error}") from error
+
+    def _complete(self) -> None:
+        partial_path = self.path / _DESCRIPTION_NAME
+        description = self._sink.describe(self._count_shards(), self.rows_written, self._kept)
+        for name, content in description.items():
+            partial_path.write_bytes(content)
+            sync_file(partial_path)
+            path = self.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial_path.replace(path)
+            sync_folder(path.parent)
+
+    def _count_shards(self) -> int:
+        return 0
+
+    def commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
+        """Make all parts so far durable, under their final names. Returns what the journal records.
+
+        It may be interrupted anywhere and called again. `mark_recorded` ends the commit. Raises RunError if the disk is
+        full.
+        """
+        with self._explain_write_errors():
+            return self._commit()
+
+    @abstractmethod
+    def _commit(self) -> tuple[ShardPosition, list[FinishedShard]]:
+        """Do what `commit` says."""
+
+    @contextmanager
+    def _explain_write_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"sink {self._name}: the files in {self.path} cannot be written: {error.strerror}; make room, then "
+                "--resume"
+            ) from error
+
+    def mark_recorded(self) -> None:
+        """The journal has recorded the last commit."""
+        self._recorded_kept = dict(self._kept)
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._lock.release()
+
+    # ------------------------------------------------------------------ for subclasses
+
+    def _restore_kept(self, position: ShardPosition) -> None:
+        self._kept = dict(position.kept or {})
+        self._recorded_kept = dict(self._kept)
+        self.rows_written = position.rows_written
+
+    def _get_unrecorded_kept(self) -> dict[str, Any] | None:
+        return None if self._kept == self._recorded_kept else dict(self._kept)
+
+    def _iter_paths(self) -> list[Path]:
+        return [Path(entry.path) for entry in os.scandir(self.path)]
+
+    def _is_temporary(self, path: Path) -> bool:
+        """Whether it is a run's, but neither the lock nor the journal nor under its final name."""
+        return path.name.startswith(self.temporary_prefixes)
+
+    def _delete(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            self._has_new_names = True

@@ -1,0 +1,205 @@
+"""`ZarrSink`: appends items as rows to the arrays of a Zarr group. Compresses whole chunks in the sink's workers.
+
+A part has a multiple of `chunk_items` items, so two workers never write to one chunk. A worker writes a part as arrays
+of their own, and the calling process moves their chunks to where they lie in the whole. The arrays get their shapes,
+and so become readable, at the end. https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from stagepipe.core import import_extra
+from stagepipe.sinks.file_tree_sink import FileTreeSink
+from stagepipe.sinks.flat_arrays import flatten_to_arrays
+
+_METADATA_NAME: Final = "zarr.json"
+_CHUNK_KEYS: Final = {"name": "default", "separator": "."}
+"""A chunk is `c.0.0` in the folder of its array: with `/` each would need folders of its own."""
+_CODECS: Final = {"zstd": "ZstdCodec", "blosc": "BloscCodec", "gzip": "GzipCodec", "none": None}
+_CHUNK_KEY_PATTERN: Final = re.compile(r"c(\.\d+)+")
+_GROUP: Final = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
+
+
+class ZarrSink(FileTreeSink):
+    """Write each field of the items as rows of an array of a Zarr group. In YAML it is `uses: stagepipe.sinks.zarr`.
+
+    Fields and their names are those of `stagepipe.sinks.npz`: nested names are groups, and an item that is an array is
+    called `data`. All items have the same fields, and each field one shape and dtype. Text may differ in length.
+
+    Args:
+        path: the folder of the group, relative to the current directory; it is created if it is missing.
+        chunk_items: rows of a chunk. `part_items` becomes a multiple of it.
+        compression: `zstd`, `blosc`, `gzip` or `none`.
+        overwrite: delete the arrays of an earlier run first. Without it, a folder that is not empty is refused.
+        part_items, part_bytes: see `PartSink`.
+
+    The group has format 3. Until the run has finished, it has no arrays to a reader.
+
+    Requires zarr: `pip install 'stagepipe[zarr]'`.
+
+    >>> import tempfile, pathlib
+    >>> part = pathlib.Path(tempfile.mkdtemp()) / "part"
+    >>> ZarrSink("out", chunk_items=2).write_part([{"x": np.zeros(4)}, {"x": np.ones(4)}, {"x": np.ones(4)}], part)
+    >>> sorted(file.name for file in (part / "x").iterdir())
+    ['c.0.0', 'c.1.0', 'zarr.json']
+
+    Raises TypeError and ValueError, with the field, for what an array cannot hold and for another shape or dtype.
+    """
+
+    part_multiple: ClassVar[int | str] = "chunk_items"
+    chunk_items: int = 128  # the default is here, because the planner reads it without importing the module
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        chunk_items: int = 128,
+        compression: str = "zstd",
+        overwrite: bool = False,
+        part_items: int | None = None,
+        part_bytes: int | str | None = None,
+    ) -> None:
+        super().__init__(path, overwrite=overwrite, part_items=part_items, part_bytes=part_bytes)
+        import_extra("zarr", "zarr", "the sink `zarr`")
+        if isinstance(chunk_items, bool) or not isinstance(chunk_items, int) or chunk_items < 1:
+            raise ValueError(f"zarr: chunk_items is {chunk_items!r}; give a whole number of at least 1")
+        if compression not in _CODECS:
+            raise ValueError(f"zarr: compression is {compression!r}; give one of {', '.join(_CODECS)}")
+        self.chunk_items = chunk_items
+        self._codec = _CODECS[compression]
+
+    def write_files(self, items: Sequence[Any], folder: Path) -> None:
+        """Write the rows of each field as an array in `folder`."""
+        rows = [flatten_to_arrays(item, sink="zarr") for item in items]
+        for row, arrays in enumerate(rows):
+            if arrays.keys() != rows[0].keys():
+                raise ValueError(
+                    f"zarr: row {row} of the part has the fields {', '.join(arrays)}, the first has "
+                    f"{', '.join(rows[0])}; give all items the same fields"
+                )
+        for name in rows[0]:
+            _check_name(name)
+            self._write_array(folder / name, _stack(name, [arrays[name] for arrays in rows]))
+
+    def _write_array(self, path: Path, values: np.ndarray) -> None:
+        import zarr
+
+        array = zarr.create_array(
+            store=str(path),
+            shape=values.shape,
+            dtype=values.dtype,
+            chunks=(self.chunk_items, *(max(length, 1) for length in values.shape[1:])),
+            chunk_key_encoding=_CHUNK_KEYS,
+            compressors=None if self._codec is None else getattr(zarr.codecs, self._codec)(),
+            config={"write_empty_chunks": True},
+        )
+        array[...] = values
+
+    def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
+        """Check the arrays of a part against those of the first, and return where their chunks lie in the whole."""
+        if first_row % self.chunk_items:
+            raise ValueError(
+                f"zarr: {first_row:,} rows have been written, which do not fill chunks of {self.chunk_items}; set "
+                "`chunk_items: 1`, or write one epoch only"
+            )
+        arrays = {path.parent.relative_to(folder).as_posix(): path for path in folder.rglob(_METADATA_NAME)}
+        kinds = {name: _read_metadata(arrays[name]) for name in sorted(arrays)}
+        first_kinds = kept.setdefault("arrays", kinds)
+        if kinds != first_kinds:
+            raise ValueError(f"zarr: {_describe_difference(kinds, first_kinds)}")
+        first_chunk = first_row // self.chunk_items
+        return {
+            f"{name}/{_make_chunk_key(number, kinds[name])}": (
+                f"{name}/{_make_chunk_key(first_chunk + number, kinds[name])}"
+            )
+            for name in kinds
+            for number in range(-(-rows // self.chunk_items))
+        }
+
+    def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:
+        """Return the metadata of the arrays and of the groups. Raises ValueError for a missing chunk."""
+        del shard_count
+        arrays: dict[str, dict[str, Any]] = kept.get("arrays", {})
+        nodes: dict[str, dict[str, Any]] = {}
+        for name, kind in arrays.items():
+            self._require_chunks(name, kind, rows)
+            nodes |= {group.as_posix(): _GROUP for group in Path(name).parents if group.name}
+            nodes[name] = {**kind, "shape": [rows, *kind["shape"][1:]]}
+        # A reader that finds all metadata in the root lists no files, such as our own, that are no arrays.
+        consolidated = {"kind": "inline", "must_understand": False, "metadata": dict(sorted(nodes.items()))}
+        files = {f"{name}/{_METADATA_NAME}": metadata for name, metadata in nodes.items()}
+        files[_METADATA_NAME] = {**_GROUP, "consolidated_metadata": consolidated}  # last: it makes the others visible
+        return {name: json.dumps(metadata, indent=2).encode() for name, metadata in files.items()}
+
+    def _require_chunks(self, name: str, kind: Mapping[str, Any], rows: int) -> None:
+        found = {path.name for path in (self.path / name).iterdir()}
+        for number in range(-(-rows // self.chunk_items)):
+            if (key := _make_chunk_key(number, kind)) not in found:
+                raise ValueError(
+                    f"zarr: the chunk {self.path / name / key} is missing; put the file back and --resume, or start "
+                    "over with `overwrite: true`"
+                )
+
+    def owns(self, path: Path) -> bool:
+        """Whether it is the metadata of a group, an array, or a folder of nothing but arrays."""
+        return path.name == _METADATA_NAME or (path.is_dir() and all(_iter_is_zarr(path)))
+
+
+def _iter_is_zarr(folder: Path) -> Iterator[bool]:
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _iter_is_zarr(Path(entry.path))
+        else:
+            yield entry.name == _METADATA_NAME or _CHUNK_KEY_PATTERN.fullmatch(entry.name) is not None
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if any(part.startswith((".", "__")) or part in {"", _METADATA_NAME} for part in parts):
+        raise ValueError(
+            f"zarr: the field `{name}` cannot be the name of an array; rename it in a stage before the sink"
+        )
+
+
+def _stack(name: str, arrays: list[np.ndarray]) -> np.ndarray:
+    first = arrays[0]
+    for row, array in enumerate(arrays):
+        is_same_kind = array.dtype == first.dtype or array.dtype.kind == first.dtype.kind == "U"
+        if array.shape != first.shape or not is_same_kind:
+            raise ValueError(
+                f"zarr: field `{name}`, row {row} of the part: shape {array.shape} and dtype {array.dtype}, the first "
+                f"has {first.shape} and {first.dtype}; convert or pad it in a stage before the sink"
+            )
+    values = np.stack(arrays)
+    if values.dtype.kind != "U":
+        return values
+    if not hasattr(np.dtypes, "StringDType"):
+        raise TypeError(f"zarr: field `{name}` is text, which needs NumPy 2; update it, or drop the field")
+    return values.astype(np.dtypes.StringDType())
+
+
+def _read_metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata of a part's array without its number of rows."""
+    metadata: dict[str, Any] = json.loads(path.read_bytes())
+    metadata["shape"][0] = 0
+    return metadata
+
+
+def _make_chunk_key(number: int, kind: Mapping[str, Any]) -> str:
+    return ".".join(["c", str(number), *("0" for _ in kind["shape"][1:])])
+
+
+def _describe_difference(kinds: Mapping[str, Any], first_kinds: Mapping[str, Any]) -> str:
+    if kinds.keys() != first_kinds.keys():
+        return f"the fields are {', '.join(kinds)}, but those of the first part are {', '.join(first_kinds)}"
+    name = next(name for name in kinds if kinds[name] != first_kinds[name])
+    found, first = (f"shape {k[name]['shape'][1:]} and dtype {k[name]['data_type']}" for k in (kinds, first_kinds))
+    return f"field `{name}` has rows of {found}, but the first part has {first}; convert it in a stage before the sink"
