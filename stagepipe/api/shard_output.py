@@ -58,7 +58,7 @@ class ShardOutput:
         self.items_delivered = 0
         """Items in the parts so far, those of earlier runs of the job included."""
         self.is_finished = False
-        """Whether the job was finished by an earlier run."""
+        """Whether no items are left, because an earlier run has written them all."""
         self._next_commit_s = monotonic()
         try:
             self._open(resume=resume, allow_changed=allow_changed)
@@ -85,6 +85,9 @@ class ShardOutput:
             self.is_finished = True
         else:
             self._resume_job(record, allow_changed=allow_changed)
+            if record.has_all_items:  # killed between the last two records
+                self._complete()
+                self.is_finished = True
 
     def _require_overwrite(self, sink: PartSink) -> None:
         if not sink.overwrite:
@@ -124,7 +127,7 @@ class ShardOutput:
     def _write_journal_start(self) -> None:
         self._journal.start(self._folder_paths, self._make_record())
 
-    def _make_record(self, *, is_finished: bool = False) -> JournalRecord:
+    def _make_record(self, *, has_all_items: bool = False, is_finished: bool = False) -> JournalRecord:
         """Make all parts so far durable, and return the record that says so."""
         commits = [folder.commit() for folder in self._folders]
         return JournalRecord(
@@ -132,6 +135,7 @@ class ShardOutput:
             items=self.items_delivered,
             positions=[position for position, _ in commits],
             finished_shards=[shards for _, shards in commits],
+            has_all_items=has_all_items,
             is_finished=is_finished,
         )
 
@@ -161,13 +165,17 @@ class ShardOutput:
         """Finish the open shards and the job: the pipeline has no more parts."""
         for folder in self._folders:
             folder.finish()
-        self._append_record()
+        self._append_record(has_all_items=True)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Give the shards their last names, and finish the job. The journal must have all items."""
         for folder in self._folders:
             folder.complete()
-        self._append_record(is_finished=True)
+        self._append_record(has_all_items=True, is_finished=True)
 
-    def _append_record(self, *, is_finished: bool = False) -> None:
-        self._journal.append(self._make_record(is_finished=is_finished))
+    def _append_record(self, *, has_all_items: bool = False, is_finished: bool = False) -> None:
+        self._journal.append(self._make_record(has_all_items=has_all_items, is_finished=is_finished))
         for folder in self._folders:
             folder.mark_recorded()
 

@@ -28,13 +28,15 @@ _MAX_BYTES: Final = 4 << 20
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is durable: the state of the pipeline after so many items, and where each sink stands.
 
-    `finished_shards` has, for each sink, the shards that were finished since the record before; with `merge`, all.
+    With `has_all_items` no more items come, and the files only need their last names. `finished_shards` has, for
+    each sink, the shards that were finished since the record before; with `merge`, all.
     """
 
     state: dict[str, Any]
     items: int
     positions: list[ShardPosition]
     finished_shards: list[list[FinishedShard]]
+    has_all_items: bool = False
     is_finished: bool = False
 
     def merge(self, next_record: JournalRecord) -> JournalRecord:

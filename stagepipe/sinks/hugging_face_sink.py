@@ -128,7 +128,7 @@ class HuggingFaceSink(PartSink):
         if not shard_count:
             return {}  # `datasets` cannot read a dataset without a schema
         info = {"citation": "", "description": "", "features": None, "homepage": "", "license": ""}
-        state = {
+        state: dict[str, Any] = {
             "_data_files": [{"filename": self.name_shard(number, shard_count)} for number in range(shard_count)],
             "_fingerprint": None,
             "_format_columns": None,

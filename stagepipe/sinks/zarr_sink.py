@@ -21,7 +21,7 @@ from stagepipe.sinks.file_tree_sink import FileTreeSink
 from stagepipe.sinks.flat_arrays import flatten_to_arrays
 
 _METADATA_NAME: Final = "zarr.json"
-_CHUNK_KEYS: Final = {"name": "default", "separator": "."}
+_CHUNK_KEYS: Final[Any] = {"name": "default", "separator": "."}
 """A chunk is `c.0.0` in the folder of its array: with `/` each would need folders of its own."""
 _CODECS: Final = {"zstd": "ZstdCodec", "blosc": "BloscCodec", "gzip": "GzipCodec", "none": None}
 _CHUNK_KEY_PATTERN: Final = re.compile(r"c(\.\d+)+")
@@ -90,7 +90,7 @@ class ZarrSink(FileTreeSink):
             self._write_array(folder / name, _stack(name, [arrays[name] for arrays in rows]))
 
     def _write_array(self, path: Path, values: np.ndarray) -> None:
-        import zarr
+        import zarr.codecs
 
         array = zarr.create_array(
             store=str(path),

@@ -15,7 +15,18 @@ from PIL import Image
 
 import stagepipe
 from stagepipe import RunError, UsageError, defer, from_source
-from stagepipe.sinks import JsonlSink, NpySink, NpzShardSink, ParquetSink, Parts, PartSink, WebDatasetSink, count_bytes
+from stagepipe.sinks import (
+    HuggingFaceSink,
+    ImagesSink,
+    JsonlSink,
+    NpySink,
+    NpzShardSink,
+    ParquetSink,
+    Parts,
+    PartSink,
+    WebDatasetSink,
+    count_bytes,
+)
 from tests.support import sink_stages
 from tests.support.sink_output import list_leftovers, list_shards, make_config, read_bytes, read_rows, write
 
@@ -109,6 +120,14 @@ def test_bytes_of_an_item_are_those_of_its_data():
             r"row 0 of the part: the name 'a\.b' of a sample must have no dot",
         ),
         (WebDatasetSink, [{"__key__": "a", "x": object()}], r"field `x`: no file type for object"),
+        (HuggingFaceSink, [{"x": 1}, {"x": "a"}], r"huggingface: field `x`, row 1 of the part: str does not fit"),
+        (
+            ImagesSink,
+            [np.zeros((2, 2), np.uint8), np.zeros((2, 2))],
+            r"row 1 of the part: the item has .* dtype float64",
+        ),
+        (ImagesSink, [np.zeros((2, 2, 4), np.uint8)], r"row 0 of the part: the item has shape \(2, 2, 4\)"),
+        (ImagesSink, [{"x": 1}], r"row 0 of the part: an item is a dict; name the `field`"),
         (NpySink, [np.zeros(2), np.zeros(3)], r"row 1 of the part has shape \(3,\)"),
         (NpySink, [{"x": 1}], r"name the `field`"),
         (NpzShardSink, [{"x": np.zeros(2)}, {"x": np.zeros(3)}], r"field `x`, row 1 of the part: shape \(3,\)"),
