@@ -150,7 +150,7 @@ class ImagesSink(FileTreeSink):
         return (
             super().owns(path)
             and path.is_dir()
-            and all(entry.name.endswith(tuple(_EXTENSION_BY_FORMAT.values())) for entry in os.scandir(path))
+            and all(file.suffix in _EXTENSION_BY_FORMAT.values() for file in path.iterdir())
         )
 
 

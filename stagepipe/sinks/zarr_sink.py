@@ -154,11 +154,11 @@ class ZarrSink(FileTreeSink):
 
 
 def _iter_is_zarr(folder: Path) -> Iterator[bool]:
-    for entry in os.scandir(folder):
-        if entry.is_dir():
-            yield from _iter_is_zarr(Path(entry.path))
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _iter_is_zarr(path)
         else:
-            yield entry.name == _METADATA_NAME or _CHUNK_KEY_PATTERN.fullmatch(entry.name) is not None
+            yield path.name == _METADATA_NAME or _CHUNK_KEY_PATTERN.fullmatch(path.name) is not None
 
 
 def _check_name(name: str) -> None:

@@ -47,8 +47,8 @@ def write(config: dict[str, Any], *, inline: bool = True, resume: bool = False) 
 
 def list_shards(out: Path) -> list[Path]:
     """Return the finished shards, and other files under their final names."""
-    files = (path for path in out.rglob("*") if path.is_file())
-    return sorted(path for path in files if not path.relative_to(out).parts[0].startswith("."))
+    shards = (path for path in out.iterdir() if not path.name.startswith("."))  # a run may delete the others meanwhile
+    return sorted(file for path in shards for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
 
 
 def read_bytes(out: Path) -> dict[str, bytes]:
