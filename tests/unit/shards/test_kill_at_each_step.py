@@ -83,9 +83,14 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    "first_kind,second_kind,files", [("parquet", "npz_shards", 2 + 3), ("images", "huggingface", 5 + 3 + 2)]
+    "first_kind,second_kind,files,stride",
+    [
+        ("parquet", "npz_shards", 2 + 3, 1),
+        ("images", "huggingface", 5 + 3 + 2, 9),
+        pytest.param("images", "huggingface", 5 + 3 + 2, 1, marks=pytest.mark.slow),
+    ],
 )
-def test_killed_at_each_step(tmp_path: Path, first_kind: str, second_kind: str, files: int):
+def test_killed_at_each_step(tmp_path: Path, first_kind: str, second_kind: str, files: int, stride: int):
     config = make_two_sinks(tmp_path, first_kind, second_kind)
     write(config)
     expected = read_all(tmp_path)
@@ -102,5 +107,5 @@ def test_killed_at_each_step(tmp_path: Path, first_kind: str, second_kind: str, 
             run_until_step(config, 1000, resume=True)
         assert read_all(tmp_path) == expected, step
         assert list_leftovers(tmp_path / "first") + list_leftovers(tmp_path / "second") == []
-        step += 1
+        step += stride
     assert step > 20

@@ -45,20 +45,22 @@ def test_there_are_no_arrays_before_the_end(tmp_path: Path):
     items: list[Any] = [*({"x": number} for number in range(8)), {"x": "text"}]
     with pytest.raises(RunError, match=r"field `x` has rows of shape \[\] and dtype string, but the first part has"):
         write_items(tmp_path, items)
-    assert not list(tmp_path.rglob("zarr.json"))
+    assert "zarr.json" not in {path.name for path in list_shards(tmp_path)}
 
 
 def test_rows_that_do_not_fit_are_named(tmp_path: Path):
     sink = ZarrSink("out", chunk_items=2)
-    for items, message in (
-        ([{"x": np.zeros(2)}, {"x": np.zeros(3)}], r"field `x`, row 1 of the part: shape \(3,\)"),
-        ([{"x": 1}, {"x": 1.5}], r"field `x`, row 1 of the part: shape \(\) and dtype float64"),
-        ([{"x": 1}, {"y": 1}], r"row 1 of the part has the fields y, the first has x"),
-        ([{"x": None}], r"zarr: `x` is of type NoneType, which zarr cannot hold"),
-        ([{"../x": 1}], r"the field `\.\./x` cannot be the name of an array"),
+    for number, (items, message) in enumerate(
+        (
+            ([{"x": np.zeros(2)}, {"x": np.zeros(3)}], r"field `x`, row 1 of the part: shape \(3,\)"),
+            ([{"x": 1}, {"x": 1.5}], r"field `x`, row 1 of the part: shape \(\) and dtype float64"),
+            ([{"x": 1}, {"y": 1}], r"row 1 of the part has the fields y, the first has x"),
+            ([{"x": None}], r"zarr: `x` is of type NoneType, which zarr cannot hold"),
+            ([{"../x": 1}], r"the field `\.\./x` cannot be the name of an array"),
+        )
     ):
         with pytest.raises((TypeError, ValueError), match=message):
-            sink.write_part(items, tmp_path / message[:8].strip("\\` "))
+            sink.write_part(items, tmp_path / str(number))
 
 
 def test_a_missing_chunk_is_no_finished_group(tmp_path: Path):
