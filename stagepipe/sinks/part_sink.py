@@ -132,7 +132,7 @@ class PartSink(ABC):
         name = f"{PART_PREFIX}{uuid4().hex}"  # never that of a worker which is still at the same part, before a seek
         path = self.path / name
         self.write_part(items, path)
-        part.add_record(PartRecord(file=name, rows=len(items), size_bytes=path.stat().st_size))
+        part.add_record(PartRecord(file=name, rows=len(items), size_bytes=_count_bytes(path)))
         return part
 
 
@@ -140,3 +140,8 @@ def _check_count(name: str, value: int | None) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ValueError(f"{name} is {value!r}; give a whole number of at least 1")
     return value
+
+
+def _count_bytes(path: Path) -> int:
+    """Return the bytes of a file, or of the files in a folder."""
+    return sum(map(_count_bytes, path.iterdir())) if path.is_dir() else path.stat().st_size
