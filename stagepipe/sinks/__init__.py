@@ -4,14 +4,14 @@ npz_sink      `NpzSink`, in YAML `stagepipe.sinks.npz`: one NumPy archive per it
 flat_arrays   turns an item into the named arrays of an archive
 part_sink     `PartSink`: the interface of sinks with workers
 jsonl_sink    `JsonlSink`, in YAML `stagepipe.sinks.jsonl`: lines of JSON
-parquet_sink  `ParquetSink`, `parquet`: rows of Parquet files; parquet_footer, arrow_columns
+parquet_sink  `ParquetSink`, `parquet`: rows of Parquet files; parquet_footer, parquet_dictionary, arrow_columns
 webdataset_sink  `WebDatasetSink`, `webdataset`: samples of tar files
 npy_sink      `NpySink`, `npy`: rows of one array per file; `NpzShardSink`, `npz_shards`: many items per archive
 hugging_face_sink  `HuggingFaceSink`, `huggingface`: a dataset for `datasets.load_from_disk`
 file_tree_sink  `FileTreeSink`: the interface of sinks whose parts are many files
 images_sink   `ImagesSink`, `images`: an image file per item
 zarr_sink     `ZarrSink`, `zarr`: rows of Zarr arrays
-parts, part   groups items into the parts that the workers of a sink write
+parts, part   groups items into the parts that the workers of a sink write; packed_items
 
 A sink without workers is called with each item where the pipeline's output arrives; its `close`, if it has one, is
 called at the end of the run.

@@ -8,6 +8,7 @@ run_arrays      the small arrays in them
 open_run        takes the items of a received run one after the other
 received        what a receiver hands to its process
 outbox          small items that are held back, to write several of them as one packet
+held_times      records the times of held items
 late_writer     writes what is held back while the process is busy with something slow
 packer          chooses for each buffer of an item: inline, copied to a block, or forwarded without a copy
 carried_blocks  the blocks whose references go with a packet
