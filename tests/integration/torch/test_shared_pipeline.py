@@ -292,7 +292,7 @@ def test_ranks_with_different_configs_do_not_start(run):
 def test_torchrun_with_gloo_both_ways(tmp_path, ranks):
     forked = {**MIXED, "start": "fork"}
     taken = [["begin"], ["take", 4], ["state"]]
-    own = {"config": forked, "script": WHOLE, "own": True, "keywords": {"even": "drop"}}
+    own = {"config": MIXED, "script": WHOLE, "own": True, "keywords": {"even": "drop"}}
     shared = [loader(forked, taken, even="drop"), loader(forked, [["load"], *WHOLE], even="drop")]
     job = write_job(tmp_path, ranks, [*shared, own], gloo=True)
     done = subprocess.run(
