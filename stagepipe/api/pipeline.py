@@ -32,7 +32,7 @@ from stagepipe.spec import PipelineSpec
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    from stagepipe.core import SourceIdentity
+    from stagepipe.core import SkipCount, SourceIdentity
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
@@ -115,6 +115,8 @@ class Pipeline(Generic[T_co]):
         self._state = engine.PipelineState()
         self._saved_source: SourceIdentity | None = None
         """What the source read when the loaded state was saved, until an iteration has compared it."""
+        self._saved_skips: SkipCount | None = None
+        """What the job of the loaded state has skipped, until an iteration counts on from it."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -229,6 +231,7 @@ class Pipeline(Generic[T_co]):
         """
         run = self._ensure_started()
         self._check_source(run)
+        self._resume_skip_count(run)
         iteration_state = engine.IterationState(run, self._state.next_position)
         self._state.begin_iteration(iteration_state)
         return engine.EpochIterator(iteration_state, self._state, self)
@@ -241,6 +244,16 @@ class Pipeline(Generic[T_co]):
                 return  # the run has failed, which the iteration reports
             engine.check_source(self._saved_source, current)
         self._saved_source = None
+
+    def _resume_skip_count(self, run: LocalRun | InlineRun) -> None:
+        """Let `max_skipped` go on with the count of the loaded state."""
+        if self._saved_skips is None:
+            return
+        # Inline, an epoch is computed again from its start, so what failed there before the position fails again.
+        is_counted_again = self._is_inline and self._state.next_position.cursor is not None
+        if not is_counted_again:
+            run.dead_letters.resume_count(self._saved_skips)
+        self._saved_skips = None
 
     def __len__(self) -> int:
         """Return the number of items per epoch. Starts the workers and waits until their stages are built.
@@ -317,7 +330,10 @@ class Pipeline(Generic[T_co]):
         source = self._saved_source
         if source is None and self._run is not None and not position.is_start:
             source = self._run.wait_for_source()
-        return engine.make_state_dict(position, self._state_description, self.shard, source)
+        skipped = self._saved_skips
+        if skipped is None and self._run is not None:
+            skipped = self._run.dead_letters.count_until(position.epoch, position.cursor)
+        return engine.make_state_dict(position, self._state_description, self.shard, source, skipped)
 
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
@@ -364,6 +380,7 @@ class Pipeline(Generic[T_co]):
             )
         self._state.load_position(position)
         self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)
+        self._saved_skips = engine.find_saved_skips(state, self.shard)
 
     @cached_property
     def _state_description(self) -> Mapping[str, str]:
