@@ -153,14 +153,16 @@ class Pipeline(Generic[T_co]):
         """Resolve `workers: auto`, once: a probe starts processes."""
         if self._auto_workers_result is None:
             self._auto_workers_result = engine.resolve_auto_workers(
-                self.spec, self._plan_spec, is_inline=self._is_inline
+                self.spec, self._plan_spec, is_inline=self._is_inline, feeds_sinks=self._feeds_sinks
             )
         return self._auto_workers_result
 
     def _measure_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto` from a probe of this process, not of an earlier one. The run's layout stays."""
         if self._auto_workers_result is None or self._auto_workers_result.is_from_cache:
-            return engine.resolve_auto_workers(self.spec, self._plan_spec, is_inline=self._is_inline, must_measure=True)
+            return engine.resolve_auto_workers(
+                self.spec, self._plan_spec, is_inline=self._is_inline, feeds_sinks=True, must_measure=True
+            )
         return self._auto_workers_result
 
     def explain_auto_workers(self) -> tuple[str, ...]:
@@ -176,8 +178,9 @@ class Pipeline(Generic[T_co]):
     def forecast(self) -> Forecast:
         """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
 
-        Runs the stages on the first few items in separate processes; the sink does not run. Durations are in ns, sizes
-        in bytes. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
+        Runs the stages on the first few items in separate processes. Sinks with workers, and built-in ones, write to a
+        temporary folder; no other sink runs. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and
+        ReadOnceError if the source can be read only once.
 
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)

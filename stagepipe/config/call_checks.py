@@ -42,6 +42,7 @@ class CallCheck:
     location: SourceLocation
     implicit_arguments: frozenset[str] = frozenset()
     lookup: DefinitionLookup
+    checks_values: bool = True
 
     def check(self, signature: Signature) -> Iterator[Problem]:
         """Yield the problems of the call."""
@@ -66,7 +67,8 @@ class CallCheck:
             misspelt = {closest_match(str(key), parameters) for key in arguments if key not in parameters}
             provided_names = {*arguments, *field_names, *misspelt, *self.implicit_arguments}
             yield from self._check_missing_arguments(provided_names, parameters)
-        yield from self._check_values(arguments, parameters)
+        if self.checks_values:
+            yield from self._check_values(arguments, parameters)
 
     def _check_item_parameter(
         self, item: str | None, arguments: dict[str, MapEntry], parameters: dict[str, Parameter]

@@ -129,6 +129,7 @@ class TargetChecker:
                 location=uses.location,
                 implicit_arguments=self._implicit_arguments,
                 lookup=self._lookup,
+                checks_values=not is_dataset_source(node),  # `dataset_arguments` has checked them
             )
             self.problems += call_check.check(callee.signature)
 

@@ -25,6 +25,7 @@ def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
                 has_own_threads=process.first_stage.threads is not None,
                 max_workers=_find_max_workers(process),
                 has_all_gpus=process.first_stage.device == "cuda",
+                config_path=process.first_stage.config_path,
             )
         )
     return replace(costs, processes=tuple(processes))
@@ -61,6 +62,7 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
     reasons = (
         (previous is None, "it is the source"),
         (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
+        (bool(first.sink_path), "it writes the shards"),
         (process.sends_chunks, "its items travel in chunks, which costs less than a call for each"),
         (first.batch is not None, "it takes lists (`batch`)"),
         (first.mutable, "it writes to its input (`mutable`)"),

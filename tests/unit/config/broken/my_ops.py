@@ -2,9 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
 
 from torchvision.transforms.v2 import Resize as Smaller  # noqa: F401 - a re-export
 
@@ -56,31 +53,6 @@ class Crop:
     height: int = 1
 
     def __call__(self, item):
-        return item
-
-
-Mode = Literal["quick", "exact"]
-
-
-def scale(
-    item: Any,
-    factor: float,
-    *,
-    mode: Mode = "quick",
-    sizes: tuple[int, int] = (1, 1),
-    folder: Path | None = None,
-    names: Sequence[str] = (),
-    is_fast: bool = False,
-    other: dict[str, int] | None = None,
-) -> Any:
-    return item
-
-
-class Trim(Base):
-    def __init__(self, name: str = "", **options: Any) -> None:
-        super().__init__(3, **options)
-
-    def __call__(self, item: Any) -> Any:
         return item
 
 

@@ -30,7 +30,7 @@ def scale(item, by: 'Optional[float]', mode: Mode = 'quick', size: Size = 1, nam
           options: t.Mapping[str, Annotated[int, 'x']] = {}, many: Union[int, list[Strange]] = 0, count: int = None,
           odd: Strange | None = None, call: Callable[[], int] = int, any_one: Any = 0, own: 'int |' = 0): ...
 class Base:
-    def __init__(self, size: int, fill: str = '', **more: int): ...
+    def __init__(self, size: int, fill: str = ''): ...
     def __call__(self, item): ...
 class Forwards(Base):
     def __init__(self, name: str = '', **options):
@@ -142,7 +142,7 @@ def test_mistakes_are_found(check_stage, uses, arguments, fragment):
         ("lib.typed.scale", {"by": True, "pairs": [[1, "a"]], "options": {"a": 1}, "many": ["b"], "count": None}),
         ("lib.typed.scale", {"by": 1, "odd": 3, "call": 4, "any_one": 5, "own": "a", "folder": None}),
         ("lib.typed.scale", {"by": {"uses": "math.sqrt", "with": {}}, "names": [{"uses": "math.sqrt"}]}),
-        ("lib.typed.Forwards", {"name": "a", "fill": "b", "more": 1}),
+        ("lib.typed.Forwards", {"name": "a", "fill": "b"}),
         ("lib.typed.Passes", {"name": 3, "size": "a"}),
     ],
 )
