@@ -43,8 +43,8 @@ class ProbeLength(Enum):
 def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL) -> ProbeFigures:
     """Run the plan's stages on its first few items.
 
-    Sinks with workers, and built-in ones, write to a temporary folder. No other sink runs: what it writes would stay. Raises RunError
-    if a stage fails, and ReadOnceError (a RunError) if the source can be read only once.
+    Sinks with workers, and built-in ones, write to a temporary folder. No other sink runs: what it writes would stay.
+    Raises RunError if a stage fails, and ReadOnceError (a RunError) if the source can be read only once.
     """
     load_meter = CpuLoadMeter()
     with (

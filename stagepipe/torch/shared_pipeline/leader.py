@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from stagepipe.api import Pipeline
-from stagepipe.core import RunError, StagepipeError
+from stagepipe.core import RunError, SkipCount, SourceIdentity, StagepipeError
 from stagepipe.engine import EpochPosition, LocalRun
 from stagepipe.runtime import MemoryHandle
 from stagepipe.torch.shared_pipeline.connection import ConnectionListener, RankConnection
@@ -159,8 +159,9 @@ class Leader:
             self._run.cancel_epoch()
 
     def _send_length(self, items: int | None) -> None:
+        message = EpochLength(items, self._run.wait_for_source())  # it is built: its length is known
         for connection in self._connections:
-            connection.send(EpochLength(items))
+            connection.send(message)
 
     def _send_failure(self, rank: int, failure: IterationFailed) -> None:
         if not rank:
@@ -199,6 +200,18 @@ class Leader:
     def length(self) -> int | None:
         """See `RankEndpoint`."""
         return self._run.get_epoch_length()
+
+    def wait_for_source(self) -> SourceIdentity | None:
+        """See `RankEndpoint`."""
+        return self._run.wait_for_source()
+
+    def count_skips(self, position: EpochPosition) -> SkipCount | None:
+        """See `RankEndpoint`."""
+        return self._run.dead_letters.count_until(position.epoch, position.cursor)
+
+    def resume_skip_count(self, count: SkipCount) -> None:
+        """See `RankEndpoint`."""
+        self._run.dead_letters.resume_count(count)
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
         """See `RankEndpoint`."""
