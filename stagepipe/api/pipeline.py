@@ -249,13 +249,16 @@ class Pipeline(Generic[T_co]):
         self._saved_source = None
 
     def _resume_skip_count(self, run: LocalRun | InlineRun) -> None:
-        """Let `max_skipped` go on with the count of the loaded state."""
+        """Let `max_skipped` go on with the count of the loaded state. Raises RunError if that exceeds it already."""
         if self._saved_skips is None:
             return
         # Inline, an epoch is computed again from its start, so what failed there before the position fails again.
         is_counted_again = self._is_inline and self._state.next_position.cursor is not None
         if not is_counted_again:
             run.dead_letters.resume_count(self._saved_skips)
+            limit_error = run.dead_letters.make_limit_error()
+            if limit_error is not None:
+                raise limit_error
         self._saved_skips = None
 
     def __len__(self) -> int:

@@ -113,7 +113,9 @@ def describe_bottleneck(costs: PipelineCosts, layout: ProcessLayout, budget: Res
     if index is None:
         return "the consumer is the bottleneck"
     group = layout[index]
-    sentence = f"{get_group_name(group, costs)} is the bottleneck: {format_ns(compute_work_ns(group, costs))} per item"
+    first = costs.processes[group.first_process]
+    subject = f"the sink {first.name}" if first.is_sink and not first.is_single_worker else first.name
+    sentence = f"{subject} is the bottleneck: {format_ns(compute_work_ns(group, costs))} per item"
     if any(member.is_single_worker for member in get_members(group, costs)):
         return f"{sentence}, and it can have only one worker"
     return f"{sentence}, with {group.workers} workers" if group.workers > 1 else sentence

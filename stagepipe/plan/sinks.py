@@ -129,6 +129,19 @@ def _fit_memory(spec: PipelineSpec) -> int:
     )
 
 
+def count_max_writers(spec: PipelineSpec, memory_bytes: int) -> int | None:
+    """Return how many workers each sink may have, so that parts in flight fit into the memory; None without a limit.
+
+    There is none where the parts become smaller instead: with a `memory` and without `part_bytes`.
+    """
+    writers = [sink for sink in spec.sinks if sink.writes_parts]
+    has_fixed_size = spec.memory_bytes is None or any(_get_setting(sink, "part_bytes") is not None for sink in writers)
+    if not writers or not has_fixed_size:
+        return None
+    parts = int(memory_bytes * PARTS_MEMORY_FRACTION) // choose_part_size(spec).bytes
+    return max((parts - count_parts_in_flight(0)) // len(writers), 1)
+
+
 def count_parts_in_flight(workers: int) -> int:
     """Return how many parts take memory at a time: one in each worker, one that grows, and one that waits."""
     return workers + 2

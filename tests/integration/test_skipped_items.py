@@ -226,6 +226,10 @@ def test_a_resumed_job_gets_no_fresh_allowance(inline):
         too_few.load_state_dict(state)
         with pytest.raises(RunError, match=rf"skipped {count} of \d+ from the source"):
             list(too_few)
+    with Pipeline({**config, "max_skipped": 1}, inline=inline) as none_left:
+        none_left.load_state_dict(state)
+        with pytest.raises(RunError, match=r"`max_skipped` is 1"):
+            list(none_left)
 
 
 # ---------------------------------------------------------------- random pipelines against the inline run

@@ -152,21 +152,19 @@ class DeadLetterStore:
             source_count = self._sum_source()
             skipped_count = self._resumed.items + len(self._letters) - len(self._letters_before_resume)
             last = next(reversed(self._letters.values()), None)
-        if (
-            limit is None
-            or last is None
-            or (isinstance(limit, float) and source_count < _MIN_ITEMS_FOR_SHARE and not is_epoch_end)
-        ):
+        if limit is None or (isinstance(limit, float) and source_count < _MIN_ITEMS_FOR_SHARE and not is_epoch_end):
             return None
-        if skipped_count <= (limit * source_count if isinstance(limit, float) else limit):
+        if not skipped_count or skipped_count <= (limit * source_count if isinstance(limit, float) else limit):
             return None
         allowed = f"{limit * 100:.4g}%" if isinstance(limit, float) else limit
         earlier = f", {self._resumed.items:,} of them before the resume" if self._resumed.items else ""
         message = (
             f"too many failed items: skipped {skipped_count:,} of {source_count:,} from the source{earlier}, "
-            f"`max_skipped` is {allowed}; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: "
-            f"{last.error}"
+            f"`max_skipped` is {allowed}"
         )
+        if last is None:
+            return RunError(f"{message}; raise it to go on")
+        message += f"; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
         return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=last.trace)
 
     def enforce_limit(self) -> None:
