@@ -5,7 +5,7 @@ Only plain values are compared: those that YAML has. Runs in the process that lo
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from stagepipe.config.schema import format_kind, format_value, make_boolean_hint
@@ -73,17 +73,15 @@ def _accepts_any(accepted: Sequence[AcceptedValue], value: Any) -> bool:
 
 def _find_inner(container: AcceptedValue, value: Any, path: tuple[Any, ...]) -> Mismatch | None:
     """Return what is wrong inside a list or mapping of the right kind and length."""
-    if isinstance(container, ListOf) and isinstance(value, list | tuple):
-        items, parts = container.items, enumerate(value)
-        is_possible = container.length in {None, len(value)}
+    accepted: Sequence[AcceptedValue] | None = None
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(container, ListOf) and isinstance(value, list | tuple) and container.length in {None, len(value)}:
+        accepted, parts = container.items, enumerate(value)
     elif isinstance(container, MappingOf) and isinstance(value, dict):
-        items, parts = container.values, iter(value.items())
-        is_possible = True
-    else:
+        accepted, parts = container.values, value.items()
+    if accepted is None:
         return None
-    if items is None or not is_possible:
-        return None
-    return next(filter(None, (find_mismatch(part, items, (*path, key)) for key, part in parts)), None)
+    return next(filter(None, (find_mismatch(part, accepted, (*path, key)) for key, part in parts)), None)
 
 
 def _make_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[Any, ...]) -> Mismatch:
@@ -96,7 +94,8 @@ def _make_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[An
 def _describe(accepted: Sequence[AcceptedValue], syntax: ConfigSyntax) -> str:
     """Say what is accepted, without null: leaving the argument out says that."""
     choices = [one.value for one in accepted if isinstance(one, Choice) and isinstance(one.value, str)]
-    words = [_name(one, syntax) for one in accepted if one is not ValueKind.NONE and one not in map(Choice, choices)]
+    others = [one for one in accepted if not (isinstance(one, Choice) and isinstance(one.value, str))]
+    words = [_name(one, syntax) for one in others if one is not ValueKind.NONE]
     if choices:
         listed = ", ".join(f"`{choice}`" for choice in choices)
         words.append(f"one of {listed}" if len(choices) > 1 else listed)
@@ -143,7 +142,7 @@ def _make_number_hint(value: Any, accepted: Container[AcceptedValue]) -> AdviceT
         return "quote it"
     if ValueKind.BOOL in accepted and value in {0, 1}:
         return lambda syntax: f"write {syntax.format_value(bool(value))}"
-    return f"write {value:.0f}" if ValueKind.INT in accepted and value == int(value) else ""
+    return f"write {value:.0f}" if ValueKind.INT in accepted and isinstance(value, float) and value.is_integer() else ""
 
 
 def _is_number(text: str) -> bool:

@@ -88,9 +88,10 @@ def _estimate_row_ns(sample: PartSample) -> float:
 
 def compute_sink_costs(plan: Plan, samples: Sequence[Sequence[PartSample]]) -> dict[str, SinkCost]:
     """Compute the costs of a plan's sinks with workers, by process name. `samples` are in the order of the sinks."""
-    parts, *writers = list_sink_processes(plan) or [None]
-    if parts is None:
+    processes = list_sink_processes(plan)
+    if not processes:
         return {}
+    parts, *writers = processes
     bounds = parts.first_stage.target.arguments
     return {
         writer.name: compute_sink_cost(parts_of_sink, bounds["max_items"], bounds["max_bytes"])
