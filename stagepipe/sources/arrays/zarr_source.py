@@ -68,7 +68,8 @@ class ZarrSource(ArrayStoreSource):
         zarr = import_extra("zarr", "zarr", "the source `zarr`")
         options = {"storage_options": self._storage_options} if self._storage_options else {}
         try:
-            node = zarr.open(store, mode="r", **options)
+            is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of one for a folder
+            node = zarr.open(zarr.storage.ZipStore(store, mode="r") if is_zip else store, mode="r", **options)
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error
         if isinstance(node, zarr.Array):
