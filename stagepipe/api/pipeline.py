@@ -230,7 +230,8 @@ class Pipeline(Generic[T_co]):
         This invalidates earlier iterators: using one raises UsageError. An iterator that was never asked for an item
         does not count as an epoch, so calling `iter` just to test for iterability skips none.
 
-        Raises UsageError if a state was loaded and its data has changed since.
+        Raises UsageError if a state was loaded and its data has changed since, and RunError if the job of that state
+        has skipped more items than `max_skipped` allows.
         """
         run = self._ensure_started()
         self._check_source(run)

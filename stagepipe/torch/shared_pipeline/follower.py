@@ -181,6 +181,8 @@ class Follower:
 
     def wait_for_source(self) -> SourceIdentity | None:
         """See `RankEndpoint`."""
+        if self._is_closed and self._epoch_length is None:
+            return None
         return self._wait_for_length().source
 
     def _wait_for_length(self) -> EpochLength:

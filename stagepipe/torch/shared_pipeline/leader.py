@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -57,6 +58,7 @@ class Leader:
         self._closed_ranks: set[int] = set()
         self._iteration_number = 0
         self._iteration_failure: IterationFailed | None = None
+        self._length_sent = threading.Event()
         self._is_closed = False
         self._rank_names = [f"rank {topology.leader_rank + local}" for local in range(topology.local_world_size)]
         self._connections: list[RankConnection] = []
@@ -162,6 +164,7 @@ class Leader:
         message = EpochLength(items, self._run.wait_for_source())  # it is built: its length is known
         for connection in self._connections:
             connection.send(message)
+        self._length_sent.set()
 
     def _send_failure(self, rank: int, failure: IterationFailed) -> None:
         if not rank:
@@ -202,7 +205,12 @@ class Leader:
         return self._run.get_epoch_length()
 
     def wait_for_source(self) -> SourceIdentity | None:
-        """See `RankEndpoint`."""
+        """See `RankEndpoint`. By then the followers have been told too, so that all ranks can compare it."""
+        while not self._length_sent.wait(_POLL_INTERVAL_S):
+            if self._requests.failure is not None:
+                raise self._requests.failure
+            if self._is_closed:
+                return None
         return self._run.wait_for_source()
 
     def count_skips(self, position: EpochPosition) -> SkipCount | None:
