@@ -255,7 +255,7 @@ def test_a_sink_with_workers_is_measured_per_row_and_its_own_folder_stays(tmp_pa
     assert 4_000_000 <= sink.run_ns <= 8_000_000, "a row takes 4 ms"
     assert sink.items_per_source_item == 1
     assert forecast.limited_by == "SlowJsonlSink"
-    assert forecast.advice[0].overrides[0].startswith("sink.workers=")
+    assert forecast.advice[0].overrides[-1].startswith("sink.workers=")
     assert [fusion.stage for fusion in forecast.fusions] == ["double"]
     assert forecast.notes == ()
     assert [path.name for path in folder.iterdir()] == ["mine.txt"]
