@@ -27,7 +27,7 @@ from tests.support.sink_output import (
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
 
 
-def write_config(  # noqa: PLR0913 - one parameter per setting
+def write_config(
     folder: Path,
     kind: str,
     count: int,
