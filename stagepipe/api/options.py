@@ -67,8 +67,8 @@ class SinkOptions(TypedDict, total=False):
 
     name: str
     """Name of the sink's stage: letters, digits, `_` and `-`. Default: from `uses`."""
-    workers: int
-    """Number of processes that write."""
+    workers: int | Literal["auto"]
+    """Number of processes that write, or auto."""
     when: dict[str, Any] | str | Callable[[Any], object]
     """Write matching items only. {kind: image}, {width: {ge: 64}}, or a predicate."""
     threads: int

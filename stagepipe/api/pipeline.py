@@ -32,7 +32,7 @@ from stagepipe.spec import PipelineSpec
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    from stagepipe.core import SourceIdentity
+    from stagepipe.core import SkipCount, SourceIdentity
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
@@ -115,6 +115,8 @@ class Pipeline(Generic[T_co]):
         self._state = engine.PipelineState()
         self._saved_source: SourceIdentity | None = None
         """What the source read when the loaded state was saved, until an iteration has compared it."""
+        self._saved_skips: SkipCount | None = None
+        """What the job of the loaded state has skipped, until an iteration counts on from it."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -151,14 +153,16 @@ class Pipeline(Generic[T_co]):
         """Resolve `workers: auto`, once: a probe starts processes."""
         if self._auto_workers_result is None:
             self._auto_workers_result = engine.resolve_auto_workers(
-                self.spec, self._plan_spec, is_inline=self._is_inline
+                self.spec, self._plan_spec, is_inline=self._is_inline, feeds_sinks=self._feeds_sinks
             )
         return self._auto_workers_result
 
     def _measure_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto` from a probe of this process, not of an earlier one. The run's layout stays."""
         if self._auto_workers_result is None or self._auto_workers_result.is_from_cache:
-            return engine.resolve_auto_workers(self.spec, self._plan_spec, is_inline=self._is_inline, must_measure=True)
+            return engine.resolve_auto_workers(
+                self.spec, self._plan_spec, is_inline=self._is_inline, feeds_sinks=True, must_measure=True
+            )
         return self._auto_workers_result
 
     def explain_auto_workers(self) -> tuple[str, ...]:
@@ -174,8 +178,9 @@ class Pipeline(Generic[T_co]):
     def forecast(self) -> Forecast:
         """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
 
-        Runs the stages on the first few items in separate processes; the sink does not run. Durations are in ns, sizes
-        in bytes. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
+        Runs the stages on the first few items in separate processes. Sinks with workers, and built-in ones, write to a
+        temporary folder; no other sink runs. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and
+        ReadOnceError if the source can be read only once.
 
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
@@ -225,10 +230,12 @@ class Pipeline(Generic[T_co]):
         This invalidates earlier iterators: using one raises UsageError. An iterator that was never asked for an item
         does not count as an epoch, so calling `iter` just to test for iterability skips none.
 
-        Raises UsageError if a state was loaded and its data has changed since.
+        Raises UsageError if a state was loaded and its data has changed since, and RunError if the job of that state
+        has skipped more items than `max_skipped` allows.
         """
         run = self._ensure_started()
         self._check_source(run)
+        self._resume_skip_count(run)
         iteration_state = engine.IterationState(run, self._state.next_position)
         self._state.begin_iteration(iteration_state)
         return engine.EpochIterator(iteration_state, self._state, self)
@@ -241,6 +248,19 @@ class Pipeline(Generic[T_co]):
                 return  # the run has failed, which the iteration reports
             engine.check_source(self._saved_source, current)
         self._saved_source = None
+
+    def _resume_skip_count(self, run: LocalRun | InlineRun) -> None:
+        """Let `max_skipped` go on with the count of the loaded state. Raises RunError if that exceeds it already."""
+        if self._saved_skips is None:
+            return
+        # Inline, an epoch is computed again from its start, so what failed there before the position fails again.
+        is_counted_again = self._is_inline and self._state.next_position.cursor is not None
+        if not is_counted_again:
+            run.dead_letters.resume_count(self._saved_skips)
+            limit_error = run.dead_letters.make_limit_error()
+            if limit_error is not None:
+                raise limit_error
+        self._saved_skips = None
 
     def __len__(self) -> int:
         """Return the number of items per epoch. Starts the workers and waits until their stages are built.
@@ -317,7 +337,10 @@ class Pipeline(Generic[T_co]):
         source = self._saved_source
         if source is None and self._run is not None and not position.is_start:
             source = self._run.wait_for_source()
-        return engine.make_state_dict(position, self._state_description, self.shard, source)
+        skipped = self._saved_skips
+        if skipped is None and self._run is not None:
+            skipped = self._run.dead_letters.count_until(position.epoch, position.cursor)
+        return engine.make_state_dict(position, self._state_description, self.shard, source, skipped)
 
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
@@ -364,6 +387,7 @@ class Pipeline(Generic[T_co]):
             )
         self._state.load_position(position)
         self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)
+        self._saved_skips = engine.find_saved_skips(state, self.shard)
 
     @cached_property
     def _state_description(self) -> Mapping[str, str]:

@@ -58,7 +58,8 @@ def probing_status() -> Iterator[None]:
 
 def print_auto_workers(pipeline: Pipeline) -> None:
     """Print what `workers: auto` and `fuse: auto` become, on stderr because a sink may use stdout."""
-    if any("auto" in {stage.workers, stage.fuse} for stage in pipeline.spec.stages):
+    settings = [setting for stage in pipeline.spec.stages for setting in (stage.workers, stage.fuse)]
+    if "auto" in settings or any(sink.workers == "auto" for sink in pipeline.spec.sinks):
         with probing_status():
             auto_workers = pipeline.explain_auto_workers()
         for line in auto_workers:

@@ -10,6 +10,8 @@ merging          `extends`: merges a config over its base files
 dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
 record_sources   rewrites `stagepipe.sources.jsonl` and others as a dataset source
 target_checks    checks `uses` and `with` against source files, without importing them
+call_checks      checks the names and values of arguments against the signature of a target
+argument_values  compares values with what a parameter accepts
 dataset_arguments checks the arguments of `stagepipe.sources.dataset`
 stage_traits     reads from source files whether a stage is an order point, and what it takes
 target_files     finds the files that hold the code of targets

@@ -7,6 +7,7 @@ ids            keys and cursors
 imports        import paths of a config, resolved and imported
 object_paths   the import paths of classes and functions
 source_identity   the number of a source's items, and its files
+skip_count     how many items a job has skipped because of errors
 stateful       streams that save and load their state
 stream_position   the position of such a stream, as JSON
 targets        the objects of a config, built with their arguments and called
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
         read_fields,
         with_field,
     )
+    from stagepipe.core.skip_count import SkipCount
     from stagepipe.core.source_identity import SourceFiles, SourceIdentity, describe_files, join_files
     from stagepipe.core.value_kind import (
         classify_value,
@@ -153,6 +155,7 @@ __all__ = [
     "ReadOnceError",
     "RunError",
     "Skip",
+    "SkipCount",
     "SourceFiles",
     "SourceIdentity",
     "StagepipeError",
@@ -247,6 +250,7 @@ __getattr__ = lazy_names(
         "MAX_ITEM_NUMBER": "ids",
         "MISSING": "item_fields",
         "Cursor": "ids",
+        "SkipCount": "skip_count",
         "SourceFiles": "source_identity",
         "SourceIdentity": "source_identity",
         "describe_files": "source_identity",

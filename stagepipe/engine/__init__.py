@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
-    from stagepipe.engine.state import find_saved_source, make_state_dict, parse_state_dict
+    from stagepipe.engine.state import find_saved_skips, find_saved_source, make_state_dict, parse_state_dict
 
 __all__ = [
     "CHECKED_ITEMS",
@@ -57,6 +57,7 @@ __all__ = [
     "check_source",
     "describe_config",
     "find_nondeterminism",
+    "find_saved_skips",
     "find_saved_source",
     "forecast_pipeline",
     "load_retry_selection",
@@ -83,6 +84,7 @@ __getattr__ = lazy_names(
         "check_source": "source_check",
         "describe_config": "config_description",
         "find_nondeterminism": "determinism",
+        "find_saved_skips": "state",
         "find_saved_source": "state",
         "forecast_pipeline": "auto_settings",
         "load_retry_selection": "dead_letters",

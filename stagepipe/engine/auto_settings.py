@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stagepipe import forecast
 from stagepipe.core import ReadOnceError
 from stagepipe.machine import CpuLoadMeter, compute_free_cpus, detect_machine, read_free_memory_bytes
-from stagepipe.plan import Plan
+from stagepipe.plan import Plan, lower_sinks, set_sink_workers
 from stagepipe.runtime import launch_fork_server
 from stagepipe.spec import PipelineSpec, StageSpec
 
@@ -42,27 +42,31 @@ class AutoWorkersResult:
 
 
 def resolve_auto_workers(
-    spec: PipelineSpec, make_plan: PlanFactory, *, is_inline: bool, must_measure: bool = False
+    spec: PipelineSpec,
+    make_plan: PlanFactory,
+    *,
+    is_inline: bool,
+    feeds_sinks: bool = False,
+    must_measure: bool = False,
 ) -> AutoWorkersResult:
     """Choose the layout of stages with `workers: auto` or `fuse: auto` by their costs, within the free CPUs and memory.
 
-    The costs are those of an earlier run or `stagepipe plan` of the last day, or else from a probe. `must_measure`:
-    there is a probe in any case. Inline there is one process, so nothing is chosen. Each stage has one worker of its
-    own if the source can be read only once: a probe would take its first items from the run. Raises RunError, like the
-    run, if a stage fails in the probe.
+    The costs are those of an earlier run or `stagepipe plan` of the last day, or else from a probe. `feeds_sinks`: the
+    sinks with workers run, share the CPUs, and may be `auto` too. `must_measure`: there is a probe in any case. Inline
+    there is one process, so nothing is chosen. Each stage has one worker of its own if the source can be read only
+    once: a probe would take its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
     """
-    auto_stages = [stage for stage in spec.stages if _is_auto(stage)]
-    if not auto_stages:
-        return AutoWorkersResult(spec)
-    if is_inline:
+    lowered = lower_sinks(spec) if feeds_sinks else spec
+    auto_stages = [stage for stage in lowered.stages if _is_auto(stage)]
+    if not auto_stages or is_inline:
         return AutoWorkersResult(_set_one_worker(spec))
     from stagepipe.engine.cost_cache import CostCache
 
-    plan = make_plan(spec)
-    cache = CostCache(spec, plan)
+    plan = make_plan(lowered)
+    cache = CostCache(lowered, plan)
     kept = None if must_measure else cache.load()
     if kept is not None:
-        return _use_kept_costs(spec, plan, kept)
+        return _use_kept_costs(spec, lowered, plan, kept)
     from stagepipe.engine.probe import ProbeLength, run_probe
 
     try:
@@ -72,40 +76,43 @@ def resolve_auto_workers(
     missing_items = forecast.find_missing_items(probe.record)
     if missing_items:
         return _use_one_worker(spec, auto_stages, missing_items)
-    costs = forecast.compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0)
+    sinks = forecast.compute_sink_costs(plan, probe.part_samples)
+    costs = forecast.compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0, sinks)
     cache.save(costs)
-    return _choose_layout(spec, plan, costs, probe.other_cpus)
+    return _choose_layout(spec, lowered, plan, costs, probe.other_cpus)
 
 
-def _use_kept_costs(spec: PipelineSpec, plan: Plan, kept: KeptCosts) -> AutoWorkersResult:
+def _use_kept_costs(spec: PipelineSpec, lowered: PipelineSpec, plan: Plan, kept: KeptCosts) -> AutoWorkersResult:
     """Choose the layout again, from kept costs: other programs may leave more or less of the machine now."""
     launch_fork_server(spec)  # it imports meanwhile
     meter = CpuLoadMeter()
     time.sleep(_LOAD_SAMPLE_S)
-    result = _choose_layout(spec, plan, forecast.add_layout_rules(kept.costs, plan), meter.measure_other_cpus())
+    costs = forecast.add_layout_rules(kept.costs, plan)
+    result = _choose_layout(spec, lowered, plan, costs, meter.measure_other_cpus())
     measured_at = time.strftime("%H:%M", time.localtime(kept.measured_at_s))
     note = f"auto: by the costs that were measured at {measured_at}; `stagepipe plan` measures them again"
     return replace(result, auto_workers=(*result.auto_workers, note), is_from_cache=True)
 
 
 def _choose_layout(
-    spec: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts, other_cpus: float
+    spec: PipelineSpec, lowered: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts, other_cpus: float
 ) -> AutoWorkersResult:
+    """Choose the layout of `spec`; `lowered` has the stages of its sinks too, as `plan` has."""
     budget = make_budget(plan, other_cpus)
-    layout = forecast.choose_layout(costs, _make_choices(spec, plan), budget)
-    names = {stage.name for stage in spec.stages if _is_auto(stage)}
+    layout = forecast.choose_layout(costs, _make_choices(lowered, plan), budget)
+    names = {stage.name for stage in lowered.stages if _is_auto(stage)}
     lines = forecast.explain_layout(costs, layout, names, budget)
     return AutoWorkersResult(_apply_layout(spec, layout, costs), tuple(lines))
 
 
 def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> forecast.Forecast:
-    """Forecast a pipeline from a probe.
+    """Forecast a pipeline, with its sinks, from a probe.
 
     Raises RunError if a stage fails in the probe, and ReadOnceError if the source can be read only once.
     """
     from stagepipe.engine.probe import run_probe
 
-    plan = make_plan(auto_workers_result.spec)
+    plan = make_plan(lower_sinks(auto_workers_result.spec))
     probe = run_probe(plan)
     budget = make_budget(plan, probe.other_cpus)
     return forecast.build_forecast(plan, probe, detect_machine(), budget, auto_workers_result.auto_workers)
@@ -140,6 +147,7 @@ def _make_choices(spec: PipelineSpec, plan: Plan) -> list[forecast.ProcessChoice
 def _apply_layout(spec: PipelineSpec, layout: forecast.ProcessLayout, costs: forecast.PipelineCosts) -> PipelineSpec:
     """Write the layout into the spec. A fused stage has no `workers` and no `threads` of its own."""
     workers_by_name = {costs.processes[group.first_process].name: group.workers for group in layout}
+    workers_by_path = {costs.processes[group.first_process].config_path: group.workers for group in layout}
 
     def apply(stage: StageSpec) -> StageSpec:
         if stage.fuse is True:
@@ -148,7 +156,7 @@ def _apply_layout(spec: PipelineSpec, layout: forecast.ProcessLayout, costs: for
             return replace(stage, workers=workers_by_name[stage.name], fuse=False)
         return replace(stage, workers=1, threads=None, fuse=True)
 
-    return replace(spec, stages=tuple(map(apply, spec.stages)))
+    return set_sink_workers(replace(spec, stages=tuple(map(apply, spec.stages))), workers_by_path)
 
 
 def _use_one_worker(spec: PipelineSpec, stages: list[StageSpec], reason: str) -> AutoWorkersResult:
@@ -161,8 +169,10 @@ def _use_one_worker(spec: PipelineSpec, stages: list[StageSpec], reason: str) ->
 
 def _set_one_worker(spec: PipelineSpec) -> PipelineSpec:
     """Replace each `auto`: one worker, not fused."""
+    if not any(map(_is_auto, spec.stages)):
+        return set_sink_workers(spec, {})
     stages = tuple(
         replace(stage, workers=1 if stage.workers == "auto" else stage.workers, fuse=stage.fuse is True)
         for stage in spec.stages
     )
-    return replace(spec, stages=stages)
+    return set_sink_workers(replace(spec, stages=stages), {})

@@ -11,7 +11,7 @@ from time import monotonic
 
 from stagepipe.core import RunError
 from stagepipe.engine.local import LocalRun
-from stagepipe.engine.probe_sink import open_probe_sink
+from stagepipe.engine.probe_sink import open_probe_sinks
 from stagepipe.forecast import ProbeFigures
 from stagepipe.machine import CpuLoadMeter, cpu_delay_ns, cpu_time_ns
 from stagepipe.plan import Plan, ProbeResult, ProcessRole, make_probe_plan
@@ -23,7 +23,8 @@ _MAX_PROBE_S = 60.0
 
 _MIN_WARM_SOURCE_ITEMS = 5
 _MIN_WARM_ITEMS = 2
-"""The pipeline is warm once each stage has had this many items: the first may load libraries or a model on its way."""
+"""The pipeline is warm once each stage has had this many items: the first may load libraries or a model on its way.
+A sink writes its first part several times."""
 
 _POLL_INTERVAL_S = 0.02
 
@@ -40,17 +41,20 @@ class ProbeLength(Enum):
 
 
 def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL) -> ProbeFigures:
-    """Run the plan's stages on its first few items, and a built-in sink in a temporary folder.
+    """Run the plan's stages on its first few items.
 
-    No other sink runs: what it writes would stay. Raises RunError if a stage fails, and ReadOnceError (a RunError) if
-    the source can be read only once.
+    Sinks with workers, and built-in ones, write to a temporary folder. No other sink runs: what it writes would stay.
+    Raises RunError if a stage fails, and ReadOnceError (a RunError) if the source can be read only once.
     """
     load_meter = CpuLoadMeter()
-    run = LocalRun(make_probe_plan(plan))
-    with run, open_probe_sink(plan) as sink, limit_duration(run, length):
+    with (
+        open_probe_sinks(plan) as sinks,
+        LocalRun(make_probe_plan(plan, sinks.folder)) as run,
+        limit_duration(run, length),
+    ):
         try:
             for item in run.iter_epoch(0):
-                sink.write(item)
+                sinks.write(item)
                 del item
         except ProbeTimeLimitError:
             pass
@@ -61,7 +65,8 @@ def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL) -> ProbeFigure
     return ProbeFigures(
         record=run.make_record(),
         results_by_process=probe_results,
-        sink_ns=sink.mean_ns,
+        sink_ns=sinks.mean_ns,
+        part_samples=sinks.part_samples,
         other_cpus=other_cpus,
     )
 
@@ -121,7 +126,7 @@ def _is_warm(snapshot: RunSnapshot, length: ProbeLength) -> bool:
     roles = [worker.slot.process_plan.role for worker in snapshot.workers]
     last_stage = max((index for index, role in enumerate(roles) if role is ProcessRole.STAGE), default=0)
     return all(
-        counters[StageCounter.ITEMS] >= _MIN_WARM_ITEMS
+        counters[StageCounter.ITEMS] >= (1 if worker.slot.process_plan.first_stage.sink_path else _MIN_WARM_ITEMS)
         for worker in snapshot.workers[1 : last_stage + 1]
         for counters in worker.stage_counters
     )

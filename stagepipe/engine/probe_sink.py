@@ -1,65 +1,169 @@
-"""Runs the sink of a pipeline in a probe, where it can write to a temporary folder. In the process of the caller."""
+"""Runs the sinks of a pipeline in a probe, where they can write to a temporary folder. In the process of the caller."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, BinaryIO, Final
 
-from stagepipe.core import build_target
+from stagepipe.core import RunError, build_target
+from stagepipe.forecast import PartSample
 from stagepipe.plan import Plan
-from stagepipe.spec import Target
+from stagepipe.runtime import format_error, format_user_traceback
+from stagepipe.sinks import MeasuredPartRecord, Part, PartSink
+from stagepipe.spec import SinkSpec, Target
 
-_BUILT_IN_SINKS = "stagepipe.sinks"
-_FOLDER_ARGUMENT = "path"
+_BUILT_IN_SINKS: Final = "stagepipe.sinks"
+_FOLDER_ARGUMENT: Final = "path"
+_COPY_BYTES: Final = 1 << 20
 
 
-class ProbeSink:
-    """Calls a sink and measures it. Without a sink it drops the items."""
+class ProbeSinks:
+    """Takes what a probe yields: items for sinks of this process, or the parts that workers have written.
 
-    def __init__(self, sink: Callable[[Any], Any] | None, *, is_measured: bool) -> None:
-        """`is_measured`: the calls are those of the run."""
-        self._sink = sink
-        self._is_measured = is_measured
+    Workers write to `folder`, which is empty.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        item_sinks: Sequence[Callable[[Any], Any]],
+        part_sinks: Sequence[PartSink],
+        *,
+        runs_all: bool,
+    ) -> None:
+        """`runs_all`: `item_sinks` and `part_sinks` are all sinks of the run."""
+        self.folder: Final = folder
+        self._item_sinks = item_sinks
+        self._runs_all = runs_all
         self._durations_ns: list[int] = []
+        self._collectors = [_PartCollector(sink, folder, index) for index, sink in enumerate(part_sinks)]
 
     def write(self, item: Any) -> None:
-        """Pass an item to the sink."""
-        if self._sink is None:
-            return
+        """Pass an item to the sinks."""
         started_ns = perf_counter_ns()
-        self._sink(item)
+        for value in item.read_items(copies=True) if isinstance(item, Part) else [item]:
+            for sink in self._item_sinks:
+                sink(value)
         self._durations_ns.append(perf_counter_ns() - started_ns)
+        if isinstance(item, Part):
+            for collector, record in zip(self._collectors, item.records, strict=True):
+                collector.add(item, record)
 
     @property
     def mean_ns(self) -> float | None:
-        """The mean time of a call, without the first if there are several; None if it is not known."""
-        if not self._is_measured:
+        """The mean time of the sinks of this process, without the first if there are several; None if not known."""
+        if not self._runs_all:
             return None
+        if not self._item_sinks:
+            return 0.0
         durations_ns = self._durations_ns[1:] or self._durations_ns
         return sum(durations_ns) / max(len(durations_ns), 1)
 
+    def close(self) -> None:
+        """Close the shards."""
+        for collector in self._collectors:
+            collector.close()
+
+    @property
+    def part_samples(self) -> tuple[tuple[PartSample, ...], ...]:
+        """The parts of each sink with workers."""
+        return tuple(tuple(collector.samples) for collector in self._collectors)
+
+
+class _PartCollector:
+    """Makes one shard of a sink's parts, as a run does, and measures it. Nothing is made durable: a run rarely does."""
+
+    def __init__(self, sink: PartSink, folder: Path, index: int) -> None:
+        self._sink = sink
+        self._folder = folder
+        self._shard_path = folder / f"shard-{index}"
+        self._file: BinaryIO | None = None
+        self._kept: dict[str, Any] = {}
+        self.samples: list[PartSample] = []
+
+    def add(self, part: Part, record: Any) -> None:
+        """Add a part to the shard."""
+        if not isinstance(record, MeasuredPartRecord):
+            return
+        started_ns = perf_counter_ns()
+        copy_ns = 0
+        path = None if record.file is None else self._folder / record.file
+        if path is not None and path.is_file():  # a folder of files is only moved
+            self._sink.prepare_part(path, self._kept)
+            copy_ns = self._append(path) if self._sink.appends else 0
+        self.samples.append(
+            PartSample(
+                items=part.item_count,
+                rows=record.rows,
+                write_ns=record.write_ns,
+                half_rows=record.half_rows,
+                half_write_ns=record.half_write_ns,
+                item_bytes=record.item_bytes,
+                collect_ns=perf_counter_ns() - started_ns,
+                copy_ns=copy_ns,
+            )
+        )
+
+    def _append(self, path: Path) -> int:
+        """Append a part to the shard; return how long the copy took."""
+        if self._file is None:
+            self._file = self._shard_path.open("w+b")
+            self._sink.begin_shard(self._file, self._kept)
+        with path.open("rb") as part:
+            started_ns = perf_counter_ns()
+            shutil.copyfileobj(part, self._file, _COPY_BYTES)
+            self._file.flush()
+            return perf_counter_ns() - started_ns
+
+    def close(self) -> None:
+        """Close the shard."""
+        if self._file is not None:
+            self._file.close()
+
 
 @contextmanager
-def open_probe_sink(plan: Plan) -> Iterator[ProbeSink]:
-    """Build the sink of a plan to write to a temporary folder. A sink that is not built in does not run."""
-    sink_spec = plan.sinks[0] if len(plan.sinks) == 1 else None
-    target = sink_spec.target if sink_spec is not None and not sink_spec.writes_parts else None
-    if target is None or not _is_built_in(target) or _FOLDER_ARGUMENT not in target.arguments:
-        yield ProbeSink(None, is_measured=not plan.sinks)
-        return
-    with tempfile.TemporaryDirectory(prefix="stagepipe-probe-") as folder:
-        arguments = {**target.arguments, _FOLDER_ARGUMENT: str(Path(folder) / "sink")}
-        sink = build_target(target.uses, arguments, plan.config_dir)
-        try:
-            yield ProbeSink(sink, is_measured=True)
-        finally:
-            getattr(sink, "close", lambda: None)()
+def open_probe_sinks(plan: Plan) -> Iterator[ProbeSinks]:
+    """Build the sinks of a plan to write to a temporary folder. A sink that is neither built in nor has workers is not.
+
+    Raises RunError for a sink that cannot be built.
+    """
+    has_writers = any(process.first_stage.sink_path for process in plan.processes)
+    writers = [sink for sink in plan.sinks if sink.writes_parts and has_writers]
+    others = [sink for sink in plan.sinks if not sink.writes_parts]
+    known = [sink for sink in others if _writes_to_folder(sink.target)]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stagepipe-probe-")))
+        item_sinks = [_build_item_sink(sink, folder / f"sink-{i}", plan.config_dir) for i, sink in enumerate(known)]
+        for sink in item_sinks:
+            stack.callback(getattr(sink, "close", lambda: None))
+        part_sinks = [_build(sink.target, sink.target.arguments, plan.config_dir) for sink in writers]
+        sinks = ProbeSinks(folder, item_sinks, part_sinks, runs_all=len(known) + len(writers) == len(plan.sinks))
+        stack.callback(sinks.close)
+        yield sinks
 
 
-def _is_built_in(target: Target) -> bool:
+def _writes_to_folder(target: Target) -> bool:
+    """Whether a sink is built in and writes to a folder that an argument names."""
     uses = target.uses
-    return (uses if isinstance(uses, str) else getattr(uses, "__module__", "")).startswith(_BUILT_IN_SINKS)
+    name = uses if isinstance(uses, str) else getattr(uses, "__module__", "")
+    return name.startswith(_BUILT_IN_SINKS) and _FOLDER_ARGUMENT in target.arguments
+
+
+def _build_item_sink(sink: SinkSpec, folder: Path, config_dir: Path | None) -> Callable[[Any], Any]:
+    built: Callable[[Any], Any] = _build(
+        sink.target, {**sink.target.arguments, _FOLDER_ARGUMENT: str(folder)}, config_dir
+    )
+    return built
+
+
+def _build(target: Target, arguments: Any, config_dir: Path | None) -> Any:
+    try:
+        return build_target(target.uses, arguments, config_dir)
+    except Exception as error:
+        message = f"sink: cannot be built: {format_error(error)}"
+        raise RunError(message, stage="sink", worker=0, trace=format_user_traceback(error)) from error

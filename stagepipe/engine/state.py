@@ -8,12 +8,13 @@ rank's is never taken for another's, and the states of all ranks merge into one.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from stagepipe.core import SourceIdentity, UsageError
+from stagepipe.core import SkipCount, SourceIdentity, UsageError
 from stagepipe.engine.config_description import ORDER_POINTS_KEY, PYTHON_KEY, is_position_key
 from stagepipe.engine.position import EpochPosition
 from stagepipe.engine.resharding import reshard_position
@@ -36,10 +37,12 @@ def make_state_dict(
     config_description: Mapping[str, str],
     shard: Shard,
     source: SourceIdentity | None = None,
+    skipped: SkipCount | None = None,
 ) -> dict[str, Any]:
     """Return the state dict of `position`. `config_description` is the result of `describe_config`.
 
-    `source` is what the source reads. The start of an epoch needs none: no item of it is out.
+    `source` is what the source reads. The start of an epoch needs none: no item of it is out. `skipped` is what the job
+    has skipped up to the position.
     """
     position_fields = {
         "epoch": position.epoch,
@@ -48,6 +51,8 @@ def make_state_dict(
     }
     if source is not None and not position.is_start:
         position_fields["source"] = msgspec.to_builtins(source)
+    if skipped:
+        position_fields["skipped"] = msgspec.to_builtins(skipped)
     return {
         "version": STATE_VERSION,
         "world_size": shard.world_size,
@@ -98,12 +103,38 @@ def parse_state_dict(
 
 def find_saved_source(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard) -> SourceIdentity | None:
     """Return the source of a state that `parse_state_dict` has accepted: that of the rank, else of another one."""
+    saved, _ = _decode_positions(state, shard)
+    sources = [saved[rank].source for rank in (shard.rank, *saved) if rank in saved]
+    return next((source for source in sources if source is not None), None)
+
+
+def find_saved_skips(state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard) -> SkipCount | None:
+    """Return what was skipped up to a state that `parse_state_dict` has accepted; None if nothing was counted.
+
+    Each rank has its own count. In a world of another size, each gets the mean of the ranks, so that it has used the
+    same share of its allowance.
+    """
+    saved, world_size = _decode_positions(state, shard)
+    if world_size == shard.world_size:
+        return saved[shard.rank].skipped
+    counts = [position.skipped for position in saved.values() if position.skipped is not None]
+    if not counts:
+        return None
+    return SkipCount(
+        math.ceil(sum(count.items for count in counts) / world_size),
+        math.ceil(sum(count.source_items for count in counts) / world_size),
+    )
+
+
+def _decode_positions(
+    state: Mapping[str, Any] | Sequence[Mapping[str, Any]], shard: Shard
+) -> tuple[dict[int, SavedPosition], int]:
+    """Return the positions of the ranks in a state, and the world size that it was saved at."""
     state_dict: Any = merge_states(state) if isinstance(state, list | tuple) else state
     world_size = decode_world_size(state_dict, default=shard.world_size)
-    rank_keys = [f"rank{rank}" for rank in (shard.rank, *range(world_size))]
-    texts = [state_dict[key] for key in rank_keys if key in state_dict]
-    sources = (msgspec.json.decode(text, type=SavedPosition).source for text in texts)
-    return next((source for source in sources if source is not None), None)
+    texts = {rank: state_dict.get(f"rank{rank}") for rank in range(world_size)}
+    positions = {rank: msgspec.json.decode(text, type=SavedPosition) for rank, text in texts.items() if text}
+    return positions, world_size
 
 
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

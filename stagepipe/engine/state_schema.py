@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from stagepipe.core import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, SourceIdentity, UsageError
+from stagepipe.core import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, SkipCount, SourceIdentity, UsageError
 
 STATE_VERSION: Final = 1
 """Version of the state dict. Raise it when a state of an earlier version can no longer be read."""
@@ -42,6 +42,7 @@ class _CheckedPosition(msgspec.Struct, frozen=True):
     items: _Number
     cursor: _SavedCursor | None
     source: SourceIdentity | None = None
+    skipped: SkipCount | None = None
 
 
 class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +68,8 @@ class SavedPosition(msgspec.Struct, frozen=True):
     cursor: Cursor | None
     source: SourceIdentity | None = None
     """What the source read; None at the start of an epoch, and in a state of an earlier version."""
+    skipped: SkipCount | None = None
+    """What `max_skipped` has counted up to the position, in all runs of the job; None: nothing, or not counted."""
 
 
 def check_state_dict(state_dict: Any) -> None:

@@ -6,6 +6,7 @@ model           the forecast as values, and its JSON
 build           makes the forecast from a plan and its probe
 cost_values     the costs of processes and hops as values
 costs           cost of each process and hop per source item
+sink_costs      cost of a sink with workers per row
 packets         hops that carry several items in a packet
 payload         pieces of a hop's typical item, and the mode and cost of each
 throughput      items per second of a layout of processes, and its bottleneck
@@ -33,20 +34,24 @@ if TYPE_CHECKING:
     from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
     from stagepipe.forecast.model import Forecast, to_json
     from stagepipe.forecast.render import render_forecast, render_mermaid, render_svg
+    from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
     from stagepipe.forecast.throughput import ProcessLayout, make_layout
 
 __all__ = [
     "Forecast",
+    "PartSample",
     "PipelineCosts",
     "ProbeFigures",
     "ProcessChoice",
     "ProcessLayout",
     "ResourceBudget",
+    "SinkCost",
     "add_layout_rules",
     "build_forecast",
     "choose_layout",
     "compute_costs",
     "compute_expected_cpus",
+    "compute_sink_costs",
     "describe_bottleneck",
     "explain_layout",
     "find_missing_items",
@@ -62,16 +67,19 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Forecast": "model",
+        "PartSample": "sink_costs",
         "PipelineCosts": "cost_values",
         "ProbeFigures": "build",
         "ProcessChoice": "layout_search",
         "ProcessLayout": "throughput",
         "ResourceBudget": "budget",
+        "SinkCost": "sink_costs",
         "add_layout_rules": "layout_rules",
         "build_forecast": "build",
         "choose_layout": "layout_search",
         "compute_costs": "costs",
         "compute_expected_cpus": "budget",
+        "compute_sink_costs": "sink_costs",
         "describe_bottleneck": "advice",
         "explain_layout": "explanation",
         "find_missing_items": "build",

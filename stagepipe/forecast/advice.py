@@ -61,7 +61,10 @@ def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudge
 def estimate_fusions(
     costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudget
 ) -> tuple[FusionForecast, ...]:
-    """Estimate each pair of neighbours as if only that pair were fused. It keeps the workers of its first process."""
+    """Estimate each pair of neighbours as if only that pair were fused. It keeps the workers of its first process.
+
+    The processes of sinks are left out: `fuse` is no key of a sink.
+    """
     layout = make_layout(workers)
     fused = dict(iter_fusions(layout, costs))
     return tuple(
@@ -73,6 +76,7 @@ def estimate_fusions(
             unfusable_reason=after.unfusable_reason,
         )
         for index, (before, after) in enumerate(pairwise(costs.processes), 1)
+        if not after.is_sink
     )
 
 
@@ -109,7 +113,9 @@ def describe_bottleneck(costs: PipelineCosts, layout: ProcessLayout, budget: Res
     if index is None:
         return "the consumer is the bottleneck"
     group = layout[index]
-    sentence = f"{get_group_name(group, costs)} is the bottleneck: {format_ns(compute_work_ns(group, costs))} per item"
+    first = costs.processes[group.first_process]
+    subject = f"the sink {first.name}" if first.is_sink and not first.is_single_worker else first.name
+    sentence = f"{subject} is the bottleneck: {format_ns(compute_work_ns(group, costs))} per item"
     if any(member.is_single_worker for member in get_members(group, costs)):
         return f"{sentence}, and it can have only one worker"
     return f"{sentence}, with {group.workers} workers" if group.workers > 1 else sentence
@@ -202,15 +208,16 @@ def _list_overrides(before: ProcessLayout, after: ProcessLayout, costs: Pipeline
     groups_after = {group.first_process: group for group in after}
     overrides = []
     for group in before:
-        name = get_group_name(group, costs)
+        process = costs.processes[group.first_process]
+        path = process.config_path or f"stages.{process.name}"
         if group.first_process not in groups_after:
-            overrides.append(f"stages.{name}.fuse=true")
+            overrides.append(f"{path}.fuse=true")
             if group.workers != 1:
-                overrides.append(f"stages.{name}.workers=null")
-            if costs.processes[group.first_process].has_own_threads:
-                overrides.append(f"stages.{name}.threads=null")
+                overrides.append(f"{path}.workers=null")
+            if process.has_own_threads:
+                overrides.append(f"{path}.threads=null")
         elif groups_after[group.first_process].workers != group.workers:
-            overrides.append(f"stages.{name}.workers={groups_after[group.first_process].workers}")
+            overrides.append(f"{path}.workers={groups_after[group.first_process].workers}")
     return tuple(overrides)
 
 

@@ -16,6 +16,7 @@ from stagepipe.forecast.costs import compute_costs, compute_run_ns, get_pickling
 from stagepipe.forecast.hop_modes import advise_modes
 from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
 from stagepipe.forecast.payload import estimate_payload
+from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
 from stagepipe.plan import HopPlan, Plan, ProbeResult
@@ -33,13 +34,15 @@ _NO_SINK_NOTE = "The sink did not run, because what it writes would stay: the fo
 class ProbeFigures:
     """What a probe measured.
 
-    `results_by_process` are what the items of each process consist of. `sink_ns` is the time of one call of the sink:
-    None if it did not run, 0 if there is none. Other processes used `other_cpus` CPUs meanwhile.
+    `results_by_process` are what the items of each process consist of. `sink_ns` is the time in sinks of the calling
+    process per item that arrives there: None if they did not run, 0 if there are none. `part_samples` are the parts of
+    each sink with workers. Other processes used `other_cpus` CPUs meanwhile.
     """
 
     record: RunRecord
     results_by_process: Mapping[str, ProbeResult]
     sink_ns: float | None = 0.0
+    part_samples: tuple[tuple[PartSample, ...], ...] = ()
     other_cpus: float = 0.0
 
 
@@ -48,7 +51,8 @@ def build_forecast(
 ) -> model.Forecast:
     """Build the forecast of `plan` from its probe. `budget` is what its workers may use of `machine`."""
     record = probe.record
-    costs = compute_costs(plan, record, probe.results_by_process, probe.sink_ns or 0.0)
+    sinks = compute_sink_costs(plan, probe.part_samples)
+    costs = compute_costs(plan, record, probe.results_by_process, probe.sink_ns or 0.0, sinks)
     workers = tuple(process.workers for process in plan.processes)
     layout = make_layout(workers)
     current = predict_throughput(layout, costs, budget.cpus)
@@ -61,7 +65,7 @@ def build_forecast(
             machine.cpus, machine.memory_bytes, round(max(machine.cpus - probe.other_cpus, 0.0), 2), budget.memory_bytes
         ),
         items_probed=record.items_in,
-        stages=_build_stages(plan, record, costs, budget),
+        stages=_build_stages(plan, record, costs, budget, sinks),
         hops=_build_hops(plan, record, probe.results_by_process),
         memory=model.MemoryForecast(current.memory_bytes, plan.memory_bytes),
         items_per_s=0.0 if missing_items else current.items_per_s,
@@ -88,7 +92,11 @@ def find_missing_items(record: RunRecord) -> str:
 
 
 def _build_stages(
-    plan: Plan, record: RunRecord, costs: PipelineCosts, budget: ResourceBudget
+    plan: Plan,
+    record: RunRecord,
+    costs: PipelineCosts,
+    budget: ResourceBudget,
+    sinks: Mapping[str, SinkCost],
 ) -> tuple[model.StageForecast, ...]:
     choices = [ProcessChoice(workers=None, may_fuse=True)] * len(plan.processes)
     suggested = {group.first_process: group.workers for group in choose_layout(costs, choices, budget)}
@@ -99,6 +107,8 @@ def _build_stages(
         for stage in process.stages:
             is_first = stage is process.stages[0]
             stage_record = records[stage.name]
+            sink = sinks.get(stage.name)  # counted in rows, not in parts
+            run_ns = compute_run_ns(stage_record, process) if sink is None else sink.row_ns
             stages.append(
                 model.StageForecast(
                     name=stage.name,
@@ -107,8 +117,8 @@ def _build_stages(
                     when="" if stage.when is None else format_condition(stage.when, stage.syntax),
                     workers=process.workers,
                     suggested_workers=suggested.get(index, 0),
-                    run_ns=int(compute_run_ns(stage_record, process) * cost.scheduled_fraction),
-                    items_per_source_item=round(stage_record.items / items, 4),
+                    run_ns=int(run_ns * cost.scheduled_fraction),
+                    items_per_source_item=round((sink.rows * sink.items if sink else stage_record.items) / items, 4),
                     cpu_ns=int(cost.cpu_ns) if is_first else 0,
                     memory_bytes=cost.memory_bytes if is_first else 0,
                 )

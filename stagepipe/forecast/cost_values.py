@@ -10,7 +10,8 @@ class ProcessCost:
     """The cost of a process with all its stages, per source item.
 
     Only `cpu_ns` includes its sides of the hops. `is_single_worker`: the process cannot have more than one worker.
-    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can.
+    `unfusable_reason` says why it cannot run in the process before it; it is empty if it can. `config_path` is where an
+    override finds it: `stages.NAME`, or `sink`.
     """
 
     name: str
@@ -26,7 +27,13 @@ class ProcessCost:
     has_own_threads: bool = False  # it sets `threads`, which a fused stage may not
     max_workers: int | None = None  # limited by its `cpus` or its GPU
     has_all_gpus: bool = False  # its workers are spread over the GPUs (`device: cuda`)
+    config_path: str = ""
     start_ns: float = 0.0  # CPU time of one worker until it has sent its first item
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether it makes or writes the parts of sinks."""
+        return self.config_path.partition(".")[0] == "sink"
 
 
 @dataclass(frozen=True)

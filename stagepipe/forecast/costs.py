@@ -13,6 +13,7 @@ from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.forecast.layout_rules import add_layout_rules
 from stagepipe.forecast.packets import share_packets, spread_over_chunks
 from stagepipe.forecast.payload import estimate_payload
+from stagepipe.forecast.sink_costs import SinkCost
 from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
 from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
 from stagepipe.timing import Histogram
@@ -44,15 +45,22 @@ _MIN_CPU_BOUND_FRACTION = 0.7
 
 
 def compute_costs(
-    plan: Plan, record: RunRecord, probe_results: Mapping[str, ProbeResult], sink_ns: float = 0.0
+    plan: Plan,
+    record: RunRecord,
+    probe_results: Mapping[str, ProbeResult],
+    sink_ns: float = 0.0,
+    sinks: Mapping[str, SinkCost] | None = None,
 ) -> PipelineCosts:
     """Compute the costs from a probe of `plan`; `probe_results` are by process name.
 
-    A call of the sink takes `sink_ns`.
+    `sink_ns` is the time in sinks of the calling process per item that arrives there. `sinks` are those with workers,
+    by process name.
     """
     items = max(record.items_in, 1)
+    sinks = sinks or {}
     records_by_stage = {stage.name: stage for stage in record.stages}
-    sink_ns_per_item = sink_ns * record.items_out / items
+    collect_ns = sum(sink.collect_ns * sink.items for sink in sinks.values())
+    sink_ns_per_item = (sink_ns * record.items_out + collect_ns) / items
     hops_by_source = {hop.source: hop for hop in record.hops}
     outbound_hops = [hops_by_source[process.stages[-1].name] for process in plan.processes]
     payloads = [
@@ -70,6 +78,9 @@ def compute_costs(
         items_sent = outbound_hops[index].messages.total
         times = _estimate_scheduler_times(probe_results.get(process.name, ProbeResult()), items_sent, items)
         sides_ns = hops[index].send_ns + (hops[index - 1].receive_ns if index else 0.0)
+        sink = sinks.get(process.name)
+        if sink is not None:
+            times, stage_records = _scale_to_run(sink, times, stage_records)
         cost = _compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns)
         start_ns = _estimate_start_ns(probe_results.get(process.name, ProbeResult()), stage_records[0].starting_ns)
         processes.append(replace(cost, start_ns=start_ns))
@@ -83,6 +94,16 @@ class _SchedulerTimes:
 
     cpu_ns: float
     cpu_delay_ns: float
+
+
+def _scale_to_run(
+    sink: SinkCost, times: _SchedulerTimes, stage_records: Sequence[StageRecord]
+) -> tuple[_SchedulerTimes, list[StageRecord]]:
+    """Return what a writer would have counted with the parts of a run, each written once; it never waited for a CPU."""
+    [stage] = stage_records
+    ratio = sink.write_ns * sink.items / max(stage.run_histogram.sum_ns, 1)
+    calls = Histogram.from_values_ns([round(sink.write_ns * sink.items / max(stage.items, 1))] * stage.items)
+    return _SchedulerTimes(times.cpu_ns * ratio, 0.0), [replace(stage, run_histogram=calls)]
 
 
 def _estimate_scheduler_times(probe_result: ProbeResult, items_sent: int, items: int) -> _SchedulerTimes:

@@ -23,8 +23,9 @@ def add_layout_rules(costs: PipelineCosts, plan: Plan) -> PipelineCosts:
                 or any(stage.stateful for stage in process.stages),
                 unfusable_reason=find_unfusable_reason(process, previous, plan),
                 has_own_threads=process.first_stage.threads is not None,
-                max_workers=_find_max_workers(process),
+                max_workers=_find_max_workers(process, plan),
                 has_all_gpus=process.first_stage.device == "cuda",
+                config_path=process.first_stage.config_path,
             )
         )
     return replace(costs, processes=tuple(processes))
@@ -42,12 +43,16 @@ def fits_plan(costs: PipelineCosts, plan: Plan) -> bool:
     )
 
 
-def _find_max_workers(process: ProcessPlan) -> int | None:
-    """The most workers that a process may have: one for each of its CPUs, one for its GPU; None without a limit."""
+def _find_max_workers(process: ProcessPlan, plan: Plan) -> int | None:
+    """The most workers that a process may have; None without a limit.
+
+    One for each of its CPUs, one for its GPU; for a sink, as many as have memory for their parts.
+    """
     first = process.first_stage
     if first.device is not None and first.device.startswith("cuda:"):
         return 1
-    return None if first.cpus is None else len(first.cpus)
+    limits = [None if first.cpus is None else len(first.cpus), plan.max_writers if first.sink_path else None]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, plan: Plan) -> str:
@@ -61,6 +66,7 @@ def find_unfusable_reason(process: ProcessPlan, previous: ProcessPlan | None, pl
     reasons = (
         (previous is None, "it is the source"),
         (process.role is ProcessRole.ORDER_POINT, "it restores the order"),
+        (bool(first.sink_path), "it writes the shards"),
         (process.sends_chunks, "its items travel in chunks, which costs less than a call for each"),
         (first.batch is not None, "it takes lists (`batch`)"),
         (first.mutable, "it writes to its input (`mutable`)"),

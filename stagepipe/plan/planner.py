@@ -10,7 +10,7 @@ from stagepipe.machine import Machine
 from stagepipe.plan.chunks import CHUNK_WINDOW_ITEMS, mark_chunks
 from stagepipe.plan.devices import assign_devices
 from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
-from stagepipe.plan.sinks import count_parts_in_flight
+from stagepipe.plan.sinks import count_max_writers, count_parts_in_flight
 from stagepipe.spec import PipelineSpec
 
 _ARENA_MEMORY_FRACTION = 0.25
@@ -49,6 +49,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         preload=spec.preload,
         uses_torch=spec.uses_torch,
         max_skipped=spec.max_skipped,
+        max_writers=count_max_writers(spec, memory),
     )
 
 

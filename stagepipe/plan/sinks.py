@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -72,12 +72,33 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
             cpus=sink.cpus,
             env=sink.env,
             timeout_ns=sink.timeout_ns,
-            sink_path="sink" if len(spec.sinks) == 1 else f"sink.{spec.sinks.index(sink)}",
+            sink_path=_get_path(spec, sink),
             syntax=spec.source.syntax,
         )
         for sink, name in zip(writers, names, strict=False)
     ]
     return replace(spec, stages=(*spec.stages, parts, *stages))
+
+
+def _get_path(spec: PipelineSpec, sink: SinkSpec) -> str:
+    """Return where an override finds a sink."""
+    return "sink" if len(spec.sinks) == 1 else f"sink.{spec.sinks.index(sink)}"
+
+
+def set_sink_workers(spec: PipelineSpec, workers_by_path: Mapping[str, int]) -> PipelineSpec:
+    """Return the spec with numbers of workers for its sinks, by their paths; 1 for any other that is `auto`.
+
+    >>> from stagepipe.spec import SourceSpec
+    >>> jsonl = SinkSpec(target=Target("stagepipe.sinks.jsonl", {"path": "out"}), workers="auto", writes_parts=True)
+    >>> spec = PipelineSpec(source=SourceSpec(target=Target(range(3))), sinks=(jsonl,))
+    >>> set_sink_workers(spec, {"sink": 2}).sinks[0].workers
+    2
+    """
+    sinks = (
+        replace(sink, workers=workers_by_path.get(_get_path(spec, sink), 1 if sink.workers == "auto" else sink.workers))
+        for sink in spec.sinks
+    )
+    return replace(spec, sinks=tuple(sinks))
 
 
 def choose_part_size(spec: PipelineSpec) -> PartSize:
@@ -102,10 +123,23 @@ def choose_part_size(spec: PipelineSpec) -> PartSize:
 
 def _fit_memory(spec: PipelineSpec) -> int:
     """Return the bytes of a part, so that those in flight fit into the `memory` of the config."""
-    workers = sum(sink.workers for sink in spec.sinks if sink.writes_parts)
+    workers = sum(1 if sink.workers == "auto" else sink.workers for sink in spec.sinks if sink.writes_parts)
     return max(
         min(_PART_BYTES, int((spec.memory_bytes or 0) * PARTS_MEMORY_FRACTION) // count_parts_in_flight(workers)), 1
     )
+
+
+def count_max_writers(spec: PipelineSpec, memory_bytes: int) -> int | None:
+    """Return how many workers each sink may have, so that parts in flight fit into the memory; None without a limit.
+
+    There is none where the parts become smaller instead: with a `memory` and without `part_bytes`.
+    """
+    writers = [sink for sink in spec.sinks if sink.writes_parts]
+    has_fixed_size = spec.memory_bytes is None or any(_get_setting(sink, "part_bytes") is not None for sink in writers)
+    if not writers or not has_fixed_size:
+        return None
+    parts = int(memory_bytes * PARTS_MEMORY_FRACTION) // choose_part_size(spec).bytes
+    return max((parts - count_parts_in_flight(0)) // len(writers), 1)
 
 
 def count_parts_in_flight(workers: int) -> int:

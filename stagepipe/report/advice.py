@@ -201,6 +201,12 @@ def _advise_more_workers(
     return ConfigAdvice(f"{_find_config_path(limiting_process.name, record)}.workers={workers}", text)
 
 
+def is_writer(stage_name: str, record: RunRecord) -> bool:
+    """Whether a stage writes the parts of a sink; the order point before it makes them."""
+    path = _find_config_path(stage_name, record)
+    return path.partition(".")[0] == "sink" and stage_name not in record.order_point_names
+
+
 def _find_config_path(stage_name: str, record: RunRecord) -> str:
     """Return where an override finds a stage: that of a sink is not among `stages`."""
     path = next((stage.config_path for stage in record.stages if stage.name == stage_name), "")

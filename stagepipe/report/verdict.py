@@ -21,6 +21,7 @@ from stagepipe.report.advice import (
     advise_on_source,
     advise_on_stage,
     advise_on_window,
+    is_writer,
 )
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord
@@ -151,7 +152,8 @@ def _judge_most_used(evidence: _Evidence) -> Verdict:
     workers = evidence.most_used.workers
     workers_text = f"its {workers} workers were" if workers > 1 else "its worker was"
     advice = advise_on_stage(evidence.most_used, evidence.second_most_used, evidence.record)
-    return _make_verdict(name, "stage", confidence, f"{name} is the bottleneck: {workers_text} {busy_text}.", advice)
+    subject = f"The sink {name}" if is_writer(name, evidence.record) else name
+    return _make_verdict(name, "stage", confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.", advice)
 
 
 def _find_limiting_hop(load: ProcessLoad, record: RunRecord) -> HopRecord | None:

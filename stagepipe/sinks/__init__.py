@@ -11,6 +11,7 @@ hugging_face_sink  `HuggingFaceSink`, `huggingface`: a dataset for `datasets.loa
 file_tree_sink  `FileTreeSink`: the interface of sinks whose parts are many files
 images_sink   `ImagesSink`, `images`: an image file per item
 zarr_sink     `ZarrSink`, `zarr`: rows of Zarr arrays
+measured_sink stands for a sink with workers in the probe of `stagepipe plan`
 parts, part   groups items into the parts that the workers of a sink write; packed_items
 
 A sink without workers is called with each item where the pipeline's output arrives; its `close`, if it has one, is
@@ -23,6 +24,7 @@ from stagepipe.sinks.file_tree_sink import FileTreeSink
 from stagepipe.sinks.hugging_face_sink import HuggingFaceSink
 from stagepipe.sinks.images_sink import ImagesSink
 from stagepipe.sinks.jsonl_sink import JsonlSink
+from stagepipe.sinks.measured_sink import MeasuredPartRecord, MeasuredSink
 from stagepipe.sinks.npy_sink import NpySink, NpzShardSink
 from stagepipe.sinks.npz_sink import NpzSink
 from stagepipe.sinks.parquet_sink import ParquetSink
@@ -58,6 +60,8 @@ __all__ = [
     "HuggingFaceSink",
     "ImagesSink",
     "JsonlSink",
+    "MeasuredPartRecord",
+    "MeasuredSink",
     "NpySink",
     "NpzShardSink",
     "NpzSink",

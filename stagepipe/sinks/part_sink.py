@@ -123,17 +123,23 @@ class PartSink(ABC):
 
     def __call__(self, part: Part) -> Part:
         """Write a part to its own file, in a worker. The stage that a pipeline runs; not for users."""
-        items = part.read_items()
-        if self.matches is not None:
-            items = [item for item in items if self.matches(item)]
+        items = self.select_items(part)
         if not items:
             part.add_record(PartRecord(file=None, rows=0, size_bytes=0))
             return part
-        name = f"{PART_PREFIX}{uuid4().hex}"  # never that of a worker which is still at the same part, before a seek
-        path = self.path / name
+        path = self.make_part_path()
         self.write_part(items, path)
-        part.add_record(PartRecord(file=name, rows=len(items), size_bytes=_count_bytes(path)))
+        part.add_record(PartRecord(file=path.name, rows=len(items), size_bytes=_count_bytes(path)))
         return part
+
+    def select_items(self, part: Part) -> Sequence[Any]:
+        """Return the items of a part that are for this sink. Not for users."""
+        items = part.read_items()
+        return items if self.matches is None else [item for item in items if self.matches(item)]
+
+    def make_part_path(self) -> Path:
+        """Return a new path: never that of a worker which is still at the same part, before a seek. Not for users."""
+        return self.path / f"{PART_PREFIX}{uuid4().hex}"
 
 
 def _check_count(name: str, value: int | None) -> int | None:

@@ -26,7 +26,7 @@ from stagepipe.core import (
 )
 from stagepipe.sources.order import BatchedOrder, EpochOrder, SamplerOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
-from stagepipe.sources.seeded_stream import begin_stream
+from stagepipe.sources.seeded_stream import begin_stream, describe_stream_files
 
 
 class DatasetSource:
@@ -208,6 +208,10 @@ class DatasetSamples:
         self._dataset = dataset
         self._batch_size = batch_size
         self._drop_last = drop_last
+
+    def get_source_identity(self) -> SourceIdentity:
+        """Return the files of a stream that tells them; its items are not counted."""
+        return SourceIdentity(None, describe_stream_files(self._dataset))
 
     def begin(self, epoch: int, seed: int) -> None:
         """Call the dataset's `set_epoch`, as a training loop does."""

@@ -1,10 +1,18 @@
-"""`SeededStream`: a stream of our own, whose items depend on seed and epoch. Runs in the source's process."""
+"""`SeededStream`: a stream of our own, whose items depend on seed and epoch. And what any stream tells of itself.
+
+Runs in the source's process.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+from stagepipe.core import SourceFiles
+
+FILES_ATTRIBUTE: Final = "_stagepipe_files"
+"""Where a source leaves the `SourceFiles` of a stream whose class is another library's."""
 
 
 class SeededStream(ABC):
@@ -17,6 +25,10 @@ class SeededStream(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[Any]: ...
 
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files, for the states of a run; None if that is not known."""
+        return None
+
 
 def begin_stream(stream: Any, epoch: int, seed: int) -> None:
     """Start an epoch of any stream. If it has `set_epoch`, call that, as a training loop does."""
@@ -26,3 +38,11 @@ def begin_stream(stream: Any, epoch: int, seed: int) -> None:
     set_epoch = getattr(stream, "set_epoch", None)
     if callable(set_epoch):
         set_epoch(epoch)
+
+
+def describe_stream_files(stream: Any) -> SourceFiles | None:
+    """Return what identifies the files of a stream, if it is one of our own; None if that is not known."""
+    files: SourceFiles | None = getattr(stream, FILES_ATTRIBUTE, None)
+    if files is None and isinstance(stream, SeededStream):
+        return stream.describe_files()
+    return files

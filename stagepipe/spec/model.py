@@ -179,7 +179,9 @@ class SinkSpec:
             "Name of the sink's stage: letters, digits, `_` and `-`. Default: from `uses`.", value_type="StageName"
         ),
     ] = None
-    workers: Annotated[int, ConfigKey("Number of processes that write.", minimum=1, maximum=4096)] = 1
+    workers: Annotated[
+        int | Literal["auto"], ConfigKey("Number of processes that write, or auto.", minimum=1, maximum=4096)
+    ] = 1
     when: Annotated[
         FieldTests | Target | None,
         ConfigKey(

@@ -1,5 +1,6 @@
 """Data files that change: between a run and its resume, and during a run. Both are errors that name the file."""
 
+import contextlib
 import gc
 import json
 import os
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stagepipe import Pipeline, RunError, UsageError
@@ -152,6 +154,46 @@ def test_parts_of_a_joined_source_count(folder: Path):
     state = save_after(source, 7)
     write_parquet(folder, first=1000)
     with pytest.raises(UsageError, match=r"changed since the state was saved: a\.parquet"):
+        resume(source, state)
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "large"])
+def test_a_zarr_store_that_was_written_again_is_refused(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    zarr = pytest.importorskip("zarr")
+    if kind == "large":
+        monkeypatch.setattr("stagepipe.sources.arrays.zarr_source._MAX_DESCRIBED_FILES", 3)
+    store = str(folder / ("x.zip" if kind == "zip" else "x.zarr"))
+
+    def write(values: Any) -> None:
+        with zarr.storage.ZipStore(store, mode="w") if kind == "zip" else contextlib.nullcontext(store) as target:
+            group = zarr.open_group(target, mode="w")
+            group.create_array("x", data=values, chunks=(4,))
+
+    source = {"uses": "stagepipe.sources.zarr", "with": {"path": store, "keys": "x"}}
+    write(np.arange(COUNT))
+    state = save_after(source, 7)
+    assert resume(source, state) == list(range(7, COUNT))
+    random = np.random.default_rng(3).integers(0, 1 << 40, COUNT)
+    write(random.astype(np.float64) if kind == "large" else random)
+    with pytest.raises(UsageError, match=r"source files changed since the state was saved") as caught:
+        resume(source, state)
+    assert "items when saved" not in str(caught.value)
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_the_files_of_a_hugging_face_stream_count(is_mixed: bool, folder: Path):
+    pytest.importorskip("datasets")
+    path = write_jsonl(folder)["with"]["path"]
+    stream: dict[str, Any] = {"uses": "stagepipe.sources.huggingface", "with": {"path": path, "streaming": True}}
+    mixed = {
+        "uses": "stagepipe.sources.concat",
+        "with": {"sources": [stream, {"uses": "stagepipe.sources.numbers", "with": {"count": 3}}]},
+    }
+    source = mixed if is_mixed else stream
+    state = save_after(source, 7)
+    assert len(resume(source, state)) == COUNT - 7 + 3 * is_mixed
+    write_jsonl(folder, COUNT + 5)
+    with pytest.raises(UsageError, match=r"source files changed since the state was saved: a\.jsonl"):
         resume(source, state)
 
 

@@ -27,11 +27,22 @@ from tests.support.sink_output import (
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
 
 
-def write_config(folder: Path, kind: str, count: int, *, workers: int, shard_items: int, part_items: int):
+def write_config(
+    folder: Path,
+    kind: str,
+    count: int,
+    *,
+    workers: int,
+    shard_items: int,
+    part_items: int,
+    order: str = "source",
+):
     stage = "extract_image_slowly" if kind == "images" else "extract_slowly"
+    stage = stage if order == "source" else "extract_unevenly"
     arguments = {"path": "out", **fit_arguments(kind, shard_items=shard_items, part_items=part_items)}
     (folder / "features.yaml").write_text(f"""
 name: features
+order: {order}
 source: {{uses: tests.support.sink_stages.Numbers, with: {{count: {count}}}}}
 stages:
   - {{name: extract, uses: tests.support.sink_stages.{stage}, workers: {workers}}}
@@ -94,6 +105,20 @@ def test_a_run_that_is_killed_twice_writes_the_same_bytes(tmp_path: Path, kind: 
     code, error = finish(tmp_path, "--resume")
     assert code == 0
     assert "finished" in error
+
+
+def test_in_any_order_two_kills_lose_and_double_no_row(tmp_path: Path):
+    count = 600
+    write_config(tmp_path, "jsonl", count, workers=2, shard_items=100, part_items=20, order="any")
+    out = tmp_path / "out"
+    for shard_count in (1, 4):
+        assert kill_when(tmp_path, lambda shards=shard_count: out.exists() and len(list_shards(out)) >= shards)
+    assert finish(tmp_path, "--resume") == (0, "")
+    write(make_config(tmp_path / "plain", "jsonl", count))
+    rows = read_rows(out, "jsonl")
+    assert rows != sorted(rows), "in another order than that of the source"
+    assert sorted(rows) == read_rows(tmp_path / "plain", "jsonl")
+    assert list_leftovers(out) == []
 
 
 def is_of(file: Path, items: int) -> bool:

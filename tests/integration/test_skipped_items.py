@@ -1,6 +1,7 @@
 """Items that fail are retried with their original input, then skipped or the end of the run; others are unaffected."""
 
 import itertools
+import json
 import random
 import time
 from pathlib import Path
@@ -203,6 +204,32 @@ def test_more_errors_than_max_skipped_end_the_run_with_the_last_error(inline):
     few = pipeline(failing("fails_sometimes", name="bad"), source=30, max_skipped="1%")
     with pytest.raises(RunError, match=r"`max_skipped` is 1%"):
         run(few, inline=inline)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_resumed_job_gets_no_fresh_allowance(inline):
+    config = pipeline(failing("fails_sometimes", name="bad"), source=60)
+    found, letters = run(config, inline=inline)
+    count, before = len(letters), sum(int(letter[1]) < found[29] for letter in letters)
+    assert 2 < before < count - 2
+    with Pipeline(config, inline=inline) as first:
+        for _ in zip(range(30), first, strict=False):
+            pass
+        deadline = time.monotonic() + BUDGET_S
+        while len(first.dead_letters) < before and time.monotonic() < deadline:  # letters have their own way
+            time.sleep(0.01)
+        state = json.loads(json.dumps(first.state_dict()))
+    with Pipeline({**config, "max_skipped": count}, inline=inline) as enough:
+        enough.load_state_dict(state)
+        assert list(enough) == found[30:]
+    with Pipeline({**config, "max_skipped": count - 1}, inline=inline) as too_few:
+        too_few.load_state_dict(state)
+        with pytest.raises(RunError, match=rf"skipped {count} of \d+ from the source"):
+            list(too_few)
+    with Pipeline({**config, "max_skipped": 1}, inline=inline) as none_left:
+        none_left.load_state_dict(state)
+        with pytest.raises(RunError, match=r"`max_skipped` is 1"):
+            list(none_left)
 
 
 # ---------------------------------------------------------------- random pipelines against the inline run

@@ -1,9 +1,13 @@
-"""A source and a stage for the tests of sinks: features that are drawn from the seeded generators."""
+"""A source, stages and a sink for the tests of sinks: features that are drawn from the seeded generators."""
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from stagepipe.sinks import JsonlSink
 
 
 class Numbers:
@@ -42,6 +46,12 @@ def extract_slowly(number: int) -> dict[str, Any]:
     return extract(number)
 
 
+def extract_unevenly(number: int) -> dict[str, Any]:
+    """Return what `extract` does, after 1 to 8 ms: with several workers, in another order."""
+    time.sleep(0.001 * (1 + number * 5 % 8))
+    return extract(number)
+
+
 def extract_array(number: int) -> np.ndarray:
     """Return an array that is large enough for shared memory."""
     return np.full((100, 100), number, np.float32)
@@ -50,3 +60,12 @@ def extract_array(number: int) -> np.ndarray:
 def is_odd(number: int) -> bool:
     """Return whether a number is odd."""
     return number % 2 == 1
+
+
+class SlowJsonlSink(JsonlSink):
+    """Takes 4 ms for a row."""
+
+    def write_part(self, items: Sequence[Any], path: Path) -> None:
+        """Write a line for each item, after some time."""
+        time.sleep(0.004 * len(items))
+        super().write_part(items, path)

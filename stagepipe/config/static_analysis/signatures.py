@@ -13,8 +13,9 @@ from enum import Enum
 from inspect import Parameter, Signature
 from typing import Final
 
+from stagepipe.config.static_analysis.annotations import Annotation
 from stagepipe.config.static_analysis.lookup import Definition, DefinitionLookup, LookupResult
-from stagepipe.config.static_analysis.modules import flatten_statements
+from stagepipe.config.static_analysis.modules import ParsedModule, flatten_statements
 
 _SIGNATURE_PRESERVING_DECORATORS: Final = frozenset(
     {
@@ -34,7 +35,10 @@ class CalleeKind(Enum):
 
 @dataclass(frozen=True)
 class Callee:
-    """What is known about a target. `signature` is None if the source does not show it."""
+    """What is known about a target. `signature` is None if the source does not show it.
+
+    The annotations of parameters that were read from source are `Annotation`s.
+    """
 
     kind: CalleeKind
     signature: Signature | None
@@ -48,7 +52,8 @@ def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) ->
     if isinstance(lookup_result.node, ast.ClassDef):
         return Callee(CalleeKind.FACTORY, _class_signature(lookup_result, lookup), _has_call(lookup_result, lookup))
     decorators = {_last_name(decorator) for decorator in lookup_result.node.decorator_list}
-    signature = _signature_from_ast(lookup_result.node.args) if decorators <= _SIGNATURE_PRESERVING_DECORATORS else None
+    is_shown = decorators <= _SIGNATURE_PRESERVING_DECORATORS
+    signature = _signature_from_ast(lookup_result.node.args, lookup_result.module) if is_shown else None
     if lookup_result.owner is not None and "classmethod" in decorators:
         return Callee(CalleeKind.FACTORY, _drop_first_parameter(signature))
     if lookup_result.owner is not None and decorators - _SIGNATURE_PRESERVING_DECORATORS:
@@ -62,24 +67,32 @@ def _last_name(expression: ast.expr) -> str:
     return expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "?")
 
 
-def _signature_from_ast(arguments: ast.arguments) -> Signature:
+def _signature_from_ast(arguments: ast.arguments, module: ParsedModule) -> Signature:
     positional = [*arguments.posonlyargs, *arguments.args]
-    first_default = len(positional) - len(arguments.defaults)
+    missing_defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     parameters = []
-    for index, argument in enumerate(positional):
+    for index, (argument, default) in enumerate(zip(positional, [*missing_defaults, *arguments.defaults], strict=True)):
         kind = Parameter.POSITIONAL_ONLY if index < len(arguments.posonlyargs) else Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(_make_parameter(argument.arg, kind, has_default=index >= first_default))
+        annotation = _make_annotation(argument.annotation, default, module)
+        parameters.append(_make_parameter(argument.arg, kind, annotation, has_default=default is not None))
     if arguments.vararg:
         parameters.append(Parameter(arguments.vararg.arg, Parameter.VAR_POSITIONAL))
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        parameters.append(_make_parameter(argument.arg, Parameter.KEYWORD_ONLY, has_default=default is not None))
+        annotation = _make_annotation(argument.annotation, default, module)
+        parameters.append(
+            _make_parameter(argument.arg, Parameter.KEYWORD_ONLY, annotation, has_default=default is not None)
+        )
     if arguments.kwarg:
         parameters.append(Parameter(arguments.kwarg.arg, Parameter.VAR_KEYWORD))
     return Signature(parameters)
 
 
-def _make_parameter(name: str, kind: inspect._ParameterKind, *, has_default: bool) -> Parameter:
-    return Parameter(name, kind, default=None if has_default else Parameter.empty)
+def _make_annotation(expression: ast.expr | None, default: ast.expr | None, module: ParsedModule) -> object:
+    return Parameter.empty if expression is None else Annotation(module, expression, default)
+
+
+def _make_parameter(name: str, kind: inspect._ParameterKind, annotation: object, *, has_default: bool) -> Parameter:
+    return Parameter(name, kind, default=None if has_default else Parameter.empty, annotation=annotation)
 
 
 def _drop_first_parameter(signature: Signature | None) -> Signature | None:
@@ -96,22 +109,64 @@ def _drop_first_parameter(signature: Signature | None) -> Signature | None:
 def _class_signature(class_definition: Definition, lookup: DefinitionLookup) -> Signature | None:
     """Return the signature of the nearest `__init__` or `__new__`, or of a dataclass's fields. None if unknown."""
     chain = lookup.resolve_bases(class_definition)
-    for definition in chain or [class_definition]:
-        node = definition.node
-        decorators = {_last_name(decorator) for decorator in node.decorator_list}
+    # A metaclass of an unknown base may take other arguments than __init__, so the chain must be known.
+    return None if chain is None else _chain_signature(chain)
+
+
+def _chain_signature(chain: list[Definition]) -> Signature | None:
+    """Return the signature of a class; `chain` is the class and its bases, nearest first."""
+    for index, definition in enumerate(chain):
+        decorators = _decorator_names(definition)
         if "dataclass" in decorators:
-            return None if chain is None else _dataclass_signature(chain[chain.index(definition) :])
+            return _dataclass_signature(chain[index:])
         if decorators - _SIGNATURE_PRESERVING_DECORATORS:
             return None
         for name in ("__init__", "__new__"):
-            method = _find_method(node, name)
+            method = _find_method(definition.node, name)
             if method is not None:
                 method_decorators = {_last_name(decorator) for decorator in method.decorator_list}
-                # A metaclass of an unknown base may take other arguments than __init__, so the chain must be known.
-                if chain is None or not method_decorators <= _SIGNATURE_PRESERVING_DECORATORS:
+                if not method_decorators <= _SIGNATURE_PRESERVING_DECORATORS:
                     return None
-                return _drop_first_parameter(_signature_from_ast(method.args))
-    return None if chain is None else Signature()
+                signature = _drop_first_parameter(_signature_from_ast(method.args, definition.module))
+                return _add_forwarded_parameters(signature, method, chain[index:])
+    return Signature()
+
+
+def _add_forwarded_parameters(
+    signature: Signature | None, method: ast.FunctionDef, chain: list[Definition]
+) -> Signature | None:
+    """Replace `**options` by the parameters of the base, if all that `method` does with it is to pass it on to it."""
+    definition, *bases = chain
+    name = method.args.kwarg.arg if method.args.kwarg is not None else ""
+    call = _find_forwarding_call(method, name)
+    has_one_base = isinstance(definition.node, ast.ClassDef) and len(definition.node.bases) == 1
+    inherited = _chain_signature(bases) if call is not None and has_one_base else None
+    if signature is None or call is None or inherited is None:
+        return signature
+    own = [p for p in signature.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    base_parameters = list(inherited.parameters.values())
+    given = {p.name for p in [*own, *base_parameters[: len(call.args)]]} | {k.arg for k in call.keywords}
+    forwarded = [
+        p if p.kind is Parameter.VAR_KEYWORD else p.replace(kind=Parameter.KEYWORD_ONLY)
+        for p in base_parameters
+        if p.name not in given and p.kind not in {Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL}
+    ]
+    return Signature([*own, *forwarded])
+
+
+def _find_forwarding_call(method: ast.FunctionDef, name: str) -> ast.Call | None:
+    """Return the call `super().__init__(..., **name)`; None if the method uses `name` in any other way too."""
+    nodes = list(ast.walk(method))
+    calls = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == f"super().{method.name}"
+        and any(k.arg is None and isinstance(k.value, ast.Name) and k.value.id == name for k in node.keywords)
+        and not any(isinstance(argument, ast.Starred) for argument in node.args)
+    ]
+    uses = sum(isinstance(node, ast.Name) and node.id == name for node in nodes)
+    return calls[0] if name and len(calls) == uses == 1 else None
 
 
 def _find_method(node: ast.AST, name: str) -> ast.FunctionDef | None:
@@ -157,7 +212,8 @@ def _dataclass_signature(chain: list[Definition]) -> Signature | None:
                 name = statement.target.id
                 has_default = _has_default(statement.value)
                 # A config passes arguments by keyword, so the order of fields and defaults does not matter.
-                fields[name] = _make_parameter(name, Parameter.KEYWORD_ONLY, has_default=has_default)
+                accepts = _make_annotation(statement.annotation, statement.value, definition.module)
+                fields[name] = _make_parameter(name, Parameter.KEYWORD_ONLY, accepts, has_default=has_default)
     return Signature(list(fields.values()))
 
 

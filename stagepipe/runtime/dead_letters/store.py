@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, sleep
 from typing import Final
 
-from stagepipe.core import Cursor, ImposedSkip, Key, RunError
+from stagepipe.core import Cursor, ImposedSkip, Key, RunError, SkipCount, split_by_segment
 from stagepipe.plan import Plan
 from stagepipe.report import DeadLetter
 from stagepipe.runtime.protocol import DeadLetterEvent, ForcedSkip
@@ -20,8 +20,12 @@ _ARRIVAL_TIMEOUT_S: Final = 1.0
 _POLL_INTERVAL_S: Final = 0.001
 
 
+_LetterId = tuple[int, str, Key]
+"""Epoch, stage and key of the item that failed."""
+
+
 class DeadLetterStore:
-    """The dead letters of a run, and the check of `max_skipped`. Thread-safe."""
+    """The dead letters of a run, and the check of `max_skipped` for its whole job. Thread-safe."""
 
     def __init__(
         self, plan: Plan, count_source_items: Callable[[], int], count_sent_letters: Callable[[], int] = int
@@ -35,12 +39,50 @@ class DeadLetterStore:
             stage.name: process.output_segment for process in plan.processes for stage in process.stages
         }
         self._lock = threading.Lock()
-        self._letters: dict[tuple[int, str, Key], DeadLetterEvent] = {}
+        self._segment_count = len(plan.segments)
+        self._letters: dict[_LetterId, DeadLetterEvent] = {}
         self._received_count = 0
         self._generation = 0
         self._epoch = -1
         self._cursors: Sequence[Cursor] = ()
         self._forced_skips: set[ImposedSkip] = set()
+        self._resumed = SkipCount()
+        """The count of the job up to the position from which this run went on."""
+        self._letters_before_resume: set[_LetterId] = set()
+        self._source_items_before_resume = 0
+        self._counted_epoch: int | None = None
+        self._source_items_of_earlier_epochs = 0
+        """Of the job, before `_counted_epoch`."""
+
+    def resume_count(self, count: SkipCount) -> None:
+        """Count on from that of a saved position. What this run has counted so far was after it, or is part of it."""
+        with self._lock:
+            self._resumed = count
+            self._letters_before_resume = set(self._letters)
+            self._source_items_before_resume = self._count_source_items()
+            self._counted_epoch = None
+
+    def count_until(self, epoch: int, cursor: Cursor | None) -> SkipCount | None:
+        """Return the count of the job up to a position: without items that were read ahead, as they run again.
+
+        None if there is nothing to count: no `max_skipped`, and no letters.
+        """
+        cursors = split_by_segment(cursor, self._segment_count)
+        with self._lock:
+            letters = sum(
+                letter_id not in self._letters_before_resume
+                and (letter.epoch != epoch or not self._is_after(letter, cursors))
+                for letter_id, letter in self._letters.items()
+            )
+            if self._max_skipped is None and not (letters or self._resumed.items):
+                return None
+            is_current = epoch == self._counted_epoch
+            source_items = self._source_items_of_earlier_epochs + cursors[0].item if is_current else self._sum_source()
+        return SkipCount(self._resumed.items + letters, source_items)
+
+    def _sum_source(self) -> int:
+        """Return how many items the source has sent to this job."""
+        return self._resumed.source_items + max(self._count_source_items() - self._source_items_before_resume, 0)
 
     def add(self, letter: DeadLetterEvent) -> None:
         """Keep a letter that has arrived. Drops one from before the last seek whose item is processed again."""
@@ -48,13 +90,18 @@ class DeadLetterStore:
             self._received_count += 1
             is_outdated = letter.generation < self._generation and letter.epoch == self._epoch
             if not (is_outdated and self._is_reprocessed(letter)):
-                self._letters[letter.epoch, letter.stage, letter.key] = letter
+                letter_id = (letter.epoch, letter.stage, letter.key)
+                self._letters[letter_id] = letter
+                self._letters_before_resume.discard(letter_id)
 
     def apply_seek(
         self, generation: int, epoch: int, cursors: Sequence[Cursor], forced_skips: Iterable[ForcedSkip]
     ) -> None:
         """Drop the letters of items that are processed again. `cursors`: one a segment; `forced_skips`: see `Seek`."""
         with self._lock:
+            if epoch != self._counted_epoch:
+                self._counted_epoch = epoch
+                self._source_items_of_earlier_epochs = max(self._sum_source() - cursors[0].item, 0)
             self._generation = generation
             self._epoch = epoch
             self._cursors = cursors
@@ -64,11 +111,17 @@ class DeadLetterStore:
                 for letter_id, letter in self._letters.items()
                 if letter.epoch != epoch or not self._is_reprocessed(letter)
             }
+            self._letters_before_resume.intersection_update(self._letters)
 
     def _is_reprocessed(self, letter: DeadLetterEvent) -> bool:
+        is_forced = ImposedSkip(letter.stage, letter.key) in self._forced_skips
+        return not is_forced and self._is_after(letter, self._cursors)
+
+    def _is_after(self, letter: DeadLetterEvent, cursors: Sequence[Cursor]) -> bool:
+        """Return whether the item of a letter comes after a position, which has one cursor a segment."""
         key = letter.key
-        cursor = self._cursors[self._segment_by_stage[letter.stage]]
-        if key[0] < cursor.item or key in cursor.emitted_keys or ImposedSkip(letter.stage, key) in self._forced_skips:
+        cursor = cursors[self._segment_by_stage[letter.stage]]
+        if key[0] < cursor.item or key in cursor.emitted_keys:
             return False
         return cursor.last_key is None or key > cursor.last_key
 
@@ -95,23 +148,23 @@ class DeadLetterStore:
         A limit in percent is checked from 100 source items on, and at the end of an epoch.
         """
         limit = self._max_skipped
-        source_count = self._count_source_items()
         with self._lock:
-            skipped_count = len(self._letters)
+            source_count = self._sum_source()
+            skipped_count = self._resumed.items + len(self._letters) - len(self._letters_before_resume)
             last = next(reversed(self._letters.values()), None)
-        if (
-            limit is None
-            or last is None
-            or (isinstance(limit, float) and source_count < _MIN_ITEMS_FOR_SHARE and not is_epoch_end)
-        ):
+        if limit is None or (isinstance(limit, float) and source_count < _MIN_ITEMS_FOR_SHARE and not is_epoch_end):
             return None
-        if skipped_count <= (limit * source_count if isinstance(limit, float) else limit):
+        if not skipped_count or skipped_count <= (limit * source_count if isinstance(limit, float) else limit):
             return None
         allowed = f"{limit * 100:.4g}%" if isinstance(limit, float) else limit
+        earlier = f", {self._resumed.items:,} of them before the resume" if self._resumed.items else ""
         message = (
-            f"too many failed items: skipped {skipped_count:,} of {source_count:,} from the source, `max_skipped` is "
-            f"{allowed}; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
+            f"too many failed items: skipped {skipped_count:,} of {source_count:,} from the source{earlier}, "
+            f"`max_skipped` is {allowed}"
         )
+        if last is None:
+            return RunError(f"{message}; raise it to go on")
+        message += f"; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
         return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=last.trace)
 
     def enforce_limit(self) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import glob as globbing
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from stagepipe.core import import_extra
+from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
 from stagepipe.sources.record_source import ShuffleMode
 from stagepipe.sources.storage import is_remote
+
+_MAX_DESCRIBED_FILES: Final = 10_000
+"""Looking at so many files takes a tenth of a second. A store may have millions of chunks, each a file."""
+_METADATA_NAMES: Final = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 class ZarrSource(ArrayStoreSource):
@@ -47,12 +53,23 @@ class ZarrSource(ArrayStoreSource):
         super().__init__(_find_stores([path] if isinstance(path, str) else path), keys, shuffle)
         self._storage_options = dict(storage_options or {})
 
+    def describe_files(self) -> SourceFiles:
+        """Return what identifies the arrays, and the files of a local store: of a large one, those of its metadata."""
+        entries: list[tuple[str, int, int]] = []
+        for store in self._stores:
+            arrays = self._opened.get(store)
+            entries += [(f"{store}/{name} {array}", 0, 0) for name, array in arrays.items()]
+            entries += _list_files(store, arrays) if not is_remote(store) else []
+        names, sizes, times = zip(*sorted(entries), strict=True) if entries else ((), (), ())
+        return describe_files(names, sizes, times)
+
     def open_store(self, store: str) -> dict[str, StoredArray]:
         """Open a store, and return its arrays."""
         zarr = import_extra("zarr", "zarr", "the source `zarr`")
         options = {"storage_options": self._storage_options} if self._storage_options else {}
         try:
-            node = zarr.open(store, mode="r", **options)
+            is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of one for a folder
+            node = zarr.open(zarr.storage.ZipStore(store, mode="r") if is_zip else store, mode="r", **options)
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error
         if isinstance(node, zarr.Array):
@@ -64,6 +81,21 @@ class ZarrSource(ArrayStoreSource):
 def _describe_array(array: Any) -> StoredArray:
     chunk_rows = array.chunks[0] if array.shape else 0
     return StoredArray(values=array, shape=array.shape, dtype=array.dtype, chunk_rows=chunk_rows)
+
+
+def _list_files(store: str, arrays: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Return name, size and time of the files of a local store; of a large one, only of what describes its arrays."""
+    paths = [store] if Path(store).is_file() else list(islice(_walk(store), _MAX_DESCRIBED_FILES + 1))
+    if len(paths) > _MAX_DESCRIBED_FILES:
+        folders = {Path(store), *(Path(store) / name for name in arrays)}
+        paths = [str(folder / name) for folder in folders for name in _METADATA_NAMES if (folder / name).is_file()]
+    statuses = [os.stat(path) for path in paths]  # noqa: PTH116 - of names
+    return [(path, status.st_size, status.st_mtime_ns) for path, status in zip(paths, statuses, strict=True)]
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for parent, _, names in os.walk(folder):
+        yield from (os.path.join(parent, name) for name in names)  # noqa: PTH118 - of names
 
 
 def _find_stores(paths: Sequence[str]) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from stagepipe.core import StreamPosition, is_stream
+from stagepipe.core import SourceFiles, StreamPosition, is_stream, join_files
 from stagepipe.sources.joined.mix_schedule import StopMode
 from stagepipe.sources.joined.source_parts import PartOrder, SourcePart, derive_part_seed
 from stagepipe.sources.joined.stream_turns import Turns
-from stagepipe.sources.seeded_stream import SeededStream, begin_stream
+from stagepipe.sources.seeded_stream import SeededStream, begin_stream, describe_stream_files
 
 _END: Final = object()
 
@@ -29,6 +29,10 @@ class JoinedStream(SeededStream):
         self._make_turns = make_turns
         self._until = until
         self._epoch_and_seed = (0, 0)
+
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files of all parts that tell theirs."""
+        return join_files([part.describe_files() for part in self._parts])
 
     def begin(self, epoch: int, seed: int) -> None:
         """Start an epoch."""
@@ -159,6 +163,10 @@ class IndexedPart:
     def __init__(self, source: Any, place: str) -> None:
         self._part = SourcePart(source, place)
 
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files."""
+        return self._part.describe_files()
+
     def open(self, number: int, epoch: int, seed: int) -> IndexReader:
         """Start an epoch of the part with this number."""
         order = PartOrder(self._part, number)
@@ -176,6 +184,10 @@ class StreamedPart:
             raise TypeError(f"{place} is an iterator ({kind}), which can be read only once; give what creates it")
         self._stream = stream
         self._place = place
+
+    def describe_files(self) -> SourceFiles | None:
+        """Return what identifies the files."""
+        return describe_stream_files(self._stream)
 
     def open(self, number: int, epoch: int, seed: int) -> StreamReader:
         """Start an epoch of the part with this number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob as globbing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,8 @@ from typing import Any, Final
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
-from stagepipe.sources.storage import find_stored_files, is_remote
+from stagepipe.sources.seeded_stream import FILES_ATTRIBUTE
+from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote
 
 _BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".txt": "text"}
 """The builder of `datasets` that reads files with a suffix."""
@@ -59,7 +61,9 @@ class HuggingFaceSource(RecordSource):
                 "huggingface: a stream has no indices for `shuffle` to order; remove `shuffle`, and add a stage "
                 "{name: shuffle, uses: stagepipe.stages.Shuffle, with: {size: 1000}}"
             )
-        return _load(path, streaming=True, **arguments)
+        stream = _load(path, streaming=True, **arguments)
+        setattr(stream, FILES_ATTRIBUTE, _describe_files(path))
+        return stream
 
     def __init__(
         self,
@@ -116,6 +120,16 @@ class HuggingFaceSource(RecordSource):
     @functools.cached_property
     def _dataset(self) -> Any:
         return _load(streaming=False, **self._arguments)
+
+
+def _describe_files(path: str | Sequence[str]) -> SourceFiles | None:
+    """Return what identifies the files that a stream reads; None for a dataset on the Hub."""
+    patterns = [path] if isinstance(path, str) else list(path)
+    if len(patterns) == 1 and Path(patterns[0]).expanduser().is_dir():
+        patterns = [str(Path(globbing.escape(patterns[0])) / "**" / "*")]
+    elif Path(patterns[0]).suffix not in {".arrow", *_BUILDERS}:
+        return None
+    return describe_stored_files(find_stored_files(patterns, "huggingface"))
 
 
 def _load(

@@ -10,7 +10,7 @@ from time import monotonic
 
 import numpy as np
 
-from stagepipe.core import RunError, TransportError
+from stagepipe.core import RunError, SkipCount, SourceIdentity, TransportError
 from stagepipe.engine import EpochPosition
 from stagepipe.plan import SINK_NAME
 from stagepipe.runtime import HeldMemoryLimit
@@ -177,12 +177,28 @@ class Follower:
 
     def length(self) -> int | None:
         """See `RankEndpoint`."""
+        return self._wait_for_length().items
+
+    def wait_for_source(self) -> SourceIdentity | None:
+        """See `RankEndpoint`."""
+        if self._is_closed and self._epoch_length is None:
+            return None
+        return self._wait_for_length().source
+
+    def _wait_for_length(self) -> EpochLength:
         while self._epoch_length is None:
             self._raise_if_ended(-1)
             self._status_changed.clear()
             if self._epoch_length is None:
                 self._status_changed.wait(_POLL_INTERVAL_S)
-        return self._epoch_length.items
+        return self._epoch_length
+
+    def count_skips(self, position: EpochPosition) -> SkipCount | None:  # noqa: ARG002 - the leader's
+        """See `RankEndpoint`."""
+        return None
+
+    def resume_skip_count(self, count: SkipCount) -> None:
+        """See `RankEndpoint`."""
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
         """See `RankEndpoint`."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from time import monotonic
 
 from stagepipe.api import Pipeline
-from stagepipe.core import RunError, StagepipeError
+from stagepipe.core import RunError, SkipCount, SourceIdentity, StagepipeError
 from stagepipe.engine import EpochPosition, LocalRun
 from stagepipe.runtime import MemoryHandle
 from stagepipe.torch.shared_pipeline.connection import ConnectionListener, RankConnection
@@ -57,6 +58,7 @@ class Leader:
         self._closed_ranks: set[int] = set()
         self._iteration_number = 0
         self._iteration_failure: IterationFailed | None = None
+        self._length_sent = threading.Event()
         self._is_closed = False
         self._rank_names = [f"rank {topology.leader_rank + local}" for local in range(topology.local_world_size)]
         self._connections: list[RankConnection] = []
@@ -159,8 +161,10 @@ class Leader:
             self._run.cancel_epoch()
 
     def _send_length(self, items: int | None) -> None:
+        message = EpochLength(items, self._run.wait_for_source())  # it is built: its length is known
         for connection in self._connections:
-            connection.send(EpochLength(items))
+            connection.send(message)
+        self._length_sent.set()
 
     def _send_failure(self, rank: int, failure: IterationFailed) -> None:
         if not rank:
@@ -199,6 +203,23 @@ class Leader:
     def length(self) -> int | None:
         """See `RankEndpoint`."""
         return self._run.get_epoch_length()
+
+    def wait_for_source(self) -> SourceIdentity | None:
+        """See `RankEndpoint`. By then the followers have been told too, so that all ranks can compare it."""
+        while not self._length_sent.wait(_POLL_INTERVAL_S):
+            if self._requests.failure is not None:
+                raise self._requests.failure
+            if self._is_closed:
+                return None
+        return self._run.wait_for_source()
+
+    def count_skips(self, position: EpochPosition) -> SkipCount | None:
+        """See `RankEndpoint`."""
+        return self._run.dead_letters.count_until(position.epoch, position.cursor)
+
+    def resume_skip_count(self, count: SkipCount) -> None:
+        """See `RankEndpoint`."""
+        self._run.dead_letters.resume_count(count)
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
         """See `RankEndpoint`."""

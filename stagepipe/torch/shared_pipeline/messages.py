@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepipe.core import Cursor
+from stagepipe.core import Cursor, SourceIdentity
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -34,9 +34,10 @@ class JoinRefused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class EpochLength(msgspec.Struct, tag="length", frozen=True):
-    """The number of items per epoch for all ranks of the machine together; None if unknown."""
+    """The number of items per epoch for all ranks of the machine together, and what the source reads; None: unknown."""
 
     items: int | None
+    source: SourceIdentity | None = None
 
 
 class EpochRequest(msgspec.Struct, tag="epoch_request", frozen=True):

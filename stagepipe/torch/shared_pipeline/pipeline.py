@@ -17,8 +17,24 @@ from typing import Any, Self
 import msgspec
 
 from stagepipe.api import Pipeline
-from stagepipe.core import Cursor, UsageError, format_owner_message, keep_until_exit, register_owner
-from stagepipe.engine import EpochPosition, PipelineState, make_state_dict, parse_state_dict
+from stagepipe.core import (
+    Cursor,
+    SkipCount,
+    SourceIdentity,
+    UsageError,
+    format_owner_message,
+    keep_until_exit,
+    register_owner,
+)
+from stagepipe.engine import (
+    EpochPosition,
+    PipelineState,
+    check_source,
+    find_saved_skips,
+    find_saved_source,
+    make_state_dict,
+    parse_state_dict,
+)
 from stagepipe.plan import Shard
 from stagepipe.report import Report
 from stagepipe.runtime import end_spare_server
@@ -54,6 +70,10 @@ class SharedPipeline:
         )
         self._endpoint: RankEndpoint | None = None
         self._state = PipelineState()
+        self._saved_source: SourceIdentity | None = None
+        """What the source read when the loaded state was saved, until an iteration has compared it."""
+        self._saved_skips: SkipCount | None = None
+        """What was skipped up to the loaded state, until an iteration counts on from it."""
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._owner_pid = 0
 
@@ -113,9 +133,22 @@ class SharedPipeline:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over one epoch, or the rest of a loaded one. Work starts when all ranks request their first item."""
         endpoint = self._ensure_started()
+        self._check_source(endpoint)
+        if self._saved_skips is not None:
+            endpoint.resume_skip_count(self._saved_skips)
+            self._saved_skips = None
         state = _RankIterationState(self._state.next_position)
         self._state.begin_iteration(state)
         return _RankIteration(self, endpoint, state)
+
+    def _check_source(self, endpoint: RankEndpoint) -> None:
+        """Raise UsageError if the next iteration starts at a position in other data. All ranks compare, alike."""
+        if self._saved_source is not None and not self._state.next_position.is_start:
+            current = endpoint.wait_for_source()
+            if current is None:
+                return  # the run has failed, which the iteration reports
+            check_source(self._saved_source, current)
+        self._saved_source = None
 
     def __len__(self) -> int:
         """Return the number of items per epoch on this rank. Raises TypeError if it is unknown."""
@@ -153,7 +186,13 @@ class SharedPipeline:
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's position: after the last item that it received."""
-        return make_state_dict(self._state.position(), self._state_description, self._shard)
+        position = self._state.position()
+        source, skipped = self._saved_source, self._saved_skips
+        if source is None and self._endpoint is not None and not position.is_start:
+            source = self._endpoint.wait_for_source()
+        if skipped is None and self._endpoint is not None:
+            skipped = self._endpoint.count_skips(position)
+        return make_state_dict(position, self._state_description, self._shard, source, skipped)
 
     def load_state_dict(
         self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, allow_changed: bool = False
@@ -161,6 +200,8 @@ class SharedPipeline:
         """Resume the next iteration, on all ranks from the lowest of their positions. Raises UsageError."""
         position = parse_state_dict(state, self._state_description, self._shard, allow_changed=allow_changed)
         self._state.load_position(position)
+        self._saved_source = None if allow_changed else find_saved_source(state, self._shard)
+        self._saved_skips = find_saved_skips(state, self._shard)
 
     # ------------------------------------------------------------------ for the loader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from stagepipe.core import RunError, with_error_type
+from stagepipe.core import RunError, SkipCount, SourceIdentity, with_error_type
 from stagepipe.engine import EpochPosition
 from stagepipe.torch.shared_pipeline.messages import IterationFailed
 from stagepipe.transport import Lease
@@ -33,6 +33,15 @@ class RankEndpoint(Protocol):
 
     def length(self) -> int | None:
         """Return the items per epoch for all ranks of the machine together; None if unknown. Raises RunError."""
+
+    def wait_for_source(self) -> SourceIdentity | None:
+        """Return what the source reads, which this waits for; None if that is not known. Raises RunError."""
+
+    def count_skips(self, position: EpochPosition) -> SkipCount | None:
+        """Return what the machine's pipeline has skipped up to a position. Only the leader counts."""
+
+    def resume_skip_count(self, count: SkipCount) -> None:
+        """Let `max_skipped` count on from a saved position; on the leader."""
 
     def find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease that holds these bytes; None if no lease does."""

@@ -208,6 +208,18 @@ def test_ranks_resume_together_from_the_lowest_of_their_positions(run):
         assert len(json.dumps(states[rank])) < 2000
 
 
+def test_all_ranks_refuse_data_that_has_changed(run, tmp_path):
+    path = tmp_path / "numbers.jsonl"
+    path.write_text("".join(f"{number}\n" for number in range(20)))
+    config = pipeline(source={"uses": "stagepipe.sources.jsonl", "with": {"path": str(path)}})
+    states = [get_found(each)[0][1] for each in run(2, loader(config, [["begin"], ["take", 3], ["state"]]))]
+    path.write_text("".join(f"{number}\n" for number in range(25)))
+    resumed = loader(config, {rank: [["load", states[rank]], *WHOLE] for rank in range(2)})
+    for found in run(2, resumed):
+        assert found["error"].startswith("UsageError: the data has changed since this state was saved")
+        assert "source: 20 items when saved, now 25" in found["error"]
+
+
 def test_ranks_at_different_positions_cannot_resume_in_any_order(run):
     config = {**NUMBERS, "order": "any"}
     scripts = {rank: [["begin"], ["take", 2 + rank], ["state"], ["load"], *WHOLE] for rank in range(2)}

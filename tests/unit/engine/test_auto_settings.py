@@ -2,11 +2,13 @@
 
 import os
 import re
+import tempfile
 from typing import Any
 
 import pytest
 
 from stagepipe import ConfigError, Pipeline, RunError
+from stagepipe.api import open_shards, run_to_sink
 from stagepipe.engine import auto_settings, probe
 from stagepipe.engine.probe import ProbeLength, run_probe
 from stagepipe.machine import Machine
@@ -235,6 +237,43 @@ def test_a_built_in_sink_is_measured_in_a_temporary_folder(tmp_path):
     assert forecast.limited_by in {"consumer", "machine"}, "writing a megabyte takes longer than making it"
     assert not (tmp_path / "out").exists()
     assert forecast.notes == ()
+
+
+def make_slow_sink(folder, **keys):
+    arguments = {"path": str(folder), "shard_items": 64}
+    return {"uses": "tests.support.sink_stages.SlowJsonlSink", "with": arguments, **keys}
+
+
+def test_a_sink_with_workers_is_measured_per_row_and_its_own_folder_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    forecast = Pipeline(pipeline(stage("double"), sink=make_slow_sink(folder), source=400)).forecast()
+    assert [each.name for each in forecast.stages] == ["source", "double", "parts", "SlowJsonlSink"]
+    sink = forecast.stages[-1]
+    assert 4_000_000 <= sink.run_ns <= 8_000_000, "a row takes 4 ms"
+    assert sink.items_per_source_item == 1
+    assert forecast.limited_by == "SlowJsonlSink"
+    assert forecast.advice[0].overrides[-1].startswith("sink.workers=")
+    assert [fusion.stage for fusion in forecast.fusions] == ["double"]
+    assert forecast.notes == ()
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+    assert not list(tmp_path.glob("stagepipe-probe-*"))
+
+
+def test_a_slow_sink_gets_workers_only_where_it_runs(tmp_path):
+    config = pipeline(stage("double", workers="auto"), sink=make_slow_sink(tmp_path / "out", workers="auto"), source=64)
+    items, running = run(config)
+    assert len(items) == 64, "without `run`, no sink gets them"
+    assert [line.partition(":")[0] for line in running.explain_auto_workers()] == ["double"]
+    pipeline_into_sink = Pipeline(config)
+    with open_shards(pipeline_into_sink) as shards, pipeline_into_sink as running:
+        lines = running.explain_auto_workers()
+        run_to_sink(running, lambda progress: None, shards=shards)
+    assert [line.partition(":")[0] for line in lines] == ["double", "SlowJsonlSink"]
+    assert running.report().stages[-1].workers >= 2
+    assert (tmp_path / "out" / "000000.jsonl").read_text().splitlines() == [str(2 * number) for number in range(64)]
 
 
 def test_another_sink_does_not_run_and_the_forecast_says_so():

@@ -5,7 +5,7 @@ import pytest
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine
-from stagepipe.plan import Plan, make_plan, make_probe_plan
+from stagepipe.plan import Plan, lower_sinks, make_plan, make_probe_plan
 from tests.support.pipelines import batch, pipeline, shuffle, stage
 
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
@@ -44,3 +44,27 @@ def test_the_probe_takes_enough_items_for_a_few_groups_within_bounds(stages, ite
 
 def test_the_limit_of_the_run_applies():
     assert probed(batch(64), limit=10).limit == 10
+
+
+@pytest.mark.parametrize("stages, part_items, items", [((stage("same"),), 8, 48), ((batch(256),), 2, 1536)])
+def test_sinks_write_small_parts_to_a_folder_of_the_probe(stages, part_items, items, tmp_path):
+    sink = {"uses": "stagepipe.sinks.jsonl", "workers": 3, "with": {"path": "out"}}
+    plan = make_plan(lower_sinks(load(pipeline(*stages, sink=sink))), Machine(4, 8 << 30), CURVES)
+    probe = make_probe_plan(plan, tmp_path)
+    parts, writer = probe.processes[2:]
+    assert parts.first_stage.target.arguments["max_items"] == part_items
+    assert writer.first_stage.target.arguments == {
+        "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out"}},
+        "folder": str(tmp_path),
+        "multiple": 1,
+    }
+    assert (writer.workers, probe.limit) == (1, items)
+
+
+@pytest.mark.parametrize(
+    "keys, part_bytes, limit", [({}, {}, 1), ({"memory": "256MB"}, {}, None), ({}, {"part_bytes": "10MB"}, 19)]
+)
+def test_a_sink_has_no_more_workers_than_memory_for_their_parts(keys, part_bytes, limit):
+    sink = {"uses": "stagepipe.sinks.jsonl", "workers": "auto", "with": {"path": "out", **part_bytes}}
+    plan = make_plan(lower_sinks(load(pipeline(sink=sink, **keys))), Machine(4, 1 << 30), CURVES)
+    assert plan.max_writers == limit

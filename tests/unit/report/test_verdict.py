@@ -34,6 +34,17 @@ def test_the_busiest_stage_is_the_limit_and_gets_workers(slow_decode):
     assert "waited for input" in verdict.sentence
 
 
+def test_a_slow_sink_is_named_as_one_and_gets_workers(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("parts", busy=0.1, blocked=0.8, config_path="sink"),
+        make.stage("jsonl", busy=0.93, starved=0.02, cpu=0.9, config_path="sink"),
+    )
+    verdict = judge(make.record(*stages, order_point_names=("parts",)))
+    assert (verdict.kind, verdict.limited_by, verdict.fix) == ("stage", "jsonl", "sink.workers=4")
+    assert verdict.sentence.startswith("The sink jsonl is the bottleneck")
+
+
 def test_no_more_workers_are_advised_than_there_are_cpus(slow_decode):
     assert judge(slow_decode(cpus=2)).fix == "stages.decode.workers=2"
 

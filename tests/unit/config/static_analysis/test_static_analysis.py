@@ -16,6 +16,36 @@ FILES = {
     "    def load(cls, name, *, strict=True): ...\nclass Deeper(Deep): ...\nclass Point(NamedTuple):\n    x: int\n",
     "lib/lazy.py": "def __getattr__(name): ...\n",
     "lib/made.py": "globals()['thing'] = 1\n",
+    "lib/kinds.py": "from typing import Literal\nMode = Literal['quick', 'exact', 3, False]\n"
+    "Size = int | tuple[int, int]\n",
+    "lib/typed.py": """
+import os, typing as t
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Optional, Union
+from lib.kinds import Mode, Size
+from lib.unknown import Strange
+def scale(item, by: 'Optional[float]', mode: Mode = 'quick', size: Size = 1, names: Sequence[str] = (),
+          path: str | os.PathLike[str] = '', folder: Path = None, pairs: list[tuple[int, str]] = (),
+          options: t.Mapping[str, Annotated[int, 'x']] = {}, many: Union[int, list[Strange]] = 0, count: int = None,
+          odd: Strange | None = None, call: Callable[[], int] = int, any_one: Any = 0, own: 'int |' = 0): ...
+class Base:
+    def __init__(self, size: int, fill: str = ''): ...
+    def __call__(self, item): ...
+class Forwards(Base):
+    def __init__(self, name: str = '', **options):
+        super().__init__(3, **options)
+class Passes(Forwards):
+    def __init__(self, **options):
+        options.setdefault('fill', '')
+        super().__init__(**options)
+class Last:
+    def __init__(self, size: int): ...
+    def __call__(self, item): ...
+class Closed(Last):
+    def __init__(self, **options):
+        super().__init__(**options)
+""",
     "circle_a.py": "from circle_b import *\nfrom circle_b import there\n",
     "circle_b.py": "from circle_a import *\nfrom circle_a import there\n",
     "broken.py": "def decode(item):\n    return item +\n",
@@ -61,6 +91,20 @@ def check_stage(folder, write):
         ("uses_broken.decode", {}, "broken.py:2:18: SyntaxError"),
         ("json.lods", {}, "did you mean `load"),
         ("torchvision.transforms.v2.RandomCrop", {"sise": 1}, "did you mean `size`?"),
+        ("lib.typed.scale", {"by": "2"}, "`by` of `lib.typed.scale`: expected a number, found the string `2`"),
+        ("lib.typed.scale", {"by": 1, "mode": "exakt"}, "did you mean `exact`?"),
+        ("lib.typed.scale", {"by": 1, "mode": 4}, "expected 3, false or one of `quick`, `exact`, found 4"),
+        ("lib.typed.scale", {"by": 1, "size": [1, 2, 3]}, "expected a whole number or a list of 2 whole numbers"),
+        ("lib.typed.scale", {"by": 1, "names": 3}, "expected a string or a list of strings, found 3"),
+        ("lib.typed.scale", {"by": 1, "folder": 3}, "`folder` of `lib.typed.scale`: expected a string"),
+        ("lib.typed.scale", {"by": 1, "pairs": [[1, "a"], "b"]}, "`pairs[1]` of"),
+        ("lib.typed.scale", {"by": 1, "options": {"a": "b"}}, "`options.a` of `lib.typed.scale`"),
+        ("lib.typed.scale", {"by": 1, "many": "b"}, "expected a whole number or a list"),
+        ("lib.typed.Forwards", {"size": 1}, "has no argument `size`"),
+        ("lib.typed.Forwards", {"fill": 3}, "`fill` of `lib.typed.Forwards`: expected a string, found 3"),
+        ("lib.typed.Closed", {}, "needs the argument `size`"),
+        ("lib.typed.Closed", {"size": 1, "other": 1}, "has no argument `other`"),
+        ("stagepipe.sinks.npy", {"path": "out", "shard_itms": 1}, "did you mean `shard_items`?"),
     ],
 )
 def test_mistakes_are_found(check_stage, uses, arguments, fragment):
@@ -94,6 +138,12 @@ def test_mistakes_are_found(check_stage, uses, arguments, fragment):
         ),
         ("transformers.AutoTokenizer.from_pretrained", {"pretrained_model_name_or_path": "x", "revision": "main"}),
         ("PIL.Image.open", {}),
+        ("lib.typed.scale", {"by": None, "mode": False, "size": [1, 2], "names": "a", "path": "b", "folder": "c"}),
+        ("lib.typed.scale", {"by": True, "pairs": [[1, "a"]], "options": {"a": 1}, "many": ["b"], "count": None}),
+        ("lib.typed.scale", {"by": 1, "odd": 3, "call": 4, "any_one": 5, "own": "a", "folder": None}),
+        ("lib.typed.scale", {"by": {"uses": "math.sqrt", "with": {}}, "names": [{"uses": "math.sqrt"}]}),
+        ("lib.typed.Forwards", {"name": "a", "fill": "b"}),
+        ("lib.typed.Passes", {"name": 3, "size": "a"}),
     ],
 )
 def test_valid_and_unknown_targets_pass(check_stage, uses, arguments):

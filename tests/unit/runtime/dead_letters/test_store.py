@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stagepipe.config import load
-from stagepipe.core import Cursor, RunError
+from stagepipe.core import Cursor, RunError, SkipCount
 from stagepipe.costs import CostCurves
 from stagepipe.machine import Machine
 from stagepipe.plan import Plan, make_plan
@@ -117,3 +117,40 @@ def test_a_letter_that_never_arrives_is_waited_for_once(monkeypatch):
     letters.add(letter("a", 1))  # late after all
     letters.enforce_limit()
     assert letters._received_count == 2
+
+
+def test_a_resumed_run_counts_on():
+    sent_items = 0
+    letters = DeadLetterStore(sample_plan(max_skipped=3), lambda: sent_items)
+    letters.apply_seek(1, 0, [Cursor(), Cursor()], [])
+    for item in (2, 5, 30):
+        letters.add(letter("a", item))
+    sent_items = 40
+    position = Cursor(Cursor(None, 8), 2)
+    count = letters.count_until(0, position)
+    assert count == SkipCount(2, 8), "item 30 was read ahead, so it fails again"
+    assert letters.count_until(1, None) == SkipCount(3, 40)
+    sent_items = 0
+    resumed = DeadLetterStore(sample_plan(max_skipped=3), lambda: sent_items)
+    resumed.resume_count(count)
+    resumed.apply_seek(1, 0, [Cursor(None, 8), position], [])
+    sent_items = 10
+    resumed.add(letter("a", 30))
+    assert resumed.make_limit_error() is None
+    resumed.add(letter("a", 31))
+    error = resumed.make_limit_error()
+    assert error is not None
+    assert "skipped 4 of 18 from the source, 2 of them before the resume, `max_skipped` is 3" in error.message
+    assert resumed.count_until(1, None) == SkipCount(4, 18)
+
+
+def test_going_back_within_a_run_counts_no_letter_twice():
+    letters = DeadLetterStore(sample_plan(max_skipped=3), int)
+    letters.apply_seek(1, 0, [Cursor(), Cursor()], [])
+    for item in (2, 5):
+        letters.add(letter("a", item))
+    letters.resume_count(SkipCount(1, 4))
+    letters.apply_seek(2, 0, [Cursor(None, 4), Cursor()], [])
+    letters.add(letter("a", 5, generation=2))
+    assert letters.count_until(0, Cursor(Cursor(None, 6), 1)) == SkipCount(2, 6)
+    assert stored(letters) == [(0, "a", "2"), (0, "a", "5")]
