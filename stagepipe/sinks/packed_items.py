@@ -23,7 +23,7 @@ ArrayPlace = tuple[Any, str]
 """The key (or position) of an array in its item, None if the item is the array; and the character of its dtype."""
 
 
-class StackedArrays(NamedTuple):
+class PartColumn(NamedTuple):
     """The arrays of one place. `rows` are the positions of their items; `data` has them one after the other, flat.
 
     `shapes` has one shape if all have it.
@@ -45,7 +45,7 @@ class PackedItems:
     """
 
     values: list[Any]
-    columns: dict[ArrayPlace, StackedArrays]
+    columns: dict[ArrayPlace, PartColumn]
 
     @classmethod
     def pack(cls, items: Sequence[Any]) -> PackedItems:
@@ -58,7 +58,7 @@ class PackedItems:
                     rows, parts = arrays.setdefault((key, part.dtype.char), ([], []))
                     rows.append(row)
                     parts.append(part)
-        columns: dict[ArrayPlace, StackedArrays] = {}
+        columns: dict[ArrayPlace, PartColumn] = {}
         for (key, character), (rows, parts) in arrays.items():
             if len(rows) < _MIN_ARRAYS:
                 continue
@@ -66,7 +66,7 @@ class PackedItems:
                 values[row] = _without_array(values[row], items[row], key)
             shapes = [part.shape for part in parts]
             shapes = shapes[:1] if shapes.count(shapes[0]) == len(shapes) else shapes
-            columns[key, character] = StackedArrays(rows, shapes, np.concatenate([part.reshape(-1) for part in parts]))
+            columns[key, character] = PartColumn(rows, shapes, np.concatenate([part.reshape(-1) for part in parts]))
         return cls(values, columns)
 
     def unpack(self, *, copies: bool = False) -> list[Any]:
@@ -120,7 +120,7 @@ def _without_array(value: Any, item: Any, key: Any) -> Any:
     return value
 
 
-def _split(column: StackedArrays) -> Iterator[np.ndarray[Any, Any]]:
+def _split(column: PartColumn) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the arrays of a column, as views of its data."""
     _, shapes, data = column
     if len(shapes) == 1:
