@@ -6,9 +6,7 @@ From the root of the repository:
     python examples/thumbnails/build_thumbnails.py
 """
 
-from thumbnail_ops import JpegFolder
-
-from stagepipe import defer, from_source, sources
+from stagepipe import defer, from_source, sinks, sources
 from stagepipe.stages import image
 
 IMAGES = "data/images"
@@ -16,11 +14,10 @@ OUT = "runs/thumbnails"
 SIZE = 96
 
 builder = (
-    from_source(defer(sources.files, f"{IMAGES}/**/*.jpg", read=True, labels="folder"))
-    .map_field("data", defer(image.Decode), name="decode", workers=2)
-    .map_field("data", defer(image.Resize, SIZE, fit="contain", interpolation="lanczos"), name="resize")
-    .map_field("data", defer(image.EncodeJpeg, quality=85), name="encode", fuse=True)
-    .sink(defer(JpegFolder, OUT))
+    from_source(defer(sources.files, f"{IMAGES}/**/*.jpg", read=True))
+    .map_field("data", defer(image.Decode), name="decode")
+    .map_field("data", defer(image.Resize, SIZE, fit="contain", interpolation="lanczos"), name="resize", fuse=True)
+    .sink(defer(sinks.images, OUT, field="data", quality=85, overwrite=True))  # encodes in a process of its own
     .with_options(name="thumbnails")
 )
 
