@@ -89,9 +89,13 @@ def turn_environment(folder: Path) -> dict[str, str]:
 
 
 def make_environment(*folders: Path) -> dict[str, str]:
-    """Return the environment of a new process that imports from the project, and from these folders."""
+    """Return the environment of a new process that imports from the project, and from these folders.
+
+    Without PYTHONDONTWRITEBYTECODE, which images of containers often set: each process would compile torch again.
+    """
     path = os.pathsep.join(filter(None, [*map(str, (ROOT, *folders)), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": path}
 
 
 @contextmanager

@@ -73,9 +73,8 @@ def _list_contestants(part: str, turn: int) -> Sequence[tuple[str, str]]:
 
 
 def _measure(name: str, argument: str) -> dict[str, float]:
-    environment = {key: value for key, value in make_environment().items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-m", "benchmarks.start.child", name, str(time.perf_counter_ns()), argument]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=_TIMEOUT_S, check=True)
+    done = subprocess.run(command, env=make_environment(), stdout=subprocess.PIPE, timeout=_TIMEOUT_S, check=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
