@@ -55,7 +55,7 @@ class Comparison:
         """
         value, word = self.advantage, "faster"
         if value.low < 1 < value.high:
-            return f"level: {value.text()} times as fast"
+            return f"undecided: {value.text()} times as fast"
         if value.value < 1:
             value, word = Estimate(1 / value.value, 1 / value.high, 1 / value.low, value.coverage), "slower"
         return f"{value.text(2 if value.value < _ROUNDED_FROM else 1)} times {word}"

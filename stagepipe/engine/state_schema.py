@@ -37,7 +37,7 @@ class _SavedCursor(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     stream_state: tuple[_Number, str] | None = None
 
 
-class _CheckedPosition(msgspec.Struct, frozen=True):
+class _CheckedPosition(msgspec.Struct, frozen=True, kw_only=True):
     epoch: _Epoch
     items: _Number
     cursor: _SavedCursor | None
@@ -60,7 +60,7 @@ class _SavedStreamState(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 _STREAM_STATE_DECODER: Final = msgspec.json.Decoder(_SavedStreamState)
 
 
-class SavedPosition(msgspec.Struct, frozen=True):
+class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON under a rank's key: the position after `items` items of `epoch`."""
 
     epoch: int

@@ -1,6 +1,7 @@
 """`dataset` followed by `Batch` sends several samples in a packet, and yields what inline yields."""
 
 import itertools
+import json
 from collections import Counter
 
 import pytest
@@ -149,15 +150,20 @@ def test_killed_workers_lose_nothing(order):
 
 
 def test_states_are_those_of_single_samples():
-    """A dataset that is fused to the source sends no chunks, and its states can be compared."""
+    """A dataset that is fused to the source sends no chunks, and its states can be compared.
+
+    But for the count of skipped samples, which lacks those whose message is on its way.
+    """
     chunked = make_config(dataset="Bad", keys={"on_error": "skip"})
     single = make_config(dataset="Bad", keys={"on_error": "skip"})
     single["stages"][0] = {"name": "dataset", "fuse": True, "on_error": "skip"}
     states = []
     for config in (chunked, single):
         with Pipeline(config) as running:
-            states.append([running.state_dict()["rank0"] for _ in running])
-    assert states[0] == states[1]
+            states.append([json.loads(running.state_dict()["rank0"]) for _ in running])
+    counts = [state.pop("skipped") for found in states for state in found[1:]]
+    assert max(count["items"] for count in counts) > 0
+    assert [{**state, "skipped": None} for state in states[0]] == [{**state, "skipped": None} for state in states[1]]
 
 
 @pytest.mark.parametrize("position", [1, 7, 20])

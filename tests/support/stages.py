@@ -26,6 +26,10 @@ def plus(item: int, amount: int = 1) -> int:
     return item + amount
 
 
+def labelled(item: int, labels: list[str]) -> str:
+    return labels[item % len(labels)]
+
+
 def first(item: tuple[Any, ...]) -> Any:
     return item[0]
 

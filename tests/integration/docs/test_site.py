@@ -20,7 +20,16 @@ INTERNAL = {
     "stagepipe": {"SKIP", "Skip", "__version__"},  # described in words
     "stagepipe.torch": set(),
     "stagepipe.sources": set(),
-    "stagepipe.sinks": {"OWN_PREFIX", "PART_PREFIX", "Part", "PartPlace", "Parts", "count_bytes"},  # between stages
+    "stagepipe.sinks": {
+        "OWN_PREFIX",
+        "PART_PREFIX",
+        "MeasuredPartRecord",  # the probe of `stagepipe plan`
+        "MeasuredSink",
+        "Part",  # between stages
+        "PartPlace",
+        "Parts",
+        "count_bytes",
+    },
     "stagepipe.stages": {
         "Fetch",  # the dataset source adds it, or FetchShard
         "FetchShard",

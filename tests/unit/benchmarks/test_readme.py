@@ -12,7 +12,7 @@ from benchmarks.peers.make_page import PAGE, RESULTS, make_page
     [
         (22.0, 30.0, 61.0, "30.0 [22.0, 61.0] times faster"),
         (0.4, 0.5, 0.8, "2.00 [1.25, 2.50] times slower"),
-        (0.9, 1.1, 1.2, "level: 1.10 [0.90, 1.20] times as fast"),
+        (0.9, 1.1, 1.2, "undecided: 1.10 [0.90, 1.20] times as fast"),
     ],
 )
 def test_a_ratio_is_said_from_our_side(low, value, high, words):

@@ -57,11 +57,13 @@ def test_keys_that_change_no_item_may_change():
 
 def test_long_arguments_are_distinguished_and_the_state_stays_small():
     names = [f"class {number}" for number in range(1000)]
-    first, second = (pipeline(stage("plus", with_={"amount": text}), source=1) for text in (names, [*names[:-1], "x"]))
+    first, second = (
+        pipeline(stage("labelled", with_={"labels": text}), source=1) for text in (names, [*names[:-1], "x"])
+    )
     state = state_of(first)
     assert len(json.dumps(state)) < 1000
     Loader(first).load_state_dict(state)
-    with pytest.raises(UsageError, match="amount"):
+    with pytest.raises(UsageError, match="labels"):
         Loader(second).load_state_dict(state)
 
 
