@@ -45,7 +45,7 @@ class PartSink(ABC):
         prefix: what the names of the shards begin with: `train-` makes `train-000000.jsonl`.
         overwrite: delete the shards of an earlier run first. Without it, a folder that is not empty is refused.
         part_items, part_bytes: a part has at most so many items, and ends when it has so many bytes in memory. They
-            hold for all sinks of the pipeline, which share the parts. Default: 1,024 items and 64 MB.
+            hold for all sinks of the pipeline, which share the parts. Default: 1,024 items and 16 MB.
 
     Raises ValueError for arguments that are out of range.
     """
