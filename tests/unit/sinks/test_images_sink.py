@@ -79,6 +79,9 @@ def test_overwrite_deletes_the_images_and_leaves_other_folders(tmp_path: Path):
     out = tmp_path / "out"
     write(make_config(out, "images", 30, shard_items=10))
     (out / "202401").mkdir()
-    (out / "202401" / "notes.txt").write_text("mine")
+    (out / "202401" / "mine.png").write_text("mine")
+    (out / "000002" / ".DS_Store").touch()
     write(make_config(out, "images", 5, overwrite=True))
-    assert [path.name for path in list_shards(out)] == [*(f"item {n}.png" for n in range(5)), "notes.txt"]
+    names = [str(path.relative_to(out)) for path in list_shards(out)]
+    assert names == [*(f"000000/item {n}.png" for n in range(5)), "000002/.DS_Store", "202401/mine.png"]
+    assert not (out / "000001").exists()
