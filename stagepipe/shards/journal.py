@@ -95,7 +95,7 @@ class Journal:
         return msgspec.structs.replace(merged, state={**header.state, **merged.state})
 
     def list_names(self) -> dict[Path, set[str]]:
-        """Return what the run has made, by resolved folder: its shards. {} without a journal that can be read."""
+        """Return the shards and subfolders that the run has made, by resolved folder; {} without a readable journal."""
         try:
             header, records = self._read()
         except (OSError, UsageError):
@@ -103,8 +103,10 @@ class Journal:
         folders = [self._path.parent, *map(Path, header.folders[1:])]  # its own folder may have moved
         names: dict[Path, set[str]] = {}
         for record in records:
-            for folder, shards in zip(folders, record.finished_shards, strict=False):
-                names.setdefault(folder.resolve(), set()).update(shard.name for shard in shards)
+            for folder, shards, position in zip(folders, record.finished_shards, record.positions, strict=False):
+                made = names.setdefault(folder.resolve(), set())
+                made.update(shard.name for shard in shards)
+                made.update(name.partition("/")[0] for name in position.file_counts)
         return names
 
     def _read(self) -> tuple[_Header, list[JournalRecord]]:
