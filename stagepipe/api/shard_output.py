@@ -97,10 +97,16 @@ class ShardOutput:
             )
 
     def _start_job(self) -> None:
+        for folder in self._folders[0 if not self._journal.exists else 1 :]:
+            folder.require_empty()
+        recorded_names: dict[Path, set[str]] = {}
+        for folder in self._folders:
+            for path, names in Journal(folder.path).list_names().items():
+                recorded_names.setdefault(path, set()).update(names)
         if self._journal.exists:
             self._journal.delete()  # first: what it lists goes
         for folder in self._folders:
-            folder.start()
+            folder.start(recorded_names.get(folder.path.resolve(), ()))
         self._write_journal_start()
 
     def _resume_job(self, record: JournalRecord, *, allow_changed: bool) -> None:

@@ -33,7 +33,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         name=spec.name,
         processes=processes,
         hops=hops,
-        segments=_plan_segments(spec, processes),
+        segments=_plan_segments(spec, processes, memory),
         memory_bytes=memory,
         seed=spec.seed,
         any_order=spec.order == "any",
@@ -97,14 +97,16 @@ def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpe
     )
 
 
-def _plan_segments(spec: PipelineSpec, processes: tuple[ProcessPlan, ...]) -> tuple[SegmentPlan, ...]:
+def _plan_segments(
+    spec: PipelineSpec, processes: tuple[ProcessPlan, ...], memory_bytes: int
+) -> tuple[SegmentPlan, ...]:
     segments: list[SegmentPlan] = []
     source_items_per_item = 1
     for index in range(processes[-1].output_segment + 1):
         stage_processes = [p for p in processes if p.role is ProcessRole.STAGE and p.input_segment == index]
         needed = max([1, *(p.stages[0].batch.size * p.workers for p in stage_processes if p.stages[0].batch)])
         if stage_processes and all(p.first_stage.sink_path for p in stage_processes):
-            window = count_parts_in_flight(sum(p.workers for p in stage_processes))
+            window = count_parts_in_flight(spec, sum(p.workers for p in stage_processes), memory_bytes)
             segments.append(SegmentPlan(window, window))
         elif spec.window != "auto":
             window = max(-(-spec.window // source_items_per_item), needed)

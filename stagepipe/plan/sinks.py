@@ -18,9 +18,12 @@ from stagepipe.spec import PipelineSpec, SinkSpec, StageSpec, Target
 PARTS_STAGE_NAME: Final = "parts"
 _PARTS_PATH: Final = "stagepipe.sinks.Parts"
 _MAX_PART_ITEMS: Final = 1024
-_PART_BYTES: Final = 64_000_000
+_PART_BYTES: Final = 16_000_000
+"""Neither `memory` nor the workers change it: parts, and so shards, are the same in every run."""
 PARTS_MEMORY_FRACTION: Final = 0.8
 """The share of `memory` that parts may take; items on their way to the order point take the rest."""
+_PARTS_OUTSIDE_WORKERS: Final = 2
+"""One that grows, and one that waits."""
 
 
 class PartSize(NamedTuple):
@@ -116,35 +119,26 @@ def choose_part_size(spec: PipelineSpec) -> PartSize:
     multiple = math.lcm(*(sink.part_multiple for sink in writers))
     return PartSize(
         items=max(items // multiple, 1) * multiple,
-        bytes=min(given_bytes, default=_PART_BYTES if spec.memory_bytes is None else _fit_memory(spec)),
+        bytes=min(given_bytes, default=_PART_BYTES),
         multiple=multiple,
     )
 
 
-def _fit_memory(spec: PipelineSpec) -> int:
-    """Return the bytes of a part, so that those in flight fit into the `memory` of the config."""
-    workers = sum(1 if sink.workers == "auto" else sink.workers for sink in spec.sinks if sink.writes_parts)
-    return max(
-        min(_PART_BYTES, int((spec.memory_bytes or 0) * PARTS_MEMORY_FRACTION) // count_parts_in_flight(workers)), 1
-    )
-
-
 def count_max_writers(spec: PipelineSpec, memory_bytes: int) -> int | None:
-    """Return how many workers each sink may have, so that parts in flight fit into the memory; None without a limit.
-
-    There is none where the parts become smaller instead: with a `memory` and without `part_bytes`.
-    """
+    """Return how many workers each sink may have, so that all can write at a time; None without a limit."""
     writers = [sink for sink in spec.sinks if sink.writes_parts]
-    has_fixed_size = spec.memory_bytes is None or any(_get_setting(sink, "part_bytes") is not None for sink in writers)
-    if not writers or not has_fixed_size:
+    if not writers:
         return None
-    parts = int(memory_bytes * PARTS_MEMORY_FRACTION) // choose_part_size(spec).bytes
-    return max((parts - count_parts_in_flight(0)) // len(writers), 1)
+    return max((_count_parts_that_fit(spec, memory_bytes) - _PARTS_OUTSIDE_WORKERS) // len(writers), 1)
 
 
-def count_parts_in_flight(workers: int) -> int:
-    """Return how many parts take memory at a time: one in each worker, one that grows, and one that waits."""
-    return workers + 2
+def count_parts_in_flight(spec: PipelineSpec, workers: int, memory_bytes: int) -> int:
+    """Return how many parts take memory at a time: one in each worker and two more, or as many as fit."""
+    return min(workers + _PARTS_OUTSIDE_WORKERS, max(_count_parts_that_fit(spec, memory_bytes), 1))
+
+
+def _count_parts_that_fit(spec: PipelineSpec, memory_bytes: int) -> int:
+    return int(memory_bytes * PARTS_MEMORY_FRACTION) // choose_part_size(spec).bytes
 
 
 def _choose_part_items(shard_items: Sequence[int]) -> int:

@@ -15,7 +15,7 @@ from stagepipe.costs import CostCurves
 from stagepipe.machine import SystemLimits, detect_machine, read_system_limits
 from stagepipe.plan.model import Plan
 from stagepipe.plan.planner import make_plan
-from stagepipe.plan.sinks import PARTS_MEMORY_FRACTION, count_parts_in_flight, lower_sinks
+from stagepipe.plan.sinks import PARTS_MEMORY_FRACTION, lower_sinks
 from stagepipe.spec import PipelineSpec
 from stagepipe.transport import era_span_bytes
 
@@ -104,19 +104,17 @@ def find_shortages(plan: Plan, limits: SystemLimits) -> Iterator[str]:
 
 
 def _find_part_shortage(plan: Plan) -> Iterator[str]:
-    """The shortage of shared memory for the parts of sinks, if items fill them."""
+    """The shortage of shared memory for a part of the sinks, if items fill it. As many are in flight as fit."""
     for stage in (process.first_stage for process in plan.processes):
         if stage.is_order_point and stage.sink_path:
             part_bytes = stage.target.arguments["max_bytes"]
-            workers = sum(p.workers for p in plan.processes if p.first_stage.sink_path) - 1
-            parts = count_parts_in_flight(workers)
             available_bytes = int(plan.memory_bytes * PARTS_MEMORY_FRACTION)
-            if parts * part_bytes > available_bytes:
+            if part_bytes > available_bytes:
                 yield (
-                    f"{parts} parts of {format_bytes(part_bytes)} for the sinks need "
-                    f"{format_bytes(parts * part_bytes)} of shared memory, but {format_bytes(available_bytes)} of "
-                    f"`memory` are for them; set a smaller `part_bytes` in the sink's `with`, such as "
-                    f"{available_bytes // parts // 10**6}MB, or raise `memory`"
+                    f"a part for the sinks has {format_bytes(part_bytes)}, but only {format_bytes(available_bytes)} of "
+                    f"`memory` ({format_bytes(plan.memory_bytes)}) are for parts; raise `memory` to "
+                    f"{-(-part_bytes // int(PARTS_MEMORY_FRACTION * 10**6))}MB, or set a smaller `part_bytes` in the "
+                    f"sink's `with`, such as {max(available_bytes // 2, 1)}"
                 )
 
 

@@ -6,7 +6,9 @@ killed commit has moved and the journal does not know.
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
@@ -48,12 +50,21 @@ class FileTree(SinkFolder):
         self._pending: list[_PendingPart] = []
         self._unrecorded_names: list[str] = []
         """Files at their final places whose part the journal does not have yet."""
+        self._file_counts: Counter[str] = Counter()
+        """Files of all parts so far, by subfolder."""
+        self._changed_folders: set[str] = set()
+        """Subfolders whose count the journal does not have yet."""
 
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
-        """Bring the folder back to `position`. Raises UsageError if the list of moves is damaged."""
+        """Bring the folder back to `position`. Raises UsageError if files or the list of moves are damaged."""
         del finished  # there are no shards
         self._restore_kept(position)
+        self._file_counts = Counter(position.file_counts)
         self._undo_moves()
+        try:
+            self._require_files()
+        except ValueError as error:
+            raise UsageError(f"sink {self._name}: {error}") from error
         self._delete(path for path in self._iter_paths() if self._is_temporary(path))
 
     def _undo_moves(self) -> None:
@@ -71,6 +82,17 @@ class FileTree(SinkFolder):
             for name in moves.names:
                 (self.path / name).unlink(missing_ok=True)
 
+    def _require_files(self) -> None:
+        """Raise ValueError if a subfolder has fewer files than were written. Hidden files are not the job's."""
+        for name, count in self._file_counts.items():
+            folder = self.path / name
+            found = sum(not entry.name.startswith(".") for entry in os.scandir(folder)) if folder.is_dir() else 0
+            if found < count:
+                raise ValueError(
+                    f"{folder} has {found:,} files, but {count:,} were written; put the files back and --resume, or "
+                    "start over with `overwrite: true` and without --resume"
+                )
+
     def add(self, record: PartRecord) -> None:
         """Add the next part. Its files move with the next commit."""
         if record.file is None:
@@ -78,6 +100,9 @@ class FileTree(SinkFolder):
         folder = self.path / record.file
         final_names = self._tree_sink.place_files(folder, self.rows_written, record.rows, self._kept)
         self._pending.append(_PendingPart(folder, final_names))
+        counts = Counter(os.path.dirname(name) for name in final_names.values())  # noqa: PTH120 - one per file: quick
+        self._file_counts.update(counts)
+        self._changed_folders.update(counts)
         self.rows_written += record.rows
 
     def finish(self) -> None:
@@ -92,7 +117,16 @@ class FileTree(SinkFolder):
                 self._move(self._pending[0])
                 del self._pending[0]
             self._sync_folders()
-        return ShardPosition(kept=self._get_unrecorded_kept(), rows_written=self.rows_written), []
+        position = ShardPosition(
+            kept=self._get_unrecorded_kept(),
+            rows_written=self.rows_written,
+            file_counts={name: self._file_counts[name] for name in sorted(self._changed_folders)},
+        )
+        return position, []
+
+    def _complete(self) -> None:
+        self._require_files()
+        super()._complete()
 
     def _write_moves(self) -> None:
         """Make the content of the parts durable, then the list of their final names."""
@@ -126,6 +160,7 @@ class FileTree(SinkFolder):
     def mark_recorded(self) -> None:
         """The journal has recorded the last commit."""
         super().mark_recorded()
+        self._changed_folders.clear()
         if self._unrecorded_names:
             self._unrecorded_names.clear()
             self._moves_path.unlink(missing_ok=True)

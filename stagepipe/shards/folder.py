@@ -16,9 +16,8 @@ from stagepipe.core import UsageError
 from stagepipe.shards.durability import sync_file, sync_folder
 from stagepipe.shards.position import FinishedShard, ShardPosition
 from stagepipe.shards.sink_folder import SinkFolder
-from stagepipe.sinks import OWN_PREFIX, PART_PREFIX, PartPlace, PartRecord, PartSink
+from stagepipe.sinks import OPEN_PREFIX, PART_PREFIX, PartPlace, PartRecord, PartSink
 
-_OPEN_PREFIX: Final = f"{OWN_PREFIX}open-"
 _COPY_BYTES: Final = 1 << 20
 
 
@@ -30,7 +29,7 @@ class _PendingShard(NamedTuple):
 class ShardFolder(SinkFolder):
     """The folder of one sink, whose files are shards. One run at a time uses it."""
 
-    temporary_prefixes: ClassVar[tuple[str, ...]] = (_OPEN_PREFIX, PART_PREFIX)
+    temporary_prefixes: ClassVar[tuple[str, ...]] = (OPEN_PREFIX, PART_PREFIX)
 
     def __init__(self, sink: PartSink, name: str) -> None:
         """See `SinkFolder`."""
@@ -72,11 +71,9 @@ class ShardFolder(SinkFolder):
             self._file = open_path.open("r+b")
             self._file.seek(0, os.SEEK_END)
             finished_names.add(open_path.name)
-        self._delete(
-            path
-            for path in self._iter_paths()
-            if (self._is_temporary(path) or self._sink.owns(path)) and path.name not in finished_names
-        )
+        later_paths = list(self._sink.iter_numbered(position.shard))  # finished and renamed after the commit
+        self._delete(p for p in self._iter_paths() if self._is_temporary(p) and p.name not in finished_names)
+        self._delete(later_paths)
 
     def _take_back_name(self, name: str, final_path: Path) -> None:
         """Give a shard the name in the journal again, if it was renamed at the end of the job."""
@@ -160,7 +157,7 @@ class ShardFolder(SinkFolder):
         return self._sink.name_shard(self._shard)
 
     def _make_open_path(self) -> Path:
-        return self.path / f"{_OPEN_PREFIX}{self._make_name()}"
+        return self.path / f"{OPEN_PREFIX}{self._make_name()}"
 
     # ------------------------------------------------------------------ durability
 

@@ -81,11 +81,37 @@ class Journal:
         Raises UsageError if it is damaged, or of another number of sinks.
         """
         try:
-            lines = self._path.read_bytes().split(b"\n")
+            header, records = self._read()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._make_error(error.strerror or str(error)) from error
+        if any(len(r.positions) != sink_count or len(r.finished_shards) != sink_count for r in records):
+            raise UsageError(
+                f"{self._path}: this run wrote to {len(header.folders)} sinks, the config has {sink_count}; resume "
+                "with the config of the run, or set `overwrite: true` on the sinks and run without --resume"
+            )
+        merged = reduce(JournalRecord.merge, records)
+        return msgspec.structs.replace(merged, state={**header.state, **merged.state})
+
+    def list_names(self) -> dict[Path, set[str]]:
+        """Return the shards and subfolders that the run has made, by resolved folder; {} without a readable journal."""
+        try:
+            header, records = self._read()
+        except (OSError, UsageError):
+            return {}
+        folders = [self._path.parent, *map(Path, header.folders[1:])]  # its own folder may have moved
+        names: dict[Path, set[str]] = {}
+        for record in records:
+            for folder, shards, position in zip(folders, record.finished_shards, record.positions, strict=False):
+                made = names.setdefault(folder.resolve(), set())
+                made.update(shard.name for shard in shards)
+                made.update(name.partition("/")[0] for name in position.file_counts)
+        return names
+
+    def _read(self) -> tuple[_Header, list[JournalRecord]]:
+        """Return what is in the file. Raises OSError, and UsageError if it is damaged."""
+        lines = self._path.read_bytes().split(b"\n")
         documents = list(map(_decode_line, lines[:-1]))
         if not documents or documents[0] is None or None in documents[:-1]:
             raise self._make_error("a line before its last one does not match its checksum")
@@ -98,13 +124,7 @@ class Journal:
             raise self._make_error(f"it has version {header.version}, expected {_VERSION}")
         if not records:
             raise self._make_error("it has no record")
-        if any(len(r.positions) != sink_count or len(r.finished_shards) != sink_count for r in records):
-            raise UsageError(
-                f"{self._path}: this run wrote to {len(header.folders)} sinks, the config has {sink_count}; resume "
-                "with the config of the run, or set `overwrite: true` on the sinks and run without --resume"
-            )
-        merged = reduce(JournalRecord.merge, records)
-        return msgspec.structs.replace(merged, state={**header.state, **merged.state})
+        return header, records
 
     def _make_error(self, reason: str) -> UsageError:
         return UsageError(

@@ -21,7 +21,8 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a sink stands: the number of its next or open shard, and what the open one holds.
 
     `size_bytes` is 0 if none is open. `parts` are those of the open shard since the commit before; with `merge`, all of
-    them. `kept`: see `PartSink.prepare_part`; None if it is that of the commit before.
+    them. `kept`: see `PartSink.prepare_part`; None if it is that of the commit before. `file_counts`: the files in each
+    subfolder of a file tree, for those that changed since the commit before; with `merge`, for all.
     """
 
     shard: int = 0
@@ -30,6 +31,7 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[PartPlace] = []
     kept: dict[str, Any] | None = None
     rows_written: int = 0
+    file_counts: dict[str, int] = {}
 
     def merge(self, next_position: ShardPosition) -> ShardPosition:
         """Return the position of the next commit, with all parts of the open shard."""
@@ -38,4 +40,5 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
             next_position,
             parts=[*self.parts, *next_position.parts] if is_same_shard else next_position.parts,
             kept=self.kept if next_position.kept is None else next_position.kept,
+            file_counts={**self.file_counts, **next_position.file_counts},
         )

@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from stagepipe.core import RunError, UsageError
 from stagepipe.shards.durability import sync_file, sync_folder
+from stagepipe.shards.journal import JOURNAL_NAME
 from stagepipe.shards.locking import FolderLock
 from stagepipe.shards.position import FinishedShard, ShardPosition
-from stagepipe.sinks import OWN_PREFIX, PART_PREFIX, PartRecord, PartSink
+from stagepipe.sinks import OPEN_PREFIX, OWN_PREFIX, PART_PREFIX, PartRecord, PartSink
 
 _DESCRIPTION_NAME: Final = f"{PART_PREFIX}description"
 
@@ -50,15 +51,23 @@ class SinkFolder(ABC):
         """Rows of all parts, those of earlier runs of the same job included."""
         self._has_new_names = False
 
-    def start(self) -> None:
-        """Start a new job. Raises UsageError if the folder is not empty, unless the sink has `overwrite`."""
-        foreign_name = next((path.name for path in self._iter_paths() if not path.name.startswith(OWN_PREFIX)), None)
+    def require_empty(self) -> None:
+        """Raise UsageError if the folder has files, or is a job's that did not end, unless the sink has `overwrite`."""
+        foreign_name = next((path.name for path in self._iter_paths() if _is_kept_without_overwrite(path.name)), None)
         if foreign_name is not None and not self._sink.overwrite:
             raise UsageError(
-                f"sink {self._name}: the folder {self.path.absolute()} is not empty (it has {foreign_name}), and has "
-                "no journal of a run to resume; set another `path`, or `overwrite: true` to delete the shards in it"
+                f"sink {self._name}: the folder {self.path.absolute()} is not empty (it has {foreign_name}), and this "
+                "run has no journal to resume; set another `path`, or `overwrite: true` to delete the shards in it"
             )
-        self._delete(path for path in self._iter_paths() if self._is_temporary(path) or self._sink.owns(path))
+
+    def start(self, recorded_names: Collection[str]) -> None:
+        """Start a new job. `recorded_names`: what the journals of earlier runs name, which goes too."""
+        paths = [path for path in self._iter_paths() if self._is_temporary(path) or path.name == JOURNAL_NAME]
+        paths += self._sink.list_own(recorded_names)
+        self._delete(sorted(paths, reverse=True))  # the last shard first: a kill leaves no gap
+        for folder in {path.parent for path in paths} - {self.path}:
+            with suppress(OSError):  # a file of the user's is in it
+                folder.rmdir()
 
     @abstractmethod
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
@@ -152,3 +161,8 @@ class SinkFolder(ABC):
             else:
                 path.unlink(missing_ok=True)
             self._has_new_names = True
+
+
+def _is_kept_without_overwrite(name: str) -> bool:
+    """Whether it is the user's or another job's, and no mere leftover of a killed worker."""
+    return not name.startswith(OWN_PREFIX) or name == JOURNAL_NAME or name.startswith(OPEN_PREFIX)

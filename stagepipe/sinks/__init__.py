@@ -29,7 +29,7 @@ from stagepipe.sinks.npy_sink import NpySink, NpzShardSink
 from stagepipe.sinks.npz_sink import NpzSink
 from stagepipe.sinks.parquet_sink import ParquetSink
 from stagepipe.sinks.part import Part, PartRecord
-from stagepipe.sinks.part_sink import OWN_PREFIX, PART_PREFIX, PartPlace, PartSink
+from stagepipe.sinks.part_sink import OPEN_PREFIX, OWN_PREFIX, PART_PREFIX, PartPlace, PartSink
 from stagepipe.sinks.parts import Parts, count_bytes
 from stagepipe.sinks.webdataset_sink import WebDatasetSink
 from stagepipe.sinks.zarr_sink import ZarrSink
@@ -54,6 +54,7 @@ zarr = ZarrSink
 """Alias of `ZarrSink`."""
 
 __all__ = [
+    "OPEN_PREFIX",
     "OWN_PREFIX",
     "PART_PREFIX",
     "FileTreeSink",

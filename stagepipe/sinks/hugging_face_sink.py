@@ -118,9 +118,8 @@ class HuggingFaceSink(PartSink):
         return super().name_shard(number) if count is None else f"data-{number:05d}-of-{count:05d}{self.extension}"
 
     def owns(self, path: Path) -> bool:
-        """Whether it is a shard or describes them."""
-        is_final = path.name in {_INFO_NAME, _STATE_NAME} or _FINAL_NAME_PATTERN.fullmatch(path.name) is not None
-        return is_final or super().owns(path)
+        """Whether it is a shard with its final name or describes them."""
+        return path.name in {_INFO_NAME, _STATE_NAME} or _FINAL_NAME_PATTERN.fullmatch(path.name) is not None
 
     def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:
         """Return what `load_from_disk` reads first. It finds the features and the fingerprint that are null itself."""

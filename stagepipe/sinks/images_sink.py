@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,7 +133,7 @@ class ImagesSink(FileTreeSink):
 
     def _refuse_repeated_name(self, name: str, number: int) -> None:
         if self._number_by_name is None:  # after a resume, the files of earlier runs
-            files = (file for folder in self.path.iterdir() if self.owns(folder) for file in folder.iterdir())
+            files = (file for folder in self.iter_numbered() for file in folder.iterdir())
             self._number_by_name = dict.fromkeys((file.name for file in files), None)
         if name in self._number_by_name:
             earlier = self._number_by_name[name]
@@ -145,13 +145,10 @@ class ImagesSink(FileTreeSink):
             )
         self._number_by_name[name] = number
 
-    def owns(self, path: Path) -> bool:
-        """Whether it is a subfolder with nothing but images."""
-        return (
-            super().owns(path)
-            and path.is_dir()
-            and all(file.suffix in _EXTENSION_BY_FORMAT.values() for file in path.iterdir())
-        )
+    def list_own(self, recorded_names: Collection[str]) -> list[Path]:
+        """Return the images in the subfolders of a run. Other files there, such as `.DS_Store`, stay."""
+        folders = [folder for folder in super().list_own(recorded_names) if folder.is_dir()]
+        return [file for folder in folders for file in folder.iterdir() if file.suffix in _EXTENSION_BY_FORMAT.values()]
 
 
 def _check_format(image_format: str) -> str:

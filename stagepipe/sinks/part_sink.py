@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 from uuid import uuid4
@@ -19,6 +20,8 @@ from stagepipe.sinks.part import Part, PartRecord
 OWN_PREFIX: Final = ".stagepipe-"
 """All files of a sink's folder that are not finished shards begin with this: hidden, and ours to delete."""
 PART_PREFIX: Final = f"{OWN_PREFIX}part-"
+OPEN_PREFIX: Final = f"{OWN_PREFIX}open-"
+"""An open shard, which a resume goes on with."""
 _DEFAULT_SHARD_BYTES: Final = 256_000_000
 _PREFIX_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -43,9 +46,10 @@ class PartSink(ABC):
         shard_items: a shard has at most so many items, in whole parts.
         shard_bytes: a shard has at most so many bytes, in whole parts. Default: 256 MB.
         prefix: what the names of the shards begin with: `train-` makes `train-000000.jsonl`.
-        overwrite: delete the shards of an earlier run first. Without it, a folder that is not empty is refused.
+        overwrite: delete the shards of an earlier run first, and nothing else. Without it, a folder that is not
+            empty is refused.
         part_items, part_bytes: a part has at most so many items, and ends when it has so many bytes in memory. They
-            hold for all sinks of the pipeline, which share the parts. Default: 1,024 items and 64 MB.
+            hold for all sinks of the pipeline, which share the parts. Default: 1,024 items and 16 MB.
 
     Raises ValueError for arguments that are out of range.
     """
@@ -110,9 +114,22 @@ class PartSink(ABC):
         """
         return f"{self.prefix}{number:06d}{self.extension}"
 
-    def owns(self, path: Path) -> bool:
-        """Whether a run makes such a file or folder in its folder, so that `overwrite` may delete it."""
-        return re.fullmatch(rf"{re.escape(self.prefix)}\d{{6,}}{re.escape(self.extension)}", path.name) is not None
+    def owns(self, path: Path) -> bool:  # noqa: ARG002 - for a subclass
+        """Whether a run makes such a file or folder besides the numbered ones, so that `overwrite` may delete it."""
+        return False
+
+    def list_own(self, recorded_names: Collection[str]) -> list[Path]:
+        """Return what `overwrite` deletes: what the journal of the earlier run names, numbered shards, and `owns`.
+
+        A number that is missing ends the shards: `20240101.jsonl` is the user's.
+        """
+        names = {*recorded_names, *(path.name for path in self.iter_numbered())}
+        return [path for path in self.path.iterdir() if path.name in names or self.owns(path)]
+
+    def iter_numbered(self, first: int = 0) -> Iterator[Path]:
+        """Yield the shards, or subfolders, from number `first` on, as long as they exist. Not for users."""
+        paths = (self.path / self.name_shard(number) for number in itertools.count(first))
+        return itertools.takewhile(Path.exists, paths)
 
     def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:  # noqa: ARG002 - for a subclass
         """Return the files that describe the whole, by name. Called at the end of the job, when all shards are there.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -147,6 +147,11 @@ class ZarrSink(FileTreeSink):
                     f"zarr: the chunk {self.path / name / key} is missing; put the file back and --resume, or start "
                     "over with `overwrite: true`"
                 )
+
+    def list_own(self, recorded_names: Collection[str]) -> list[Path]:
+        """Return the arrays and groups. A recorded name may by now be the user's folder too."""
+        del recorded_names
+        return [path for path in self.path.iterdir() if self.owns(path)]
 
     def owns(self, path: Path) -> bool:
         """Whether it is the metadata of a group, an array, or a folder of nothing but arrays."""

@@ -62,7 +62,8 @@ def test_sinks_write_small_parts_to_a_folder_of_the_probe(stages, part_items, it
 
 
 @pytest.mark.parametrize(
-    "keys, part_bytes, limit", [({}, {}, 1), ({"memory": "256MB"}, {}, None), ({}, {"part_bytes": "10MB"}, 19)]
+    "keys, part_bytes, limit",
+    [({}, {}, 11), ({"memory": "256MB"}, {}, 10), ({"memory": "24MB"}, {}, 1), ({}, {"part_bytes": "10MB"}, 19)],
 )
 def test_a_sink_has_no_more_workers_than_memory_for_their_parts(keys, part_bytes, limit):
     sink = {"uses": "stagepipe.sinks.jsonl", "workers": "auto", "with": {"path": "out", **part_bytes}}

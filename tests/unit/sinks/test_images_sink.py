@@ -1,5 +1,6 @@
 """Images: one file per item, under a name that no other item has."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stagepipe import RunError
+from stagepipe import RunError, UsageError
 from stagepipe.sinks import ImagesSink
 from tests.support.sink_output import list_shards, make_config, write
 
@@ -79,6 +80,34 @@ def test_overwrite_deletes_the_images_and_leaves_other_folders(tmp_path: Path):
     out = tmp_path / "out"
     write(make_config(out, "images", 30, shard_items=10))
     (out / "202401").mkdir()
-    (out / "202401" / "notes.txt").write_text("mine")
+    (out / "202401" / "mine.png").write_text("mine")
+    (out / "000002" / ".DS_Store").touch()
     write(make_config(out, "images", 5, overwrite=True))
-    assert [path.name for path in list_shards(out)] == [*(f"item {n}.png" for n in range(5)), "notes.txt"]
+    names = [str(path.relative_to(out)) for path in list_shards(out)]
+    assert names == [*(f"000000/item {n}.png" for n in range(5)), "000002/.DS_Store", "202401/mine.png"]
+    assert not (out / "000001").exists()
+
+
+def unlink_at_item_25(item: dict[str, Any]) -> dict[str, Any]:
+    if item["id"] == 25:
+        Path(os.environ["TEST_UNLINKED"]).unlink()
+    return item
+
+
+@pytest.mark.parametrize("lost", ["000000", "000000/item 3.png"])
+def test_images_that_are_lost_before_a_resume_or_the_end_are_noticed(
+    tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "out"
+    config = make_config(out, "images", 30, shard_items=10, part_items=5)
+    config["stages"].append({"name": "call", "uses": unlink_at_item_25})
+    monkeypatch.setenv("TEST_UNLINKED", str(tmp_path / "missing"))
+    with pytest.raises(RunError, match="item 25"):
+        write(config)
+    (out / lost).rename(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"000000 has [09] files, but 10 were written; put the files back"):
+        write(config, resume=True)
+    (tmp_path / "elsewhere").rename(out / lost)
+    monkeypatch.setenv("TEST_UNLINKED", str(out / "000001" / "item 12.png"))
+    with pytest.raises(RunError, match=r"000001 has 9 files, but 10 were written"):
+        write(config, resume=True)

@@ -179,7 +179,7 @@ def test_a_folder_that_is_not_ours_is_refused_and_its_files_stay(tmp_path: Path)
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"is not empty .it has mine.txt., and has no journal"):
+    with pytest.raises(UsageError, match=r"is not empty .it has mine.txt., and this run has no journal"):
         write(make_config(out, "jsonl", 10))
     write(make_config(out, "jsonl", 10, overwrite=True))
     assert [path.name for path in list_shards(out)] == ["000000.jsonl", "mine.txt"]
@@ -232,6 +232,36 @@ def test_a_damaged_journal_and_a_missing_shard_are_refused(tmp_path: Path):
     journal.write_bytes(b"".join([lines[0], b"0" + lines[1], *lines[2:], lines[-1]]))
     with pytest.raises(UsageError, match="is not the journal of a run"):
         write(failing, resume=True)
+
+
+def test_a_resume_and_overwrite_delete_the_jobs_shards_alone(tmp_path: Path):
+    out = tmp_path / "out"
+    config = make_config(out, "jsonl", 300, shard_items=50)
+    failing = {**config, "stages": [*config["stages"], {"name": "fail", "uses": fail_at_250}]}
+    with pytest.raises(RunError, match="item 250"):
+        write(failing)
+    (out / "20240101.jsonl").write_text("mine")
+    with pytest.raises(RunError, match="item 250"):
+        write(failing, resume=True)
+    assert [path.name for path in list_shards(out)] == [*(f"{n:06d}.jsonl" for n in range(5)), "20240101.jsonl"]
+    (out / "000001.jsonl").unlink()  # the journal names those behind the gap
+    write(make_config(out, "jsonl", 10, overwrite=True))
+    assert [path.name for path in list_shards(out)] == ["000000.jsonl", "20240101.jsonl"]
+
+
+def test_an_unfinished_job_in_the_folder_of_a_second_sink_stays(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 300, shard_items=1000)
+    failing = {**config, "stages": [*config["stages"], {"name": "fail", "uses": fail_at_250}]}
+    with pytest.raises(RunError, match="item 250"):
+        write(failing)
+    before = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
+    other = make_config(tmp_path / "other", "jsonl", 10)
+    with pytest.raises(UsageError, match=r"is not empty .it has .stagepipe-"):
+        write({**other, "sink": [other["sink"], config["sink"]]})
+    assert {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()} == before
+    overwriting = make_config(tmp_path / "out", "jsonl", 10, overwrite=True)["sink"]
+    write({**other, "sink": [other["sink"], overwriting]})
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".stagepipe-lock", "000000.jsonl"]
 
 
 def fail_at_250(item: dict[str, Any]) -> dict[str, Any]:
