@@ -13,7 +13,7 @@ import pytest
 from stagepipe import Pipeline, RunError
 from stagepipe.api import StateFile, run_to_sink, shard_output
 from stagepipe.engine import EpochIterator
-from stagepipe.shards import ShardPosition, journal
+from stagepipe.shards import ShardPosition, durability, journal
 from stagepipe.sinks import PartPlace
 from tests.support.sink_output import list_leftovers, make_config, read_bytes, read_rows, write
 from tests.unit.shards.test_kill_at_each_step import STEPS
@@ -143,3 +143,14 @@ def test_a_full_disk_at_the_journal_is_reported_as_such(tmp_path: Path, monkeypa
             write(config)
     write(config, resume=True)
     assert [row[0] for row in read_rows(tmp_path, "jsonl")] == list(range(5))
+
+
+def test_the_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    synced: list[Path] = []
+    monkeypatch.setattr(durability, "sync_folder", synced.append)
+    durability.make_folder(tmp_path / "a" / "b")
+    assert sorted(synced) == [tmp_path, tmp_path / "a"]
+    durability.make_folder(tmp_path / "a" / "b")
+    assert len(synced) == 2
+    write(make_small_config(tmp_path / "a" / "out", "jsonl"))
+    assert synced[2:] == [tmp_path / "a"]
