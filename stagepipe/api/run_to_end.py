@@ -34,7 +34,8 @@ def run_to_sink(
 
     `state_file` holds the number of items that the sinks had received when it was loaded. It is kept up to date, from
     before the first item on: so a run that is killed at any moment resumes with the items that its sinks have.
-    `shards` takes what the workers of sinks have written, and keeps the state instead of a file.
+    `shards` takes what the workers of sinks have written, and keeps the state instead of a file. After an interrupt
+    nothing more is saved: a resume goes on from the last save, at most half a second before.
     Raises RunError if the run or a sink fails.
     """
     items_delivered = None if state_file is None else state_file.items_delivered
@@ -45,21 +46,26 @@ def run_to_sink(
     output = _ItemOutput(pipeline, sinks, state_file) if shards is None else _PartOutput(sinks, shards)
     output.save()
     pipeline.start()
-    is_delivered = True
+    is_between_items = True
+    is_state_exact = False
     with _report_progress(pipeline, on_progress):
         try:
             for item in pipeline:
-                is_delivered = False
+                is_between_items = False
                 output.write(item)
                 del item
-                is_delivered = True
                 output.save_if_due()
+                is_between_items = True
             output.finish()
+            is_state_exact = True
             on_progress(pipeline.progress())
+        except RunError:  # otherwise a sink lacks the last item that the state counts, or a save has failed
+            is_state_exact = is_between_items
+            raise
         finally:
             if os.getpid() == owner_pid:  # else a sink has forked, and this child ends: sink and state are its parent's
                 sinks.close()
-                if is_delivered:  # otherwise a sink lacks the last item that the state counts
+                if is_state_exact:  # an interrupt may come when the state counts an item that no sink has got yet
                     output.save()
 
 

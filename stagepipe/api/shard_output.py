@@ -50,7 +50,8 @@ class ShardOutput:
         """Lock the folders, and start a new job in them, or `resume` the one of the journal.
 
         Raises UsageError if a folder is in use, or is not empty and has no journal; if there is a journal and `resume`
-        is false; if `resume` is true and the config has changed. Then nothing has been changed.
+        is false; if `resume` is true and the config has changed, even if the job has finished. Then nothing has been
+        changed.
         """
         pipeline.feed_sinks()
         self._pipeline = pipeline
@@ -81,10 +82,11 @@ class ShardOutput:
             self._require_overwrite(sinks[0])
         if record is None:
             self._start_job()
-        elif record.is_finished:
-            self.is_finished = True
-        else:
-            self._resume_job(record, allow_changed=allow_changed)
+            return
+        self._load_state(record, allow_changed=allow_changed)
+        self.is_finished = record.is_finished
+        if not record.is_finished:
+            self._resume_job(record)
             if record.has_all_items:  # killed between the last two records
                 self._complete()
                 self.is_finished = True
@@ -109,11 +111,13 @@ class ShardOutput:
             folder.start(recorded_names.get(folder.path.resolve(), ()))
         self._write_journal_start()
 
-    def _resume_job(self, record: JournalRecord, *, allow_changed: bool) -> None:
+    def _load_state(self, record: JournalRecord, *, allow_changed: bool) -> None:
         try:
             self._pipeline.load_state_dict(record.state, allow_changed=allow_changed)
         except UsageError as error:
             raise UsageError(f"--resume {self._folders[0].path}: {error}") from error
+
+    def _resume_job(self, record: JournalRecord) -> None:
         for folder, position, shards in zip(self._folders, record.positions, record.finished_shards, strict=True):
             folder.restore(position, shards)
         self.items_delivered = record.items

@@ -33,6 +33,14 @@ def sync_files(paths: Sequence[Path]) -> None:
         os.close(fd)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents where they are missing, and wait until their names are on the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on the disk: new, renamed and deleted ones."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)

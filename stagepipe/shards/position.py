@@ -34,11 +34,16 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     file_counts: dict[str, int] = {}
 
     def merge(self, next_position: ShardPosition) -> ShardPosition:
-        """Return the position of the next commit, with all parts of the open shard."""
-        is_same_shard = next_position.shard == self.shard
+        """Return the position of the next commit, with all parts of the open shard.
+
+        A commit that was interrupted after its record, and done again, has parts that are known already: each counts
+        once.
+        """
+        known = self.parts if next_position.shard == self.shard else []
+        end = known[-1].offset + known[-1].size if known else 0
         return msgspec.structs.replace(
             next_position,
-            parts=[*self.parts, *next_position.parts] if is_same_shard else next_position.parts,
+            parts=[*known, *(part for part in next_position.parts if part.offset >= end)],
             kept=self.kept if next_position.kept is None else next_position.kept,
             file_counts={**self.file_counts, **next_position.file_counts},
         )

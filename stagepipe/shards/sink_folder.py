@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from stagepipe.core import RunError, UsageError
-from stagepipe.shards.durability import sync_file, sync_folder
+from stagepipe.shards.durability import make_folder, sync_file, sync_folder
 from stagepipe.shards.journal import JOURNAL_NAME
 from stagepipe.shards.locking import FolderLock
 from stagepipe.shards.position import FinishedShard, ShardPosition
@@ -39,7 +39,7 @@ class SinkFolder(ABC):
         self._name = name
         self.path: Final = sink.path
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except OSError as error:
             raise UsageError(
                 f"sink {name}: the folder {self.path} cannot be created: {error.strerror}; set another `path`"
@@ -99,7 +99,7 @@ class SinkFolder(ABC):
             partial_path.write_bytes(content)
             sync_file(partial_path)
             path = self.path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             partial_path.replace(path)
             sync_folder(path.parent)
 

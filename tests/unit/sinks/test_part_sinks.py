@@ -190,8 +190,12 @@ def test_a_finished_job_is_not_run_again_unless_it_is_overwritten(tmp_path: Path
     write(config)
     with pytest.raises(UsageError, match="shards of an earlier run; add --resume"):
         write(config)
-    with pytest.raises(UsageError, match="has finished"):
-        from_source(range(3)).sink(defer(JsonlSink, str(tmp_path / "out"))).run(resume=True)
+    with stagepipe.api.open_shards(stagepipe.Pipeline(config, inline=True), resume=True) as shards:
+        assert shards is not None
+        assert shards.is_finished
+    changed = from_source(range(3)).sink(defer(JsonlSink, str(tmp_path / "out")))
+    with pytest.raises(UsageError, match=r"different config(?s:.*)saved"):
+        changed.run(resume=True)
     write(make_config(tmp_path / "out", "jsonl", 20, overwrite=True))
     assert [path.name for path in list_shards(tmp_path / "out")] == ["000000.jsonl"]
     assert len(read_rows(tmp_path / "out", "jsonl")) == 20
