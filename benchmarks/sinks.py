@@ -52,7 +52,7 @@ class Rows:
         return {"id": index, "name": f"row {index}", "x": self.vectors[index % len(self.vectors)]}
 
 
-def _write_with_stagepipe(rows: Rows, folder: Path, compression: str, workers: int) -> None:
+def _write_with_stagepipe(rows: Rows, folder: Path, compression: Any, workers: int) -> None:
     from stagepipe import defer, from_source
     from stagepipe.sinks import parquet
 

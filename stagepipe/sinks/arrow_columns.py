@@ -69,8 +69,13 @@ def make_table(items: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
     import pyarrow as pa
 
     rows = [_to_row(row, item) for row, item in enumerate(items)]
+    if schema is None and not all(rows):  # a table without columns has no rows
+        row = next(row for row, item in enumerate(rows) if not item)
+        raise ValueError(f"row {row} of the part has no fields; drop it before the sink, or give a `schema`")
     names = list(dict.fromkeys(name for row in rows for name in row)) if schema is None else schema.names
-    if schema is not None:
+    if schema is None:
+        _refuse_other_names(rows, names)
+    else:
         _refuse_other_fields(rows, names)
     columns = [
         _make_column(name, [row.get(name) for row in rows], None if schema is None else schema.field(name).type)
@@ -92,6 +97,15 @@ def _to_row(row: int, item: Any) -> Mapping[str, Any]:
     )
 
 
+def _refuse_other_names(rows: Sequence[Mapping[str, Any]], names: Sequence[Any]) -> None:
+    name = next((name for name in names if not isinstance(name, str)), None)
+    if name is not None or None in names:
+        row = next(row for row, item in enumerate(rows) if name in item)
+        raise TypeError(
+            f"field {name!r} of row {row} of the part is {type(name).__name__}; the name of a column is a text"
+        )
+
+
 def _refuse_other_fields(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
     known = set(names)
     for row, item in enumerate(rows):
@@ -107,7 +121,7 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
 
     is_plain = _PLAIN_TYPES.issuperset(map(type, values))
     if not is_plain:
-        values = [_to_numpy(value) for value in values]
+        values = [_to_numpy(name, row, value) for row, value in enumerate(values)]
     try:
         if not is_plain and any(isinstance(value, np.ndarray) and value.ndim for value in values):
             column = _make_list_column(values)
@@ -117,10 +131,16 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
         raise _explain_column_error(name, values, column_type, error) from error
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(name: str, row: int, value: Any) -> Any:
     """Return a tensor as an array, and an array without axes as its number."""
     if type(value) is not np.ndarray and hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        try:
+            value = value.detach().cpu().numpy()
+        except TypeError as error:  # for example bfloat16, which NumPy lacks
+            raise TypeError(
+                f"field `{name}`, row {row} of the part: a tensor of {value.dtype} does not fit a column; convert it "
+                "before the sink"
+            ) from error
     return value.item() if isinstance(value, np.ndarray) and not value.ndim else value
 
 

@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -20,14 +20,17 @@ _MAX_NAME_BYTES: Final = 255
 """NAME_MAX of Linux's filesystems."""
 _DEFAULT_QUALITY: Final = 90
 _MAX_QUALITY: Final = 100
+_MAX_JPEG_PIXELS: Final = 65_500
+"""libjpeg's limit of a side."""
 _COLOR_NDIM: Final = 3
+_PIL_MODES: Final = frozenset({"RGB", "L"})
 
 
 class ImagesSink(FileTreeSink):
     """Write each item as an image, `path/000000/00000000.jpg` ... In YAML it is `uses: stagepipe.sinks.images`.
 
-    An image is a uint8 array of shape (height, width, 3), (height, width) or (height, width, 1), or a PIL image of such
-    pixels.
+    An image is a uint8 array of shape (height, width, 3), (height, width) or (height, width, 1), or a PIL image of the
+    mode `RGB` or `L`. Other modes are refused: whether a palette, say, is colors or the numbers of a mask, you know.
 
     Args:
         path: the folder, relative to the current directory; it is created if it is missing.
@@ -57,7 +60,7 @@ class ImagesSink(FileTreeSink):
         *,
         field: str | None = None,
         name: str | None = None,
-        format: str = "jpeg",  # noqa: A002 - Pillow's word
+        format: Literal["jpeg", "png"] = "jpeg",  # noqa: A002 - Pillow's word
         quality: int | None = None,
         shard_items: int = 1000,
         prefix: str = "",
@@ -101,6 +104,11 @@ class ImagesSink(FileTreeSink):
         from PIL import Image
 
         pixels = _to_pixels(item if self._field is None else get_field(item, self._field), self._field)
+        if self._format == "jpeg" and max(pixels.shape) > _MAX_JPEG_PIXELS:
+            raise ValueError(
+                f"the image has {pixels.shape[1]:,} x {pixels.shape[0]:,} pixels, but a JPEG at most "
+                f"{_MAX_JPEG_PIXELS:,} a side; set `format: png`, or make it smaller"
+            )
         Image.fromarray(pixels).save(path, format=self._format, **self._save_options)
 
     def _make_file_name(self, value: Any) -> str:
@@ -112,6 +120,8 @@ class ImagesSink(FileTreeSink):
             raise ValueError(
                 f"the name (`{self._name_field}`) is {text!r}; give the name of a file: without `/`, and not hidden"
             )
+        if not _is_encodable(name):
+            raise ValueError(f"the name (`{self._name_field}`) is {text!r}, which has half of a surrogate pair")
         if len(os.fsencode(name)) > _MAX_NAME_BYTES:
             raise ValueError(f"the name (`{self._name_field}`) {text[:40]!r}... has more than {_MAX_NAME_BYTES} bytes")
         return name
@@ -151,6 +161,14 @@ class ImagesSink(FileTreeSink):
         return [file for folder in folders for file in folder.iterdir() if file.suffix in _EXTENSION_BY_FORMAT.values()]
 
 
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _check_format(image_format: str) -> str:
     if image_format not in _EXTENSION_BY_FORMAT:
         raise ValueError(f"images: format is {image_format!r}; give one of {', '.join(_EXTENSION_BY_FORMAT)}")
@@ -173,6 +191,11 @@ def _to_pixels(value: Any, field: str | None) -> np.ndarray:
     """Return an array that Pillow takes: (height, width) or (height, width, 3), uint8."""
     if isinstance(value, Mapping):
         raise TypeError("an item is a dict; name the `field` with the image")
+    if hasattr(value, "getbands") and value.mode not in _PIL_MODES:  # its pixels are indices, or not red, green, blue
+        raise ValueError(
+            f"{f'field `{field}`' if field else 'the item'} is a PIL image of mode {value.mode}; convert it in a stage "
+            'before the sink, with `image.convert("RGB")` or `image.convert("L")`'
+        )
     if hasattr(value, "detach"):  # a tensor
         value = value.detach().cpu()
     pixels = np.asarray(value)

@@ -50,7 +50,8 @@ class NpySink(PartSink):
                     f"{first.shape} and {first.dtype}; a file holds rows of one kind"
                 )
         with path.open("wb") as file:
-            np.lib.format.write_array(file, np.stack(rows), allow_pickle=False)
+            # One row in Fortran order stays so in `np.stack`, but the headers of shards say C order.
+            np.lib.format.write_array(file, np.ascontiguousarray(np.stack(rows)), allow_pickle=False)
 
     def _to_array(self, row: int, item: Any) -> np.ndarray:
         if self._field is not None:

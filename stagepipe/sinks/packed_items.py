@@ -19,6 +19,9 @@ _MIN_ARRAYS: Final = 8
 _DTYPES: Final = frozenset(map(np.dtype, "?bBhHiIlLqQefdgFDG"))
 """The numbers in native byte order, which a character defines. Equal dtypes may differ in their metadata."""
 
+_KEY_TYPES: Final = frozenset({str, int})
+"""Other keys of a dict stay with their arrays: None is the item itself here, and a NaN does not equal its copy."""
+
 ArrayPlace = tuple[Any, str]
 """The key (or position) of an array in its item, None if the item is the array; and the character of its dtype."""
 
@@ -54,7 +57,7 @@ class PackedItems:
         arrays: dict[ArrayPlace, tuple[list[int], list[np.ndarray[Any, Any]]]] = {}
         for row, item in enumerate(items):
             for key, part in _iter_parts(item):
-                if type(part) is np.ndarray and _is_stackable(part):
+                if type(part) is np.ndarray and (type(key) in _KEY_TYPES or part is item) and _is_stackable(part):
                     rows, parts = arrays.setdefault((key, part.dtype.char), ([], []))
                     rows.append(row)
                     parts.append(part)

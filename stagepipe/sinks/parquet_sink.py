@@ -6,7 +6,7 @@ import base64
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
 from stagepipe.core import import_extra
 from stagepipe.sinks.parquet_footer import join_footers, read_footer, write_footer
@@ -23,7 +23,7 @@ class ParquetSink(PartSink):
 
     schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a `pyarrow.Schema`.
         Without it, the first part decides: all later parts must have its columns, in types that fit.
-    compression: `snappy` (default), `zstd`, `gzip`, `lz4` or `none`.
+    compression: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli` or `none`.
 
     Arrays and tensors become lists, nested for each axis. Dicts become structs. Dataclasses are rows too. A row group
     is one part. Columns are dictionary-encoded, except floats of which few repeat.
@@ -39,7 +39,7 @@ class ParquetSink(PartSink):
         path: str | os.PathLike[str],
         *,
         schema: Mapping[str, Any] | pa.Schema | None = None,
-        compression: str = "snappy",
+        compression: Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"] = "snappy",
         **options: Any,
     ) -> None:
         super().__init__(path, **options)

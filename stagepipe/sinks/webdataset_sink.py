@@ -31,7 +31,8 @@ class WebDatasetSink(PartSink):
     The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`; `bytes` keep the
     name of the field. The package's `decode()` reads all of them.
 
-    Raises TypeError and ValueError, with the item and the field.
+    Raises TypeError and ValueError, with the item and the field. An item without fields, two fields of one file name
+    (case does not count), and the name of the item before in the part are refused.
     """
 
     appends: ClassVar[bool] = True
@@ -45,9 +46,10 @@ class WebDatasetSink(PartSink):
         """Write the members of each item, without the end of the archive."""
         part_number = context().item[0] if self._key_field is None else 0
         with path.open("wb") as file:
+            last_key: str | None = None
             for row, item in enumerate(items):
                 try:
-                    self._write_sample(file, item, f"{part_number:06d}-{row:05d}")
+                    last_key = self._write_sample(file, item, f"{part_number:06d}-{row:05d}", last_key)
                 except (TypeError, ValueError) as error:
                     raise type(error)(f"webdataset: row {row} of the part: {error}") from error
 
@@ -56,7 +58,8 @@ class WebDatasetSink(PartSink):
         del parts, kept
         file.write(_END_OF_ARCHIVE)
 
-    def _write_sample(self, file: BinaryIO, item: Any, default_key: str) -> None:
+    def _write_sample(self, file: BinaryIO, item: Any, default_key: str, last_key: str | None) -> str:
+        """Write the members of an item, and return its key. `last_key` is that of the item before."""
         if not isinstance(item, Mapping):
             raise TypeError(
                 f"an item must be a dict of files, found {type(item).__name__}; return a dict before the sink"
@@ -67,10 +70,23 @@ class WebDatasetSink(PartSink):
         key = str(item.get(key_field, default_key))
         if "." in key.rpartition("/")[2] or not key:
             raise ValueError(f"the name {key!r} of a sample must have no dot; the package ends it at the first one")
+        if key == last_key:
+            raise ValueError(f"the name {key!r} is that of the item before; the package would make one sample of both")
+        field_by_extension: dict[str, Any] = {}
         for field, value in item.items():
-            if field not in {key_field, _KEY_FIELD}:
-                extension, data = encode_field(str(field), value)
-                _write_member(file, f"{key}.{extension}", data)
+            if field in {key_field, _KEY_FIELD}:
+                continue
+            extension, data = encode_field(str(field), value)
+            other = field_by_extension.setdefault(extension.lower(), field)  # the package reads names in lower case
+            if other is not field:
+                raise ValueError(
+                    f"the fields `{other}` and `{field}` are both the file `.{extension.lower()}` to the package; "
+                    "rename one before the sink"
+                )
+            _write_member(file, f"{key}.{extension}", data)
+        if not field_by_extension:
+            raise ValueError("the item has no fields to write, so there would be no such sample; drop it before")
+        return key
 
 
 def encode_field(field: str, value: Any) -> tuple[str, bytes]:

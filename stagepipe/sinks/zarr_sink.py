@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -25,6 +25,8 @@ _CHUNK_KEYS: Final[Any] = {"name": "default", "separator": "."}
 """A chunk is `c.0.0` in the folder of its array: with `/` each would need folders of its own."""
 _CODECS: Final = {"zstd": "ZstdCodec", "blosc": "BloscCodec", "gzip": "GzipCodec", "none": None}
 _CHUNK_KEY_PATTERN: Final = re.compile(r"c(\.\d+)+")
+_MAX_NAME_BYTES: Final = 255
+"""NAME_MAX of Linux's filesystems."""
 _GROUP: Final = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 
 
@@ -51,7 +53,8 @@ class ZarrSink(FileTreeSink):
     >>> sorted(file.name for file in (part / "x").iterdir())
     ['c.0.0', 'c.1.0', 'zarr.json']
 
-    Raises TypeError and ValueError, with the field, for what an array cannot hold and for another shape or dtype.
+    Raises TypeError and ValueError, with the field, for what an array cannot hold, for another shape or dtype, and for
+    a field that is an array and has fields inside it (`x` and `x/y`).
     """
 
     part_multiple: ClassVar[int | str] = "chunk_items"
@@ -62,7 +65,7 @@ class ZarrSink(FileTreeSink):
         path: str | os.PathLike[str],
         *,
         chunk_items: int = 128,
-        compression: str = "zstd",
+        compression: Literal["zstd", "blosc", "gzip", "none"] = "zstd",
         overwrite: bool = False,
         part_items: int | None = None,
         part_bytes: int | str | None = None,
@@ -85,8 +88,8 @@ class ZarrSink(FileTreeSink):
                     f"zarr: row {row} of the part has the fields {', '.join(arrays)}, the first has "
                     f"{', '.join(rows[0])}; give all items the same fields"
                 )
+        _check_names(rows[0])
         for name in rows[0]:
-            _check_name(name)
             self._write_array(folder / name, _stack(name, [arrays[name] for arrays in rows]))
 
     def _write_array(self, path: Path, values: np.ndarray) -> None:
@@ -121,7 +124,7 @@ class ZarrSink(FileTreeSink):
                 f"{name}/{_make_chunk_key(first_chunk + number, kinds[name])}"
             )
             for name in kinds
-            for number in range(-(-rows // self.chunk_items))
+            for number in range(self._count_chunks(kinds[name], rows))
         }
 
     def describe(self, shard_count: int, rows: int, kept: Mapping[str, Any]) -> Mapping[str, bytes]:
@@ -140,8 +143,9 @@ class ZarrSink(FileTreeSink):
         return {name: json.dumps(metadata, indent=2).encode() for name, metadata in files.items()}
 
     def _require_chunks(self, name: str, kind: Mapping[str, Any], rows: int) -> None:
-        found = {path.name for path in (self.path / name).iterdir()}
-        for number in range(-(-rows // self.chunk_items)):
+        folder = self.path / name
+        found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        for number in range(self._count_chunks(kind, rows)):
             if (key := _make_chunk_key(number, kind)) not in found:
                 raise ValueError(
                     f"zarr: the chunk {self.path / name / key} is missing; put the file back and --resume, or start "
@@ -152,6 +156,10 @@ class ZarrSink(FileTreeSink):
         """Return the arrays and groups. A recorded name may by now be the user's folder too."""
         del recorded_names
         return [path for path in self.path.iterdir() if self.owns(path)]
+
+    def _count_chunks(self, kind: Mapping[str, Any], rows: int) -> int:
+        """Return the chunks of `rows` rows: none if a row has no elements."""
+        return 0 if 0 in kind["shape"][1:] else -(-rows // self.chunk_items)
 
     def owns(self, path: Path) -> bool:
         """Whether it is the metadata of a group, an array, or a folder of nothing but arrays."""
@@ -166,12 +174,34 @@ def _iter_is_zarr(folder: Path) -> Iterator[bool]:
             yield path.name == _METADATA_NAME or _CHUNK_KEY_PATTERN.fullmatch(path.name) is not None
 
 
-def _check_name(name: str) -> None:
-    parts = name.split("/")
-    if any(part.startswith((".", "__")) or part in {"", _METADATA_NAME} for part in parts):
-        raise ValueError(
-            f"zarr: the field `{name}` cannot be the name of an array; rename it in a stage before the sink"
-        )
+def _check_names(names: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name that is no path of folders, and for an array inside another. All rows have them."""
+    for name in names:
+        if not all(map(_is_folder_name, name.split("/"))):
+            raise ValueError(
+                f"zarr: row 0 of the part: the field `{_shorten(name)}` cannot be the name of an array; rename it in a "
+                "stage before the sink"
+            )
+        parent = next((group.as_posix() for group in Path(name).parents if group.as_posix() in names), None)
+        if parent is not None:
+            raise ValueError(
+                f"zarr: row 0 of the part: the field `{parent}` is an array, and so no group for `{name}`; rename one "
+                "in a stage before the sink"
+            )
+
+
+def _is_folder_name(part: str) -> bool:
+    try:
+        length = len(part.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    is_hidden = part.startswith((".", "__"))
+    return 0 < length <= _MAX_NAME_BYTES and not is_hidden and "\0" not in part and part != _METADATA_NAME
+
+
+def _shorten(name: str) -> str:
+    text = ascii(name)[1:-1] if not name.isprintable() else name
+    return text if len(text) <= 80 else f"{text[:80]}..."  # noqa: PLR2004 - a name in a message
 
 
 def _stack(name: str, arrays: list[np.ndarray]) -> np.ndarray:

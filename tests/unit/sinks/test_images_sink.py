@@ -40,6 +40,13 @@ def test_gray_and_pil_images_are_kept_and_quality_counts(tmp_path: Path):
     assert small < large / 2
 
 
+@pytest.mark.parametrize("mode", ["P", "1", "YCbCr", "RGBA", "I;16"])
+def test_a_pil_image_whose_pixels_are_no_colors_is_refused(tmp_path: Path, mode: str):
+    items = [{"image": Image.new("L", (2, 3))}, {"image": Image.new(mode, (2, 3))}]
+    with pytest.raises(ValueError, match=rf"row 1 of the part: field `image` is a PIL image of mode {mode}; convert"):
+        ImagesSink("out", field="image").write_part(items, tmp_path / "part")
+
+
 @pytest.mark.parametrize("second", [1, 3], ids=["in one part", "in two parts"])
 def test_two_items_of_one_name_are_refused_with_both(tmp_path: Path, second: int):
     items = [{"image": np.zeros((2, 2), np.uint8), "meta": {"id": f"n{number}"}} for number in range(4)]
@@ -59,7 +66,7 @@ def test_a_resume_knows_the_names_of_earlier_runs(tmp_path: Path):
         sink.place_files(part, 7, 1, {})
 
 
-@pytest.mark.parametrize("name", ["../up", "/root", "a/b", "", ".hidden", "a\0b", "x" * 300, None, 1.5, True])
+@pytest.mark.parametrize("name", ["../up", "/root", "a/b", "", ".hidden", "a\0b", "\udc80", "x" * 300, None, 1.5, True])
 def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: Any):
     item = {"image": np.zeros((2, 2), np.uint8), "id": name}
     with pytest.raises((TypeError, ValueError), match=r"images: row 0 of the part: the name .`id`."):

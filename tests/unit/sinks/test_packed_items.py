@@ -22,7 +22,7 @@ def describe(value):
     if isinstance(value, np.ndarray):
         return "array", value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, dict):
-        return [(key, describe(part)) for key, part in value.items()]
+        return [(type(key), repr(key), describe(part)) for key, part in value.items()]
     if isinstance(value, (list, tuple)):
         return type(value), [describe(part) for part in value]
     return type(value), repr(value)
@@ -38,7 +38,7 @@ parts = st.one_of(arrays, st.integers(), st.text(max_size=3), st.none(), st.just
 items = st.one_of(
     arrays,
     st.integers(),
-    st.dictionaries(st.sampled_from(["x", "y", 1]), parts, max_size=3),
+    st.dictionaries(st.sampled_from(["x", "y", 1, None, float("nan"), True, 1.0, (), b"x"]), parts, max_size=3),
     st.lists(parts, max_size=3),
     st.tuples(parts, parts),
 )
@@ -52,6 +52,12 @@ def test_items_of_every_kind_arrive_as_they_were(some, repeats, copies):
     assert list(map(describe, packed.unpack(copies=copies))) == before
     assert list(map(describe, packed.unpack())) == before, "the packed items stay as they are"
     assert list(map(describe, sent)) == before
+
+
+@pytest.mark.parametrize("key", [None, float("nan")], ids=repr)
+def test_an_array_stays_under_a_key_that_is_no_text(key):
+    sent = [{key: np.full(2, number), "x": 1} for number in range(8)]
+    assert list(map(describe, pickle.loads(pickle.dumps(PackedItems.pack(sent))).unpack())) == list(map(describe, sent))
 
 
 def test_arrays_of_unlike_lengths_are_stacked_too():

@@ -88,6 +88,14 @@ def test_rows_of_an_npy_shard_are_mapped(tmp_path: Path):
     assert arrays[0][0].tobytes() == first["x"].tobytes()
 
 
+@pytest.mark.parametrize("part_items", [1, 2])
+def test_rows_in_fortran_order_are_written_as_they_are(tmp_path: Path, part_items: int):
+    rows = [np.arange(6.0).reshape(3, 2).T + 10 * number for number in range(3)]
+    sink = {"uses": "stagepipe.sinks.npy", "with": {"path": str(tmp_path), "part_items": part_items}}
+    write({"source": {"uses": rows}, "sink": sink})
+    assert (np.load(tmp_path / "000000.npy") == np.stack(rows)).all()
+
+
 def test_parts_end_at_items_and_at_bytes():
     parts = Parts(max_items=3, max_bytes=100, sink_count=1)
     sizes = [10, 10, 10, 99, 1, 200, 5]

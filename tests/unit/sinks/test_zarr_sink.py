@@ -57,6 +57,10 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path):
             ([{"x": 1}, {"y": 1}], r"row 1 of the part has the fields y, the first has x"),
             ([{"x": None}], r"zarr: `x` is of type NoneType, which zarr cannot hold"),
             ([{"../x": 1}], r"the field `\.\./x` cannot be the name of an array"),
+            ([{"a\0b": 1}], r"row 0 of the part: the field `a\\x00b` cannot be"),
+            ([{"é" * 128: 1}], r"row 0 of the part: the field `é{80}\.\.\.` cannot be"),
+            ([{"\udc80": 1}], r"the field `\\udc80` cannot be"),
+            ([{"x/y": 1, "x": 1}], r"row 0 of the part: the field `x` is an array, and so no group for `x/y`"),
         )
     ):
         with pytest.raises((TypeError, ValueError), match=message):
@@ -74,6 +78,22 @@ def test_a_missing_chunk_is_no_finished_group(tmp_path: Path):
         sink.describe(0, 2, kept)
     with pytest.raises(ValueError, match=r"3 rows have been written, which do not fill chunks of 2"):
         sink.place_files(tmp_path / "part", 3, 2, kept)
+
+
+def test_a_deleted_array_is_missing_and_no_disk_is_full(tmp_path: Path):
+    sink = ZarrSink(tmp_path, chunk_items=2)
+    sink.write_part([{"x": 1}, {"x": 2}], tmp_path / "part")
+    kept: dict[str, Any] = {}
+    sink.place_files(tmp_path / "part", 0, 2, kept)
+    with pytest.raises(ValueError, match=r"the chunk .*x/c\.0 is missing"):
+        sink.describe(0, 2, kept)
+
+
+def test_rows_without_elements_have_no_chunks(tmp_path: Path):
+    group = write_items(tmp_path, [{"boxes": np.zeros((0, 4)), "id": number} for number in range(5)])
+    assert group["boxes"].shape == (5, 0, 4)
+    assert group["boxes"][:].size == 0
+    assert group["id"][:].tolist() == list(range(5))
 
 
 def test_items_that_when_leaves_need_chunks_of_one(tmp_path: Path):

@@ -1,0 +1,58 @@
+"""Items that a format cannot hold, or would lose, are refused with their row; unknown words before the run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stagepipe import ConfigError, Pipeline
+from stagepipe.sinks import HuggingFaceSink, ImagesSink, ParquetSink, PartSink, WebDatasetSink
+from tests.support.sink_output import make_config
+
+
+@pytest.mark.parametrize(
+    "items,message",
+    [
+        ([{"a": "a", "x": 1}, {"a": "b"}], r"row 1 of the part: the item has no fields"),
+        ([{"a": "a", "x": 1}, {"a": "a", "y": 1}], r"row 1 of the part: the name 'a' is that of the item before"),
+        ([{"a": "a", "X": 1, "x": 2}], r"row 0 of the part: the fields `X` and `x` are both the file `\.x\.json`"),
+        ([{"a": "a", "x": 1, "x.json": 2}], r"the fields `x` and `x\.json` are both"),
+    ],
+)
+def test_a_sample_that_would_be_lost_or_joined_is_refused(tmp_path: Path, items: list[Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        WebDatasetSink("out", key="a").write_part(items, tmp_path / "part")
+
+
+@pytest.mark.parametrize("sink", [ParquetSink, HuggingFaceSink])
+@pytest.mark.parametrize(
+    "items,message",
+    [
+        ([{}, {}], r"row 0 of the part has no fields"),
+        ([{"x": 1}, {}], r"row 1 of the part has no fields"),
+        ([{"x": 1}, {"x": 2, 3: 4}], r"field 3 of row 1 of the part is int; the name of a column is a text"),
+        ([{None: 4}], r"field None of row 0 of the part is NoneType"),
+        (
+            [{"x": torch.zeros(2)}, {"x": torch.zeros(2, dtype=torch.bfloat16)}],
+            r"field `x`, row 1 of the part: a tensor of torch\.bfloat16",
+        ),
+    ],
+)
+def test_a_row_that_is_none_of_a_table_is_refused(tmp_path: Path, sink: type[PartSink], items: list[Any], message: str):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sink("out").write_part(items, tmp_path / "part")
+
+
+def test_an_image_that_is_too_wide_for_a_jpeg_is_refused(tmp_path: Path):
+    wide = np.zeros((1, 65_501), np.uint8)
+    with pytest.raises(ValueError, match=r"row 0 of the part: the image has 65,501 x 1 pixels"):
+        ImagesSink("out").write_part([wide], tmp_path / "jpeg")
+    ImagesSink("out", format="png").write_part([wide], tmp_path / "png")
+
+
+@pytest.mark.parametrize("kind,name", [("parquet", "compression"), ("zarr", "compression"), ("images", "format")])
+def test_an_unknown_word_is_found_before_the_run(tmp_path: Path, kind: str, name: str):
+    with pytest.raises(ConfigError, match=rf"(?s){name}.*lz"):
+        Pipeline(make_config(tmp_path, kind, 1, **{name: "lz"}), inline=True)
