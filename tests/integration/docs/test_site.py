@@ -21,6 +21,7 @@ INTERNAL = {
     "stagepipe.torch": set(),
     "stagepipe.sources": set(),
     "stagepipe.sinks": {
+        "OPEN_PREFIX",
         "OWN_PREFIX",
         "PART_PREFIX",
         "MeasuredPartRecord",  # the probe of `stagepipe plan`
