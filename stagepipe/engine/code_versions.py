@@ -1,7 +1,7 @@
 """Describes the code of a pipeline, as lines of text: files by their content, installed packages by version.
 
-In the caller's process. Nothing is imported. What a file imports counts too, from its own folder and from those of the
-import path that are not installed; of a package all modules do.
+In the caller's process. Nothing is imported. What a file imports from its own folder counts too, and of a package all
+modules do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import platform
 import sys
 import sysconfig
@@ -91,29 +90,12 @@ def _find_imports(data: bytes) -> set[str]:
 
 
 def _find_local(name: str, importer: Path) -> list[Path]:
-    """Return the files of what is not installed: beside the top package of the importer, or on the import path."""
+    """Return the files of a module or package beside the importer's top package."""
     folder = (_find_package_root(importer) or importer).parent
     module, package = folder / f"{name}.py", folder / name
     if module.is_file():
         return [module]
-    return (sorted(package.rglob("*.py")) if package.is_dir() else []) or _find_on_path(name)
-
-
-def _find_on_path(name: str) -> list[Path]:
-    """Return the files that `import` would find, unless they are installed: of an editable install, they are not."""
-    try:
-        spec = importlib.util.find_spec(name)  # imports nothing, as the name has no dots
-    except (ImportError, ValueError):  # ValueError: a module without a specification, such as __main__
-        return []
-    if spec is None:
-        return []
-    folders = [Path(folder).resolve() for folder in spec.submodule_search_locations or ()]
-    if any(map(_is_installed, folders)):
-        return []
-    if folders:
-        return [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-    file = Path(spec.origin).resolve() if spec.origin and spec.has_location else None
-    return [file] if file and not _is_installed(file) else []
+    return sorted(package.rglob("*.py")) if package.is_dir() else []
 
 
 def _find_package_root(path: Path) -> Path | None:
