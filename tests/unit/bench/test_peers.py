@@ -1,5 +1,7 @@
 """Each peer delivers every byte, reports the cost of each message, and leaves nothing behind."""
 
+from multiprocessing.shared_memory import SharedMemory
+
 import numpy as np
 import pytest
 
@@ -7,18 +9,26 @@ from stagepipe.bench.model import PEER_MECHANISMS
 from stagepipe.bench.peers import PeerBenchmark, check_received
 from stagepipe.bench.producer import make_random_bytes
 from stagepipe.core import RunError
-from tests.support.shared_memory import list_kept_segments, list_segments
+from tests.support.shared_memory import list_segments
 
 
 @pytest.mark.parametrize("name", PEER_MECHANISMS)
-def test_every_message_has_a_cost(name):
-    before = list_segments("psm_")
+def test_every_message_has_a_cost(name, monkeypatch):
+    segments = []
+
+    class RecordedSharedMemory(SharedMemory):
+        def __init__(self, name):
+            super().__init__(name)
+            segments.append(self.name)
+
+    monkeypatch.setattr("stagepipe.bench.peers.SharedMemory", RecordedSharedMemory)
     with PeerBenchmark(name, 1 << 20) as peer:
         for nbytes in (64, 4096, 1 << 20):
             costs = peer.measure_costs_ns(nbytes, 2)
             assert len(costs) == 2
             assert min(costs) > 0
-    assert not list_kept_segments(before, "psm_")
+    assert len(segments) == (3 * 2 if name == "SharedMemory" else 0)
+    assert not list_segments(*segments, "no segment")
 
 
 @pytest.mark.parametrize("name", PEER_MECHANISMS)
