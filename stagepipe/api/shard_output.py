@@ -190,7 +190,8 @@ class ShardOutput:
             folder.mark_recorded()
 
     def close(self) -> None:
-        """Release the folders."""
+        """Close the journal, and release the folders."""
+        self._journal.close()
         for folder in self._folders:
             folder.close()
 

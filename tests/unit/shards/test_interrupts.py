@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from stagepipe import Pipeline, RunError
@@ -154,3 +155,8 @@ def test_the_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: 
     assert len(synced) == 2
     write(make_small_config(tmp_path / "a" / "out", "jsonl"))
     assert synced[2:] == [tmp_path / "a"]
+
+
+def test_a_run_leaves_no_open_descriptor(tmp_path: Path):
+    write(make_small_config(tmp_path / "out"))
+    assert not [file for file in psutil.Process().open_files() if Path(file.path).is_relative_to(tmp_path)]
