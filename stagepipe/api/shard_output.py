@@ -8,7 +8,7 @@ then a record in the journal, with the state of the pipeline after the last of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -56,6 +56,7 @@ class ShardOutput:
         pipeline.feed_sinks()
         self._pipeline = pipeline
         self._folders: list[SinkFolder] = []
+        self._opened = ExitStack()  # the folders' locks, and the journal
         self.items_delivered = 0
         """Items in the parts so far, those of earlier runs of the job included."""
         self.is_finished = False
@@ -71,10 +72,9 @@ class ShardOutput:
         spec = self._pipeline.spec
         sinks = [build_part_sink(sink, spec.config_dir) for sink in spec.sinks if sink.writes_parts]
         _require_own_folders(sinks)
-        self._folders = []
         for sink in sinks:
-            self._folders.append(open_folder(sink, type(sink).__name__))
-        self._journal = Journal(self._folders[0].path)
+            self._folders.append(self._opened.enter_context(closing(open_folder(sink, type(sink).__name__))))
+        self._journal = self._opened.enter_context(closing(Journal(self._folders[0].path)))
         record = None
         if resume:
             record = self._journal.load(len(sinks))
@@ -191,9 +191,7 @@ class ShardOutput:
 
     def close(self) -> None:
         """Close the journal, and release the folders."""
-        self._journal.close()
-        for folder in self._folders:
-            folder.close()
+        self._opened.close()
 
 
 def build_part_sink(sink: SinkSpec, config_dir: Path | None) -> PartSink:
