@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -31,6 +31,27 @@ def flatten_to_arrays(item: Any, *, sink: str = "npz") -> dict[str, np.ndarray]:
             raise ValueError(f"{sink}: two fields are called `{name}` once nested names are joined by `/`; rename one")
         arrays[name] = array
     return arrays
+
+
+def flatten_rows(items: Sequence[Any], *, sink: str) -> list[dict[str, np.ndarray]]:
+    """Return the arrays of each item of a part, whose fields will be stacked.
+
+    >>> flatten_rows([{"x": 1}, {"x": 2}], sink="zarr")
+    [{'x': array(1)}, {'x': array(2)}]
+
+    Raises ValueError for an item without fields, and for one with other fields than the first; also what
+    `flatten_to_arrays` raises.
+    """
+    rows = [flatten_to_arrays(item, sink=sink) for item in items]
+    for row, arrays in enumerate(rows):
+        if not arrays:
+            raise ValueError(f"{sink}: row {row} of the part has no fields to write; drop it before the sink")
+        if arrays.keys() != rows[0].keys():
+            raise ValueError(
+                f"{sink}: row {row} of the part has the fields {', '.join(arrays)}, the first has "
+                f"{', '.join(rows[0])}; give all items the same fields"
+            )
+    return rows
 
 
 def _iter_leaves(value: Any, path: str, sink: str) -> Iterator[tuple[str, np.ndarray]]:

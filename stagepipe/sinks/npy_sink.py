@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 import numpy as np
 
-from stagepipe.sinks.flat_arrays import flatten_to_arrays
+from stagepipe.sinks.flat_arrays import flatten_rows
 from stagepipe.sinks.npz_sink import write_archive
 from stagepipe.sinks.part_sink import PartPlace, PartSink
 
@@ -130,13 +130,7 @@ class NpzShardSink(PartSink):
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
         """Stack the fields of the items and write them."""
-        rows = [flatten_to_arrays(item) for item in items]
-        for row, arrays in enumerate(rows):
-            if arrays.keys() != rows[0].keys():
-                raise ValueError(
-                    f"npz_shards: row {row} of the part has the fields {', '.join(arrays)}, the first has "
-                    f"{', '.join(rows[0])}; give all items the same fields"
-                )
+        rows = flatten_rows(items, sink="npz_shards")
         columns = {name: _stack(name, [arrays[name] for arrays in rows]) for name in rows[0]}
         write_archive(path, columns, zipfile.ZIP_DEFLATED if self._compress else zipfile.ZIP_STORED)
 

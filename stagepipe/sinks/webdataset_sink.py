@@ -76,6 +76,8 @@ class WebDatasetSink(PartSink):
         for field, value in item.items():
             if field in {key_field, _KEY_FIELD}:
                 continue
+            if "/" in str(field):
+                raise ValueError(f"field `{field}`: `/` would make it a file in a folder; rename it before the sink")
             extension, data = encode_field(str(field), value)
             other = field_by_extension.setdefault(extension.lower(), field)  # the package reads names in lower case
             if other is not field:

@@ -18,7 +18,7 @@ import numpy as np
 
 from stagepipe.core import import_extra
 from stagepipe.sinks.file_tree_sink import FileTreeSink
-from stagepipe.sinks.flat_arrays import flatten_to_arrays
+from stagepipe.sinks.flat_arrays import flatten_rows
 
 _METADATA_NAME: Final = "zarr.json"
 _CHUNK_KEYS: Final[Any] = {"name": "default", "separator": "."}
@@ -81,13 +81,7 @@ class ZarrSink(FileTreeSink):
 
     def write_files(self, items: Sequence[Any], folder: Path) -> None:
         """Write the rows of each field as an array in `folder`."""
-        rows = [flatten_to_arrays(item, sink="zarr") for item in items]
-        for row, arrays in enumerate(rows):
-            if arrays.keys() != rows[0].keys():
-                raise ValueError(
-                    f"zarr: row {row} of the part has the fields {', '.join(arrays)}, the first has "
-                    f"{', '.join(rows[0])}; give all items the same fields"
-                )
+        rows = flatten_rows(items, sink="zarr")
         _check_names(rows[0])
         for name in rows[0]:
             self._write_array(folder / name, _stack(name, [arrays[name] for arrays in rows]))

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -70,6 +71,14 @@ def test_pandas_reads_the_parquet_shards(tmp_path: Path, expected: list[tuple[An
     assert [tuple(row) for row in table[["id", "name"]].to_numpy()] == [row[:2] for row in expected]
     assert [tuple(x.tolist()) for x in table["x"]] == [row[2] for row in expected]
     assert [pq.ParquetFile(shard).metadata.num_row_groups for shard in list_shards(tmp_path / "out")] == [4, 3]
+
+
+def test_duckdb_reads_the_parquet_shards(tmp_path: Path, expected: list[tuple[Any, ...]]):
+    write(make_config(tmp_path / "out", "parquet", 330))
+    query = f"select id, name, x from read_parquet('{tmp_path / 'out'}/*.parquet', filename = true) order by filename"
+    with duckdb.connect() as database:  # in the order of the rows within a file, by default
+        rows = database.execute(query).fetchall()
+    assert [(number, name, tuple(x)) for number, name, x in rows] == [(*row[:2], tuple(row[2])) for row in expected]
 
 
 @pytest.mark.parametrize("kind", FILES)

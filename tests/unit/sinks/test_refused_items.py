@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from stagepipe import ConfigError, Pipeline
-from stagepipe.sinks import HuggingFaceSink, ImagesSink, ParquetSink, PartSink, WebDatasetSink
+from stagepipe.sinks import (
+    HuggingFaceSink,
+    ImagesSink,
+    NpzShardSink,
+    ParquetSink,
+    PartSink,
+    WebDatasetSink,
+    ZarrSink,
+)
 from tests.support.sink_output import make_config
 
 
@@ -19,11 +27,19 @@ from tests.support.sink_output import make_config
         ([{"a": "a", "x": 1}, {"a": "a", "y": 1}], r"row 1 of the part: the name 'a' is that of the item before"),
         ([{"a": "a", "X": 1, "x": 2}], r"row 0 of the part: the fields `X` and `x` are both the file `\.x\.json`"),
         ([{"a": "a", "x": 1, "x.json": 2}], r"the fields `x` and `x\.json` are both"),
+        ([{"a": "a", "x/y": 1}], r"row 0 of the part: field `x/y`: `/` would make it a file in a folder"),
     ],
 )
 def test_a_sample_that_would_be_lost_or_joined_is_refused(tmp_path: Path, items: list[Any], message: str):
     with pytest.raises(ValueError, match=message):
         WebDatasetSink("out", key="a").write_part(items, tmp_path / "part")
+
+
+@pytest.mark.parametrize("sink", [NpzShardSink, ZarrSink])
+@pytest.mark.parametrize("items,row", [([{}, {}], 0), ([{"x": 1}, {}], 1), ([{"x": {}}, {}], 0)])
+def test_a_row_without_fields_cannot_be_stacked(tmp_path: Path, sink: type[PartSink], items: list[Any], row: int):
+    with pytest.raises(ValueError, match=rf"row {row} of the part has no fields to write; drop it"):
+        sink("out").write_part(items, tmp_path / "part")
 
 
 @pytest.mark.parametrize("sink", [ParquetSink, HuggingFaceSink])
