@@ -7,6 +7,7 @@ record         what an engine counted: the input of this layer
 build          RunRecord -> Report
 model          the report: the schema `stagepipe.report/2`
 shared_types   the parts of records and reports that are the same
+series         the run over time, and estimates of changes: more types of the report
 serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
     from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
     from stagepipe.report.serialization import from_json, to_json
+    from stagepipe.report.series import HopSeries, MemoryPoint, Series, SizeCount, StageSeries, WhatIf
     from stagepipe.report.shared_types import (
         ByteCounts,
         ConsumerReport,
@@ -54,20 +56,26 @@ __all__ = [
     "DeadLetter",
     "FoldingTable",
     "HopRecord",
+    "HopSeries",
     "HopThresholdChange",
     "HopTransport",
     "HostReport",
+    "MemoryPoint",
     "MessageCounts",
     "PastRun",
     "Progress",
     "Report",
     "RunRecord",
+    "Series",
     "SharedMemoryReport",
+    "SizeCount",
     "SlowItem",
     "StageRecord",
+    "StageSeries",
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "WhatIf",
     "WorkerRestartReport",
     "build_report",
     "from_json",
@@ -89,22 +97,28 @@ __getattr__ = lazy_names(
         "FULL_MACHINE_CPU_SHARE": "utilization",
         "FoldingTable": "render",
         "HopRecord": "record",
+        "HopSeries": "series",
         "HopThresholdChange": "shared_types",
         "HopTransport": "shared_types",
         "HostReport": "shared_types",
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
+        "MemoryPoint": "series",
         "MessageCounts": "shared_types",
         "PHASES": "record",
         "PastRun": "past_runs",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
+        "Series": "series",
         "SharedMemoryReport": "shared_types",
+        "SizeCount": "series",
         "SlowItem": "shared_types",
         "StageRecord": "record",
+        "StageSeries": "series",
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "WhatIf": "series",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "from_json": "serialization",
