@@ -12,8 +12,9 @@ serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
 advice         the config change to try
+comparison     two runs: what differs, and whether beyond their noise
 past_runs      whether the last change paid: the rates of earlier runs
-render/        the report as tables for the terminal; imports rich, so it is loaded only when something is printed
+render/        the report as tables for the terminal and as HTML; imports rich, so it is loaded only when something is printed
 """
 
 from typing import TYPE_CHECKING
@@ -22,10 +23,19 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report
+    from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
     from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
-    from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
+    from stagepipe.report.render import (
+        FoldingTable,
+        TableColumn,
+        TerminalView,
+        render_comparison,
+        render_html,
+        render_report,
+        render_summary,
+    )
     from stagepipe.report.serialization import from_json, to_json
     from stagepipe.report.series import HopSeries, MemoryPoint, Series, SizeCount, StageSeries, WhatIf
     from stagepipe.report.shared_types import (
@@ -52,8 +62,10 @@ __all__ = [
     "PHASES",
     "ByteCounts",
     "ConsumerReport",
+    "Comparison",
     "CostPrediction",
     "DeadLetter",
+    "Difference",
     "FoldingTable",
     "HopRecord",
     "HopSeries",
@@ -78,8 +90,11 @@ __all__ = [
     "WhatIf",
     "WorkerRestartReport",
     "build_report",
+    "compare_runs",
     "from_json",
     "is_comparable",
+    "render_comparison",
+    "render_html",
     "render_report",
     "render_summary",
     "summarize_run",
@@ -91,9 +106,11 @@ __getattr__ = lazy_names(
     {
         "ByteCounts": "shared_types",
         "CONSUMER": "utilization",
+        "Comparison": "comparison",
         "ConsumerReport": "shared_types",
         "CostPrediction": "shared_types",
         "DeadLetter": "shared_types",
+        "Difference": "comparison",
         "FULL_MACHINE_CPU_SHARE": "utilization",
         "FoldingTable": "render",
         "HopRecord": "record",
@@ -121,8 +138,11 @@ __getattr__ = lazy_names(
         "WhatIf": "series",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
+        "compare_runs": "comparison",
         "from_json": "serialization",
         "is_comparable": "verdict",
+        "render_comparison": "render",
+        "render_html": "render",
         "render_report": "render",
         "render_summary": "render",
         "summarize_run": "past_runs",
