@@ -14,7 +14,7 @@ verdict        what limits the run, and how sure that is
 advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
 past_runs      whether the last change paid: the rates of earlier runs
-render/        the report as tables for the terminal and as HTML; imports rich, so it is loaded only when something is printed
+render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
 
 from typing import TYPE_CHECKING
@@ -61,8 +61,8 @@ __all__ = [
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
     "ByteCounts",
-    "ConsumerReport",
     "Comparison",
+    "ConsumerReport",
     "CostPrediction",
     "DeadLetter",
     "Difference",

@@ -66,7 +66,7 @@ def make_report(*, stages=4, points=240, limit="decode", prefix="", trace="Trace
         kind="stage",
         confidence=0.92,
         fix=f"stages.{limit}.workers=3",
-        sentence=f"{limit} limits the run: its 2 workers are busy for 94 % of the time, and the stage after it starves.",
+        sentence=f"{limit} limits the run: its 2 workers are busy for 94 % of the time; later stages starve.",
         advice="One more worker is estimated to give 1.4 times the rate.",
     )
     run = RunReport(

@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from stagepipe.core import format_bytes, format_ns
 from stagepipe.report.render.html.markup import Markup, element, join
 from stagepipe.report.series import SizeCount
@@ -17,6 +19,7 @@ _WIDTH: Final = 340
 _HEIGHT: Final = 110
 _TOP: Final = 16
 _BOTTOM: Final = 92
+_CURVE_POINTS: Final = 24
 
 STATES: Final = ("busy", "overhead", "blocked", "starved", "starting")
 """The states of a process's workers, in the order in which they are drawn. Each has a colour and a pattern."""
@@ -122,7 +125,7 @@ def draw_sizes(
         )
         for count in sizes
     ]
-    shown = [[(size, ns) for size, ns in curve if lowest <= size <= largest and ns > 0] for curve in known]
+    shown = [_interpolate(curve, lowest, largest) for curve in known]
     costs = [ns for curve in shown for _, ns in curve]
     lines = []
     if costs:
@@ -151,6 +154,16 @@ def _read_curve(curves: Mapping[str, Any], name: str) -> list[tuple[float, float
         return []
     pairs = zip(curve.get("sizes", ()), curve.get("ns", ()), strict=False)
     return [(float(size), float(ns)) for size, ns in pairs]
+
+
+def _interpolate(curve: Sequence[tuple[float, float]], lowest: float, largest: float) -> list[tuple[float, float]]:
+    """Return points of the curve from the lowest to the largest size, as far as it reaches."""
+    curve = [(size, ns) for size, ns in curve if size > 0 and ns > 0]
+    if len(curve) <= 1 or (low := max(lowest, curve[0][0])) >= (high := min(largest, curve[-1][0])):
+        return []
+    sizes = np.geomspace(low, high, _CURVE_POINTS)
+    costs = np.interp(sizes, *zip(*curve, strict=True))
+    return [(float(size), float(ns)) for size, ns in zip(sizes, costs, strict=True)]
 
 
 def _make_path(points: Sequence[tuple[float, float]], end: float, highest: float) -> str:

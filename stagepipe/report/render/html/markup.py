@@ -58,7 +58,7 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[Content]], *, caption:
     return element("div", element("table", content), class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
-def _format_attribute(key: str, value: str | float | bool | None) -> str:
+def _format_attribute(key: str, value: object) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from stagepipe.core import format_bytes, format_ns, format_percent
 from stagepipe.report.model import HopReport, Report, StageReport
 from stagepipe.report.render.html.charts import STATES, draw_shares
 from stagepipe.report.render.html.markup import Markup, element, join
+
+_MIN_SHOWN_SHARE: Final = 0.005
+"""A smaller share is printed as 0 %, and is left out."""
 
 
 def draw_pipeline(report: Report) -> Markup:
@@ -53,7 +57,7 @@ def _names_hop(report: Report, hop: HopReport) -> bool:
 
 def _draw_process(stage: StageReport, fused: Sequence[StageReport], width: float, *, is_limit: bool) -> Markup:
     shares = {name: float(getattr(stage, name)) for name in STATES}
-    text = ", ".join(f"{name} {format_percent(share)}" for name, share in shares.items() if share >= 0.005)
+    text = ", ".join(f"{name} {format_percent(share)}" for name, share in shares.items() if share >= _MIN_SHOWN_SHARE)
     workers = f"{stage.workers:,} worker{'s' if stage.workers != 1 else ''}"
     duration = f"{format_ns(_compute_ns_per_item(stage, fused))} per item"
     head = element(
@@ -89,7 +93,7 @@ def _draw_hop(hop: HopReport, *, is_limit: bool) -> Markup:
 
 def describe_transport(hop: HopReport) -> str:
     """Return how the messages of a hop travelled, the most frequent way first."""
-    names = {"local": "call", "pipe": "pipe", "shared_memory": "shared memory", "mixed": "both"}
+    names = {"local": "call", "pipe": "pipe", "shared_memory": "shared memory", "mixed": "mixed"}
     counts = {name: getattr(hop.messages, key) for key, name in names.items()}
     used = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     return ", ".join(used) or hop.transport.mode.replace("_", " ")

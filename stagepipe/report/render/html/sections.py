@@ -172,13 +172,16 @@ def _make_sizes(report: Report) -> list[Markup]:
     labels = {"pipe": 1, "shared memory, copied": 2} if has_curves else {}
     note = "Bars: messages by size. Upright dashes: the threshold from which a buffer goes to shared memory."
     if has_curves:
-        note += " Lines: what a message of that size costs on this machine, by its calibration. All but the bars' height is on a log scale."
+        note += (
+            " Lines: what a message of that size costs on this machine, by its calibration. "
+            "All but the bars' height is on a log scale."
+        )
     return [element("p", note, class_="note"), _make_line_legend(labels), element("div", *charts, class_="charts")]
 
 
 def _make_series(report: Report) -> list[Markup]:
     series = report.series
-    if len(series.times_ns) < 2:
+    if len(series.times_ns) <= 1:
         return []
     times = [time_ns / 1e9 for time_ns in series.times_ns]
     charts = []
