@@ -13,7 +13,7 @@ def with_rate(report, rate):
     return msgspec.structs.replace(report, run=msgspec.structs.replace(report.run, items_per_s=rate))
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(640.0, False), (645.0, False), (2000.0, True), (100.0, True)])
+@pytest.mark.parametrize("rate, expected", [(640.0, False), (645.0, False), (2000.0, True), (100.0, True)])
 def test_difference_is_judged_by_the_noise_of_the_runs(rate, expected):
     comparison = compare_runs(make_report(), with_rate(make_report(seed=1), rate))
     assert comparison.rate.is_beyond_noise is expected
