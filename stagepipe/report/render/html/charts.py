@@ -15,7 +15,7 @@ from stagepipe.core import format_bytes, format_ns
 from stagepipe.report.render.html.markup import Markup, element, join
 from stagepipe.report.series import SizeCount
 
-_WIDTH: Final = 340
+_WIDTH: Final = 280
 _HEIGHT: Final = 110
 _TOP: Final = 16
 _BOTTOM: Final = 92
@@ -162,7 +162,7 @@ def _interpolate(curve: Sequence[tuple[float, float]], lowest: float, largest: f
     if len(curve) <= 1 or (low := max(lowest, curve[0][0])) >= (high := min(largest, curve[-1][0])):
         return []
     sizes = np.geomspace(low, high, _CURVE_POINTS)
-    costs = np.interp(sizes, *zip(*curve, strict=True))
+    costs = np.interp(sizes, [size for size, _ in curve], [ns for _, ns in curve])
     return [(float(size), float(ns)) for size, ns in zip(sizes, costs, strict=True)]
 
 
