@@ -4,6 +4,7 @@ app          mounts the commands
 run          `stagepipe run`
 validate     `stagepipe validate`
 plan         `stagepipe plan`
+report       `stagepipe report`: prints, draws and compares saved reports
 bench        `stagepipe bench`
 schema       `stagepipe schema`
 forecasts    prints and draws forecasts; used by `plan` and `run`

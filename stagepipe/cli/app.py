@@ -9,6 +9,7 @@ import typer
 from stagepipe.cli.bench import bench
 from stagepipe.cli.calls import CommandGroup, ConfigCommand
 from stagepipe.cli.plan import plan
+from stagepipe.cli.report import report
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
 from stagepipe.cli.standard_streams import open_standard_streams
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command(cls=ConfigCommand)(run)
 app.command(cls=ConfigCommand)(validate)
 app.command(cls=ConfigCommand)(plan)
+app.command()(report)
 app.command()(bench)
 app.command()(schema)
 

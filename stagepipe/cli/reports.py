@@ -9,16 +9,15 @@ from stagepipe.cli.standard_streams import explain_stdout_errors
 from stagepipe.core import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from stagepipe.report import Report
 
 
 def check_report_path(path: Path) -> Path:
     """Return `path` if a report can be written there. Called before the run, which may take hours."""
-    if path.suffix == ".html":
-        message = f"--report {path}: HTML reports are not available yet; use FILE.json"
-        raise UsageError(message)
-    if path.suffix != ".json":
-        message = f"--report {path}: a report is a .json file; use --report {path.with_suffix('.json')}"
+    if path.suffix not in (".json", ".html"):
+        message = f"--report {path}: a report is a .json or .html file; use --report {path.with_suffix('.html')}"
         raise UsageError(message)
     make_parent_folder("--report", path)
     return path
@@ -39,18 +38,23 @@ def make_parent_folder(option: str, path: Path | None) -> None:
 
 
 def write_reports(report: Report, paths: list[Path]) -> None:
-    """Write the report's JSON to each path."""
-    from stagepipe.report import to_json
+    """Write the report to each path: as JSON, or as a page of HTML."""
+    from stagepipe.report import render_html, to_json
 
     for path in paths:
-        path.write_bytes(to_json(report))
+        path.write_bytes(render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report))
 
 
 def print_report(report: Report) -> None:
     """Print the table and the verdict on stdout; for a failed run only two lines, because its error follows."""
-    from rich.console import Console
-
     from stagepipe.report import render_report, render_summary
 
+    print_renderable(render_summary(report) if report.run.status == "failed" else render_report(report))
+
+
+def print_renderable(content: RenderableType) -> None:
+    """Print what rich can draw on stdout."""
+    from rich.console import Console
+
     with explain_stdout_errors():  # the error that ends the run is still to be printed
-        Console().print(render_summary(report) if report.run.status == "failed" else render_report(report))
+        Console().print(content)

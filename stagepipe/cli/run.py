@@ -30,7 +30,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = None,
     *,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many items of the source.")] = None,
-    report: Annotated[list[Path] | None, typer.Option(help="Write the report to FILE.json; repeatable.")] = None,
+    report: Annotated[
+        list[Path] | None, typer.Option(help="Write the report to FILE.json or FILE.html; repeatable.")
+    ] = None,
     inline: Annotated[bool, typer.Option("--inline", help="Run all stages in this process: for pdb.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor table.")] = False,
     resume: Annotated[
@@ -74,8 +76,8 @@ def run(  # noqa: PLR0913 - one parameter per option
         make_parent_folder("--dead-letters", dead_letters)
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
         make_parent_folder("--resume", state_path)
-        if pipeline.spec.report.json_path is not None:
-            report_paths.append(check_report_path(Path(pipeline.spec.report.json_path)))
+        in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
+        report_paths += [check_report_path(Path(path)) for path in in_config if path is not None]
         state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)

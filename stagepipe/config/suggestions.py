@@ -57,6 +57,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "threshold": "min_size cutoff threshold_bytes",
         "report": "reports metrics logging monitoring",
         "json": "json_path file path",
+        "html": "html_path page",
         "stateful": "state has_state",
     }.items()
 }

@@ -7,12 +7,14 @@ record         what an engine counted: the input of this layer
 build          RunRecord -> Report
 model          the report: the schema `stagepipe.report/2`
 shared_types   the parts of records and reports that are the same
+series         the run over time, and estimates of changes: more types of the report
 serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
 advice         the config change to try
+comparison     two runs: what differs, and whether beyond their noise
 past_runs      whether the last change paid: the rates of earlier runs
-render/        the report as tables for the terminal; imports rich, so it is loaded only when something is printed
+render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
 
 from typing import TYPE_CHECKING
@@ -21,11 +23,21 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report
+    from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
     from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
-    from stagepipe.report.render import FoldingTable, TableColumn, TerminalView, render_report, render_summary
+    from stagepipe.report.render import (
+        FoldingTable,
+        TableColumn,
+        TerminalView,
+        render_comparison,
+        render_html,
+        render_report,
+        render_summary,
+    )
     from stagepipe.report.serialization import from_json, to_json
+    from stagepipe.report.series import HopSeries, MemoryPoint, Series, SizeCount, StageSeries, WhatIf
     from stagepipe.report.shared_types import (
         ByteCounts,
         ConsumerReport,
@@ -49,29 +61,40 @@ __all__ = [
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
     "ByteCounts",
+    "Comparison",
     "ConsumerReport",
     "CostPrediction",
     "DeadLetter",
+    "Difference",
     "FoldingTable",
     "HopRecord",
+    "HopSeries",
     "HopThresholdChange",
     "HopTransport",
     "HostReport",
+    "MemoryPoint",
     "MessageCounts",
     "PastRun",
     "Progress",
     "Report",
     "RunRecord",
+    "Series",
     "SharedMemoryReport",
+    "SizeCount",
     "SlowItem",
     "StageRecord",
+    "StageSeries",
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "WhatIf",
     "WorkerRestartReport",
     "build_report",
+    "compare_runs",
     "from_json",
     "is_comparable",
+    "render_comparison",
+    "render_html",
     "render_report",
     "render_summary",
     "summarize_run",
@@ -83,32 +106,43 @@ __getattr__ = lazy_names(
     {
         "ByteCounts": "shared_types",
         "CONSUMER": "utilization",
+        "Comparison": "comparison",
         "ConsumerReport": "shared_types",
         "CostPrediction": "shared_types",
         "DeadLetter": "shared_types",
+        "Difference": "comparison",
         "FULL_MACHINE_CPU_SHARE": "utilization",
         "FoldingTable": "render",
         "HopRecord": "record",
+        "HopSeries": "series",
         "HopThresholdChange": "shared_types",
         "HopTransport": "shared_types",
         "HostReport": "shared_types",
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
+        "MemoryPoint": "series",
         "MessageCounts": "shared_types",
         "PHASES": "record",
         "PastRun": "past_runs",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
+        "Series": "series",
         "SharedMemoryReport": "shared_types",
+        "SizeCount": "series",
         "SlowItem": "shared_types",
         "StageRecord": "record",
+        "StageSeries": "series",
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "WhatIf": "series",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
+        "compare_runs": "comparison",
         "from_json": "serialization",
         "is_comparable": "verdict",
+        "render_comparison": "render",
+        "render_html": "render",
         "render_report": "render",
         "render_summary": "render",
         "summarize_run": "past_runs",

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from stagepipe.core import format_ns, format_percent, make_html_table
+from stagepipe.report.series import Series, SizeCount, WhatIf
 from stagepipe.report.shared_types import (
     ByteCounts,
     ConsumerReport,
@@ -105,7 +106,8 @@ class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
 class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
     """One hop. In JSON its ends are `from` and `to`.
 
-    `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration.
+    `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration. `sizes`
+    counts its messages by size, smallest first, without empty ranges.
     """
 
     source: str
@@ -117,6 +119,7 @@ class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "fr
     phases: PhasePercentiles
     predicted: CostPrediction
     saved_ns: int = 0
+    sizes: tuple[SizeCount, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +158,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     restarts: tuple[WorkerRestartReport, ...]
     verdict: Verdict
     consumer: ConsumerReport = ConsumerReport()
+    series: Series = Series()
+    what_if: tuple[WhatIf, ...] = ()
     schema: str = SCHEMA
 
     def show(self) -> None:

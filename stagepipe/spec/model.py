@@ -225,6 +225,7 @@ class ReportSpec:
     """Where to write the report, relative to the current directory."""
 
     json_path: Annotated[str | None, ConfigKey("Write the report as JSON (stagepipe.report/2).", name="json")] = None
+    html_path: Annotated[str | None, ConfigKey("Write the report as one HTML page.", name="html")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

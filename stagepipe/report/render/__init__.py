@@ -1,12 +1,24 @@
-"""Draws reports on a terminal. Reads the `Report` alone. The one folder of this layer that imports rich.
+"""Draws reports on a terminal and as HTML. Reads the `Report` alone. The one folder of this layer that imports rich.
 
 terminal       the report of a run: tables, events and the verdict
 folding_table  a table that splits its columns over several tables to fit the terminal
 terminal_view  draws when the console is known; text that keeps a number and its `%` together
+comparison     two runs beside each other
+html/          the report as one HTML file
 """
 
+from stagepipe.report.render.comparison import render_comparison
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
+from stagepipe.report.render.html import render_html
 from stagepipe.report.render.terminal import render_report, render_summary
 from stagepipe.report.render.terminal_view import TerminalView
 
-__all__ = ["FoldingTable", "TableColumn", "TerminalView", "render_report", "render_summary"]
+__all__ = [
+    "FoldingTable",
+    "TableColumn",
+    "TerminalView",
+    "render_comparison",
+    "render_html",
+    "render_report",
+    "render_summary",
+]
