@@ -15,6 +15,7 @@ from stagepipe.report import (
     HopThresholdChange,
     HopTransport,
     MessageCounts,
+    SizeCount,
 )
 from stagepipe.runtime import HopTimings, RunSnapshot, RunTimings, WorkerSnapshot
 from stagepipe.timing import Histogram, ProcessCounter, StageCounter
@@ -64,6 +65,10 @@ def _make_hop_record(
         phase_histograms={phase: phase_histograms[phase] for phase in PHASES},
         predicted=_make_prediction(estimate, pickling_ns),
         saved_ns=(_predict_alternative_ns(estimate, messages) - estimate.as_sent_ns) * messages.total,
+        sizes=tuple(
+            SizeCount(min_bytes=1 << bits >> 1, max_bytes=1 << bits, messages=count)
+            for bits, count in timings.messages_by_size_bits.items()
+        ),
     )
 
 

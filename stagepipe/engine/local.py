@@ -15,14 +15,16 @@ import zmq
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity
 from stagepipe.engine.monitor import RunMonitor
 from stagepipe.engine.recording import make_run_record
+from stagepipe.engine.series import SeriesRecorder
 from stagepipe.machine import detect_machine
 from stagepipe.plan import Plan, check_plan_limits, find_memory_warnings
-from stagepipe.report import Progress, RunRecord
+from stagepipe.report import Progress, RunRecord, Series
 from stagepipe.runtime import (
     Consumer,
     DeadLetterStore,
     MemoryHandle,
     OutputCallback,
+    RunSampler,
     RunSnapshot,
     Supervisor,
     forward_output,
@@ -79,6 +81,7 @@ class LocalRun:
             self._supervisor = Supervisor(plan, on_output)
             try:
                 self._consumer = Consumer(self._supervisor)
+                self._series = None if plan.is_probe else self._start_series()
             except BaseException:
                 self._supervisor.close()
                 raise
@@ -166,10 +169,20 @@ class LocalRun:
             take_run_timings(self._supervisor),
             status=self._status,
             error_message=self._error_message,
-            usage_by_process=self._monitor.usage_by_process,
-            other_cpus=self._monitor.other_cpus,
+            monitor=self._monitor,
+            series=self._make_series(),
             dead_letters=self.dead_letters.to_records(),
         )
+
+    def _start_series(self) -> SeriesRecorder:
+        workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
+        return SeriesRecorder(RunSampler(self._supervisor).take, lambda: [each.pid for each in list(workers.values())])
+
+    def _make_series(self) -> Series:
+        if self._series is None:
+            return Series()
+        self._series.add_sample()
+        return self._series.to_series(self.plan, self._consumer.statistics.take_snapshot().started_ns)
 
     def close(self) -> None:
         """Stop the workers and release all resources. The record stays."""
@@ -181,6 +194,8 @@ class LocalRun:
             self._supervisor.stop()
             self._record = self.make_record()
         finally:
+            if self._series is not None:
+                self._series.stop()
             self._supervisor.close()
             self._consumer.release_references()
 

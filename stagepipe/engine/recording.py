@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stagepipe.engine.hop_records import make_hop_records, sum_counter
-from stagepipe.engine.monitor import WorkerUsage
+from stagepipe.engine.monitor import RunMonitor, WorkerUsage
 from stagepipe.machine import describe_host
 from stagepipe.plan import Plan, ProcessRole
 from stagepipe.report import (
@@ -14,6 +14,7 @@ from stagepipe.report import (
     DeadLetter,
     HostReport,
     RunRecord,
+    Series,
     SharedMemoryReport,
     SlowItem,
     StageRecord,
@@ -34,15 +35,15 @@ def make_run_record(
     *,
     status: str,
     error_message: str | None,
-    usage_by_process: Mapping[int, WorkerUsage],
+    monitor: RunMonitor,
     dead_letters: tuple[DeadLetter, ...],
-    other_cpus: float = 0.0,
+    series: Series,
 ) -> RunRecord:
-    """Make the record of a run that is under way or has ended. `usage_by_process`, `other_cpus`: see `RunMonitor`."""
+    """Make the record of a run that is under way or has ended. `monitor` has followed it."""
     deliveries = snapshot.deliveries
     source_counters = snapshot.workers[0].counters
     source_end_ns = source_counters[ProcessCounter.EPOCH_END_NS]
-    stages = _make_stage_records(plan, snapshot, timings, usage_by_process)
+    stages = _make_stage_records(plan, snapshot, timings, monitor.usage_by_process)
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
 
     return RunRecord(
@@ -75,11 +76,12 @@ def make_run_record(
             copied_out_items=snapshot.copied_out_items,
         ),
         cpus=plan.cpu_count,
-        other_cpus=other_cpus,
+        other_cpus=monitor.other_cpus,
         window_items=plan.segments[0].window,
         slowest=_find_slowest_items(timings.stages),
         restarts=_make_restart_reports(snapshot),
         dead_letters=dead_letters,
+        series=series,
         order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
     )
 

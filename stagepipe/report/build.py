@@ -39,6 +39,7 @@ def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.
         restarts=record.restarts,
         verdict=drop_step_that_did_not_pay(judge(record), run, past_runs),
         consumer=record.consumer,
+        series=record.series,
     )
 
 
@@ -153,4 +154,5 @@ def _build_hop(hop: HopRecord) -> model.HopReport:
         ),
         predicted=hop.predicted,
         saved_ns=hop.saved_ns,
+        sizes=hop.sizes,
     )

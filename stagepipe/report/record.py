@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from stagepipe.report.series import Series, SizeCount
 from stagepipe.report.shared_types import (
     ByteCounts,
     ConsumerReport,
@@ -69,6 +70,7 @@ class HopRecord:
     phase_histograms: Mapping[str, Histogram]
     predicted: CostPrediction
     saved_ns: int = 0
+    sizes: tuple[SizeCount, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,7 @@ class RunRecord:
     restarts: tuple[WorkerRestartReport, ...] = ()
     order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
+    series: Series = field(default_factory=Series)
 
 
 @dataclass(frozen=True, kw_only=True)

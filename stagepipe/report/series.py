@@ -23,11 +23,15 @@ class StageSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HopSeries(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One hop between processes over time: the items sent and not yet received, at the end of each interval."""
+    """One hop between processes over time: the mean number of messages that waited to be received, in each interval.
+
+    By Little's law (Operations Research 9, 1961) it is the sum of the waits of the received messages, divided by the
+    time.
+    """
 
     source: str
     target: str
-    queued: tuple[int, ...] = ()
+    queued: tuple[float, ...] = ()
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ class ProcessCounter(IntEnum):
     CURRENT_EPOCH = 31  # the epoch of that item
     CHUNK_ITEM_NS = 32  # what an item of its last chunk took, on average; a worker that sends chunks
     CHUNK_ITEM_BYTES = 33  # and how many bytes a row of it had
+    FLUSHED_NS = 34  # when these counters were last written
     LAST_RESERVED = 39
 
 

@@ -13,13 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stagepipe.timing.counters import MAX_KEY_PARTS, RECEIVE_PHASES, SEND_PHASES, ProcessCounter, StageCounter
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, add_durations
+from stagepipe.timing.histogram import BUCKET_COUNT, HISTOGRAM_WORDS, Histogram, add_durations
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger
 
 MAX_SLOW_ITEMS = 5
 """The number of slowest items that a stage keeps."""
 
 STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + 3 * MAX_SLOW_ITEMS
+QUEUE_SUM_WORD = RECEIVE_PHASES.index("queue_ns") * HISTOGRAM_WORDS + BUCKET_COUNT
+"""The word of `ProcessRegion.receive_histogram_words` with the time that the received messages waited, in ns."""
+
 _PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
 
 

@@ -4,13 +4,18 @@ In the caller's process, on any thread. Taking one reads the board and waits for
 
 run_snapshot  RunSnapshot: counters, deliveries, restarts
 run_timings   RunTimings: the histograms of stages and hops
+run_sample    RunSample: the few counters that are sampled several times a second
 """
 
+from stagepipe.runtime.snapshot.run_sample import ProcessSample, RunSample, RunSampler
 from stagepipe.runtime.snapshot.run_snapshot import RunSnapshot, WorkerSnapshot, take_run_snapshot
 from stagepipe.runtime.snapshot.run_timings import HopTimings, RunTimings, StageTimings, take_run_timings
 
 __all__ = [
     "HopTimings",
+    "ProcessSample",
+    "RunSample",
+    "RunSampler",
     "RunSnapshot",
     "RunTimings",
     "StageTimings",

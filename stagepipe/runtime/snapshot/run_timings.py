@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -9,7 +10,7 @@ from operator import add
 
 from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
 from stagepipe.runtime.supervisor import Supervisor
-from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Histogram, ProcessRegion, SlowItemRow, StageRegion
+from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, CostLedger, Histogram, ProcessRegion, SlowItemRow, StageRegion
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class HopTimings:
     phase_histograms: dict[str, Histogram]
     measured_costs: tuple[CostMeasurement, ...]
     rule_changes: tuple[TransportRuleChange, ...]
+    messages_by_size_bits: dict[int, int]
+    """How many messages have a size of so many bits: 1 bit is 1 byte, 2 bits are 2 and 3 bytes."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,16 @@ def _take_hop_timings(
             )
         ),
         rule_changes,
+        _count_sizes([region.send_ledger for region in senders]),
     )
+
+
+def _count_sizes(ledgers: list[CostLedger]) -> dict[int, int]:
+    counts: Counter[int] = Counter()
+    for ledger in ledgers:
+        for entry in ledger.entries():
+            counts[entry.size_bits] += entry.cost_histogram.count
+    return dict(sorted(counts.items()))
 
 
 def _sum_histograms(histograms: Iterable[Histogram]) -> Histogram:

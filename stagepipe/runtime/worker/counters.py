@@ -49,6 +49,7 @@ class WorkerCounters:
         for stage in self.stages:
             stage.flush()
         region, receiver = self._region, self.receiver
+        region[ProcessCounter.FLUSHED_NS] = now_ns
         region[ProcessCounter.STARVED_NS] = self.idle_ns + (receiver.starved_ns if receiver is not None else 0)
         admission_ns = 0 if self.admission is None else self.admission.blocked_ns
         region[ProcessCounter.BLOCKED_NS] = self._sender.blocked_ns + admission_ns

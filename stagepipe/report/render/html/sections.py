@@ -199,7 +199,7 @@ def _make_series(report: Report) -> list[Markup]:
         shares.append(_figure(f"{stage.name}: shares", draw_areas(times, areas, label=label)))
     queues = []
     for hop in series.hops:
-        most = f"{max(hop.queued, default=0):,} items"
+        most = f"{max(hop.queued, default=0):,.1f} items"
         lines = [Line("queued", list(zip(times, hop.queued, strict=False)))]
         name = f"{hop.source} → {hop.target}"
         label = f"{name}: items on their way over time, at most {most}"

@@ -1,0 +1,156 @@
+"""Records how a run goes over time: a thread of the caller's process that samples the board.
+
+It reads counters that the workers write anyway, every 0.25 s; of a long run it keeps every second, fourth ... sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from time import perf_counter_ns
+
+import psutil
+
+from stagepipe.plan import Plan, ProcessPlan
+from stagepipe.report import HopSeries, MemoryPoint, Series, StageSeries
+from stagepipe.runtime import ProcessSample, RunSample
+
+_INTERVAL_NS = 250_000_000
+_MAX_SAMPLES = 240
+_RSS_INTERVAL_NS = 1_000_000_000
+_PSS_INTERVAL_NS = 10_000_000_000
+_MAX_PSS_SHARE = 0.0005
+"""The kernel walks all pages of a worker for its PSS, some milliseconds: at most this share of the time."""
+
+
+class SeriesRecorder:
+    """Samples a run until it is stopped. `take_sample` and `list_pids` may be called from its thread.
+
+    >>> recorder = SeriesRecorder(take_sample, list_pids)  # doctest: +SKIP
+    >>> recorder.stop()  # doctest: +SKIP
+    >>> recorder.to_series(plan, started_ns)  # doctest: +SKIP
+    """
+
+    def __init__(self, take_sample: Callable[[], RunSample], list_pids: Callable[[], Sequence[int]]) -> None:
+        self._take_sample = take_sample
+        self._list_pids = list_pids
+        self._lock = threading.Lock()
+        self._first_sample = take_sample()
+        self._samples: list[RunSample] = []
+        self._rss: list[tuple[int, int]] = []  # ns and bytes
+        self._pss: list[tuple[int, int]] = []
+        self._interval_ns = _INTERVAL_NS
+        self._next_rss_ns = perf_counter_ns() + _RSS_INTERVAL_NS  # not while the workers start
+        self._next_pss_ns = self._next_rss_ns + _RSS_INTERVAL_NS
+        self._processes: dict[int, psutil.Process] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stagepipe-series", daemon=True)
+        self._thread.start()
+
+    def add_sample(self) -> None:
+        """Take a sample now, besides those at the intervals."""
+        with self._lock:
+            if len(self._samples) == _MAX_SAMPLES:
+                del self._samples[::2], self._rss[::2], self._pss[::2]
+                self._interval_ns *= 2
+            sample = self._take_sample()
+            self._samples.append(sample)
+            self._measure_memory(sample.taken_at_ns)
+
+    def stop(self) -> None:
+        """End the thread. The samples stay."""
+        self._stopping.set()
+        self._thread.join()
+
+    def to_series(self, plan: Plan, started_ns: int) -> Series:
+        """Return the series so far. `started_ns`: the time of `perf_counter_ns` at which the run began."""
+        with self._lock:
+            samples = [self._first_sample, *self._samples]
+            rss, pss = list(self._rss), list(self._pss)
+        return Series(
+            times_ns=tuple(sample.taken_at_ns - started_ns for sample in samples[1:]),
+            stages=tuple(
+                _make_stage_series(process.name, process.workers, [sample.processes[index] for sample in samples])
+                for index, process in enumerate(plan.processes)
+            ),
+            hops=tuple(
+                HopSeries(
+                    source=plan.processes[index].stages[-1].name,
+                    target=hop.target,
+                    queued=_compute_queued(samples, index + 1, plan.processes),
+                )
+                for index, hop in enumerate(plan.hops)
+            ),
+            shared_memory_bytes=tuple(sample.shared_memory_bytes for sample in samples[1:]),
+            rss_bytes=tuple(MemoryPoint(time_ns=time_ns - started_ns, bytes=nbytes) for time_ns, nbytes in rss),
+            pss_bytes=tuple(MemoryPoint(time_ns=time_ns - started_ns, bytes=nbytes) for time_ns, nbytes in pss),
+        )
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_ns / 1e9):
+            self.add_sample()
+
+    def _measure_memory(self, now_ns: int) -> None:
+        """Measure the RSS and the PSS of all workers, where it is time for them."""
+        if now_ns >= self._next_rss_ns:
+            self._next_rss_ns = now_ns + _RSS_INTERVAL_NS
+            self._rss.append((now_ns, self._sum_memory(lambda process: process.memory_info().rss)))
+        if now_ns >= self._next_pss_ns:
+            self._pss.append((now_ns, self._sum_memory(lambda process: process.memory_full_info().pss)))
+            cost_ns = perf_counter_ns() - now_ns
+            self._next_pss_ns = now_ns + max(_PSS_INTERVAL_NS, int(cost_ns / _MAX_PSS_SHARE))
+
+    def _sum_memory(self, measure: Callable[[psutil.Process], int]) -> int:
+        total_bytes = 0
+        for pid in self._list_pids():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                if pid not in self._processes:
+                    self._processes[pid] = psutil.Process(pid)
+                total_bytes += measure(self._processes[pid])
+        return total_bytes
+
+
+def _make_stage_series(name: str, workers: int, samples: Sequence[ProcessSample]) -> StageSeries:
+    def compute_share(count: Callable[[ProcessSample], int]) -> tuple[float, ...]:
+        return tuple(min(round(share, 3), 1.0) for share in _divide_by_covered_time(samples, count))
+
+    items_per_ns = _divide_by_covered_time(samples, lambda sample: sample.items)
+    return StageSeries(
+        name=name,
+        items_per_s=tuple(round(rate * 1e9 * workers, 1) for rate in items_per_ns),
+        busy=compute_share(lambda sample: sample.busy_ns),
+        starved=compute_share(lambda sample: sample.starved_ns),
+        blocked=compute_share(lambda sample: sample.blocked_ns),
+    )
+
+
+def _divide_by_covered_time(samples: Sequence[ProcessSample], count: Callable[[ProcessSample], int]) -> list[float]:
+    """Return for each interval what was counted in it, divided by the time of all workers that this is about.
+
+    An interval at whose end nothing new was written, because the workers were in a function, has the value of the next.
+    """
+    values: list[float] = []
+    last_written, waiting_intervals = samples[0], 0
+    for sample in samples[1:]:
+        waiting_intervals += 1
+        covered_ns = sample.covered_ns - last_written.covered_ns
+        if covered_ns > 0:
+            values += [max(count(sample) - count(last_written), 0) / covered_ns] * waiting_intervals
+            last_written, waiting_intervals = sample, 0
+    return values + [0.0] * waiting_intervals
+
+
+def _compute_queued(samples: Sequence[RunSample], index: int, processes: Sequence[ProcessPlan]) -> tuple[float, ...]:
+    """Return the mean number of messages that waited for process `index`, by Little's law. The last is the consumer."""
+    if index < len(processes):
+        waits = _divide_by_covered_time([sample.processes[index] for sample in samples], lambda sample: sample.queue_ns)
+        return tuple(round(wait * processes[index].workers, 2) for wait in waits)
+    return tuple(
+        round(
+            max(after.consumer_queue_ns - before.consumer_queue_ns, 0) / max(after.taken_at_ns - before.taken_at_ns, 1),
+            2,
+        )
+        for before, after in pairwise(samples)
+    )

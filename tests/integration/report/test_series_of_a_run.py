@@ -1,0 +1,62 @@
+"""The series and the sizes in the report of a real run agree with its totals, also over the death of a worker."""
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stagepipe import from_source
+from stagepipe.report import Report, StageSeries
+
+COUNT = 600
+
+
+def nap(item: int) -> dict[str, Any]:
+    time.sleep(0.004)
+    return {"item": item, "x": np.zeros(25_000, np.uint8)}
+
+
+def die_once(item: dict[str, Any], marker: str) -> dict[str, Any]:
+    if item["item"] == COUNT // 2 and not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def sum_items(report: Report, stage: StageSeries) -> float:
+    ends_ns = report.series.times_ns
+    starts_ns = [0, *ends_ns]
+    return sum(
+        rate * (end - start) / 1e9 for rate, start, end in zip(stage.items_per_s, starts_ns, ends_ns, strict=False)
+    )
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_series_agree_with_the_totals(tmp_path: Path, dies: bool):
+    builder: Any = from_source(range(COUNT)).map(nap, workers=2)
+    if dies:
+        builder = builder.map(partial(die_once, marker=str(tmp_path / "died")))
+    report = builder.run()
+    series = report.series
+    assert not [thread for thread in threading.enumerate() if thread.name == "stagepipe-series"]
+    names = ["source", "nap", "die_once"][: len(report.stages)]
+    assert [stage.name for stage in series.stages] == names
+    assert [(hop.source, hop.target) for hop in series.hops] == list(zip(names, [*names[1:], "sink"], strict=True))
+    nap_series = series.stages[1]
+    assert len(nap_series.items_per_s) == len(series.times_ns) >= 4
+    assert 0.8 * COUNT < sum_items(report, nap_series) < 1.4 * report.stages[1].items
+    assert max(nap_series.busy[:-1]) > 0.8
+    assert all(0 <= share <= 1 for stage in series.stages for share in (*stage.busy, *stage.starved, *stage.blocked))
+    assert series.rss_bytes
+    assert series.rss_bytes[0].bytes > 10_000_000
+    assert len(report.restarts) == dies
+    for hop in report.hops:
+        assert sum(size.messages for size in hop.sizes) == hop.messages.total >= COUNT
+    (size,) = report.hops[1].sizes
+    assert (size.min_bytes, size.max_bytes) == (16_384, 32_768)

@@ -1,0 +1,66 @@
+"""The series of a run, from samples that are made here: rates, shares, queues, and which samples are kept."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from stagepipe.engine import series as series_module
+from stagepipe.engine.series import SeriesRecorder
+from stagepipe.report import Series
+from stagepipe.runtime import ProcessSample, RunSample
+
+SECOND_NS = 1_000_000_000
+ONE_STAGE: Any = SimpleNamespace(
+    processes=(SimpleNamespace(name="work", workers=2, stages=(SimpleNamespace(name="work"),)),),
+    hops=(SimpleNamespace(target="sink"),),
+)
+NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, queue_ns=0)
+
+
+def make_sample(second: float, process: ProcessSample = NOTHING, *, consumer_queue_ns: int = 0) -> RunSample:
+    return RunSample(
+        taken_at_ns=int(second * SECOND_NS),
+        processes=(process,),
+        consumer_queue_ns=consumer_queue_ns,
+        shared_memory_bytes=int(second) * 100,
+    )
+
+
+def record(samples: list[RunSample]) -> Series:
+    recorder = SeriesRecorder(iter(samples).__next__, list)
+    try:
+        for _ in samples[1:]:
+            recorder.add_sample()
+        return recorder.to_series(ONE_STAGE, started_ns=samples[0].taken_at_ns)
+    finally:
+        recorder.stop()
+
+
+def test_counts_are_divided_by_the_time_that_they_are_about():
+    written = replace(NOTHING, covered_ns=SECOND_NS, items=50, busy_ns=SECOND_NS // 2, starved_ns=SECOND_NS // 4)
+    samples = [make_sample(0), make_sample(1, written, consumer_queue_ns=3 * SECOND_NS), make_sample(2, written)]
+    series = record(samples)
+    (stage,) = series.stages
+    assert series.times_ns == (SECOND_NS, 2 * SECOND_NS)
+    assert stage.items_per_s == (100.0, 0.0)  # two workers: 50 items in one second of either
+    assert (stage.busy, stage.starved, stage.blocked) == ((0.5, 0.0), (0.25, 0.0), (0.0, 0.0))
+    assert [(hop.source, hop.target, hop.queued) for hop in series.hops] == [("work", "sink", (3.0, 0.0))]
+    assert series.shared_memory_bytes == (100, 200)
+
+
+def test_while_workers_are_in_a_function_an_interval_is_as_the_next():
+    later = replace(NOTHING, covered_ns=6 * SECOND_NS, items=3, busy_ns=6 * SECOND_NS)
+    series = record([make_sample(0), make_sample(1), make_sample(2), make_sample(3, later)])
+    assert series.stages[0].items_per_s == (1.0, 1.0, 1.0)
+    assert series.stages[0].busy == (1.0, 1.0, 1.0)
+
+
+def test_a_long_run_keeps_every_second_sample(monkeypatch):
+    monkeypatch.setattr(series_module, "_INTERVAL_NS", 3600 * SECOND_NS)  # the thread takes none
+    samples = [make_sample(second) for second in range(1000)]
+    for count in (241, 242, 500, 1000):
+        times_s = [time_ns // SECOND_NS for time_ns in record(samples[:count]).times_ns]
+        assert len(times_s) <= 240
+        assert times_s[-1] == count - 1
+        assert len(times_s) > 120
+        assert times_s == sorted(set(times_s))
