@@ -57,6 +57,7 @@ def test_the_series_agree_with_the_totals(tmp_path: Path, dies: bool):
     assert series.rss_bytes[0].bytes > 10_000_000
     assert len(report.restarts) == dies
     for hop in report.hops:
-        assert sum(size.messages for size in hop.sizes) == hop.messages.total >= COUNT
+        assert sum(size.messages for size in hop.sizes) == hop.messages.total
+        assert hop.messages.total >= (0.8 * COUNT if dies else COUNT)  # a dead worker's last tenth of a second is lost
     (size,) = report.hops[1].sizes
     assert (size.min_bytes, size.max_bytes) == (16_384, 32_768)
