@@ -96,20 +96,22 @@ class SeriesRecorder:
         """Measure the RSS and the PSS of all workers, where it is time for them."""
         if now_ns >= self._next_rss_ns:
             self._next_rss_ns = now_ns + _RSS_INTERVAL_NS
-            self._rss.append((now_ns, self._sum_memory(lambda process: process.memory_info().rss)))
+            self._add_memory(self._rss, now_ns, lambda process: process.memory_info().rss)
         if now_ns >= self._next_pss_ns:
-            self._pss.append((now_ns, self._sum_memory(lambda process: process.memory_full_info().pss)))
+            self._add_memory(self._pss, now_ns, lambda process: process.memory_full_info().pss)
             cost_ns = perf_counter_ns() - now_ns
             self._next_pss_ns = now_ns + max(_PSS_INTERVAL_NS, int(cost_ns / _MAX_PSS_SHARE))
 
-    def _sum_memory(self, measure: Callable[[psutil.Process], int]) -> int:
+    def _add_memory(self, points: list[tuple[int, int]], now_ns: int, measure: Callable[[psutil.Process], int]) -> None:
+        """Add the sum over all workers, unless they have ended."""
         total_bytes = 0
         for pid in self._list_pids():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 if pid not in self._processes:
                     self._processes[pid] = psutil.Process(pid)
                 total_bytes += measure(self._processes[pid])
-        return total_bytes
+        if total_bytes:
+            points.append((now_ns, total_bytes))
 
 
 def _make_stage_series(name: str, workers: int, samples: Sequence[ProcessSample]) -> StageSeries:

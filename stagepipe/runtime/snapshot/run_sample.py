@@ -10,7 +10,7 @@ from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import QUEUE_SUM_WORD, ProcessCounter, ProcessRegion, StageCounter
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProcessSample:
     """What the workers of one process of the plan have counted since the run began. Durations are in ns.
 
@@ -26,7 +26,7 @@ class ProcessSample:
     queue_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSample:
     """A run at one moment. `consumer_queue_ns` is how long messages waited for the consumer."""
 
