@@ -7,7 +7,7 @@ record         what an engine counted: the input of this layer
 build          RunRecord -> Report
 model          the report: the schema `stagepipe.report/2`
 shared_types   the parts of records and reports that are the same
-series         the run over time, and estimates of changes: more types of the report
+series         the run over time, and the sizes of messages: more types of the report
 serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         render_summary,
     )
     from stagepipe.report.serialization import from_json, to_json
-    from stagepipe.report.series import HopSeries, MemoryPoint, Series, SizeCount, StageSeries, WhatIf
+    from stagepipe.report.series import HopSeries, MemoryPoint, Series, SizeCount, StageSeries
     from stagepipe.report.shared_types import (
         ByteCounts,
         ConsumerReport,
@@ -87,7 +87,6 @@ __all__ = [
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
-    "WhatIf",
     "WorkerRestartReport",
     "build_report",
     "compare_runs",
@@ -135,7 +134,6 @@ __getattr__ = lazy_names(
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
-        "WhatIf": "series",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "compare_runs": "comparison",

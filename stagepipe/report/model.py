@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stagepipe.core import format_ns, format_percent, make_html_table
-from stagepipe.report.series import Series, SizeCount, WhatIf
+from stagepipe.report.series import Series, SizeCount
 from stagepipe.report.shared_types import (
     ByteCounts,
     ConsumerReport,
@@ -159,7 +159,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     consumer: ConsumerReport = ConsumerReport()
     series: Series = Series()
-    what_if: tuple[WhatIf, ...] = ()
     schema: str = SCHEMA
 
     def show(self) -> None:

@@ -1,4 +1,4 @@
-"""How a run went over time, and what a change of its config is estimated to bring: parts of the report. Pure.
+"""How a run went over time, and how large its messages were: parts of the report. Pure.
 
 The types are a part of the schema `stagepipe.report/2`. Durations are integer ns, sizes are bytes.
 """
@@ -54,19 +54,6 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     shared_memory_bytes: tuple[int, ...] = ()
     rss_bytes: tuple[MemoryPoint, ...] = ()
     pss_bytes: tuple[MemoryPoint, ...] = ()
-
-
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate of the rate after one change of the config, computed from the measured costs; not measured.
-
-    `change` is an override for the command line, such as `stages.decode.workers=3`; `description` says it in words.
-    `ratio` is the estimated rate divided by the measured one.
-    """
-
-    change: str
-    description: str
-    samples_per_s: float
-    ratio: float
 
 
 class SizeCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,6 @@ from stagepipe.report import (
     SlowItem,
     StageSeries,
     TimingOverhead,
-    WhatIf,
     WorkerRestartReport,
 )
 from stagepipe.report.model import HopReport, Percentiles, PhasePercentiles, RunReport, StageReport, Verdict
@@ -110,10 +109,6 @@ def make_report(*, stages=4, points=240, limit="decode", prefix="", trace="Trace
         ),
         consumer=ConsumerReport(wait_ns=50 * SECOND, busy_ns=SECOND, name="sink"),
         series=_make_series(names, at, times, rate, random) if points else Series(),
-        what_if=(
-            WhatIf(change=f"stages.{limit}.workers=3", description="one more worker", samples_per_s=890, ratio=1.39),
-            WhatIf(change=f"stages.{limit}.process=same", description="fused", samples_per_s=410, ratio=0.64),
-        ),
     )
 
 

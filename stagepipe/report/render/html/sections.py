@@ -62,7 +62,6 @@ def make_sections(report: Report) -> list[Markup]:
         ("hops", "Hops", _make_hops),
         ("sizes", "Sizes of messages", _make_sizes),
         ("time", "Over time", _make_series),
-        ("what-if", "What if", _make_what_if),
         ("slowest", "Slowest items", _make_slowest),
         ("dead-letters", "Dead letters", _make_dead_letters),
         ("restarts", "Restarts", _make_restarts),
@@ -226,23 +225,6 @@ def _make_memory(series: Series, times: list[float]) -> list[Markup]:
     chart = _figure("All workers together", draw_lines(lines, label=label, maximum_text=most, end_s=end_s))
     legend = _make_line_legend({line.label: line.style for line in lines})
     return [element("h3", "Memory"), legend, element("div", chart, class_="charts")]
-
-
-def _make_what_if(report: Report) -> list[Markup]:
-    if not report.what_if:
-        return []
-    rows = [
-        (
-            element("code", change.change),
-            change.description,
-            format_rate(change.samples_per_s),
-            f"{change.ratio:.2f} times",
-        )
-        for change in report.what_if
-    ]
-    heading = ("change", "what it does", "samples/s, estimated", "of the measured rate")
-    caption = "Estimates from the measured costs. None of these was run."
-    return [table(heading, rows, caption=caption, text_columns=2)]
 
 
 def _make_slowest(report: Report) -> list[Markup]:

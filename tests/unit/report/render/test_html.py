@@ -69,7 +69,6 @@ def test_page_copes_with_missing_data():
     full = make_report(points=0)
     changes = {
         "hops": (),
-        "what_if": (),
         "slowest": (),
         "dead_letters": (),
         "restarts": (),
