@@ -16,10 +16,11 @@ from stagepipe.report.render.html.markup import Content, Markup, element, table
 from stagepipe.report.render.html.pipeline import describe_transport, draw_legend, draw_pipeline
 from stagepipe.report.series import MemoryPoint, Series
 
-_MAX_EVENTS: Final = 50
+_MAX_EVENTS: Final = 20
 """Dead letters and restarts that are shown; the JSON has all."""
 
-_MAX_TRACE_CHARACTERS: Final = 2000
+_MAX_TRACE_CHARACTERS: Final = 1000
+_MAX_TITLE_CHARACTERS: Final = 400
 
 _PHASES: Final = {
     "encode_ns": "encode",
@@ -239,7 +240,7 @@ def _make_dead_letters(report: Report) -> list[Markup]:
     letters = report.dead_letters
     parts = []
     for letter in letters[:_MAX_EVENTS]:
-        title = f"item {letter.item} in {letter.stage}: {letter.error}"[:400]
+        title = f"item {letter.item} in {letter.stage}: {letter.error}"[:_MAX_TITLE_CHARACTERS]
         trace = letter.trace[-_MAX_TRACE_CHARACTERS:] or letter.error[-_MAX_TRACE_CHARACTERS:]
         attempts = f"{letter.attempts:,} attempt{'s' if letter.attempts != 1 else ''}, epoch {letter.epoch:,}"
         parts.append(element("details", element("summary", title), element("p", attempts), element("pre", trace)))
@@ -254,7 +255,7 @@ def _make_restarts(report: Report) -> list[Markup]:
             restart.kind,
             f"{restart.stage} {restart.worker}" if restart.stage else "",
             restart.item,
-            restart.cause,
+            restart.cause[:_MAX_TITLE_CHARACTERS],
             format_ns(restart.lost_ns),
         )
         for restart in report.restarts[:_MAX_EVENTS]

@@ -86,3 +86,13 @@ def test_fix_is_one_argument_of_the_shell():
     verdict = msgspec.structs.replace(report.verdict, fix="stages.a b.workers=3")
     page = render_html(msgspec.structs.replace(report, verdict=verdict))
     assert "stagepipe run CONFIG &#x27;stages.a b.workers=3&#x27;" in page
+
+
+def test_many_long_errors_keep_the_page_small():
+    report = make_report(stages=10, trace="deep\n" * 2000)
+    (letter, *_), (restart, *_) = report.dead_letters, report.restarts
+    letters = (msgspec.structs.replace(letter, error="ValueError: " + "x" * 5000),) * 500
+    restarts = (msgspec.structs.replace(restart, cause="y" * 5000),) * 500
+    page = render_html(msgspec.structs.replace(report, dead_letters=letters, restarts=restarts))
+    assert len(page.encode()) < MAX_BYTES
+    assert page.count("and 480 more in the report") == 2
