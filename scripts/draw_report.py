@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from stagepipe.report import from_json, render_report
+from stagepipe.report import from_json, render_brief
 
-WIDTH = 122  # characters: wide enough for every table
+WIDTH = 90  # characters
 
 
 def main(report_path: str, picture_path: str) -> None:
@@ -24,8 +24,8 @@ def main(report_path: str, picture_path: str) -> None:
     report = from_json(Path(report_path).read_bytes())
     with Path(os.devnull).open("w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, color_system="truecolor")
-        console.print("[bold green]$[/] stagepipe run configs/quickstart.yaml --report runs/quickstart.json")
-        console.print(render_report(report))
+        console.print("[bold green]$[/] stagepipe run configs/quickstart.yaml")
+        console.print(render_brief(report))
     console.save_svg(picture_path, title="stagepipe", theme=MONOKAI)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.reports import check_report_path, print_renderable, write_reports
+from stagepipe.cli.reports import check_report_path, draw_report, print_renderable, write_reports
 from stagepipe.core import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ def report(
     report: Annotated[
         list[Path] | None, typer.Option(help="Write the report to FILE.html or FILE.json instead; repeatable.")
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all of the report: hops, phases.")] = False,
 ) -> None:
     """Print a report again, draw it as HTML, or compare two runs. Exit status: 0, or 2 for a wrong file or call."""
-    from stagepipe.report import compare_runs, render_comparison, render_report
+    from stagepipe.report import compare_runs, render_comparison
 
     if second is not None and report:
         raise UsageError("--report draws one report: give one FILE.json, or leave --report out to compare two")
@@ -38,7 +39,7 @@ def report(
     elif paths:
         write_reports(read, paths)
     else:
-        print_renderable(render_report(read))
+        print_renderable(draw_report(read, verbose))
 
 
 def _read_report(path: Path) -> Report:

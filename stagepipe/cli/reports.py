@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stagepipe.cli.standard_streams import explain_stdout_errors
 from stagepipe.core import UsageError
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from stagepipe.report import Report
+
+
+_MORE: Final = "More: -v (hops, phases, slowest items), --report FILE.html (charts over time)"
 
 
 def check_report_path(path: Path) -> Path:
@@ -45,11 +48,18 @@ def write_reports(report: Report, paths: list[Path]) -> None:
         path.write_bytes(render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report))
 
 
-def print_report(report: Report) -> None:
-    """Print the table and the verdict on stdout; for a failed run only two lines, because its error follows."""
-    from stagepipe.report import render_report, render_summary
+def print_report(report: Report, *, is_verbose: bool) -> None:
+    """Print the stages and the verdict, or all of the report. For a failed run two lines, because its error follows."""
+    from stagepipe.report import render_summary
 
-    print_renderable(render_summary(report) if report.run.status == "failed" else render_report(report))
+    print_renderable(render_summary(report) if report.run.status == "failed" else draw_report(report, is_verbose))
+
+
+def draw_report(report: Report, is_verbose: bool) -> RenderableType:
+    """Return what to print of a report."""
+    from stagepipe.report import render_brief, render_report
+
+    return render_report(report) if is_verbose else render_brief(report, more=_MORE)
 
 
 def print_renderable(content: RenderableType) -> None:

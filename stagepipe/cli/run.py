@@ -35,6 +35,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = None,
     inline: Annotated[bool, typer.Option("--inline", help="Run all stages in this process: for pdb.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor table.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all of the report: hops, phases.")] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -101,7 +102,7 @@ def run(  # noqa: PLR0913 - one parameter per option
                 result = pipeline.report()
                 write_reports(result, report_paths)
                 if not quiet:
-                    print_report(result)
+                    print_report(result, is_verbose=verbose)
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:

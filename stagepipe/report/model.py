@@ -161,13 +161,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     series: Series = Series()
     schema: str = SCHEMA
 
-    def show(self) -> None:
-        """Print the report as `stagepipe run` does: tables, events and the verdict. A notebook displays it."""
+    def show(self, *, verbose: bool = False) -> None:
+        """Print the report as `stagepipe run` does: the stages and the verdict; with `verbose` all of it, as `run -v`.
+
+        A notebook displays it.
+        """
         from rich.console import Console
 
-        from stagepipe.report import render_report
+        from stagepipe.report import render_brief, render_report
 
-        Console().print(render_report(self))
+        Console().print(render_report(self) if verbose else render_brief(self, more="All: show(verbose=True)"))
 
     def __repr__(self) -> str:
         return f"<Report {self.name}: {'; '.join(self._make_notes())}>"

@@ -10,13 +10,14 @@ html/          the report as one HTML file
 from stagepipe.report.render.comparison import render_comparison
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
 from stagepipe.report.render.html import render_html
-from stagepipe.report.render.terminal import render_report, render_summary
+from stagepipe.report.render.terminal import render_brief, render_report, render_summary
 from stagepipe.report.render.terminal_view import TerminalView
 
 __all__ = [
     "FoldingTable",
     "TableColumn",
     "TerminalView",
+    "render_brief",
     "render_comparison",
     "render_html",
     "render_report",

@@ -41,7 +41,8 @@ class FoldingTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield one table, or several."""
-        yield Text(self.title, style="bold")
+        if self.title:
+            yield Text(self.title, style="bold")
         first, *rest = self.columns
         name_width = min(first.width_chars, max(int(options.max_width * _MAX_NAME_WIDTH_SHARE), 8))
         for table_index, columns in enumerate(_split_columns(rest, options.max_width - name_width)):

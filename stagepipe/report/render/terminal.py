@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import msgspec
 from rich.console import ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
@@ -39,8 +40,16 @@ _MAX_EVENT_ROWS = 5
 _STATUS_STYLES = {"finished": "green", "failed": "red", "interrupted": "yellow"}
 
 
+def render_brief(report: Report, more: str = "") -> RenderableType:
+    """Return the verdict and one table of stages; of failures only their numbers. `more` says how to see the rest.
+
+    >>> Console().print(render_brief(report, more="hops and slowest items: -v"))  # doctest: +SKIP
+    """
+    return TerminalView(partial(_draw_brief, report, more))
+
+
 def render_report(report: Report) -> RenderableType:
-    """Return the report for `rich.console.Console.print`: run, stages, hops, events and the verdict.
+    """Return all of the report for `rich.console.Console.print`: run, stages, hops, events and the verdict.
 
     It fits into 80 columns and uses more if the terminal is wider.
 
@@ -73,6 +82,52 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
     yield _render_verdict(report)
 
 
+def _draw_brief(report: Report, more: str, options: ConsoleOptions) -> Iterator[RenderableType]:
+    ascii_only = options.ascii_only
+    yield _format_headline(report)
+    yield Text(", ".join(_format_run_facts(msgspec.structs.replace(report.run, first_item_ns=0))))
+    if report.consumer.name != CONSUMER:
+        yield Text(", ".join(_format_consumer_facts(report.consumer)))
+    if report.stages:
+        yield Text()
+        yield FoldingTable("", _build_brief_columns(report.stages, ascii_only=ascii_only))
+        yield _draw_legend(ascii_only=ascii_only)
+    yield from map(WrappedText, [*report.make_unmatched_notes(), *_count_events(report)])
+    yield _render_verdict(report)
+    if more:
+        yield Text(more, style="dim")
+
+
+def _build_brief_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> list[TableColumn]:
+    memory_bytes = [stage.pss_bytes or stage.rss_bytes for stage in stages]
+    return [
+        TableColumn("stage", [f"+ {stage.name}" if stage.fused_into else stage.name for stage in stages]),
+        TableColumn("workers", ["fused" if stage.fused_into else f"{stage.workers:,}" for stage in stages]),
+        TableColumn("time", [_draw_share_bar(stage, ascii_only=ascii_only) for stage in stages], is_left_aligned=True),
+        TableColumn("busy", [_format_share(stage, "busy") for stage in stages]),
+        TableColumn("items", [f"{stage.items:,}" for stage in stages]),
+        *_build_column_if_any("passed by", [stage.passed_by for stage in stages]),
+        TableColumn("run p50", [_format_percentile(stage.run_ns, "p50") for stage in stages]),
+        TableColumn("p99", [_format_percentile(stage.run_ns, "p99") for stage in stages]),
+        TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
+    ]
+
+
+def _count_events(report: Report) -> Iterator[str]:
+    """Yield a line for each kind of failure: how many there were, and an example."""
+    if report.dead_letters:
+        letter = report.dead_letters[0]
+        error = (letter.error.splitlines() or [""])[0]
+        yield f"dead letters: {len(report.dead_letters):,}, such as item {letter.item} at {letter.stage}: {error}"
+    if report.restarts:
+        restart = report.restarts[0]
+        place = f"{restart.stage} worker {restart.worker}" if restart.kind == "death" else "stall"
+        yield f"restarts: {len(report.restarts):,}, such as {place}: {restart.cause}"
+    retries = sum(stage.retries for stage in report.stages)
+    if retries:
+        yield f"retries: {retries:,}"
+
+
 def render_summary(report: Report) -> RenderableType:
     """Return two lines for a run that failed: status and counts. The caller prints the error itself."""
     return Group(_format_status(report), Text(", ".join(_format_run_facts(report.run))))
@@ -83,12 +138,16 @@ def _format_status(report: Report) -> Text:
     return Text.assemble((report.name, "bold"), " ", (status, f"bold {_STATUS_STYLES.get(status, 'default')}"))
 
 
+def _format_headline(report: Report) -> Text:
+    line = _format_status(report)
+    if report.run.error:
+        line.append(f": {(report.run.error.strip().splitlines() or [''])[0]}", style="red")
+    return line
+
+
 def _render_run(report: Report) -> Iterator[RenderableType]:
     run = report.run
-    line = _format_status(report)
-    if run.error:
-        line.append(f": {(run.error.strip().splitlines() or [''])[0]}", style="red")
-    yield line
+    yield _format_headline(report)
     yield Text(", ".join(_format_run_facts(run)))
     if report.consumer.name != CONSUMER:
         yield Text(", ".join(_format_consumer_facts(report.consumer)))
@@ -168,7 +227,10 @@ def _build_hop_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> list
         TableColumn(
             "predicted", [format_ns(hop.predicted.median_ns) if hop.predicted.median_ns else "" for hop in hops]
         ),
-        TableColumn("error", [_format_prediction_error(hop) for hop in hops]),
+        TableColumn(
+            "measured",
+            [format_ns(hop.predicted.measured_median_ns) if hop.predicted.median_ns else "" for hop in hops],
+        ),
         TableColumn("saved", [format_ns(hop.saved_ns) if hop.saved_ns else "" for hop in hops]),
     ]
 
@@ -238,11 +300,6 @@ def _render_transport_reasons(hops: Sequence[HopReport], labels: Sequence[str]) 
 
 def _render_note(label: str, text: str) -> RenderableType:
     return Padding(Text.assemble((label, "bold"), f"  {text}", style="dim"), (0, 0, 0, 2), expand=False)
-
-
-def _format_prediction_error(hop: HopReport) -> str:
-    """Format the prediction error: `+12 %` if messages cost 12 % more than predicted."""
-    return f"{(hop.predicted.measured_ratio - 1) * 100:+.0f} %" if hop.predicted.measured_ratio else ""
 
 
 def _render_events(report: Report) -> Iterator[RenderableType]:

@@ -15,6 +15,7 @@ from stagepipe.report import (
     HopThresholdChange,
     SlowItem,
     build_report,
+    render_brief,
     render_report,
     render_summary,
 )
@@ -59,6 +60,13 @@ def full_report(make, rich_record):
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_report(full_report, golden, width):
     golden(f"report_{width}.txt", printed(render_report(full_report), width))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_brief_report(full_report, golden, width):
+    text = printed(render_brief(full_report, more="More: -v"), width)
+    assert len(text.splitlines()) <= 24
+    golden(f"brief_{width}.txt", text)
 
 
 def test_the_report_in_ascii(full_report, golden):

@@ -18,8 +18,17 @@ def test_the_table_has_the_stages_and_is_escaped(make):
     assert "<b>&lt;" not in html
 
 
-def test_show_prints_the_whole_report(rich_record, capsys):
+def test_show_prints_all_of_the_report(rich_record, capsys):
+    report = build_report(rich_record)
+    report.show(verbose=True)
+    shown = capsys.readouterr().out
+    assert all(heading in shown for heading in ("Stages", "Hops", "Failures", "Phases per message"))
+
+
+def test_show_prints_the_stages_and_the_verdict(rich_record, capsys):
     report = build_report(rich_record)
     report.show()
     shown = capsys.readouterr().out
-    assert all(heading in shown for heading in ("Stages", "Hops", "Failures", "Phases per message"))
+    assert report.verdict.sentence.split()[0] in shown
+    assert "show(verbose=True)" in shown
+    assert "Phases per message" not in shown

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from stagepipe.report import WorkerRestartReport, build_report, render_report, render_summary
+from stagepipe.report import WorkerRestartReport, build_report, render_brief, render_report, render_summary
 
 
 def drawn(report, width, encoding="utf-8"):
@@ -24,6 +24,17 @@ def drawn(report, width, encoding="utf-8"):
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160, 240])
 def test_no_line_is_wider_than_the_terminal(rich_record, width):
     assert max(cell_len(line) for line in drawn(build_report(rich_record), width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_brief_report_fits_and_counts_what_went_wrong(rich_record, width):
+    target = io.StringIO()
+    Console(file=target, width=width).print(render_brief(build_report(rich_record)))
+    text = target.getvalue()
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    words = " ".join(text.split())
+    assert "dead letters: 10, such as item" in words
+    assert "restarts: 1, such as detect worker 0: killed by SIGKILL" in words
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
