@@ -86,6 +86,7 @@ class LocalRun:
         self._status = "finished"
         self._error_message: str | None = None
         self._record: RunRecord | None = None
+        self._is_closed = False
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
         """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts at once.
@@ -172,8 +173,8 @@ class LocalRun:
         )
 
     def close(self) -> None:
-        """Stop the workers and release all resources. The record stays."""
-        if self._record is not None:
+        """Stop the workers and release all resources. The record stays, unless the close itself was interrupted."""
+        if self._is_closed:
             return
         try:
             self._monitor.sample_usage(self.take_snapshot().workers)
@@ -182,6 +183,7 @@ class LocalRun:
             self._record = self.make_record()
         finally:
             self._supervisor.close()
+            self._is_closed = True  # also if no record could be made: what it would count is released
             self._consumer.release_references()
 
     def close_unattended(self) -> None:
