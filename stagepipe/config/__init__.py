@@ -35,15 +35,19 @@ if TYPE_CHECKING:
     from stagepipe.config.loading import load
     from stagepipe.config.python_calls import PythonCall
     from stagepipe.config.schema import build_json_schema
+    from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
     from stagepipe.config.suggestions import find_option_key
     from stagepipe.config.summary import find_spec_warnings, summarize_spec
     from stagepipe.config.target_files import NoFileError, find_target_files
     from stagepipe.config.yaml import write_yaml
 
 __all__ = [
+    "ModuleLocation",
+    "ModuleLocator",
     "NoFileError",
     "PythonCall",
     "build_json_schema",
+    "find_in_folders",
     "find_option_key",
     "find_spec_warnings",
     "find_target_files",
@@ -55,9 +59,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "ModuleLocation": "static_analysis",
+        "ModuleLocator": "static_analysis",
         "NoFileError": "target_files",
         "PythonCall": "python_calls",
         "build_json_schema": "schema",
+        "find_in_folders": "static_analysis",
         "find_option_key": "suggestions",
         "find_spec_warnings": "summary",
         "find_target_files": "target_files",

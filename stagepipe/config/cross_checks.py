@@ -17,6 +17,7 @@ from stagepipe.spec import SinkSpec, StageSpec, iter_keys
 PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
 _ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
 _PART_SINK_KEYS: Final = tuple(key.key for key in iter_keys(SinkSpec) if key.key not in {"uses", "with"})
+_COUNT_ARGUMENTS: Final = ("part_items", "shard_items")
 _FUNCTION_KEYS: Final = ("field", "as", "into", "batch")
 _FETCH_STAGES: Final = ("stagepipe.stages.Fetch", "stagepipe.stages.FetchShard")
 
@@ -54,6 +55,20 @@ def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Pr
             message = f"this sink takes no `when`: its workers write whole chunks of {traits.part_multiple} items"
             hint = "drop the other items in a stage before the sinks, or set `chunk_items: 1`"
             yield sink.entries["when"].key_location.make_problem(message, hint)
+        if traits.writes_parts:
+            yield from _check_counts(sink, traits)
+
+
+def _check_counts(sink: MapNode, traits: SinkTraits) -> Iterator[Problem]:
+    """Check the numbers of items that the planner reads. The sink checks them too, but only once it is built."""
+    arguments = sink.get("with")
+    entries = arguments.entries if isinstance(arguments, MapNode) else {}
+    for name in entries.keys() & {*_COUNT_ARGUMENTS, traits.multiple_argument}:
+        node = entries[name].node
+        value = node.value if isinstance(node, ScalarNode) else None
+        if isinstance(value, int) and value < 1:
+            hint = f"write a number, or remove `{name}` for the default"
+            yield node.location.make_problem(f"`{name}` is {value!r}; it must be a whole number of at least 1", hint)
 
 
 def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:

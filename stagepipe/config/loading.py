@@ -79,7 +79,15 @@ def load(
     if problems or values is None:
         raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
     spec = to_spec(values, resolved, path, stage_traits)
-    sinks = (replace(sink, **vars(traits)) for sink, traits in zip(spec.sinks, sink_traits, strict=True))
+    sinks = (
+        replace(
+            sink,
+            writes_parts=traits.writes_parts,
+            appends_parts=traits.appends_parts,
+            part_multiple=traits.part_multiple,
+        )
+        for sink, traits in zip(spec.sinks, sink_traits, strict=True)
+    )
     return replace(spec, sinks=tuple(sinks))
 
 

@@ -32,11 +32,12 @@ def read_stage_traits(stages: Sequence[MapNode], config_dir: Path | None) -> lis
 
 @dataclass(frozen=True)
 class SinkTraits:
-    """What the class of a sink says about it."""
+    """What the class of a sink says about it. `multiple_argument` is the argument that sets `part_multiple`, if any."""
 
     writes_parts: bool = False
     appends_parts: bool = True
     part_multiple: int = 1
+    multiple_argument: str | None = None
 
 
 def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[SinkTraits]:
@@ -47,22 +48,23 @@ def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[
         return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
 
     return [
-        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), _read_part_multiple(sink, lookup))
+        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), *_read_part_multiple(sink, lookup))
         for sink in sinks
         for uses in (sink.get("uses"),)
     ]
 
 
-def _read_part_multiple(sink: MapNode, lookup: DefinitionLookup) -> int:
-    """Return `part_multiple`, or the argument that it names, whose default is the class attribute of that name."""
+def _read_part_multiple(sink: MapNode, lookup: DefinitionLookup) -> tuple[int, str | None]:
+    """Return `part_multiple`, and the argument that it names, whose default is the class attribute of that name."""
     uses = sink.get("uses")
     if not isinstance(uses, ScalarNode):
-        return 1
+        return 1, None
     count = read_class_attribute(uses.value, "part_multiple", lookup)
-    if isinstance(count, str):
-        default = read_class_attribute(uses.value, count, lookup)
-        count = _get_argument(sink, count, getattr(uses.value, count, default))
-    return count if isinstance(count, int) and count > 0 else 1
+    argument = count if isinstance(count, str) else None
+    if argument is not None:
+        default = read_class_attribute(uses.value, argument, lookup)
+        count = _get_argument(sink, argument, getattr(uses.value, argument, default))
+    return (count if isinstance(count, int) and count > 0 else 1), argument
 
 
 def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:

@@ -10,6 +10,7 @@ state_schema   the types and ranges of what a state dict holds
 resharding     a position of all ranks, dealt out to another number of ranks
 stage_caches   what the outputs that a stage keeps depend on
 code_versions  the code of a pipeline, as files and versions
+imported_code  the files that code imports, found without importing them
 config_description  what a state is compared by
 auto_settings  chooses `workers: auto` from a probe; the forecast of `stagepipe plan`
 config_cache   files about one config each, in the user's cache folder

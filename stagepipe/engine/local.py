@@ -89,6 +89,7 @@ class LocalRun:
         self._status = "finished"
         self._error_message: str | None = None
         self._record: RunRecord | None = None
+        self._is_closed = False
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
         """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts at once.
@@ -185,8 +186,8 @@ class LocalRun:
         return self._series.to_series(self.plan, self._consumer.statistics.take_snapshot().started_ns)
 
     def close(self) -> None:
-        """Stop the workers and release all resources. The record stays."""
-        if self._record is not None:
+        """Stop the workers and release all resources. The record stays, unless the close itself was interrupted."""
+        if self._is_closed:
             return
         try:
             self._monitor.sample_usage(self.take_snapshot().workers)
@@ -197,6 +198,7 @@ class LocalRun:
             if self._series is not None:
                 self._series.stop()
             self._supervisor.close()
+            self._is_closed = True  # also if no record could be made: what it would count is released
             self._consumer.release_references()
 
     def close_unattended(self) -> None:

@@ -21,7 +21,7 @@ from tests.support.processes import list_run_processes
 from tests.support.shared_memory import list_kept_segments, list_segments
 
 EXIT_TIMEOUT_S = 4.0
-"""A second on a machine that is not busy; less than any deadline of stagepipe, so none is waited for."""
+"""As docs/reference/limits.md says. Less than any deadline of stagepipe, so none is waited for."""
 START_TIMEOUT_S = 30.0
 ITEM_COUNT = 30
 WORKER_COUNT = 5

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stagepipe import ConfigError, Pipeline, RunError, UsageError, from_source
+from stagepipe.engine import imported_code
 from tests.support.pipelines import outputs, plain, stage
 
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
@@ -266,6 +267,14 @@ def test_an_object_without_a_fingerprint_is_refused(tmp_path):
         config = from_source([1]).map(lambda item: (item, file.name)[0], cache=str(tmp_path / "kept"))
         with pytest.raises(UsageError, match=r"cannot tell whether this has changed"), Pipeline(config, inline=True):
             pass
+
+
+def test_code_of_too_many_files_needs_a_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(imported_code, "MAX_FILES", 0)
+    pattern = r'stage make: its `cache` .* more than 0 files .* `"cache": \{.*"key": "..."\}`'
+    with pytest.raises(UsageError, match=pattern), Pipeline(numbers(cached("make", tmp_path)), inline=True):
+        pass
+    assert run(numbers(cached("make", tmp_path, cache={"key": "v1"})))[1] == 5
 
 
 def test_no_cache_on_the_command_line(tmp_path):

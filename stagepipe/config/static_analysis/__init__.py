@@ -5,7 +5,8 @@ Runs in the process that loads the config.
 Checking a config must be fast and free of side effects, even if importing its targets takes ten seconds. If the source
 does not show the answer (C extensions, lazy modules, unknown decorators), the answer is UNDECIDED and the path passes.
 
-modules          finds and parses modules, and lists the names that they bind
+locations        finds the files of modules by name
+modules          parses modules, and lists the names that they bind
 lookup           follows a dotted path to a definition, through re-exports and base classes
 signatures       reads the parameters of a function or class
 annotations      reads which plain values a parameter accepts
@@ -24,6 +25,7 @@ from stagepipe.config.static_analysis.annotations import (
     read_annotation,
 )
 from stagepipe.config.static_analysis.class_attributes import read_class_attribute
+from stagepipe.config.static_analysis.locations import ModuleLocation, ModuleLocator, find_in_folders
 from stagepipe.config.static_analysis.lookup import ConstantName, Definition, DefinitionLookup, MissingName
 from stagepipe.config.static_analysis.modules import BrokenSourceError, ImportedName, ModuleFinder, ParsedModule
 from stagepipe.config.static_analysis.objects import StdlibObject, find_stdlib_object
@@ -45,9 +47,12 @@ __all__ = [
     "MappingOf",
     "MissingName",
     "ModuleFinder",
+    "ModuleLocation",
+    "ModuleLocator",
     "ParsedModule",
     "StdlibObject",
     "ValueKind",
+    "find_in_folders",
     "find_stdlib_object",
     "inspect_definition",
     "inspect_object",

@@ -6,17 +6,15 @@ Runs in the process that loads the config.
 from __future__ import annotations
 
 import ast
-import importlib.machinery
-import os
 import pkgutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from stagepipe.config.static_analysis.locations import ModuleLocation, ModuleLocator
 from stagepipe.core import import_paths
 
 
@@ -190,29 +188,15 @@ class ModuleFinder:
         return module if module is not None else ParsedModule(path.name, path)
 
     def _find_uncached(self, name: str) -> ParsedModule | None:
-        parent_name, _, last = name.rpartition(".")
-        if not parent_name:
-            spec = self._find_top_level_spec(name)
-        else:
-            parent = self.find(parent_name)
-            if parent is None or parent.search_paths is None:
-                return None
-            spec = _find_spec_or_none(PathFinder.find_spec, name, list(parent.search_paths))
-            if spec is None:
-                return (
-                    _make_namespace_module(name, [Path(entry, last) for entry in parent.search_paths])
-                    if last.isidentifier()
-                    else None
-                )
-        return None if spec is None else _load_module(spec)
+        parent_name = name.rpartition(".")[0]
+        if parent_name and self.find(parent_name) is None:
+            return None
+        location = self._locator.find(name)
+        return None if location is None else _parse(location)
 
-    def _find_top_level_spec(self, name: str) -> ModuleSpec | None:
-        for finder in sys.meta_path:
-            paths = self.search_paths if finder is PathFinder else None
-            spec = _find_spec_or_none(finder.find_spec, name, paths)
-            if spec is not None:
-                return spec
-        return None
+    @cached_property
+    def _locator(self) -> ModuleLocator:
+        return ModuleLocator(self.search_paths)
 
     def top_level_names(self) -> list[str]:
         """Return the names of all importable top-level modules, for hints."""
@@ -220,30 +204,11 @@ class ModuleFinder:
         return [*installed, *sys.stdlib_module_names]
 
 
-def _find_spec_or_none(find_spec: object, name: str, paths: list[str] | None) -> ModuleSpec | None:
-    """Call a finder. Editable installs add their own finders; one that raises counts as not found."""
-    try:
-        spec = find_spec(name, paths) if callable(find_spec) else None
-    except Exception:  # noqa: BLE001
-        return None
-    return spec if isinstance(spec, ModuleSpec) else None
-
-
-def _make_namespace_module(name: str, folders: list[Path]) -> ParsedModule | None:
-    """Make the module of a folder without `__init__`. PathFinder finds it only if the package has been imported."""
-    # Path.is_dir raises for a name that is too long for the file system.
-    search_paths = [str(folder) for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
-    return ParsedModule(name, None, ast.Module([], []), search_paths) if search_paths else None
-
-
-def _load_module(spec: ModuleSpec) -> ParsedModule:
-    spec_locations = spec.submodule_search_locations
-    locations = None if spec_locations is None else list(spec_locations)
-    if spec.origin is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-        path = Path(spec.origin)
-        return ParsedModule(spec.name, path, parse_source(path), locations)
-    is_namespace = spec.origin is None and locations is not None
-    return ParsedModule(spec.name, None, ast.Module([], []) if is_namespace else None, locations)
+def _parse(location: ModuleLocation) -> ParsedModule:
+    if location.is_source and location.file is not None:
+        return ParsedModule(location.name, location.file, parse_source(location.file), location.search_paths)
+    tree = ast.Module([], []) if location.is_namespace else None
+    return ParsedModule(location.name, None, tree, location.search_paths)
 
 
 def parse_source(path: Path) -> ast.Module | None:

@@ -1,10 +1,12 @@
-"""A system limit that is too low is explained, with what to change."""
+"""A system limit that is too low is explained, with what to change; an interrupted close is the last one."""
 
 import subprocess
 import sys
 
 import pytest
 
+from stagepipe import Pipeline
+from stagepipe.engine.local import LocalRun
 from tests.support.pipelines import pipeline, stage
 
 SCRIPT = """
@@ -27,3 +29,15 @@ def test_too_many_open_files():
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("the run cannot start: 41 workers need 455 file descriptors, but only ")
     assert "ulimit -n" in done.stdout
+
+
+def test_a_second_close_after_an_interrupted_one_does_nothing(monkeypatch):
+    def interrupt(_: LocalRun) -> None:
+        raise KeyboardInterrupt
+
+    started = Pipeline(pipeline(stage("same"))).start()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalRun, "make_record", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            started.close()
+    started.close()
