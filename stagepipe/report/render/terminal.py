@@ -108,7 +108,6 @@ def _build_brief_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> 
         TableColumn("items", [f"{stage.items:,}" for stage in stages]),
         *_build_column_if_any("passed by", [stage.passed_by for stage in stages]),
         TableColumn("run p50", [_format_percentile(stage.run_ns, "p50") for stage in stages]),
-        TableColumn("p99", [_format_percentile(stage.run_ns, "p99") for stage in stages]),
         TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
     ]
 
