@@ -124,7 +124,6 @@ def test_a_failing_inline_run_prints_the_same_error(stagepipe):
     [
         (["c.yaml", "stages.make.workers=none"], "workers"),
         (["c.yaml", "--report", "r.txt"], "--report r.txt"),
-        (["c.yaml", "--report", "r.html"], "not available yet"),
         (["missing.yaml"], "missing.yaml"),
         (["c.yaml", "--limit", "0"], "limit"),
     ],
