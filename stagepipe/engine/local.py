@@ -195,9 +195,11 @@ class LocalRun:
             self._supervisor.stop()
             self._record = self.make_record()
         finally:
-            if self._series is not None:
-                self._series.stop()
-            self._supervisor.close()
+            try:
+                if self._series is not None:
+                    self._series.stop()
+            finally:  # also after a second Ctrl-C
+                self._supervisor.close()
             self._is_closed = True  # also if no record could be made: what it would count is released
             self._consumer.release_references()
 

@@ -39,11 +39,10 @@ class SeriesRecorder:
         self._lock = threading.Lock()
         self._first_sample = take_sample()
         self._samples: list[RunSample] = []
-        self._rss: list[tuple[int, int]] = []  # ns and bytes
-        self._pss: list[tuple[int, int]] = []
+        now_ns = perf_counter_ns()  # the first after a second or two, not while the workers start
+        self._rss = _MemoryCurve(_RSS_INTERVAL_NS, now_ns + _RSS_INTERVAL_NS)
+        self._pss = _MemoryCurve(_PSS_INTERVAL_NS, now_ns + 2 * _RSS_INTERVAL_NS)
         self._interval_ns = _INTERVAL_NS
-        self._next_rss_ns = perf_counter_ns() + _RSS_INTERVAL_NS  # not while the workers start
-        self._next_pss_ns = self._next_rss_ns + _RSS_INTERVAL_NS
         self._processes: dict[int, psutil.Process] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stagepipe-series", daemon=True)
@@ -53,7 +52,7 @@ class SeriesRecorder:
         """Take a sample now, besides those at the intervals."""
         with self._lock:
             if len(self._samples) == _MAX_SAMPLES:
-                del self._samples[::2], self._rss[::2], self._pss[::2]
+                del self._samples[::2]
                 self._interval_ns *= 2
             sample = self._take_sample()
             self._samples.append(sample)
@@ -68,7 +67,7 @@ class SeriesRecorder:
         """Return the series so far. `started_ns`: the time of `perf_counter_ns` at which the run began."""
         with self._lock:
             samples = [self._first_sample, *self._samples]
-            rss, pss = list(self._rss), list(self._pss)
+            rss, pss = list(self._rss.points), list(self._pss.points)
         return Series(
             times_ns=tuple(sample.taken_at_ns - started_ns for sample in samples[1:]),
             stages=tuple(
@@ -94,24 +93,42 @@ class SeriesRecorder:
 
     def _measure_memory(self, now_ns: int) -> None:
         """Measure the RSS and the PSS of all workers, where it is time for them."""
-        if now_ns >= self._next_rss_ns:
-            self._next_rss_ns = now_ns + _RSS_INTERVAL_NS
-            self._add_memory(self._rss, now_ns, lambda process: process.memory_info().rss)
-        if now_ns >= self._next_pss_ns:
-            self._add_memory(self._pss, now_ns, lambda process: process.memory_full_info().pss)
-            cost_ns = perf_counter_ns() - now_ns
-            self._next_pss_ns = now_ns + max(_PSS_INTERVAL_NS, int(cost_ns / _MAX_PSS_SHARE))
+        if self._rss.is_due(now_ns):
+            self._rss.add(now_ns, self._sum_memory(lambda process: process.memory_info().rss))
+        if self._pss.is_due(now_ns):
+            began_ns = perf_counter_ns()
+            self._pss.add(now_ns, self._sum_memory(lambda process: process.memory_full_info().pss))
+            cost_ns = perf_counter_ns() - began_ns
+            self._pss.interval_ns = max(self._pss.interval_ns, int(cost_ns / _MAX_PSS_SHARE))
 
-    def _add_memory(self, points: list[tuple[int, int]], now_ns: int, measure: Callable[[psutil.Process], int]) -> None:
-        """Add the sum over all workers, unless they have ended."""
+    def _sum_memory(self, measure: Callable[[psutil.Process], int]) -> int:
         total_bytes = 0
         for pid in self._list_pids():
             with contextlib.suppress(psutil.Error):  # it has just ended
                 if pid not in self._processes:
                     self._processes[pid] = psutil.Process(pid)
                 total_bytes += measure(self._processes[pid])
-        if total_bytes:
-            points.append((now_ns, total_bytes))
+        return total_bytes
+
+
+class _MemoryCurve:
+    """At most `_MAX_SAMPLES` points of ns and bytes: when they are full, every second one goes."""
+
+    def __init__(self, interval_ns: int, first_ns: int) -> None:
+        self.interval_ns = interval_ns
+        self.points: list[tuple[int, int]] = []
+        self._last_ns = first_ns - interval_ns
+
+    def is_due(self, now_ns: int) -> bool:
+        return now_ns >= self._last_ns + self.interval_ns
+
+    def add(self, now_ns: int, nbytes: int) -> None:
+        self._last_ns = now_ns
+        if len(self.points) == _MAX_SAMPLES:
+            del self.points[::2]
+            self.interval_ns *= 2
+        if nbytes:  # 0: the workers have ended
+            self.points.append((now_ns, nbytes))
 
 
 def _make_stage_series(name: str, workers: int, samples: Sequence[ProcessSample]) -> StageSeries:

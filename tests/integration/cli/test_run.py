@@ -53,7 +53,7 @@ def stagepipe(tmp_path):
 
 
 def test_a_run_that_finishes_prints_the_table_and_writes_the_report(stagepipe, tmp_path):
-    done = stagepipe("run", "c.yaml", "--report", "runs/a.json", "--report", "b.json")
+    done = stagepipe("run", "c.yaml", "-v", "--report", "runs/a.json", "--report", "b.json")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     for word in ("source", "make", "touch", "batch", "sink"):

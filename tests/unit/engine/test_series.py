@@ -1,6 +1,9 @@
 """The series of a run, from samples that are made here: rates, shares, queues, and which samples are kept."""
 
+import os
+import time
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,8 +29,8 @@ def make_sample(second: float, process: ProcessSample = NOTHING, *, consumer_que
     )
 
 
-def record(samples: list[RunSample]) -> Series:
-    recorder = SeriesRecorder(iter(samples).__next__, list)
+def record(samples: list[RunSample], list_pids: Any = list) -> Series:
+    recorder = SeriesRecorder(iter(samples).__next__, list_pids)
     try:
         for _ in samples[1:]:
             recorder.add_sample()
@@ -64,3 +67,17 @@ def test_a_long_run_keeps_every_second_sample(monkeypatch):
         assert times_s[-1] == count - 1
         assert len(times_s) > 120
         assert times_s == sorted(set(times_s))
+
+
+def test_a_long_run_keeps_memory_of_all_its_time(monkeypatch):
+    monkeypatch.setattr(series_module, "_INTERVAL_NS", 3600 * SECOND_NS)
+    monkeypatch.setattr(series_module, "_MAX_PSS_SHARE", 1.0)  # whatever it costs here
+    begin_s = time.perf_counter()
+    series = record([make_sample(begin_s + second) for second in range(4000)], lambda: [os.getpid()])
+    for points, gap_s in ((series.rss_bytes, 32), (series.pss_bytes, 20)):
+        times_s = [point.time_ns / SECOND_NS for point in points]
+        assert 100 < len(times_s) <= 240
+        assert times_s[0] < 2 * gap_s
+        assert times_s[-1] > 3960
+        assert max(after - before for before, after in pairwise(times_s)) <= gap_s
+        assert min(point.bytes for point in points) > 10_000_000
