@@ -27,9 +27,8 @@ class ControlSocket:
     def __init__(self, exit_stack: contextlib.ExitStack) -> None:
         """Bind the socket; `exit_stack` closes it. Raises UsageError where no folder is writable."""
         context = zmq.Context()
-        exit_stack.callback(context.term)
+        exit_stack.callback(context.destroy, 0)  # closes the socket too; `term` would wait for one that is still open
         self.socket = context.socket(zmq.ROUTER)
-        exit_stack.callback(self.socket.close, 0)
         self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a successor connects under the identity of the dead worker
         self.fd = self._bind()
         exit_stack.callback(os.close, self.fd)
