@@ -36,7 +36,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import finish, parse_names
+from benchmarks.common.command import finish, parse_names, write_json
 from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.common.placing import Placement
 from benchmarks.common.turn import adopt_orphans
@@ -82,18 +82,19 @@ def main(arguments: Sequence[str]) -> None:
             measured, reports[size] = measure(size, SIZES[size], names, settings, placement)
             rows += measured
             print(*size_table(measured), *hop_table(reports[size]), sep="\n", flush=True)
-    verdicts = list(targets(rows, reports, loops))
+        verdicts = list(targets(rows, reports, loops))
+        document = {
+            "command": command,
+            "machine": machine_found,
+            "placement": placement.description,
+            "missing": missing,
+            "loops": loops,
+            "rows": [asdict(row) for row in rows],
+            "reports": reports,
+            "targets": [asdict(target) for target in verdicts],
+        }
+        write_json(options.json, document)  # a run that is cut short keeps the sizes that it has measured
     print("\nTargets, for untouched items:", *(target.line() for target in verdicts), sep="\n")
-    document = {
-        "command": command,
-        "machine": machine_found,
-        "placement": placement.description,
-        "missing": missing,
-        "loops": loops,
-        "rows": [asdict(row) for row in rows],
-        "reports": reports,
-        "targets": [asdict(target) for target in verdicts],
-    }
     finish(begin, options.json, document)
 
 

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.common.command import finish, parse_names
+from benchmarks.common.command import finish, parse_names, write_json
 from benchmarks.common.machine import machine, machine_line, repeat_command
 from benchmarks.loader.contest import (
     COLLATE,
@@ -71,15 +71,16 @@ def main(arguments: Sequence[str]) -> None:
         measured = measure(job, options.only[job.part], options.rounds, options.corrupt, _progress)
         rows += measured
         print(title(job, options.rounds), *table(job, measured), *report_lines(measured), sep="\n", flush=True)
-    verdicts = list(targets(rows))
+        verdicts = list(targets(rows))
+        document = {
+            "command": command,
+            "machine": machine_found,
+            "jobs": [{**asdict(job), "images": os.path.relpath(job.images)} for job in jobs],
+            "rows": [asdict(row) for row in rows],
+            "targets": [asdict(target) for target in verdicts],
+        }
+        write_json(options.json, document)  # a run that is cut short keeps the parts that it has measured
     print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
-    document = {
-        "command": command,
-        "machine": machine_found,
-        "jobs": [{**asdict(job), "images": os.path.relpath(job.images)} for job in jobs],
-        "rows": [asdict(row) for row in rows],
-        "targets": [asdict(target) for target in verdicts],
-    }
     finish(begin, options.json, document)
 
 

@@ -13,7 +13,7 @@ from benchmarks.common.turn import ROOT, make_environment
 from benchmarks.common.turns import order
 from benchmarks.loader.contest import HEADER_ONLY, REFERENCE, Answer, Job
 
-_DEADLINE_S = 240.0
+_DEADLINE_S = 600.0
 _SHOWN_LINES = 12
 """Lines of a failed contestant's stderr in the message."""
 
