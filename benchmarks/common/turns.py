@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
@@ -11,12 +13,14 @@ _JOIN_S = 10.0
 def order(names: Sequence[str], round_number: int) -> list[str]:
     """Return the contestants in their order of round `round_number`.
 
-    Consecutive pairs of rounds start with different contestants, and every other round runs backwards.
+    Consecutive pairs of rounds start with different contestants, each in its turn; every other round runs backwards.
 
     >>> [order("abcd", number) for number in (0, 1, 2)]
     [['d', 'c', 'b', 'a'], ['a', 'b', 'c', 'd'], ['c', 'b', 'a', 'd']]
     """
-    start = round_number // 2 * 3 % len(names)
+    count = len(names)
+    step = next(step for step in itertools.count(3) if math.gcd(step, count) == 1)  # so every contestant comes first
+    start = round_number // 2 * step % count
     rotated = [*names[start:], *names[:start]]
     return rotated if round_number % 2 else rotated[::-1]
 
