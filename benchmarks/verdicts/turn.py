@@ -1,0 +1,47 @@
+"""One run of a planted pipeline, in a process of its own: `run_turn("benchmarks.verdicts.turn", job, limit)`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.common.turn import answer_turn
+from stagepipe import Pipeline
+from stagepipe.api import open_shards, run_to_sink
+from stagepipe.report import to_json
+
+
+def take_turn(
+    config: Mapping[str, Any], overrides: Sequence[str], *, consumer_ms: float, cpu_group: str
+) -> dict[str, Any]:
+    """Run it. Return the rates, the verdict and the whole report. `cpu_group`: a folder of cgroup version 1 to join."""
+    if cpu_group:
+        (Path(cpu_group) / "cgroup.procs").write_text(str(os.getpid()))
+    began_s = time.perf_counter()
+    with Pipeline(config, list(overrides)) as pipeline:
+        if pipeline.spec.sinks:
+            with open_shards(pipeline) as shards:
+                run_to_sink(pipeline, lambda _: None, shards=shards)
+        else:
+            for _ in pipeline:
+                time.sleep(consumer_ms / 1000)
+    wall_s = time.perf_counter() - began_s
+    report = pipeline.report()
+    return {
+        "wall_s": wall_s,
+        "steady": report.run.items_per_s,
+        "total": report.run.items_in / wall_s,
+        "verdict": msgspec.to_builtins(report.verdict),
+        "report": json.loads(to_json(report)),
+    }
+
+
+if __name__ == "__main__":
+    answer_turn(sys.argv[1:], take_turn)
