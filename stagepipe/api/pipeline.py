@@ -175,17 +175,18 @@ class Pipeline(Generic[T_co]):
         """
         return self._resolve_auto_workers().auto_workers
 
-    def forecast(self) -> Forecast:
+    def forecast(self, *, run_sink: bool = False) -> Forecast:
         """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
 
-        Runs the stages on the first few items in separate processes. Sinks with workers, and built-in ones, write to a
-        temporary folder; no other sink runs. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and
-        ReadOnceError if the source can be read only once.
+        Runs the stages in separate processes until each has had items, for a minute at most. Sinks with workers, and
+        built-in ones, write to a temporary folder. Any other sink runs with `run_sink`: what it writes
+        stays. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and ReadOnceError if the source
+        can be read only once.
 
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
         """
-        return engine.forecast_pipeline(self._measure_auto_workers(), self._plan_spec)
+        return engine.forecast_pipeline(self._measure_auto_workers(), self._plan_spec, run_sink=run_sink)
 
     def find_nondeterminism(self) -> Nondeterminism | None:
         """Run the first 8 items in new processes, twice with 1 worker per stage, then with 2; compare all outputs.

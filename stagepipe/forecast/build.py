@@ -13,21 +13,19 @@ from stagepipe.forecast.advice import advise, describe_bottleneck, estimate_fusi
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.costs import compute_costs, compute_run_ns, get_pickling_cost
-from stagepipe.forecast.hop_modes import advise_modes
+from stagepipe.forecast.coverage import describe_unseen, drop_stages, find_missing_items, find_unseen_stages
+from stagepipe.forecast.hop_modes import advise_modes, describe_forced_modes
 from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
-from stagepipe.plan import HopPlan, Plan, ProbeResult
-from stagepipe.report import HopRecord, RunRecord
+from stagepipe.plan import SINK_NAME, HopPlan, Plan, ProbeResult, name_sink
+from stagepipe.report import CONSUMER, HopRecord, RunRecord
 from stagepipe.spec import format_condition
 
-_MIN_PROBED_ITEMS = 4
-"""Fewer items predict nothing: the first is left out, and the others may vary."""
-
 _NO_ITEM_REASON = "the probe sent no item over this hop"
-_NO_SINK_NOTE = "The sink did not run, because what it writes would stay: the forecast is without it."
+_NO_SINK_REASON = "the sink did not run, because what it writes would stay; `plan --run-sink` runs it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +34,8 @@ class ProbeFigures:
 
     `results_by_process` are what the items of each process consist of. `sink_ns` is the time in sinks of the calling
     process per item that arrives there: None if they did not run, 0 if there are none. `part_samples` are the parts of
-    each sink with workers. Other processes used `other_cpus` CPUs meanwhile.
+    each sink with workers. Other processes used `other_cpus` CPUs meanwhile. The probe took `probed_s` after the start,
+    without first calls.
     """
 
     record: RunRecord
@@ -44,20 +43,27 @@ class ProbeFigures:
     sink_ns: float | None = 0.0
     part_samples: tuple[tuple[PartSample, ...], ...] = ()
     other_cpus: float = 0.0
+    probed_s: float = 0.0
 
 
 def build_forecast(
     plan: Plan, probe: ProbeFigures, machine: Machine, budget: ResourceBudget, auto_workers: tuple[str, ...] = ()
 ) -> model.Forecast:
     """Build the forecast of `plan` from its probe. `budget` is what its workers may use of `machine`."""
-    record = probe.record
+    unseen = find_unseen_stages(plan, probe.record)
+    record = drop_stages(probe.record, unseen)
     sinks = compute_sink_costs(plan, probe.part_samples)
-    costs = compute_costs(plan, record, probe.results_by_process, probe.sink_ns or 0.0, sinks)
+    costs = compute_costs(plan, probe.record, probe.results_by_process, probe.sink_ns or 0.0, sinks)
     workers = tuple(process.workers for process in plan.processes)
-    layout = make_layout(workers)
-    current = predict_throughput(layout, costs, budget.cpus)
+    current = predict_throughput(make_layout(workers), costs, budget.cpus)
     missing_items = find_missing_items(record)
+    gap = describe_unseen(probe.record, unseen, probe.probed_s) if unseen else ""
+    if not gap and probe.sink_ns is None:
+        gap, unseen = _NO_SINK_REASON, (SINK_NAME,)
+    bottleneck = describe_bottleneck(costs, make_layout(workers), budget)
     modes = advise_modes(plan, record, probe.results_by_process, costs=costs, budget=budget)
+    may_advise = not missing_items and unseen in ((), (SINK_NAME,))
+    hops = _build_hops(plan, record, probe.results_by_process)
     return model.Forecast(
         name=plan.name,
         config_sha256=plan.config_sha256,
@@ -66,29 +72,24 @@ def build_forecast(
         ),
         items_probed=record.items_in,
         stages=_build_stages(plan, record, costs, budget, sinks),
-        hops=_build_hops(plan, record, probe.results_by_process),
+        hops=hops,
         memory=model.MemoryForecast(current.memory_bytes, plan.memory_bytes),
-        items_per_s=0.0 if missing_items else current.items_per_s,
-        limited_by="" if missing_items else current.limited_by,
-        bottleneck=missing_items or describe_bottleneck(costs, layout, budget),
-        fusions=() if missing_items else estimate_fusions(costs, workers, budget),
-        advice=() if missing_items else modes.steps + advise(modes.costs, workers, budget),
+        items_per_s=0.0 if missing_items or gap else current.items_per_s,
+        max_items_per_s=0.0 if missing_items else current.items_per_s,
+        unseen=unseen,
+        limited_by="" if missing_items or gap else _name_limit(plan, current.limited_by),
+        bottleneck=missing_items or (f"{gap}; of what was measured, {bottleneck}" if gap else bottleneck),
+        fusions=estimate_fusions(costs, workers, budget) if may_advise else (),
+        advice=modes.steps + advise(modes.costs, workers, budget) if may_advise else (),
         auto_workers=auto_workers,
-        notes=(_NO_SINK_NOTE,) if probe.sink_ns is None else (),
+        notes=describe_forced_modes(hops),
     )
 
 
-def find_missing_items(record: RunRecord) -> str:
-    """Say why a probe allows no forecast; empty if it does."""
-    was_cut_short = record.status != "finished"
-    unreached = [stage.name for stage in record.stages if was_cut_short and not stage.items + stage.passed_by]
-    if unreached:
-        return f"no item got through {unreached[0]} within the time of the probe"
-    if record.items_in >= _MIN_PROBED_ITEMS:
-        return ""
-    if was_cut_short:
-        return f"the probe's time was over after {record.items_in} items, too few for a forecast"
-    return "the source yields too few items for a forecast"
+def _name_limit(plan: Plan, limited_by: str) -> str:
+    """Name the sink instead of the consumer, if one sink is all that the calling process has to do."""
+    item_sinks = [sink for sink in plan.sinks if not sink.writes_parts]
+    return name_sink(item_sinks[0].target) if limited_by == CONSUMER and len(item_sinks) == 1 else limited_by
 
 
 def _build_stages(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
+from stagepipe.forecast.coverage import drop_stages, find_unseen_stages
 from stagepipe.forecast.layout_rules import add_layout_rules
 from stagepipe.forecast.packets import share_packets, spread_over_chunks
 from stagepipe.forecast.payload import estimate_payload
@@ -54,9 +55,11 @@ def compute_costs(
     """Compute the costs from a probe of `plan`; `probe_results` are by process name.
 
     `sink_ns` is the time in sinks of the calling process per item that arrives there. `sinks` are those with workers,
-    by process name.
+    by process name. A stage that the probe did not reach costs nothing.
     """
     items = max(record.items_in, 1)
+    unseen = find_unseen_stages(plan, record)
+    record = drop_stages(record, unseen)
     sinks = sinks or {}
     records_by_stage = {stage.name: stage for stage in record.stages}
     collect_ns = sum(sink.collect_ns * sink.items for sink in sinks.values())
@@ -83,7 +86,8 @@ def compute_costs(
             times, stage_records = _scale_to_run(sink, times, stage_records)
         cost = _compute_process_cost(index, plan, stage_records, times, items=items, hop_sides_ns=sides_ns)
         start_ns = _estimate_start_ns(probe_results.get(process.name, ProbeResult()), stage_records[0].starting_ns)
-        processes.append(replace(cost, start_ns=start_ns))
+        is_measured = not any(stage.name in unseen for stage in process.stages)
+        processes.append(replace(cost, start_ns=start_ns, is_measured=is_measured))
     costs = PipelineCosts(tuple(processes), tuple(hops), sink_ns_per_item)
     return add_layout_rules(spread_over_chunks(plan, share_packets(costs, payloads, items_by_hop), payloads), plan)
 
