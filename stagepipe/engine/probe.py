@@ -73,9 +73,12 @@ def run_probe(plan: Plan, length: ProbeLength = ProbeLength.FULL, *, runs_all_si
             record=run.make_record(),
             results_by_process=probe_results,
             sink_ns=sinks.mean_ns,
+            sink_waiting_ns=sinks.mean_waiting_ns,
             part_samples=sinks.part_samples,
             other_cpus=other_cpus,
             probed_s=clock.probed_s,
+            items_before=clock.items_before,
+            usual_items=enough_items or 0,
         )
 
 
@@ -101,6 +104,8 @@ class ProbeClock:
         """`enough_items`: the probe need not read more of the source once the pipeline is warm. None: no matter."""
         self.probed_s = 0.0
         """Time since all workers were ready, without first calls."""
+        self.items_before: dict[str, int] = {}
+        """For each stage that has had items: how many the source had sent when it was seen to have one."""
         self._run = run
         self._length = length
         self._enough_items = enough_items
@@ -119,16 +124,21 @@ class ProbeClock:
             self._loading_s += elapsed_s
         else:
             self.probed_s += elapsed_s
+        self._note_first_items(snapshot)
         if self.probed_s > _MAX_PROBE_S:
             return True
         if not _is_warm(snapshot, self._length):
             return False
         self._warm_s += elapsed_s
-        has_enough_items = (
-            self._enough_items is not None
-            and snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT] >= self._enough_items
-        )
-        return has_enough_items or self._warm_s > self._length.value
+        has_enough = self._enough_items is not None and _has_enough(snapshot, self._enough_items)
+        return has_enough or self._warm_s > self._length.value
+
+    def _note_first_items(self, snapshot: RunSnapshot) -> None:
+        source_items = snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT]
+        for worker in snapshot.workers[1:]:
+            for stage, counters in zip(worker.slot.process_plan.stages, worker.stage_counters, strict=True):
+                if counters[StageCounter.ITEMS]:
+                    self.items_before.setdefault(stage.name, source_items)
 
 
 @contextmanager
@@ -152,6 +162,18 @@ def limit_duration(
     finally:
         probe_ended.set()
         time_limit_thread.join()
+
+
+def _has_enough(snapshot: RunSnapshot, source_items: int) -> bool:
+    """Whether each stage has had the items that come of so many source items if none is dropped or passes by."""
+    needed = source_items
+    if snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT] < needed:
+        return False
+    for worker in snapshot.workers[1:]:
+        if any(counters[StageCounter.ITEMS] < needed - 1 for counters in worker.stage_counters):  # one is in flight
+            return False
+        needed //= worker.slot.process_plan.first_stage.items_per_output
+    return True
 
 
 def _is_in_first_call(worker: WorkerSnapshot) -> bool:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any, BinaryIO, Final
 
 from stagepipe.core import RunError, build_target, require_callable
@@ -45,6 +45,7 @@ class ProbeSinks:
         self._item_sinks = item_sinks
         self._runs_all = runs_all
         self._durations_ns: list[int] = []
+        self._waits_ns: list[int] = []
         self._collectors = [_PartCollector(sink, folder, index) for index, sink in enumerate(part_sinks)]
 
     def write(self, item: Any) -> None:
@@ -56,11 +57,12 @@ class ProbeSinks:
                 collector.add(item, record)
 
     def _write_item(self, item: Any) -> None:
-        started_ns = perf_counter_ns()
+        started_ns, started_cpu_ns = perf_counter_ns(), process_time_ns()
         for value in item.read_items(copies=True) if isinstance(item, Part) else [item]:
             for sink in self._item_sinks:
                 sink(value)
         self._durations_ns.append(perf_counter_ns() - started_ns)
+        self._waits_ns.append(max(self._durations_ns[-1] - (process_time_ns() - started_cpu_ns), 0))
 
     @property
     def mean_ns(self) -> float | None:
@@ -69,8 +71,12 @@ class ProbeSinks:
             return None
         if not self._item_sinks:
             return 0.0
-        durations_ns = self._durations_ns[1:] or self._durations_ns
-        return sum(durations_ns) / max(len(durations_ns), 1)
+        return _average_later(self._durations_ns)
+
+    @property
+    def mean_waiting_ns(self) -> float:
+        """What of that time is no CPU time of this process."""
+        return _average_later(self._waits_ns)
 
     def close(self) -> None:
         """Close the shards."""
@@ -81,6 +87,12 @@ class ProbeSinks:
     def part_samples(self) -> tuple[tuple[PartSample, ...], ...]:
         """The parts of each sink with workers."""
         return tuple(tuple(collector.samples) for collector in self._collectors)
+
+
+def _average_later(durations_ns: Sequence[int]) -> float:
+    """The mean without the first, if there are several."""
+    later_ns = durations_ns[1:] or durations_ns
+    return sum(later_ns) / max(len(later_ns), 1)
 
 
 class _PartCollector:

@@ -5,6 +5,7 @@ Pure; everything runs in the caller's process.
 model           the forecast as values, and its JSON
 build           makes the forecast from a plan and its probe
 cost_values     the costs of processes and hops as values
+item_flow       how many items reach each process in a long run
 coverage        what the probe did not reach, so that the rate is not known
 costs           cost of each process and hop per source item
 sink_costs      cost of a sink with workers per row

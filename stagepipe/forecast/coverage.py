@@ -54,10 +54,10 @@ def describe_unseen(record: RunRecord, names: tuple[str, ...], probed_s: float) 
     """Say which stages saw no item, and what ended the probe.
 
     >>> describe_unseen(record, ("model",), 60.0)  # doctest: +SKIP
-    'model saw no item in 60 s and 12,000 items of the source'
+    'model saw no item in 60 s and 12,000 source items'
     """
     subject = "nothing came out at the end" if names == (SINK_NAME,) else _describe_stages(record, names)
-    items = f"{record.items_in:,} items of the source"
+    items = f"{record.items_in:,} source items"
     time = f"{format_ns(round(probed_s) * 10**9)} and {items}" if _was_cut_short(record) else f"all {items}"
     return f"{subject} in {time}"
 

@@ -139,12 +139,15 @@ def _render_reasons(hops: tuple[HopForecast, ...], arrow: str) -> Iterator[Rende
 
 def _make_fusion_columns(forecast: Forecast) -> list[TableColumn]:
     fusions = forecast.fusions
+    items_per_s = forecast.items_per_s or forecast.max_items_per_s
     return [
         TableColumn("stage", [fusion.stage for fusion in fusions]),
         TableColumn("into", [fusion.into for fusion in fusions], is_left_aligned=True),
         TableColumn("saves per item", [format_ns(fusion.saved_ns) for fusion in fusions]),
         TableColumn(
-            "forecast", [_format_fusion(fusion, forecast.max_items_per_s) for fusion in fusions], is_left_aligned=True
+            "forecast",
+            [_format_fusion(fusion, items_per_s) for fusion in fusions],
+            is_left_aligned=True,
         ),
     ]
 
@@ -167,7 +170,8 @@ def _format_memory(forecast: Forecast) -> str:
 
 def _render_advice(forecast: Forecast, arrow: str) -> Panel:
     label = "At most" if forecast.unseen else "Forecast:"
-    rate = f"{label} {format_rate(forecast.max_items_per_s)} items/s. " if forecast.max_items_per_s else ""
+    items_per_s = forecast.items_per_s or forecast.max_items_per_s
+    rate = f"{label} {format_rate(items_per_s)} items/s. " if items_per_s else ""
     lines: list[RenderableType] = [Text(f"{rate}{_make_sentence(forecast.bottleneck)}", style="bold")]
     if forecast.unseen and forecast.unseen != (SINK_NAME,):
         lines.append(Text("Let items reach it sooner (a smaller batch, other items first), or run it."))
