@@ -97,7 +97,7 @@ CASES = (
         fix=_WORKERS.format("work"),
     ),
     Case(
-        name="waiting for I/O",
+        name="waiting for a server",
         make_config=_fetching,
         kind="stage",
         limited_by=("fetch",),
@@ -255,7 +255,7 @@ CASES = (
         kind="stage",
         limited_by=("early", "late"),
         fix=r"stages\.early\.workers=\d+ stages\.late\.workers=\d+",
-        says="half",
+        says="changes",
     ),
     Case(
         name="too few items",

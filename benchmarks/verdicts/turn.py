@@ -25,10 +25,10 @@ def take_turn(
     if cpu_group:
         (Path(cpu_group) / "cgroup.procs").write_text(str(os.getpid()))
     began_s = time.perf_counter()
-    with Pipeline(config, list(overrides)) as pipeline:
+    pipeline = Pipeline(config, list(overrides))
+    with open_shards(pipeline) as shards, pipeline:
         if pipeline.spec.sinks:
-            with open_shards(pipeline) as shards:
-                run_to_sink(pipeline, lambda _: None, shards=shards)
+            run_to_sink(pipeline, lambda _: None, shards=shards)
         else:
             for _ in pipeline:
                 time.sleep(consumer_ms / 1000)
