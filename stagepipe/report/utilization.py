@@ -107,11 +107,20 @@ def compute_cpus_used(record: RunRecord) -> float:
     return total_ns / wall_ns if wall_ns > 0 else 0.0
 
 
+def wants_cpu(load: ProcessLoad) -> bool:
+    """Return whether the CPUs limit a process: it computes or waits for a CPU for most of its working time.
+
+    A process whose CPU time is unknown is taken to compute.
+    """
+    if not load.cpu_ns and not load.cpu_wait_ns:
+        return True
+    return load.cpu_ns + load.cpu_wait_ns >= _MIN_CPU_BOUND_SHARE * load.work_ns
+
+
 def is_machine_full(record: RunRecord, most_used: ProcessLoad) -> bool:
     """Return whether all CPUs are in use: by the stages alone, or by other programs too while `most_used` wants one."""
     cpus_used = compute_cpus_used(record)
-    wants_cpu = most_used.cpu_ns + most_used.cpu_wait_ns >= _MIN_CPU_BOUND_SHARE * most_used.work_ns
-    others = record.other_cpus if wants_cpu else 0.0
+    others = record.other_cpus if wants_cpu(most_used) else 0.0
     return cpus_used + others >= FULL_MACHINE_CPU_SHARE * record.cpus
 
 
