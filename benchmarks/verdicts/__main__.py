@@ -34,14 +34,14 @@ from typing import Any
 
 from benchmarks.common.command import finish, write_json
 from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
-from benchmarks.common.turn import adopt_orphans, end_processes, run_turn
+from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 
 _LIMIT_S = 90.0
 _MAX_STEPS = 3
 _MIN_GAIN = 1.05
 _ANSWER_S = 0.02
-_QUOTA_SHARE = 0.3
+_QUOTA_SHARE = 0.15
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 Round = dict[str, Any]
@@ -60,18 +60,20 @@ def main(arguments: Sequence[str]) -> int:
     print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
     print(f"\n{'case':24} right  {'gain':>6}  fix | after", flush=True)
     document: dict[str, Any] = {"machine": about, "cases": {}}
+    has_failed = False
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, _serve_slowly() as port:
         for case in [case for case in CASES if case.name in options.case] if options.case else CASES:
             try:
                 rounds = [_measure(case, Path(folder), port, options.reports) for _ in range(options.rounds)]
-            except SkippedCaseError as error:
-                print(f"{case.name:24} skipped: {error}", flush=True)
+            except (SkippedCaseError, TurnError) as error:
+                has_failed |= isinstance(error, TurnError)
+                print(f"{case.name:24} {'FAILED' if isinstance(error, TurnError) else 'skipped'}: {error}", flush=True)
                 continue
             document["cases"][case.name] = rounds
             print(_format_case(case, rounds), flush=True)
             write_json(options.json, document)
     finish(began_s, options.json, document)
-    return int(not all(each["right"] for rounds in document["cases"].values() for each in rounds))
+    return int(has_failed or not all(each["right"] for rounds in document["cases"].values() for each in rounds))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -208,7 +210,7 @@ def _burn_cpus() -> Iterator[None]:
 
 @contextmanager
 def _limit_cpus() -> Iterator[str]:
-    """Make a control group that may use 30 % of one CPU. Raises SkippedCaseError where this process may not."""
+    """Make a control group that may use 15 % of one CPU. Raises SkippedCaseError where this process may not."""
     group = _CPU_GROUPS / f"stagepipe-verdicts-{os.getpid()}"
     try:
         group.mkdir()

@@ -78,4 +78,16 @@ def _advise_fusion(
     if fused_ns / upstream.workers > _MAX_FUSED_TIME_RATIO * current_ns:
         return None
     text = f"Run {hop.target} in the process of {hop.source}: the hop becomes a function call."
-    return ConfigAdvice(f"stages.{hop.target}.fuse=true", text)
+    return ConfigAdvice(" ".join(_list_fusion_overrides(hop, downstream)), text)
+
+
+def _list_fusion_overrides(hop: HopRecord, downstream: ProcessLoad) -> list[str]:
+    """List the overrides that fuse the target of a hop: keys of a process of its own are no keys of a fused stage."""
+    path = f"stages.{hop.target}"
+    has_own_threads = downstream.member_stages[0].threads > 1
+    own_keys = {
+        "workers": downstream.workers > 1,
+        "transport": hop.transport.mode in {"pipe", "shared_memory"},
+        "threads": has_own_threads,
+    }
+    return [f"{path}.fuse=true", *(f"{path}.{key}=null" for key, is_set in own_keys.items() if is_set)]

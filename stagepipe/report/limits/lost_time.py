@@ -53,7 +53,6 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
     if startup_ns < _MIN_STARTUP_SHARE * wall_ns:
         return None
     slowest = _find_slowest_start(record)
-    is_stage = _mean_starting_ns(slowest) >= startup_ns / 2
     is_judged = _compute_work_ns(record) >= _MIN_WORK_TO_JUDGE_NS and later.kind != "none"
     work_ns = max(_compute_work_ns(record), 1)
     items = math.ceil(evidence.items * startup_ns / work_ns * (1 / _MAX_AMORTIZED_STARTUP_SHARE - 1))
@@ -67,7 +66,7 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
         sentence += f" After it: {later.sentence}"
         advice += f" After it: {later.advice}"
     return Verdict(
-        limited_by=slowest.name if is_stage else "",
+        limited_by=slowest.name,
         kind="startup",
         confidence=round(MAX_CONFIDENCE * startup_ns / wall_ns, 2),
         sentence=sentence,
@@ -104,8 +103,8 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
 
 
 def _compute_startup_ns(record: RunRecord) -> int:
-    """The time until the pipeline is under way: all workers built, and the first item out."""
-    return min(max(_mean_starting_ns(_find_slowest_start(record)), record.first_item_ns), record.wall_ns)
+    """The time until all workers were built. The wait for a slow first item is work of the stages."""
+    return min(_mean_starting_ns(_find_slowest_start(record)), record.wall_ns)
 
 
 def _compute_work_ns(record: RunRecord) -> int:
@@ -121,13 +120,9 @@ def _mean_starting_ns(stage: StageRecord) -> int:
 
 
 def _describe_startup(record: RunRecord) -> str:
-    """Describe `3.1 s of 4.0 s (slowest: load, 3.0 s)`."""
-    slowest = _find_slowest_start(record)
-    slowest_ns = min(_mean_starting_ns(slowest), record.wall_ns)
-    return (
-        f"{format_ns(_compute_startup_ns(record))} of {format_ns(record.wall_ns)} "
-        f"(slowest: {slowest.name}, {format_ns(slowest_ns)})"
-    )
+    """Describe `3.0 s of 4.0 s (slowest: load)`."""
+    startup_text = f"{format_ns(_compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
+    return f"{startup_text} (slowest: {_find_slowest_start(record).name})"
 
 
 def _round_up(number: int) -> int:

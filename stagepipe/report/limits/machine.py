@@ -45,9 +45,11 @@ def judge_quota(evidence: Evidence) -> Verdict | None:
 def judge_machine(evidence: Evidence) -> Verdict | None:
     """Judge a run in which all CPUs are in use: by other programs, or by the stage or hop with the most CPU time."""
     record = evidence.record
+    cpus_used = compute_cpus_used(record)
     if not is_machine_full(record, evidence.most_used):
         return None
-    cpus_used = compute_cpus_used(record)
+    if cpus_used < FULL_MACHINE_CPU_SHARE * record.cpus and not evidence.has_busy_process:
+        return None  # other programs are busy, but no process of the run is
     full_text = f"The machine is full: {cpus_used:.1f} of {format_count(record.cpus, 'CPU')} in use"
     if cpus_used < FULL_MACHINE_CPU_SHARE * record.cpus:
         full_text += f", and {record.other_cpus:.1f} by other programs"
