@@ -1,6 +1,6 @@
 """Is the verdict right where the bottleneck is known, and does its fix pay? One fault a pipeline, planted.
 
-    python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--reports FOLDER]
+    python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--records FOLDER]
 
 Each case runs as it is, and with the fix: that of the verdict, or where the advice is in words, what it says, made by
 hand. A fix of the verdict is followed by the next, up to three, until none is advised. All runs of a case follow each
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, _serve_slowly() as port:
         for case in [case for case in CASES if case.name in options.case] if options.case else CASES:
             try:
-                rounds = [_measure(case, Path(folder), port, options.reports) for _ in range(options.rounds)]
+                rounds = [_measure(case, Path(folder), port, options.records) for _ in range(options.rounds)]
             except (SkippedCaseError, TurnError) as error:
                 has_failed |= isinstance(error, TurnError)
                 print(f"{case.name:24} {'FAILED' if isinstance(error, TurnError) else 'skipped'}: {error}", flush=True)
@@ -82,7 +82,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=5, help="each case is measured in each")
     parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each case")
-    parser.add_argument("--reports", type=Path, help="folder for the report of each case's first run")
+    parser.add_argument(
+        "--records", type=Path, help="folder for the records of the first runs, which tests judge again"
+    )
     return parser.parse_args(arguments)
 
 
@@ -102,16 +104,16 @@ def is_right(case: Case, verdict: Mapping[str, Any]) -> bool:
     )
 
 
-def _measure(case: Case, folder: Path, port: int, reports: Path | None) -> Round:
+def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round:
     """Run a case, and again with each fix."""
     with ExitStack() as stack:
         cpu_group = stack.enter_context(_limit_cpus()) if case.trouble == "quota" else ""
         with _burn_cpus() if case.trouble == "busy" else ExitStack():
             before = _run(case, folder, port, (), cpu_group)
         verdict, steps = before["verdict"], [_describe_step("", before, case)]
-        if reports is not None:
-            reports.mkdir(parents=True, exist_ok=True)
-            write_json(reports / f"{case.name.replace(' ', '_')}.json", before["report"])
+        if records is not None:
+            records.mkdir(parents=True, exist_ok=True)
+            (records / f"{case.name.replace(' ', '_')}.json").write_text(before["record"])
         if case.change or case.trouble:
             after = _run(case, folder, port, case.change, "")
             steps.append(_describe_step(" ".join(case.change) or f"without {case.trouble}", after, case))
