@@ -82,9 +82,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=5, help="each case is measured in each")
     parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each case")
-    parser.add_argument(
-        "--records", type=Path, help="folder for the records of the first runs, which tests judge again"
-    )
+    parser.add_argument("--records", type=Path, help="folder for records of the first runs, for tests")
     return parser.parse_args(arguments)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from stagepipe.core import format_percent
-from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path
+from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path, is_writer
 from stagepipe.report.record import RunRecord
 from stagepipe.report.utilization import ProcessLoad, compute_cpus_used, wants_cpu
 
@@ -29,6 +29,10 @@ _MIN_REPORTED_OTHER_CPUS = 0.1
 """A smaller load of other programs is not mentioned."""
 
 
+_MIN_PARTS = 8
+"""Parts of a sink from which more workers have something to write."""
+
+
 def can_have_workers(load: ProcessLoad, record: RunRecord) -> bool:
     """Whether a process may run in several workers: it is not the consumer, the source or an order point."""
     names = {stage.name for stage in load.member_stages}
@@ -40,6 +44,13 @@ def advise_on_stage(
 ) -> ConfigAdvice:
     """Advise on a stage that is the limit while CPUs are free: more workers, unless it must run in one."""
     if can_have_workers(limiting_process, record):
+        parts = limiting_process.member_stages[0].items
+        if is_writer(limiting_process.name, record) and parts < _MIN_PARTS:
+            text = (
+                f"{limiting_process.name} wrote {parts} part{'' if parts == 1 else 's'}, and a part is written by one "
+                "worker. Set `part_items` of the sink to less, so that more workers have parts to write."
+            )
+            return ConfigAdvice("", text)
         next_utilization = second_most_used.utilization if second_most_used is not None else 0.0
         return advise_on_stages([limiting_process], next_utilization, record)
     last_stage = limiting_process.member_stages[-1].name

@@ -88,15 +88,16 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
         lost_by_stage[restart.stage] += restart.lost_ns
     stage = lost_by_stage.most_common(1)[0][0]
     own = [restart for restart in record.restarts if restart.stage == stage]
-    what = f"a worker of {stage} died {len(own)} times" if stage else f"nothing moved, {len(own)} times"
+    times = "once" if len(own) == 1 else f"{len(own)} times"
+    what = f"a worker of {stage} died {times}" if stage else f"no item moved, {times}"
     sentence = (
-        f"Restarts are the limit: {what} ({own[0].cause}), and the restarts took {format_ns(lost_ns)}, "
+        f"Restarts are the limit: {what} ({own[0].cause}), and that took {format_ns(lost_ns)}, "
         f"{format_percent(share)} of the time after start-up."
     )
     advice = (
         f"No config change will help: find out why {stage or 'the pipeline'} {'dies' if stage else 'stalls'}; the "
-        f"report lists the items. Each restart costs {format_ns(lost_ns // len(record.restarts))}, which is mostly "
-        "the time to build the stage again."
+        f"report lists the restarts. Each costs {format_ns(lost_ns // len(record.restarts))}: the time to build the "
+        "stage again, and to repeat the items in flight."
     )
     confidence = round(MAX_CONFIDENCE * (0.5 + share / 2), 2)
     return Verdict(limited_by=stage, kind="restarts", confidence=confidence, sentence=sentence, advice=advice)
