@@ -1,6 +1,6 @@
 """Is the verdict right where the bottleneck is known, and does its fix pay? One fault a pipeline, planted.
 
-    python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--reports FOLDER]
+    python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--records FOLDER]
 
 Each case runs as it is, and with the fix: that of the verdict, or where the advice is in words, what it says, made by
 hand. A fix of the verdict is followed by the next, up to three, until none is advised. All runs of a case follow each
@@ -34,14 +34,14 @@ from typing import Any
 
 from benchmarks.common.command import finish, write_json
 from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
-from benchmarks.common.turn import adopt_orphans, end_processes, run_turn
+from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 
 _LIMIT_S = 90.0
 _MAX_STEPS = 3
 _MIN_GAIN = 1.05
 _ANSWER_S = 0.02
-_QUOTA_SHARE = 0.3
+_QUOTA_SHARE = 0.15
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 Round = dict[str, Any]
@@ -60,18 +60,20 @@ def main(arguments: Sequence[str]) -> int:
     print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
     print(f"\n{'case':24} right  {'gain':>6}  fix | after", flush=True)
     document: dict[str, Any] = {"machine": about, "cases": {}}
+    has_failed = False
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, _serve_slowly() as port:
         for case in [case for case in CASES if case.name in options.case] if options.case else CASES:
             try:
-                rounds = [_measure(case, Path(folder), port, options.reports) for _ in range(options.rounds)]
-            except SkippedCaseError as error:
-                print(f"{case.name:24} skipped: {error}", flush=True)
+                rounds = [_measure(case, Path(folder), port, options.records) for _ in range(options.rounds)]
+            except (SkippedCaseError, TurnError) as error:
+                has_failed |= isinstance(error, TurnError)
+                print(f"{case.name:24} {'FAILED' if isinstance(error, TurnError) else 'skipped'}: {error}", flush=True)
                 continue
             document["cases"][case.name] = rounds
             print(_format_case(case, rounds), flush=True)
             write_json(options.json, document)
     finish(began_s, options.json, document)
-    return int(not all(each["right"] for rounds in document["cases"].values() for each in rounds))
+    return int(has_failed or not all(each["right"] for rounds in document["cases"].values() for each in rounds))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -80,7 +82,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=5, help="each case is measured in each")
     parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each case")
-    parser.add_argument("--reports", type=Path, help="folder for the report of each case's first run")
+    parser.add_argument("--records", type=Path, help="folder for records of the first runs, for tests")
     return parser.parse_args(arguments)
 
 
@@ -100,16 +102,16 @@ def is_right(case: Case, verdict: Mapping[str, Any]) -> bool:
     )
 
 
-def _measure(case: Case, folder: Path, port: int, reports: Path | None) -> Round:
+def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round:
     """Run a case, and again with each fix."""
     with ExitStack() as stack:
         cpu_group = stack.enter_context(_limit_cpus()) if case.trouble == "quota" else ""
         with _burn_cpus() if case.trouble == "busy" else ExitStack():
             before = _run(case, folder, port, (), cpu_group)
         verdict, steps = before["verdict"], [_describe_step("", before, case)]
-        if reports is not None:
-            reports.mkdir(parents=True, exist_ok=True)
-            write_json(reports / f"{case.name.replace(' ', '_')}.json", before["report"])
+        if records is not None:
+            records.mkdir(parents=True, exist_ok=True)
+            (records / f"{case.name.replace(' ', '_')}.json").write_text(before["record"])
         if case.change or case.trouble:
             after = _run(case, folder, port, case.change, "")
             steps.append(_describe_step(" ".join(case.change) or f"without {case.trouble}", after, case))
@@ -208,7 +210,7 @@ def _burn_cpus() -> Iterator[None]:
 
 @contextmanager
 def _limit_cpus() -> Iterator[str]:
-    """Make a control group that may use 30 % of one CPU. Raises SkippedCaseError where this process may not."""
+    """Make a control group that may use 15 % of one CPU. Raises SkippedCaseError where this process may not."""
     group = _CPU_GROUPS / f"stagepipe-verdicts-{os.getpid()}"
     try:
         group.mkdir()

@@ -63,7 +63,7 @@ def _fetching(around: Surroundings) -> dict[str, Any]:
 
 
 def _sink_with_workers(around: Surroundings) -> dict[str, Any]:
-    sink = {"uses": f"{_PARTS}.SlowShards", "with": {"path": f"{around.folder}/out", "sleep_ms": 10}}
+    sink = {"uses": f"{_PARTS}.SlowShards", "with": {"path": f"{around.folder}/out", "sleep_ms": 10, "part_items": 8}}
     return _run(_source(400), sink=sink)(around)
 
 
@@ -97,7 +97,7 @@ CASES = (
         fix=_WORKERS.format("work"),
     ),
     Case(
-        name="waiting for I/O",
+        name="waiting for a server",
         make_config=_fetching,
         kind="stage",
         limited_by=("fetch",),
@@ -129,7 +129,12 @@ CASES = (
         kind="sink",
         limited_by=("SlowSink",),
         says="with workers",
-        change=(f"sink.uses={_PARTS}.SlowShards", "sink.with.path={folder}/out", "sink.workers=4"),
+        change=(
+            f"sink.uses={_PARTS}.SlowShards",
+            "sink.with.path={folder}/out",
+            "sink.with.part_items=8",
+            "sink.workers=4",
+        ),
     ),
     Case(
         name="slow sink with workers",
@@ -194,7 +199,7 @@ CASES = (
     ),
     Case(
         name="oversubscribed threads",
-        make_config=_run(_source(400), _stage("work", f"{_PARTS}.multiply", {"workers": 2, "threads": 4})),
+        make_config=_run(_source(300), _stage("work", f"{_PARTS}.multiply", {"workers": 2, "threads": 4})),
         kind="stage",
         limited_by=("work",),
         fix=r"stages\.work\.threads=1",
@@ -208,7 +213,7 @@ CASES = (
     ),
     Case(
         name="throttled cgroup",
-        make_config=_run(_source(150), _stage("work", "Work", {"workers": 2}, rounds=100)),
+        make_config=_run(_source(80), _stage("work", "Work", {"workers": 2}, rounds=100)),
         kind="machine",
         limited_by=("cpu quota",),
         says="quota",
@@ -255,7 +260,7 @@ CASES = (
         kind="stage",
         limited_by=("early", "late"),
         fix=r"stages\.early\.workers=\d+ stages\.late\.workers=\d+",
-        says="half",
+        says="changes",
     ),
     Case(
         name="too few items",

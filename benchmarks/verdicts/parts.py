@@ -15,7 +15,7 @@ import numpy as np
 from stagepipe.sinks import JsonlSink
 
 _HASHED = bytes(1 << 16)
-_MATRIX_SIZE = 512
+_MATRIX_SIZE = 384
 
 
 def spin(rounds: int) -> None:
@@ -144,7 +144,7 @@ def multiply(item: Any) -> Any:
 
 def explode(item: int) -> dict[str, Any]:
     """Return a dict with hundreds of small fields: dear to collate."""
-    return {f"field{number}": np.float32(item) for number in range(400)}
+    return {f"field{number}": float(item) for number in range(400)}
 
 
 def pack(item: int) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class SlowSink:
 class SlowShards(JsonlSink):
     """Lines of JSON to a disk that takes `sleep_ms` for an item. It has workers."""
 
-    def __init__(self, path: str, sleep_ms: float = 0, part_items: int = 8) -> None:
+    def __init__(self, path: str, sleep_ms: float = 0, part_items: int | None = None) -> None:
         super().__init__(path, part_items=part_items, overwrite=True)
         self._sleep_s = sleep_ms / 1000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import sys
 import time
@@ -13,22 +13,24 @@ from typing import Any
 import msgspec
 
 from benchmarks.common.turn import answer_turn
+from benchmarks.verdicts.records import encode_record
 from stagepipe import Pipeline
 from stagepipe.api import open_shards, run_to_sink
-from stagepipe.report import to_json
+from stagepipe.engine import LocalRun
+from stagepipe.report import Report, RunRecord
 
 
 def take_turn(
     config: Mapping[str, Any], overrides: Sequence[str], *, consumer_ms: float, cpu_group: str
 ) -> dict[str, Any]:
-    """Run it. Return the rates, the verdict and the whole report. `cpu_group`: a folder of cgroup version 1 to join."""
+    """Run it. Return the rates, the verdict and the run's record. `cpu_group`: a folder of cgroup version 1 to join."""
     if cpu_group:
         (Path(cpu_group) / "cgroup.procs").write_text(str(os.getpid()))
     began_s = time.perf_counter()
-    with Pipeline(config, list(overrides)) as pipeline:
+    pipeline = Pipeline(config, list(overrides))
+    with open_shards(pipeline) as shards, pipeline:
         if pipeline.spec.sinks:
-            with open_shards(pipeline) as shards:
-                run_to_sink(pipeline, lambda _: None, shards=shards)
+            run_to_sink(pipeline, lambda _: None, shards=shards)
         else:
             for _ in pipeline:
                 time.sleep(consumer_ms / 1000)
@@ -39,8 +41,15 @@ def take_turn(
         "steady": report.run.items_per_s,
         "total": report.run.items_in / wall_s,
         "verdict": msgspec.to_builtins(report.verdict),
-        "report": json.loads(to_json(report)),
+        "record": encode_record(_get_record(pipeline, report)),
     }
+
+
+def _get_record(pipeline: Pipeline, report: Report) -> RunRecord:
+    """The record that the report was built from."""
+    run = pipeline._run  # noqa: SLF001 - users have no need of it
+    assert isinstance(run, LocalRun)
+    return dataclasses.replace(run.make_record(), consumer=report.consumer)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,7 @@ class Pipeline(Generic[T_co]):
         self._uses_caches = cache
         self._run: LocalRun | InlineRun | None = None
         self._consumer_name = "consumer"
+        self._is_consumer_sink = False
         self._keep_idle_pages = False
         self._feeds_sinks = False
         """Whether sinks with workers run, and records of what they have written are the items."""
@@ -295,6 +296,12 @@ class Pipeline(Generic[T_co]):
         self._consumer_name = "training step"
         self._keep_idle_pages = keep_idle_pages
 
+    def deliver_to_sinks(self) -> None:
+        """Let the report name the sinks as what takes the items: those that `stagepipe run` calls in this process."""
+        sinks = [sink.name or sink.target.label.rpartition(".")[2] for sink in self.spec.sinks if not sink.writes_parts]
+        self._is_consumer_sink = bool(self.spec.sinks)
+        self._consumer_name = ", ".join(sinks) or "shards" if self.spec.sinks else "consumer"
+
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
         return self._run.find_lease(address, nbytes) if isinstance(self._run, engine.LocalRun) else None
@@ -419,7 +426,7 @@ class Pipeline(Generic[T_co]):
             message = f"no report: {reason}"
             raise UsageError(message)
         record = self._run.make_record()
-        consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name)
+        consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name, is_sink=self._is_consumer_sink)
         from stagepipe.report import build_report, is_comparable, summarize_run
 
         history = engine.RunHistory(self.spec, self._limit, self.shard)
