@@ -250,9 +250,10 @@ def compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
 def compute_run_ns(stage: StageRecord, process: ProcessPlan) -> float:
     """The time in a stage's function per input item.
 
-    For an order point it is all busy time without the first item, because making a group belongs to no single item.
+    For an order point it is all busy time without the first item, because making a group belongs to no single item. So
+    it is where calls have failed and were tried again: only the call that succeeds is an item's.
     """
-    if process.role is ProcessRole.ORDER_POINT and stage.name == process.name:
+    if stage.retries or (process.role is ProcessRole.ORDER_POINT and stage.name == process.name):
         first_item_ns = stage.run_histogram.max_ns - _get_second_largest_ns(stage.run_histogram)
         return (stage.busy_ns - first_item_ns) / max(stage.items, 1)
     return compute_trimmed_mean_ns(stage.run_histogram)
