@@ -73,9 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     ratios = [each["ratio"] for each in rounds]
     named = sum(each["named"] for each in rounds)
     close = sum(1 / 1.25 <= ratio <= 1.25 for ratio in ratios)
-    print(
-        f"\nnamed in {named} of {len(rounds)} rounds; the rate within 25 % in {close}; median ratio {median(ratios):.2f}"
-    )
+    print(f"\nnamed in {named} of {len(rounds)} rounds; rate within 25 % in {close}; median ratio {median(ratios):.2f}")
     finish(began_s, options.json, document)
     return int(named < len(rounds))
 

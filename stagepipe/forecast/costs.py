@@ -190,7 +190,7 @@ def _sum_prompt_calls_ns(stage: StageRecord, cpu_ns: float) -> float:
     Those of a stage that computes for longer than the scheduler's slice may all have waited: its CPU time tells more.
     `cpu_ns` is that of the process.
     """
-    prompt_ns = stage.run_histogram.percentile_ns(_PROMPT_CALL_PERCENTILE) * stage.items
+    prompt_ns = stage.run_histogram.percentile_ns(_PROMPT_CALL_PERCENTILE) * (stage.items + stage.retries)
     is_computing = cpu_ns > _MAX_SLEEPING_CPU_FRACTION * prompt_ns
     median_ns = stage.run_histogram.percentile_ns(50)
     if median_ns < _MAX_QUICK_CALL_NS:
@@ -250,13 +250,13 @@ def compute_hop_cost(hop: HopRecord, carrying_ns: int, items: int) -> HopCost:
 def compute_run_ns(stage: StageRecord, process: ProcessPlan) -> float:
     """The time in a stage's function per input item.
 
-    For an order point it is all busy time without the first item, because making a group belongs to no single item. So
-    it is where calls have failed and were tried again: only the call that succeeds is an item's.
+    For an order point it is all busy time without the first item, because making a group belongs to no single item.
+    Attempts that failed and were repeated are part of the time.
     """
-    if stage.retries or (process.role is ProcessRole.ORDER_POINT and stage.name == process.name):
+    if process.role is ProcessRole.ORDER_POINT and stage.name == process.name:
         first_item_ns = stage.run_histogram.max_ns - _get_second_largest_ns(stage.run_histogram)
         return (stage.busy_ns - first_item_ns) / max(stage.items, 1)
-    return compute_trimmed_mean_ns(stage.run_histogram)
+    return compute_trimmed_mean_ns(stage.run_histogram) + stage.repeated_ns / max(stage.items, 1)
 
 
 def _extrapolate_to_all_items_ns(final_ns: int, sampled_ns: Sequence[int], items_sent: int) -> float:

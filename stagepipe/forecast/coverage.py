@@ -44,7 +44,7 @@ def find_unseen_stages(plan: Plan, record: RunRecord) -> tuple[str, ...]:
 def drop_stages(record: RunRecord, names: Collection[str]) -> RunRecord:
     """Copy the record as if these stages took no time: it then bounds the rate from above."""
     stages = (
-        replace(stage, items=0, busy_ns=0, run_histogram=Histogram()) if stage.name in names else stage
+        replace(stage, items=0, busy_ns=0, repeated_ns=0, run_histogram=Histogram()) if stage.name in names else stage
         for stage in record.stages
     )
     return replace(record, stages=tuple(stages))
@@ -58,7 +58,7 @@ def describe_unseen(record: RunRecord, names: tuple[str, ...], probed_s: float) 
     """
     subject = "nothing came out at the end" if names == (SINK_NAME,) else _describe_stages(record, names)
     items = f"{record.items_in:,} source items"
-    time = f"{format_ns(round(probed_s) * 10**9)} and {items}" if _was_cut_short(record) else f"all {items}"
+    time = f"{format_ns(probed_s * 1e9)} and {items}" if _was_cut_short(record) else f"all {items}"
     return f"{subject} in {time}"
 
 

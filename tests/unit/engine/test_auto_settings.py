@@ -222,12 +222,22 @@ def test_the_probe_goes_on_until_items_have_reached_every_stage():
     assert figures.record.items_in < 48
 
 
-def test_a_probe_that_ends_before_a_stage_has_an_item_gives_no_rate(monkeypatch):
+def test_a_stage_that_gets_no_item_is_named_and_there_is_no_rate(monkeypatch):
     monkeypatch.setattr(probe, "_MAX_PROBE_S", 0.2)
-    config = pipeline(stage("same"), stage("nap", name="model", with_={"seconds": 1}), source=400)
+    config = pipeline(stage("drops_first", with_={"count": 10**9}), stage("same", name="model"), source=10**6)
     forecast = Pipeline(config).forecast()
-    assert (forecast.items_per_s, forecast.advice) == (0.0, ())
-    assert "time" in forecast.bottleneck, "it says that the time was over, not that the source has few items"
+    assert (forecast.items_per_s, forecast.limited_by, forecast.advice, forecast.fusions) == (0.0, "", (), ())
+    assert forecast.unseen == ("model", "sink")
+    assert forecast.bottleneck.startswith("model saw no item in ")
+    assert forecast.max_items_per_s > 0
+
+
+def test_a_model_that_loads_with_its_first_item_has_its_own_time(monkeypatch):
+    monkeypatch.setattr(probe, "_MAX_PROBE_S", 0.5)
+    stages = [stage("LoadsAtItsFirstItem", name=name, with_={"seconds": 0.7}) for name in ("first", "second")]
+    forecast = Pipeline(pipeline(*stages, source=10**6)).forecast()
+    assert forecast.unseen == ()
+    assert forecast.items_per_s > 10, "loading is no part of the cost"
 
 
 def test_a_built_in_sink_is_measured_in_a_temporary_folder(tmp_path):

@@ -104,6 +104,14 @@ def test_the_first_item_does_not_count():
     assert costs_of_one_stage(1000, cpu_us=1000, first_us=900_000).processes[1].run_ns == 1000 * US
 
 
+def test_attempts_that_failed_are_part_of_the_cost():
+    repeated = stage_record("double", 10, retries=2 * ITEMS, repeated_ns=20 * US * ITEMS)
+    probed = record(
+        stage_record("source", 10), repeated, hops=(hop_record("source", "double"), hop_record("double", "sink"))
+    )
+    assert compute_costs(plan(stage("double")), probed, {}).processes[1].run_ns == pytest.approx(30 * US, rel=0.02)
+
+
 def test_waits_for_a_cpu_are_subtracted():
     cost = costs_of_one_stage(4000, cpu_us=2000, delay_us=2000).processes[1]
     assert cost.run_ns == pytest.approx(2000 * US, rel=0.02)
@@ -120,6 +128,12 @@ def test_a_stage_that_sleeps_keeps_its_time():
     cost = costs_of_one_stage(20_000, cpu_us=100, delay_us=50).processes[1]
     assert cost.run_ns == pytest.approx(20_000 * US, rel=0.01)
     assert cost.cpu_ns == pytest.approx(100 * US)
+
+
+def test_a_stage_that_sleeps_keeps_it_where_the_process_waited_elsewhere():
+    assert costs_of_one_stage(20_000, cpu_us=500, delay_us=9000).processes[1].run_ns == pytest.approx(
+        20_000 * US, rel=0.02
+    )
 
 
 def test_cpu_time_leaves_out_waking_up_but_not_threads():
