@@ -104,6 +104,7 @@ class Pipeline(Generic[T_co]):
         self._uses_caches = cache
         self._run: LocalRun | InlineRun | None = None
         self._consumer_name = "consumer"
+        self._is_consumer_sink = False
         self._keep_idle_pages = False
         self._feeds_sinks = False
         """Whether sinks with workers run, and records of what they have written are the items."""
@@ -175,17 +176,18 @@ class Pipeline(Generic[T_co]):
         """
         return self._resolve_auto_workers().auto_workers
 
-    def forecast(self) -> Forecast:
+    def forecast(self, *, run_sink: bool = False) -> Forecast:
         """Forecast the costs of stages and hops, and what would be faster: the content of `stagepipe plan`.
 
-        Runs the stages on the first few items in separate processes. Sinks with workers, and built-in ones, write to a
-        temporary folder; no other sink runs. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and
-        ReadOnceError if the source can be read only once.
+        Runs the stages in separate processes until each has had items, for a minute at most. Sinks with workers, and
+        built-in ones, write to a temporary folder. Any other sink runs with `run_sink`: what it writes
+        stays. Durations are in ns, sizes in bytes. Raises RunError if a stage fails, and ReadOnceError if the source
+        can be read only once.
 
         >>> Pipeline("train.yaml").forecast().advice[0].overrides  # doctest: +SKIP
         ('stages.decode.workers=3',)
         """
-        return engine.forecast_pipeline(self._measure_auto_workers(), self._plan_spec)
+        return engine.forecast_pipeline(self._measure_auto_workers(), self._plan_spec, run_sink=run_sink)
 
     def find_nondeterminism(self) -> Nondeterminism | None:
         """Run the first 8 items in new processes, twice with 1 worker per stage, then with 2; compare all outputs.
@@ -293,6 +295,12 @@ class Pipeline(Generic[T_co]):
         """Deliver to a `Loader`. `keep_idle_pages`: it pins blocks for a GPU, so they keep their pages when idle."""
         self._consumer_name = "training step"
         self._keep_idle_pages = keep_idle_pages
+
+    def deliver_to_sinks(self) -> None:
+        """Let the report name the sinks as what takes the items: those that `stagepipe run` calls in this process."""
+        sinks = [sink.name or sink.target.label.rpartition(".")[2] for sink in self.spec.sinks if not sink.writes_parts]
+        self._is_consumer_sink = bool(self.spec.sinks)
+        self._consumer_name = ", ".join(sinks) or "shards" if self.spec.sinks else "consumer"
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
@@ -418,7 +426,7 @@ class Pipeline(Generic[T_co]):
             message = f"no report: {reason}"
             raise UsageError(message)
         record = self._run.make_record()
-        consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name)
+        consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name, is_sink=self._is_consumer_sink)
         from stagepipe.report import build_report, is_comparable, summarize_run
 
         history = engine.RunHistory(self.spec, self._limit, self.shard)

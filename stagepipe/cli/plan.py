@@ -20,6 +20,9 @@ def plan(
     ] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print JSON of the schema stagepipe.plan/2.")] = False,
+    run_sink: Annotated[
+        bool, typer.Option("--run-sink", help="Run the sink even if what it writes stays, to measure it too.")
+    ] = False,
     graph: Annotated[
         bool, typer.Option("--graph", help="Draw a graph: as Mermaid text, or to each FILE.svg or FILE.mmd.")
     ] = False,
@@ -36,7 +39,7 @@ def plan(
     for warning in check_spec_limits(pipeline.spec):
         print(f"note: {warning}", file=sys.stderr)
     with probing_status():
-        forecast = pipeline.forecast()
+        forecast = pipeline.forecast(run_sink=run_sink)
     if graph:
         write_graph(forecast, graph_paths)
     if json or not graph:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from stagepipe import forecast
@@ -99,21 +100,23 @@ def _choose_layout(
 ) -> AutoWorkersResult:
     """Choose the layout of `spec`; `lowered` has the stages of its sinks too, as `plan` has."""
     budget = make_budget(plan, other_cpus)
-    layout = forecast.choose_layout(costs, _make_choices(lowered, plan), budget)
+    layout = forecast.choose_layout(costs, _make_choices(lowered, plan, costs), budget)
     names = {stage.name for stage in lowered.stages if _is_auto(stage)}
     lines = forecast.explain_layout(costs, layout, names, budget)
     return AutoWorkersResult(_apply_layout(spec, layout, costs), tuple(lines))
 
 
-def forecast_pipeline(auto_workers_result: AutoWorkersResult, make_plan: PlanFactory) -> forecast.Forecast:
-    """Forecast a pipeline, with its sinks, from a probe.
+def forecast_pipeline(
+    auto_workers_result: AutoWorkersResult, make_plan: PlanFactory, *, run_sink: bool = False
+) -> forecast.Forecast:
+    """Forecast a pipeline, with its sinks, from a probe. `run_sink`: also with one that writes where the config says.
 
     Raises RunError if a stage fails in the probe, and ReadOnceError if the source can be read only once.
     """
     from stagepipe.engine.probe import run_probe
 
     plan = make_plan(lower_sinks(auto_workers_result.spec))
-    probe = run_probe(plan)
+    probe = run_probe(plan, runs_all_sinks=run_sink)
     budget = make_budget(plan, probe.other_cpus)
     return forecast.build_forecast(plan, probe, detect_machine(), budget, auto_workers_result.auto_workers)
 
@@ -134,13 +137,15 @@ def _is_auto(stage: StageSpec) -> bool:
     return stage.workers == "auto" or stage.fuse == "auto"
 
 
-def _make_choices(spec: PipelineSpec, plan: Plan) -> list[forecast.ProcessChoice]:
+def _make_choices(spec: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts) -> list[forecast.ProcessChoice]:
+    """Return what is open; nothing is about a process that the probe did not reach: it keeps a process of its own."""
     stages = {stage.name: stage for stage in spec.stages}
     choices = [forecast.ProcessChoice(workers=1)]
-    for process in plan.processes[1:]:
+    for process, (previous, cost) in zip(plan.processes[1:], pairwise(costs.processes), strict=True):
         stage = stages[process.name]
-        workers = None if stage.workers == "auto" else process.workers
-        choices.append(forecast.ProcessChoice(workers, may_fuse=stage.fuse == "auto"))
+        workers = None if stage.workers == "auto" and cost.is_measured else process.workers
+        may_fuse = stage.fuse == "auto" and cost.is_measured and previous.is_measured
+        choices.append(forecast.ProcessChoice(workers, may_fuse))
     return choices
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import psutil
 
 from stagepipe.engine.item_rate import RateEstimator
-from stagepipe.machine import CpuLoadMeter, cpu_delay_ns
+from stagepipe.machine import CpuLoadMeter, cpu_delay_ns, cpu_quota, read_throttling
 from stagepipe.report import Progress
 from stagepipe.runtime import RunSnapshot, WorkerSnapshot
 from stagepipe.timing import ProcessCounter
@@ -35,14 +35,25 @@ class RunMonitor:
         """As last measured, by process index."""
         self.other_cpus = 0.0
         """Mean number of CPUs that other programs have used during the run, as last measured."""
+        self.cpu_quota = 0.0
+        """CPUs that the control group may use; 0: no limit."""
+        self.throttled_share = 0.0
+        """Share of the quota's periods in which it was used up, as last measured."""
         self._load_meter = CpuLoadMeter()
+        self._first_periods = read_throttling()
         self._previous_busy_ns: dict[int, int] = {}
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
 
     def sample_usage(self, workers: Iterable[WorkerSnapshot]) -> None:
-        """Measure each worker that runs, and the load of other programs. Call it before the workers end."""
+        """Measure each worker that runs, the load of other programs, and the use of the CPU quota.
+
+        Call it before the workers end.
+        """
         self.other_cpus = self._load_meter.measure_other_cpus()
+        self.cpu_quota = cpu_quota() or 0.0
+        periods, throttled = (now - then for now, then in zip(read_throttling(), self._first_periods, strict=True))
+        self.throttled_share = throttled / periods if periods > 0 else 0.0
         for worker in workers:
             with contextlib.suppress(psutil.Error):
                 memory = psutil.Process(worker.pid).memory_full_info()

@@ -7,19 +7,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any, BinaryIO, Final
 
-from stagepipe.core import RunError, build_target
+from stagepipe.core import RunError, build_target, require_callable
 from stagepipe.forecast import PartSample
 from stagepipe.plan import Plan
 from stagepipe.runtime import format_error, format_user_traceback
-from stagepipe.sinks import MeasuredPartRecord, Part, PartSink
+from stagepipe.sinks import MeasuredPartRecord, MeasuredSink, Part, PartSink
 from stagepipe.spec import SinkSpec, Target
 
 _BUILT_IN_SINKS: Final = "stagepipe.sinks"
 _FOLDER_ARGUMENT: Final = "path"
 _COPY_BYTES: Final = 1 << 20
+_MAX_SHARD_BYTES: Final = 64 << 20
+"""The shard of a probe begins again at this size: it is measured, never read."""
+_MAX_WRITTEN_ITEMS: Final = 2048
+"""Items that sinks of this process write in a probe: it may go on to reach a stage, and its folder must not grow."""
 
 
 class ProbeSinks:
@@ -41,18 +45,24 @@ class ProbeSinks:
         self._item_sinks = item_sinks
         self._runs_all = runs_all
         self._durations_ns: list[int] = []
+        self._waits_ns: list[int] = []
         self._collectors = [_PartCollector(sink, folder, index) for index, sink in enumerate(part_sinks)]
 
     def write(self, item: Any) -> None:
         """Pass an item to the sinks."""
-        started_ns = perf_counter_ns()
+        if len(self._durations_ns) < _MAX_WRITTEN_ITEMS:
+            self._write_item(item)
+        if isinstance(item, Part):
+            for collector, record in zip(self._collectors, item.records, strict=True):
+                collector.add(item, record)
+
+    def _write_item(self, item: Any) -> None:
+        started_ns, started_cpu_ns = perf_counter_ns(), process_time_ns()
         for value in item.read_items(copies=True) if isinstance(item, Part) else [item]:
             for sink in self._item_sinks:
                 sink(value)
         self._durations_ns.append(perf_counter_ns() - started_ns)
-        if isinstance(item, Part):
-            for collector, record in zip(self._collectors, item.records, strict=True):
-                collector.add(item, record)
+        self._waits_ns.append(max(self._durations_ns[-1] - (process_time_ns() - started_cpu_ns), 0))
 
     @property
     def mean_ns(self) -> float | None:
@@ -61,8 +71,12 @@ class ProbeSinks:
             return None
         if not self._item_sinks:
             return 0.0
-        durations_ns = self._durations_ns[1:] or self._durations_ns
-        return sum(durations_ns) / max(len(durations_ns), 1)
+        return _average_later(self._durations_ns)
+
+    @property
+    def mean_waiting_ns(self) -> float:
+        """What of that time is no CPU time of this process."""
+        return _average_later(self._waits_ns)
 
     def close(self) -> None:
         """Close the shards."""
@@ -73,6 +87,12 @@ class ProbeSinks:
     def part_samples(self) -> tuple[tuple[PartSample, ...], ...]:
         """The parts of each sink with workers."""
         return tuple(tuple(collector.samples) for collector in self._collectors)
+
+
+def _average_later(durations_ns: Sequence[int]) -> float:
+    """The mean without the first, if there are several."""
+    later_ns = durations_ns[1:] or durations_ns
+    return sum(later_ns) / max(len(later_ns), 1)
 
 
 class _PartCollector:
@@ -96,6 +116,8 @@ class _PartCollector:
         if path is not None and path.is_file():  # a folder of files is only moved
             self._sink.prepare_part(path, self._kept)
             copy_ns = self._append(path) if self._sink.appends else 0
+        collect_ns = perf_counter_ns() - started_ns
+        MeasuredSink.remove_part(path)
         self.samples.append(
             PartSample(
                 items=part.item_count,
@@ -104,7 +126,7 @@ class _PartCollector:
                 half_rows=record.half_rows,
                 half_write_ns=record.half_write_ns,
                 item_bytes=record.item_bytes,
-                collect_ns=perf_counter_ns() - started_ns,
+                collect_ns=collect_ns,
                 copy_ns=copy_ns,
             )
         )
@@ -114,6 +136,9 @@ class _PartCollector:
         if self._file is None:
             self._file = self._shard_path.open("w+b")
             self._sink.begin_shard(self._file, self._kept)
+        elif self._file.tell() > _MAX_SHARD_BYTES:
+            self._file.seek(0)
+            self._file.truncate()
         with path.open("rb") as part:
             started_ns = perf_counter_ns()
             shutil.copyfileobj(part, self._file, _COPY_BYTES)
@@ -127,15 +152,15 @@ class _PartCollector:
 
 
 @contextmanager
-def open_probe_sinks(plan: Plan) -> Iterator[ProbeSinks]:
+def open_probe_sinks(plan: Plan, *, runs_all: bool) -> Iterator[ProbeSinks]:
     """Build the sinks of a plan to write to a temporary folder. A sink that is neither built in nor has workers is not.
 
-    Raises RunError for a sink that cannot be built.
+    `runs_all`: such sinks are built too, as the config says. Raises RunError for a sink that cannot be built.
     """
     has_writers = any(process.first_stage.sink_path for process in plan.processes)
     writers = [sink for sink in plan.sinks if sink.writes_parts and has_writers]
     others = [sink for sink in plan.sinks if not sink.writes_parts]
-    known = [sink for sink in others if _writes_to_folder(sink.target)]
+    known = [sink for sink in others if runs_all or _writes_to_folder(sink.target)]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stagepipe-probe-")))
         item_sinks = [_build_item_sink(sink, folder / f"sink-{i}", plan.config_dir) for i, sink in enumerate(known)]
@@ -155,10 +180,10 @@ def _writes_to_folder(target: Target) -> bool:
 
 
 def _build_item_sink(sink: SinkSpec, folder: Path, config_dir: Path | None) -> Callable[[Any], Any]:
-    built: Callable[[Any], Any] = _build(
-        sink.target, {**sink.target.arguments, _FOLDER_ARGUMENT: str(folder)}, config_dir
-    )
-    return built
+    arguments = dict(sink.target.arguments)
+    if _writes_to_folder(sink.target):
+        arguments[_FOLDER_ARGUMENT] = str(folder)
+    return require_callable(_build(sink.target, arguments, config_dir), sink.target.uses)
 
 
 def _build(target: Target, arguments: Any, config_dir: Path | None) -> Any:

@@ -13,15 +13,17 @@ from stagepipe.report import (
     ConsumerReport,
     DeadLetter,
     HostReport,
+    MemoryPressure,
     RunRecord,
     Series,
     SharedMemoryReport,
     SlowItem,
     StageRecord,
     TimingOverhead,
+    WorkerLoad,
     WorkerRestartReport,
 )
-from stagepipe.runtime import RunSnapshot, RunTimings, StageTimings, WorkerSnapshot
+from stagepipe.runtime import RunSnapshot, RunTimings, StageTimings, WorkerSnapshot, compute_wanted_bytes
 from stagepipe.timing import ProcessCounter, StageCounter
 
 _MAX_SLOW_ITEMS = 10
@@ -77,13 +79,31 @@ def make_run_record(
         ),
         cpus=plan.cpu_count,
         other_cpus=monitor.other_cpus,
+        cpu_quota=monitor.cpu_quota,
+        throttled_share=monitor.throttled_share,
         window_items=plan.segments[0].window,
         slowest=_find_slowest_items(timings.stages),
         restarts=_make_restart_reports(snapshot),
         dead_letters=dead_letters,
         series=series,
+        is_ordered=not plan.any_order,
+        memory_pressure=_find_memory_pressure(plan, snapshot),
         order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
     )
+
+
+def _find_memory_pressure(plan: Plan, snapshot: RunSnapshot) -> MemoryPressure | None:
+    """The first segment whose window did not fit into `memory`."""
+    for segment, pressure in zip(plan.segments, snapshot.memory_pressures, strict=True):
+        if pressure is not None:
+            item_bytes, fitting_items = pressure
+            return MemoryPressure(
+                item_bytes=item_bytes,
+                fitting_items=fitting_items,
+                window_items=segment.window,
+                wanted_bytes=compute_wanted_bytes(item_bytes, segment.window),
+            )
+    return None
 
 
 def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, ...]:
@@ -135,12 +155,21 @@ def _make_stage_records(
                     skipped=counts[StageCounter.SKIPPED],
                     passed_by=counts[StageCounter.PASSED_BY],
                     retries=counts[StageCounter.RETRIES],
+                    repeated_ns=counts[StageCounter.REPEATED_NS],
+                    threads=stage.threads or 1,
+                    worker_loads=() if is_fused else _make_worker_loads(workers),
                     crashes=crashes[stage.name],
                     fused_into=process.name if is_fused else None,
                     **(_make_fused_fields(counts) if is_fused else process_fields),
                 )
             )
     return tuple(records)
+
+
+def _make_worker_loads(workers: Sequence[WorkerSnapshot]) -> tuple[WorkerLoad, ...]:
+    return tuple(
+        WorkerLoad(items=worker.stage_counters[0][StageCounter.ITEMS], busy_ns=worker.busy_ns) for worker in workers
+    )
 
 
 def _make_process_fields(

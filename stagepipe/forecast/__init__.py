@@ -5,6 +5,8 @@ Pure; everything runs in the caller's process.
 model           the forecast as values, and its JSON
 build           makes the forecast from a plan and its probe
 cost_values     the costs of processes and hops as values
+item_flow       how many items reach each process in a long run
+coverage        what the probe did not reach, so that the rate is not known
 costs           cost of each process and hop per source item
 sink_costs      cost of a sink with workers per row
 packets         hops that carry several items in a packet
@@ -26,9 +28,10 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.forecast.advice import describe_bottleneck
     from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
-    from stagepipe.forecast.build import ProbeFigures, build_forecast, find_missing_items
+    from stagepipe.forecast.build import ProbeFigures, build_forecast
     from stagepipe.forecast.cost_values import PipelineCosts
     from stagepipe.forecast.costs import compute_costs
+    from stagepipe.forecast.coverage import find_missing_items
     from stagepipe.forecast.explanation import explain_layout
     from stagepipe.forecast.layout_rules import add_layout_rules, fits_plan
     from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
@@ -82,7 +85,7 @@ __getattr__ = lazy_names(
         "compute_sink_costs": "sink_costs",
         "describe_bottleneck": "advice",
         "explain_layout": "explanation",
-        "find_missing_items": "build",
+        "find_missing_items": "coverage",
         "fits_plan": "layout_rules",
         "make_layout": "throughput",
         "render_forecast": "render",

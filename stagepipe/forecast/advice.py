@@ -111,6 +111,8 @@ def describe_bottleneck(costs: PipelineCosts, layout: ProcessLayout, budget: Res
         )
     index = _find_bottleneck(layout, costs, budget)
     if index is None:
+        if costs.sink_ns > costs.hops[-1].receive_ns:
+            return f"the sink is the bottleneck: {format_ns(costs.sink_ns)} per item, in the calling process"
         return "the consumer is the bottleneck"
     group = layout[index]
     first = costs.processes[group.first_process]

@@ -6,28 +6,29 @@ Pure; runs in the caller's process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import msgspec
 
 from stagepipe.forecast import model
 from stagepipe.forecast.advice import advise, describe_bottleneck, estimate_fusions
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.costs import compute_costs, compute_run_ns, get_pickling_cost
-from stagepipe.forecast.hop_modes import advise_modes
+from stagepipe.forecast.coverage import describe_unseen, drop_stages, find_missing_items, find_unseen_stages
+from stagepipe.forecast.hop_modes import advise_modes, describe_forced_modes
+from stagepipe.forecast.item_flow import ItemFlow, compute_item_flow, describe_late_stages
 from stagepipe.forecast.layout_search import ProcessChoice, choose_layout
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.machine import Machine
-from stagepipe.plan import HopPlan, Plan, ProbeResult
-from stagepipe.report import HopRecord, RunRecord
+from stagepipe.plan import SINK_NAME, HopPlan, Plan, ProbeResult, name_sink
+from stagepipe.report import CONSUMER, HopRecord, RunRecord
 from stagepipe.spec import format_condition
 
-_MIN_PROBED_ITEMS = 4
-"""Fewer items predict nothing: the first is left out, and the others may vary."""
-
 _NO_ITEM_REASON = "the probe sent no item over this hop"
-_NO_SINK_NOTE = "The sink did not run, because what it writes would stay: the forecast is without it."
+_NO_SINK_REASON = "the sink did not run, because what it writes would stay; `plan --run-sink` runs it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,29 +36,51 @@ class ProbeFigures:
     """What a probe measured.
 
     `results_by_process` are what the items of each process consist of. `sink_ns` is the time in sinks of the calling
-    process per item that arrives there: None if they did not run, 0 if there are none. `part_samples` are the parts of
-    each sink with workers. Other processes used `other_cpus` CPUs meanwhile.
+    process per item that arrives there: None if they did not run, 0 if there are none. For `sink_waiting_ns` of it they
+    take no CPU time. `part_samples` are the parts of each sink with workers. Other processes used `other_cpus` CPUs
+    meanwhile. The probe took `probed_s` after the start, without first calls. `items_before`: how many items the source
+    had sent when a stage got its first, by its name; more than `usual_items` if those before were dropped or passed by.
     """
 
     record: RunRecord
     results_by_process: Mapping[str, ProbeResult]
     sink_ns: float | None = 0.0
+    sink_waiting_ns: float = 0.0
     part_samples: tuple[tuple[PartSample, ...], ...] = ()
     other_cpus: float = 0.0
+    probed_s: float = 0.0
+    items_before: Mapping[str, int] = field(default_factory=dict)
+    usual_items: int = 0
 
 
 def build_forecast(
     plan: Plan, probe: ProbeFigures, machine: Machine, budget: ResourceBudget, auto_workers: tuple[str, ...] = ()
 ) -> model.Forecast:
     """Build the forecast of `plan` from its probe. `budget` is what its workers may use of `machine`."""
-    record = probe.record
+    unseen = find_unseen_stages(plan, probe.record)
+    record = drop_stages(probe.record, unseen)
     sinks = compute_sink_costs(plan, probe.part_samples)
-    costs = compute_costs(plan, record, probe.results_by_process, probe.sink_ns or 0.0, sinks)
+    late = {name: items for name, items in probe.items_before.items() if items > probe.usual_items}
+    flow = compute_item_flow(plan, record, sinks, late)
+    costs = compute_costs(
+        plan,
+        probe.record,
+        probe.results_by_process,
+        probe.sink_ns or 0.0,
+        sinks,
+        sink_waiting_ns=probe.sink_waiting_ns,
+        items_before=late,
+    )
     workers = tuple(process.workers for process in plan.processes)
-    layout = make_layout(workers)
-    current = predict_throughput(layout, costs, budget.cpus)
+    current = predict_throughput(make_layout(workers), costs, budget.cpus)
     missing_items = find_missing_items(record)
+    gap = describe_unseen(probe.record, unseen, probe.probed_s) if unseen else ""
+    if not gap and probe.sink_ns is None:
+        gap, unseen = _NO_SINK_REASON, (SINK_NAME,)
+    bottleneck = describe_bottleneck(costs, make_layout(workers), budget)
     modes = advise_modes(plan, record, probe.results_by_process, costs=costs, budget=budget)
+    may_advise = not missing_items and unseen in ((), (SINK_NAME,))
+    hops = _build_hops(plan, record, probe.results_by_process, flow)
     return model.Forecast(
         name=plan.name,
         config_sha256=plan.config_sha256,
@@ -65,30 +88,25 @@ def build_forecast(
             machine.cpus, machine.memory_bytes, round(max(machine.cpus - probe.other_cpus, 0.0), 2), budget.memory_bytes
         ),
         items_probed=record.items_in,
-        stages=_build_stages(plan, record, costs, budget, sinks),
-        hops=_build_hops(plan, record, probe.results_by_process),
+        stages=_build_stages(plan, record, costs, budget, sinks=sinks, flow=flow),
+        hops=hops,
         memory=model.MemoryForecast(current.memory_bytes, plan.memory_bytes),
-        items_per_s=0.0 if missing_items else current.items_per_s,
-        limited_by="" if missing_items else current.limited_by,
-        bottleneck=missing_items or describe_bottleneck(costs, layout, budget),
-        fusions=() if missing_items else estimate_fusions(costs, workers, budget),
-        advice=() if missing_items else modes.steps + advise(modes.costs, workers, budget),
+        items_per_s=0.0 if missing_items or gap else current.items_per_s,
+        max_items_per_s=current.items_per_s if gap and not missing_items else 0.0,
+        unseen=unseen,
+        limited_by="" if missing_items or gap else _name_limit(plan, current.limited_by),
+        bottleneck=missing_items or (f"{gap}; of what was measured, {bottleneck}" if gap else bottleneck),
+        fusions=estimate_fusions(costs, workers, budget) if may_advise else (),
+        advice=modes.steps + advise(modes.costs, workers, budget) if may_advise else (),
         auto_workers=auto_workers,
-        notes=(_NO_SINK_NOTE,) if probe.sink_ns is None else (),
+        notes=describe_forced_modes(hops) + describe_late_stages(record, late),
     )
 
 
-def find_missing_items(record: RunRecord) -> str:
-    """Say why a probe allows no forecast; empty if it does."""
-    was_cut_short = record.status != "finished"
-    unreached = [stage.name for stage in record.stages if was_cut_short and not stage.items + stage.passed_by]
-    if unreached:
-        return f"no item got through {unreached[0]} within the time of the probe"
-    if record.items_in >= _MIN_PROBED_ITEMS:
-        return ""
-    if was_cut_short:
-        return f"the probe's time was over after {record.items_in} items, too few for a forecast"
-    return "the source yields too few items for a forecast"
+def _name_limit(plan: Plan, limited_by: str) -> str:
+    """Name the sink instead of the consumer, if one sink is all that the calling process has to do."""
+    item_sinks = [sink for sink in plan.sinks if not sink.writes_parts]
+    return name_sink(item_sinks[0].target) if limited_by == CONSUMER and len(item_sinks) == 1 else limited_by
 
 
 def _build_stages(
@@ -96,7 +114,9 @@ def _build_stages(
     record: RunRecord,
     costs: PipelineCosts,
     budget: ResourceBudget,
+    *,
     sinks: Mapping[str, SinkCost],
+    flow: ItemFlow,
 ) -> tuple[model.StageForecast, ...]:
     choices = [ProcessChoice(workers=None, may_fuse=True)] * len(plan.processes)
     suggested = {group.first_process: group.workers for group in choose_layout(costs, choices, budget)}
@@ -109,6 +129,7 @@ def _build_stages(
             stage_record = records[stage.name]
             sink = sinks.get(stage.name)  # counted in rows, not in parts
             run_ns = compute_run_ns(stage_record, process) if sink is None else sink.row_ns
+            count = sink.rows * sink.items if sink else stage_record.items
             stages.append(
                 model.StageForecast(
                     name=stage.name,
@@ -118,7 +139,7 @@ def _build_stages(
                     workers=process.workers,
                     suggested_workers=suggested.get(index, 0),
                     run_ns=int(run_ns * cost.scheduled_fraction),
-                    items_per_source_item=round((sink.rows * sink.items if sink else stage_record.items) / items, 4),
+                    items_per_source_item=round(count / items * flow.processes[index], 4),
                     cpu_ns=int(cost.cpu_ns) if is_first else 0,
                     memory_bytes=cost.memory_bytes if is_first else 0,
                 )
@@ -127,12 +148,11 @@ def _build_stages(
 
 
 def _build_hops(
-    plan: Plan, record: RunRecord, probe_results: Mapping[str, ProbeResult]
+    plan: Plan, record: RunRecord, probe_results: Mapping[str, ProbeResult], flow: ItemFlow
 ) -> tuple[model.HopForecast, ...]:
     records = {hop.source: hop for hop in record.hops}
-    items = max(record.items_in, 1)
     hops = []
-    for process, hop in zip(plan.processes, plan.hops, strict=True):
+    for process, hop, factor in zip(plan.processes, plan.hops, flow.hops, strict=True):
         for before, after in zip(process.stages, process.stages[1:], strict=False):
             hops.append(
                 model.HopForecast(
@@ -140,11 +160,13 @@ def _build_hops(
                 )
             )
         last = process.stages[-1].name
-        hops.append(_build_hop(plan, hop, records[last], probe_results.get(process.name, ProbeResult()), items))
+        messages_per_item = records[last].messages.total / max(record.items_in, 1) * factor
+        hop_forecast = _build_hop(plan, hop, records[last], probe_results.get(process.name, ProbeResult()))
+        hops.append(msgspec.structs.replace(hop_forecast, messages_per_source_item=round(messages_per_item, 4)))
     return tuple(hops)
 
 
-def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeResult, items: int) -> model.HopForecast:
+def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeResult) -> model.HopForecast:
     threshold = hop.threshold_bytes if hop.mode == "auto" else 0
     payload = estimate_payload(hop, probe_result, plan.curves)
     if payload is None:
@@ -163,7 +185,6 @@ def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeR
         mode=hop.mode,
         threshold_bytes=threshold,
         reason=decision.reason,
-        messages_per_source_item=round(record.messages.total / items, 4),
         pickle_bytes=payload.pickle_bytes,
         pickle_mode=payload.pickle_mode,
         pieces=payload.pieces,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -28,6 +29,7 @@ class ProcessCost:
     max_workers: int | None = None  # limited by its `cpus` or its GPU
     has_all_gpus: bool = False  # its workers are spread over the GPUs (`device: cuda`)
     config_path: str = ""
+    is_measured: bool = True  # whether the probe brought items to all its stages; else it costs nothing here
     start_ns: float = 0.0  # CPU time of one worker until it has sent its first item
 
     @property
@@ -53,19 +55,29 @@ class HopCost:
 class PipelineCosts:
     """The costs of a chain: `hops[i]` leads from `processes[i]` to the next process, the last one to the consumer.
 
-    `sink_ns` is the work of the sink per source item.
+    `sink_ns` is the work of the sink per source item; for `sink_waiting_ns` of it the sink takes no CPU time.
     """
 
     processes: tuple[ProcessCost, ...]
     hops: tuple[HopCost, ...]
     sink_ns: float = 0.0
+    sink_waiting_ns: float = 0.0
 
     def with_hops(self, hops: tuple[HopCost, ...]) -> PipelineCosts:
-        """Copy the costs with other hops, whose sides save CPU time in the processes at their ends."""
+        """Copy the costs with other hops, whose sides save CPU time in the processes at their ends.
+
+        Work that is measured to take less CPU time than it lasts saves CPU time in proportion.
+        """
         processes = []
         for index, process in enumerate(self.processes):
-            saved_ns = self.hops[index].send_ns - hops[index].send_ns
-            if index:
-                saved_ns += self.hops[index - 1].receive_ns - hops[index - 1].receive_ns
+            sides_ns, new_sides_ns = (_sum_sides_ns(each, index) for each in (self.hops, hops))
+            work_ns = process.run_ns + process.call_ns + process.loop_ns + sides_ns
+            cpu_share = min(process.cpu_ns / work_ns, 1.0) if work_ns else 1.0
+            saved_ns = (sides_ns - new_sides_ns) * cpu_share
             processes.append(replace(process, cpu_ns=max(process.cpu_ns - saved_ns, 0.0)))
         return replace(self, processes=tuple(processes), hops=hops)
+
+
+def _sum_sides_ns(hops: Sequence[HopCost], index: int) -> float:
+    """The work of a process on the hops at its ends."""
+    return hops[index].send_ns + (hops[index - 1].receive_ns if index else 0.0)

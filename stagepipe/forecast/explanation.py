@@ -37,5 +37,7 @@ def explain_layout(
 def _describe_group(group: FusedGroup, costs: PipelineCosts) -> str:
     first, *others = [member.name for member in get_members(group, costs)]
     workers = f"{group.workers} worker{'' if group.workers == 1 else 's'} (auto)"
+    if not costs.processes[group.first_process].is_measured:
+        return f"{first}: {workers}: no item reached it in the probe"
     together = f" with {join_names(others)}" if others else ""
     return f"{first}: {workers}{together}: {format_ns(compute_work_ns(group, costs))} per item"

@@ -5,21 +5,23 @@ Pure: costs in, advice and the costs with it out. Runs in the caller's process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagepipe.core import format_ns
-from stagepipe.costs import negotiate
+from stagepipe.costs import PIPE, SHARED_MEMORY, negotiate
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, join_names
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts
 from stagepipe.forecast.costs import compute_hop_cost
 from stagepipe.forecast.layout_rules import find_unfusable_reason
-from stagepipe.forecast.model import PlanAdvice
+from stagepipe.forecast.model import HopForecast, MessageCost, PlanAdvice
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.plan import HopPlan, Plan, ProbeResult
 from stagepipe.report import RunRecord
+
+_MIN_RATIO_WITHOUT_DECIMALS = 10
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,39 @@ def advise_modes(
         return ModeAdvice((), costs)
     overrides = tuple(dict.fromkeys(_get_override(plan, index) for index in costs_by_hop))
     return ModeAdvice((PlanAdvice(overrides, _describe(plan, costs, costs_by_hop), before, after),), improved)
+
+
+def describe_forced_modes(hops: Sequence[HopForecast]) -> tuple[str, ...]:
+    """Say for each hop with a forced mode what that costs, and what the other would cost."""
+    return tuple(
+        _describe_forced_mode(hop, hop.cost)
+        for hop in hops
+        if hop.cost is not None and hop.mode in (PIPE, SHARED_MEMORY)
+    )
+
+
+def _describe_forced_mode(hop: HopForecast, cost: MessageCost) -> str:
+    """Describe a forced mode.
+
+    >>> _describe_forced_mode(HopForecast(source="a", target="b", mode="pipe", threshold_bytes=0, reason=""),
+    ...                       MessageCost(41_000_000, 41_000_000, 1_000_000, 0))
+    'a -> b: the forced pipe costs 41 ms per message, 41 times as much as shared memory would (1 ms)'
+    """
+    costs_ns = {PIPE: cost.pipe_ns, SHARED_MEMORY: cost.shared_memory_ns}
+    forced_ns = costs_ns.pop(hop.mode)
+    [(other, other_ns)] = costs_ns.items()
+    ratio = forced_ns / max(other_ns, 1)
+    if ratio >= 1:
+        times = f"{ratio:.{0 if ratio >= _MIN_RATIO_WITHOUT_DECIMALS else 1}f} times as much as"
+        comparison = f"{times} {_name_mode(other)} would ({format_ns(other_ns)})"
+    else:
+        comparison = f"{_name_mode(other)} would cost {format_ns(other_ns)}"
+    forced = f"the forced {_name_mode(hop.mode)} costs {format_ns(forced_ns)} per message"
+    return f"{hop.source} -> {hop.target}: {forced}, {comparison}"
+
+
+def _name_mode(mode: str) -> str:
+    return mode.replace("_", " ")
 
 
 def _negotiate_freely(plan: Plan, index: int) -> HopPlan:

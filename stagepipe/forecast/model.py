@@ -132,9 +132,12 @@ class PlanAdvice(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline will run, what it will cost, and what would make it faster.
 
-    `items_probed` source items were measured. `items_per_s` is the predicted rate; it is 0 if the probe had too few
-    items for a prediction. `limited_by` is the name of a process, `machine` or `consumer`; `bottleneck` explains it.
-    `auto_workers` has a line for each stage with `workers: auto` or `fuse: auto`. `notes` say what is not included.
+    `items_probed` source items were measured. `items_per_s` is the predicted rate. It is 0 if the probe had too few
+    items, or did not see all: `unseen` are the stages that had none, and `sink` if that got none or did not run. The
+    rate is then at most `max_items_per_s`, by what was measured; 0 if not even that is known.
+    `limited_by` is the name of a process or a sink, `machine` or `consumer`; `bottleneck` explains it.
+    `auto_workers` has a line for each stage with `workers: auto` or `fuse: auto`. `notes` say what forced modes
+    cost.
 
     >>> forecast = Pipeline("train.yaml").forecast()  # doctest: +SKIP
     >>> forecast.items_per_s, forecast.limited_by  # doctest: +SKIP
@@ -155,6 +158,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[PlanAdvice, ...]
     auto_workers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    max_items_per_s: float = 0.0
+    unseen: tuple[str, ...] = ()
     schema: str = SCHEMA
 
     def __repr__(self) -> str:
@@ -176,7 +181,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return make_html_table(self.name, heading, rows, [*self._make_notes(), *self.auto_workers, *advice])
 
     def _make_notes(self) -> list[str]:
-        rate = f"{self.items_per_s:,.1f} source items per second predicted" if self.items_per_s else "no prediction"
+        if self.items_per_s:
+            rate = f"{self.items_per_s:,.1f} source items per second predicted"
+        else:
+            rate = f"at most {self.max_items_per_s:,.1f} source items per second" if self.unseen else "no prediction"
         return [f"{rate} from {self.items_probed:,} items", self.bottleneck, *self.notes]
 
 

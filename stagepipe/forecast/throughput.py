@@ -123,7 +123,7 @@ def predict_throughput(layout: ProcessLayout, costs: PipelineCosts, cpus: float)
     """Predict the rate of a layout on `cpus` CPUs and what limits it."""
     times_ns = [compute_work_ns(group, costs) / group.workers for group in layout]
     consumer_ns = compute_consumer_ns(costs)
-    total_cpu_ns = sum(compute_cpu_ns(group, costs) for group in layout) + consumer_ns
+    total_cpu_ns = sum(compute_cpu_ns(group, costs) for group in layout) + consumer_ns - costs.sink_waiting_ns
     limits = [(time_ns, get_group_name(group, costs)) for time_ns, group in zip(times_ns, layout, strict=True)]
     limits += [(consumer_ns, CONSUMER), (total_cpu_ns / (FULL_MACHINE_CPU_SHARE * cpus), MACHINE_LIMIT)]
     longest_ns, limited_by = max(limits, key=lambda limit: limit[0])

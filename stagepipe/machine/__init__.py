@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.machine.cgroup import oom_kill_count
+    from stagepipe.machine.cgroup import cpu_quota, oom_kill_count, read_throttling
     from stagepipe.machine.cpu_time import cpu_delay_ns, cpu_time_ns
     from stagepipe.machine.limits import SystemLimits, read_system_limits
     from stagepipe.machine.load import CpuLoadMeter, compute_free_cpus, read_free_memory_bytes
@@ -24,6 +24,7 @@ __all__ = [
     "SystemLimits",
     "compute_free_cpus",
     "cpu_delay_ns",
+    "cpu_quota",
     "cpu_time_ns",
     "describe_host",
     "detect_machine",
@@ -31,6 +32,7 @@ __all__ = [
     "read_cpu_model",
     "read_free_memory_bytes",
     "read_system_limits",
+    "read_throttling",
 ]
 
 __getattr__ = lazy_names(
@@ -41,6 +43,7 @@ __getattr__ = lazy_names(
         "SystemLimits": "limits",
         "compute_free_cpus": "load",
         "cpu_delay_ns": "cpu_time",
+        "cpu_quota": "cgroup",
         "cpu_time_ns": "cpu_time",
         "describe_host": "machine",
         "detect_machine": "machine",
@@ -48,5 +51,6 @@ __getattr__ = lazy_names(
         "read_cpu_model": "machine",
         "read_free_memory_bytes": "load",
         "read_system_limits": "limits",
+        "read_throttling": "cgroup",
     },
 )

@@ -49,6 +49,19 @@ def cpu_quota() -> float | None:
     return min(quotas, default=None)
 
 
+def read_throttling() -> tuple[int, int]:
+    """(periods, throttled periods) of the group or parent that used up its CPU quota most often; (0, 0) without one.
+
+    In a throttled period all processes of the group stood still until the next one.
+    """
+    counts = []
+    for folder in _controller_dirs("cpu"):
+        with contextlib.suppress(OSError, ValueError):
+            periods, throttled = (_read_count(folder / "cpu.stat", name) for name in ("nr_periods", "nr_throttled"))
+            counts.append((periods, throttled))
+    return max(counts, key=lambda count: count[1], default=(0, 0))
+
+
 def oom_kill_count() -> int | None:
     """How many processes the kernel has killed because memory ran out: in this group, or else on the machine.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
     from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
-    from stagepipe.plan.sinks import PARTS_STAGE_NAME, lower_sinks, set_sink_workers
+    from stagepipe.plan.sinks import PARTS_STAGE_NAME, lower_sinks, name_sink, set_sink_workers
     from stagepipe.plan.system_requirements import (
         check_plan_limits,
         check_spec_limits,
@@ -64,6 +64,7 @@ __all__ = [
     "lower_sinks",
     "make_plan",
     "make_probe_plan",
+    "name_sink",
     "set_sink_workers",
 ]
 
@@ -94,6 +95,7 @@ __getattr__ = lazy_names(
         "lower_sinks": "sinks",
         "make_plan": "planner",
         "make_probe_plan": "probing",
+        "name_sink": "sinks",
         "set_sink_workers": "sinks",
     },
 )

@@ -159,7 +159,7 @@ def _get_setting(sink: SinkSpec, name: str) -> Any:
 def _make_unique_names(spec: PipelineSpec, writers: Sequence[SinkSpec]) -> Iterator[str]:
     """Yield the name of the order point, then those of the writers."""
     used = {stage.name for stage in spec.stages} | {sink.name for sink in writers if sink.name is not None}
-    for given, name in ((None, PARTS_STAGE_NAME), *((sink.name, _make_name(sink.target)) for sink in writers)):
+    for given, name in ((None, PARTS_STAGE_NAME), *((sink.name, name_sink(sink.target)) for sink in writers)):
         if given is not None:
             yield given
             continue
@@ -168,8 +168,8 @@ def _make_unique_names(spec: PipelineSpec, writers: Sequence[SinkSpec]) -> Itera
         yield free
 
 
-def _make_name(target: Target) -> str:
-    """Return the last name of an import path, or the name of the class of an object."""
+def name_sink(target: Target) -> str:
+    """Return the name of a sink's class or function: the last name of an import path, or that of an object's class."""
     uses = target.uses
     path = uses if isinstance(uses, str) else getattr(uses, "__name__", type(uses).__name__)
     return re.sub(r"[^A-Za-z0-9_-]+", "-", re.split(r"[.:]", path)[-1]).strip("-") or "writer"

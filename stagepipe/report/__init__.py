@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
-    from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
+    from stagepipe.report.record import PHASES, HopRecord, MemoryPressure, Progress, RunRecord, StageRecord, WorkerLoad
     from stagepipe.report.render import (
         FoldingTable,
         TableColumn,
@@ -74,6 +74,7 @@ __all__ = [
     "HopTransport",
     "HostReport",
     "MemoryPoint",
+    "MemoryPressure",
     "MessageCounts",
     "PastRun",
     "Progress",
@@ -88,6 +89,7 @@ __all__ = [
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "WorkerLoad",
     "WorkerRestartReport",
     "build_report",
     "compare_runs",
@@ -121,6 +123,7 @@ __getattr__ = lazy_names(
         "HostReport": "shared_types",
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
         "MemoryPoint": "series",
+        "MemoryPressure": "record",
         "MessageCounts": "shared_types",
         "PHASES": "record",
         "PastRun": "past_runs",
@@ -136,6 +139,7 @@ __getattr__ = lazy_names(
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "WorkerLoad": "record",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "compare_runs": "comparison",

@@ -123,10 +123,12 @@ class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "fr
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits the run. `kind` is `stage`, `hop`, `source`, `consumer` or `none`; `confidence` is 0 to 1.
+    """What limits the run. `confidence` is 0 to 1.
 
-    `sentence` gives the evidence. `fix` is the one config change to try, as an override for the command line
-    (`stages.decode.workers=3`); it is empty if no change will help. `advice` explains it in words either way.
+    `kind` is `stage`, `hop`, `source`, `sink`, `consumer`, `window`, `memory`, `machine`, `restarts`, `startup` or
+    `none`; `limited_by` is the name within it. `sentence` gives the evidence. `fix` is the one config change to try, as
+    overrides for the command line (`stages.decode.workers=3`), separated by spaces if it takes several; it is empty if
+    no change will help. `advice` explains it in words either way.
     """
 
     limited_by: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -41,51 +41,85 @@ def drop_step_that_did_not_pay(verdict: Verdict, run: PastRun, past_runs: Sequen
     >>> drop_step_that_did_not_pay(verdict, run, past_runs).advice  # doctest: +SKIP
     'No config change will help: 4 workers of decode gave 0.98 of what 3 gave in an earlier run, so more will not ...'
     """
-    path, _, value = verdict.fix.partition("=")
-    scope, _, rest = path.partition(".")
-    name, _, key = rest.rpartition(".")
-    if scope != "stages" or name not in run.layout or run.items_per_s <= 0:
+    if run.items_per_s <= 0:
         return verdict
-    rates = _find_rates(name, run, past_runs)
-    if key == "workers":
-        text = _describe_useless_workers(name, run, rates, advised=int(value))
-    elif key == "fuse":
-        text = _describe_useless_fusion(name, run, rates, fuse=value == "true")
+    advised = _parse_workers(verdict, run)
+    if advised:
+        text = _describe_useless_workers(run, past_runs, advised)
     else:
-        return verdict
+        text = _describe_useless_fusion(verdict.fix.split(" ")[0], run, past_runs)
     return msgspec.structs.replace(verdict, fix="", advice=text) if text else verdict
 
 
-def _find_rates(name: str, run: PastRun, past_runs: Sequence[PastRun]) -> dict[int, float]:
-    """The rates of runs that differ from `run` in the workers of one stage alone, by their number."""
-    others = {key: workers for key, workers in run.layout.items() if key != name}
-    return {
-        past.layout[name]: past.items_per_s
+def _parse_workers(verdict: Verdict, run: PastRun) -> dict[str, int]:
+    """The number of workers that the fix sets, by stage; empty if it sets anything else. A sink is the limit itself."""
+    advised = {}
+    for override in verdict.fix.split():
+        path, _, value = override.partition("=")
+        scope, _, rest = path.partition(".")
+        name, _, key = rest.rpartition(".")
+        name = name if scope == "stages" else verdict.limited_by
+        if key != "workers" or name not in run.layout or not value.isdecimal():
+            return {}
+        advised[name] = int(value)
+    return advised
+
+
+def _find_comparable_runs(names: Collection[str], run: PastRun, past_runs: Sequence[PastRun]) -> list[PastRun]:
+    """The runs that differ from `run` in the workers of these stages alone."""
+    others = {key: workers for key, workers in run.layout.items() if key not in names}
+    return [
+        past
         for past in past_runs
         if past.layout.keys() == run.layout.keys()
         and all(past.layout[key] == workers for key, workers in others.items())
         and abs(past.free_cpus - run.free_cpus) <= _MAX_FREE_CPUS_DIFFERENCE
-    }
+    ]
 
 
-def _describe_useless_workers(name: str, run: PastRun, rates: Mapping[int, float], *, advised: int) -> str:
-    workers = run.layout[name]
-    fewer = max((count for count in rates if _FUSED < count < workers), default=None)
-    more = min((count for count in rates if workers < count <= advised), default=None)
-    if fewer is not None and run.items_per_s < _MIN_PAYING_RATIO * rates[fewer]:
-        counts, ratio = (workers, fewer), run.items_per_s / rates[fewer]
-    elif more is not None and rates[more] < _MIN_PAYING_RATIO * run.items_per_s:
-        counts, ratio = (more, workers), rates[more] / run.items_per_s
+def _describe_useless_workers(run: PastRun, past_runs: Sequence[PastRun], advised: Mapping[str, int]) -> str:
+    names = list(advised)
+
+    def count(each: PastRun) -> list[int]:
+        return [each.layout[name] for name in names]
+
+    def is_step(less: Sequence[int], more: Sequence[int]) -> bool:
+        return list(less) != list(more) and all(a <= b for a, b in zip(less, more, strict=True))
+
+    comparable = [past for past in _find_comparable_runs(names, run, past_runs) if _FUSED not in count(past)]
+    fewer = max((past for past in comparable if is_step(count(past), count(run))), key=count, default=None)
+    in_between = [past for past in comparable if is_step(count(run), count(past))]
+    more = min(
+        (past for past in in_between if all(a <= b for a, b in zip(count(past), advised.values(), strict=True))),
+        key=count,
+        default=None,
+    )
+    if fewer is not None and run.items_per_s < _MIN_PAYING_RATIO * fewer.items_per_s:
+        counts, ratio = (count(run), count(fewer)), run.items_per_s / fewer.items_per_s
+    elif more is not None and more.items_per_s < _MIN_PAYING_RATIO * run.items_per_s:
+        counts, ratio = (count(more), count(run)), more.items_per_s / run.items_per_s
     else:
         return ""
+    tried, before = (" and ".join(map(str, each)) for each in counts)
+    stages = " and ".join(names)
     return (
-        f"No config change will help: {counts[0]} workers of {name} gave {ratio:.2f} of what {counts[1]} gave, so more "
-        f"will not help. Make {name} cheaper, or use more CPUs."
+        f"No config change will help: {tried} workers of {stages} gave {ratio:.2f} of what {before} gave, so more "
+        f"will not help. Make {stages} cheaper, or use more CPUs."
     )
 
 
-def _describe_useless_fusion(name: str, run: PastRun, rates: Mapping[int, float], *, fuse: bool) -> str:
-    rate = max((rate for workers, rate in rates.items() if (workers == _FUSED) == fuse), default=None)
+def _describe_useless_fusion(override: str, run: PastRun, past_runs: Sequence[PastRun]) -> str:
+    path, _, value = override.partition("=")
+    name = path.removeprefix("stages.").removesuffix(".fuse")
+    if path != f"stages.{name}.fuse" or name not in run.layout:
+        return ""
+    fuse = value == "true"
+    rates = [
+        past.items_per_s
+        for past in _find_comparable_runs([name], run, past_runs)
+        if (past.layout[name] == _FUSED) == fuse
+    ]
+    rate = max(rates, default=None)
     if rate is None or rate >= _MIN_PAYING_RATIO * run.items_per_s:
         return ""
     process = "the process of the stage before it" if fuse else "its own process"

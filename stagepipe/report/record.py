@@ -27,6 +27,27 @@ PHASES = ("encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns", "qu
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkerLoad:
+    """What one worker did: its items, and the time in its stages' functions."""
+
+    items: int
+    busy_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPressure:
+    """That `memory` held back items of a window of `window_items`: `fitting_items` of about `item_bytes` fitted.
+
+    `wanted_bytes` is the `memory` that holds the window.
+    """
+
+    item_bytes: int
+    fitting_items: int
+    window_items: int
+    wanted_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageRecord:
     """One stage, summed over its workers. The first stage of a run is the source.
 
@@ -54,6 +75,9 @@ class StageRecord:
     retries: int = 0
     crashes: int = 0
     fused_into: str | None = None
+    repeated_ns: int = 0  # in attempts that failed and were repeated: a part of the overhead
+    threads: int = 1  # that each worker may use
+    worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
 
 
@@ -98,11 +122,15 @@ class RunRecord:
     memory: SharedMemoryReport
     cpus: int = 1
     other_cpus: float = 0.0  # mean number of CPUs that other programs used
+    cpu_quota: float = 0.0  # CPUs that the control group may use; 0: no limit
+    throttled_share: float = 0.0  # share of the quota's periods in which it was used up
     slowest: tuple[SlowItem, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
     restarts: tuple[WorkerRestartReport, ...] = ()
     order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
+    is_ordered: bool = True  # items come out in the order of the source
+    memory_pressure: MemoryPressure | None = None
     series: Series = field(default_factory=Series)
 
 

@@ -151,7 +151,8 @@ class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
     """The training loop, the sink or `run`: how long it waited for items and how long it worked on them.
 
     `first_wait_ns` is the part of the wait before the first item. `outside_loop_ns` is the time without iteration,
-    between two epochs and after the last; it counts as neither waiting nor work.
+    between two epochs and after the last; it counts as neither waiting nor work. `is_sink`: it is a sink
+    without workers, or what puts the parts of sinks with workers in their order.
     """
 
     wait_ns: int = 0
@@ -159,3 +160,4 @@ class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "consumer"
     first_wait_ns: int = 0
     outside_loop_ns: int = 0
+    is_sink: bool = False

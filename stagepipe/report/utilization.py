@@ -24,6 +24,9 @@ MIN_MULTITHREADED_CPU_RATIO = 1.3
 _MIN_CPU_BOUND_SHARE = 0.5
 """Share of its working time from which a process is limited by the CPUs: the rest of the work is waiting."""
 
+_MIN_CPU_WAIT_SHARE = 0.1
+"""Share of its time that a process waits for a CPU, from which other programs slow it down."""
+
 _SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
 """The phases of a hop in which its sender works."""
 
@@ -107,11 +110,29 @@ def compute_cpus_used(record: RunRecord) -> float:
     return total_ns / wall_ns if wall_ns > 0 else 0.0
 
 
+def wants_cpu(load: ProcessLoad) -> bool:
+    """Return whether the CPUs limit a process: it computes or waits for a CPU for most of its working time.
+
+    A process whose CPU time is unknown is taken to compute.
+    """
+    if not load.cpu_ns and not load.cpu_wait_ns:
+        return True
+    return load.cpu_ns + load.cpu_wait_ns >= _MIN_CPU_BOUND_SHARE * load.work_ns
+
+
+def _competes_for_cpus(load: ProcessLoad) -> bool:
+    """Whether what other programs use may slow a process down: it needs CPUs and has to wait for them.
+
+    Without a wait, the others have a lower priority, or they ran at other times.
+    """
+    is_wait_known = load.cpu_wait_ns > 0
+    return wants_cpu(load) and (not is_wait_known or load.cpu_wait_share >= _MIN_CPU_WAIT_SHARE)
+
+
 def is_machine_full(record: RunRecord, most_used: ProcessLoad) -> bool:
     """Return whether all CPUs are in use: by the stages alone, or by other programs too while `most_used` wants one."""
     cpus_used = compute_cpus_used(record)
-    wants_cpu = most_used.cpu_ns + most_used.cpu_wait_ns >= _MIN_CPU_BOUND_SHARE * most_used.work_ns
-    others = record.other_cpus if wants_cpu else 0.0
+    others = record.other_cpus if _competes_for_cpus(most_used) else 0.0
     return cpus_used + others >= FULL_MACHINE_CPU_SHARE * record.cpus
 
 

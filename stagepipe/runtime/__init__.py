@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         take_run_snapshot,
         take_run_timings,
     )
-    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor
+    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, compute_wanted_bytes
     from stagepipe.runtime.worker import worker_main
 
 __all__ = [
@@ -90,6 +90,7 @@ __all__ = [
     "StageTimings",
     "Supervisor",
     "WorkerSnapshot",
+    "compute_wanted_bytes",
     "count_outputs",
     "end_spare_server",
     "format_error",
@@ -137,6 +138,7 @@ __getattr__ = lazy_names(
         "StageTimings": "snapshot",
         "Supervisor": "supervisor",
         "WorkerSnapshot": "snapshot",
+        "compute_wanted_bytes": "supervisor",
         "count_outputs": "protocol",
         "end_spare_server": "fork_server",
         "format_error": "protocol",

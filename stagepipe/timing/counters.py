@@ -69,4 +69,5 @@ class StageCounter(IntEnum):
     RETRIES = 4
     DEAD_LETTERS = 5
     PASSED_BY = 6  # items that its `when` does not match
-    LAST_RESERVED = 7
+    REPEATED_NS = 7  # in attempts that failed and were repeated; not in BUSY_NS
+    LAST_RESERVED = 15

@@ -150,6 +150,23 @@ def scheduling(_: Any) -> int:
     return os.sched_getscheduler(0)
 
 
+def drops_first(item: int, count: int) -> Any:
+    """Drop the numbers below `count`."""
+    return item if item >= count else stagepipe.SKIP
+
+
+class LoadsAtItsFirstItem:
+    """A model that takes `seconds` to load, with its first item."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, item: Any) -> Any:
+        time.sleep(self._seconds)
+        self._seconds = 0.001
+        return item
+
+
 def nap(item: Any, seconds: float = 0.01) -> Any:
     time.sleep(seconds)
     return item

@@ -20,6 +20,7 @@ from stagepipe.forecast.model import (
     StageForecast,
     format_suggestion,
 )
+from stagepipe.plan import SINK_NAME
 from stagepipe.report import FoldingTable, TableColumn, TerminalView
 
 _MAX_LISTED_PIECES = 6
@@ -138,12 +139,15 @@ def _render_reasons(hops: tuple[HopForecast, ...], arrow: str) -> Iterator[Rende
 
 def _make_fusion_columns(forecast: Forecast) -> list[TableColumn]:
     fusions = forecast.fusions
+    items_per_s = forecast.items_per_s or forecast.max_items_per_s
     return [
         TableColumn("stage", [fusion.stage for fusion in fusions]),
         TableColumn("into", [fusion.into for fusion in fusions], is_left_aligned=True),
         TableColumn("saves per item", [format_ns(fusion.saved_ns) for fusion in fusions]),
         TableColumn(
-            "forecast", [_format_fusion(fusion, forecast.items_per_s) for fusion in fusions], is_left_aligned=True
+            "forecast",
+            [_format_fusion(fusion, items_per_s) for fusion in fusions],
+            is_left_aligned=True,
         ),
     ]
 
@@ -165,20 +169,24 @@ def _format_memory(forecast: Forecast) -> str:
 
 
 def _render_advice(forecast: Forecast, arrow: str) -> Panel:
-    rate = f"Forecast: {format_rate(forecast.items_per_s)} items/s. " if forecast.items_per_s else ""
+    label = "At most" if forecast.unseen else "Forecast:"
+    items_per_s = forecast.items_per_s or forecast.max_items_per_s
+    rate = f"{label} {format_rate(items_per_s)} items/s. " if items_per_s else ""
     lines: list[RenderableType] = [Text(f"{rate}{_make_sentence(forecast.bottleneck)}", style="bold")]
-    if rate and not forecast.advice:
+    if forecast.unseen and forecast.unseen != (SINK_NAME,):
+        lines.append(Text("Let items reach it sooner (a smaller batch, other items first), or run it."))
+    elif rate and not forecast.advice:
         lines.append(Text("No config change is expected to gain more than 10 %."))
     for index, advice in enumerate(forecast.advice):
-        lines.append(Text(_format_step(advice, index, arrow)))
+        lines.append(Text(_format_step(advice, index, f"{label} ", arrow)))
         lines.append(Text.assemble("try: ", (" ".join(advice.overrides), "bold green")))
     return Panel(Group(*lines), title="Advice", title_align="left", border_style="cyan")
 
 
-def _format_step(advice: PlanAdvice, index: int, arrow: str) -> str:
+def _format_step(advice: PlanAdvice, index: int, label: str, arrow: str) -> str:
     before, after = advice.items_per_s_before, advice.items_per_s_after
     rates = f"{format_rate(before)} {arrow} {format_rate(after)} items/s ({_format_gain(after / before - 1)})"
-    return f"{'Then: ' if index else ''}{advice.text} Forecast: {rates}."
+    return f"{'Then: ' if index else ''}{advice.text} {label}{rates}."
 
 
 def _format_gain(gain: float) -> str:

@@ -10,6 +10,7 @@ import copy
 import pickle
 from collections.abc import Callable, Generator
 from functools import partial
+from time import perf_counter_ns
 from types import GeneratorType
 from typing import Any
 
@@ -60,6 +61,7 @@ def call_with_retries(
     """
     attempts = 1
     while True:
+        started_ns = perf_counter_ns()
         try:
             return attempt()
         except StageError as error:
@@ -67,7 +69,7 @@ def call_with_retries(
             if restore_inputs is None or error.is_mistake or attempts > (stage.plan.retries or 0):
                 raise
         attempts += 1
-        stage.count_retry()
+        stage.count_retry(perf_counter_ns() - started_ns)
         inputs[:] = restore_inputs()
 
 

@@ -85,6 +85,7 @@ class StageRunner:
         self._passed_by_count = region[StageCounter.PASSED_BY]
         self._error_count = region[StageCounter.FAILED_ATTEMPTS]
         self._retry_count = region[StageCounter.RETRIES]
+        self._repeated_ns = region[StageCounter.REPEATED_NS]
         self._busy_ns = region[StageCounter.BUSY_NS]
         self._last_timed_ns = 0
         self._slow_threshold_ns = -1
@@ -421,9 +422,10 @@ class StageRunner:
         """Count an item that the stage dropped, or that was skipped because it failed."""
         self._skipped_count += 1
 
-    def count_retry(self) -> None:
-        """Count a repeated attempt."""
+    def count_retry(self, failed_ns: int) -> None:
+        """Count an attempt that is repeated because it failed, after `failed_ns`."""
         self._retry_count += 1
+        self._repeated_ns += failed_ns
 
     def flush(self) -> None:
         """Write the counts to the board."""
@@ -434,6 +436,7 @@ class StageRunner:
         region[StageCounter.PASSED_BY] = self._passed_by_count
         region[StageCounter.FAILED_ATTEMPTS] = self._error_count
         region[StageCounter.RETRIES] = self._retry_count
+        region[StageCounter.REPEATED_NS] = self._repeated_ns
         region[StageCounter.BUSY_NS] = self._busy_ns
 
 

@@ -42,6 +42,8 @@ class RunSnapshot:
     """Items of which the consumer copied a part out of shared memory."""
     restarts: tuple[WorkerRestart, ...]
     stall_restarts: tuple[StallRestart, ...]
+    memory_pressures: tuple[tuple[int, int] | None, ...]
+    """For each segment (bytes of an item, items that fitted), if `memory` ever held less than the window."""
 
     @property
     def worker_groups(self) -> tuple[tuple[WorkerSnapshot, ...], ...]:
@@ -68,6 +70,7 @@ def take_run_snapshot(supervisor: Supervisor, consumer: Consumer) -> RunSnapshot
         copied_out_items=consumer_region[ProcessCounter.COPIED_OUT_ITEMS],
         restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.history)),
         stall_restarts=tuple(replace(restart) for restart in list(supervisor.recovery.restarts.stalls)),
+        memory_pressures=tuple(map(board.read_memory_pressure, range(board.layout.segment_count))),
     )
 
 

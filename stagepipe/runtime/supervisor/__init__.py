@@ -24,6 +24,7 @@ memory_pressure     warnings and errors about too little shared memory
 adaptive_transport  corrects the transport rules of the hops from measured costs
 """
 
+from stagepipe.runtime.supervisor.memory_pressure import compute_wanted_bytes
 from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
 from stagepipe.runtime.supervisor.restarts import StallRestart, WorkerRestart
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
@@ -38,4 +39,5 @@ __all__ = [
     "Supervisor",
     "WorkerRestart",
     "WorkerSlot",
+    "compute_wanted_bytes",
 ]

@@ -35,9 +35,14 @@ class MemoryPressureMonitor:
                 _log.warning("%s", describe_memory_pressure(*pressure, segment.window, self._plan))
 
 
+def compute_wanted_bytes(item_bytes: int, window_items: int) -> int:
+    """The `memory` that holds a whole window, in bytes: whole MiB."""
+    return -int(-window_items * item_bytes / IN_FLIGHT_MEMORY_FRACTION // (1 << 20)) << 20
+
+
 def describe_memory_pressure(item_bytes: int, fitting_items: int, window_items: int, plan: Plan) -> str:
     """The text of the warning: how much `memory` the window needs."""
-    wanted_mib = -int(-window_items * item_bytes / IN_FLIGHT_MEMORY_FRACTION // (1 << 20))
+    wanted_mib = compute_wanted_bytes(item_bytes, window_items) >> 20
     return (
         f"each item in flight takes about {format_bytes(item_bytes)} of shared memory, so only {fitting_items} of a "
         f"window of {window_items} fit in `memory` ({format_bytes(plan.memory_bytes)}) and workers may wait; set "

@@ -114,6 +114,34 @@ def test_a_stage_that_waits_is_advised_to_have_more_workers(stagepipe, tmp_path)
     assert call_here("validate", str(tmp_path / "c.yaml"), *advice["overrides"]).exit_code == 0
 
 
+def test_a_stage_that_gets_its_first_item_late_is_measured(stagepipe):
+    config = """
+name: late
+source: {uses: stagepipe.sources.numbers, with: {count: 100000}}
+stages:
+  - {name: drop, uses: tests.support.stages.drops_first, with: {count: 500}}
+  - {name: nap, uses: tests.support.stages.nap, with: {seconds: 0.02}}
+"""
+    done = stagepipe("plan", "c.yaml", "--json", config=config)
+    plan = json.loads(done.stdout)
+    assert (plan["unseen"], plan["limited_by"]) == ([], "nap")
+    assert 0 < plan["items_per_s"] <= 50, "of the items since, not of all"
+    assert any("nap got its first item after" in note for note in plan["notes"])
+
+
+def test_the_files_of_a_sink_are_gone_and_its_folder_was_not_made(stagepipe, tmp_path):
+    (tmp_path / "temporary").mkdir()
+    sink = "sink: {uses: stagepipe.sinks.jsonl, with: {path: out}}"
+    config = WAITING.replace("0.02", "0.001") + sink
+    done = stagepipe("plan", "c.yaml", "--json", config=config, TMPDIR=str(tmp_path / "temporary"))
+    plan = json.loads(done.stdout)
+    assert plan["stages"][-1]["name"] == "jsonl"
+    assert plan["stages"][-1]["run_ns"] > 0
+    assert plan["items_per_s"] > 0
+    assert not list((tmp_path / "temporary").iterdir())
+    assert not (tmp_path / "out").exists()
+
+
 def test_graph_prints_mermaid_or_draws_files(stagepipe, tmp_path):
     done = stagepipe("plan", "c.yaml", "--graph")
     assert done.stdout.startswith("flowchart TD\n")

@@ -7,6 +7,7 @@ import pytest
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
 from stagepipe.forecast import compute_costs, find_missing_items
+from stagepipe.forecast.coverage import describe_unseen, find_unseen_stages
 from stagepipe.forecast.layout_rules import find_unfusable_reason
 from stagepipe.machine import Machine
 from stagepipe.plan import ItemSample, ProbeResult, make_plan
@@ -103,6 +104,14 @@ def test_the_first_item_does_not_count():
     assert costs_of_one_stage(1000, cpu_us=1000, first_us=900_000).processes[1].run_ns == 1000 * US
 
 
+def test_attempts_that_failed_are_part_of_the_cost():
+    repeated = stage_record("double", 10, retries=2 * ITEMS, repeated_ns=20 * US * ITEMS)
+    probed = record(
+        stage_record("source", 10), repeated, hops=(hop_record("source", "double"), hop_record("double", "sink"))
+    )
+    assert compute_costs(plan(stage("double")), probed, {}).processes[1].run_ns == pytest.approx(30 * US, rel=0.02)
+
+
 def test_waits_for_a_cpu_are_subtracted():
     cost = costs_of_one_stage(4000, cpu_us=2000, delay_us=2000).processes[1]
     assert cost.run_ns == pytest.approx(2000 * US, rel=0.02)
@@ -119,6 +128,12 @@ def test_a_stage_that_sleeps_keeps_its_time():
     cost = costs_of_one_stage(20_000, cpu_us=100, delay_us=50).processes[1]
     assert cost.run_ns == pytest.approx(20_000 * US, rel=0.01)
     assert cost.cpu_ns == pytest.approx(100 * US)
+
+
+def test_a_stage_that_sleeps_keeps_it_where_the_process_waited_elsewhere():
+    assert costs_of_one_stage(20_000, cpu_us=500, delay_us=9000).processes[1].run_ns == pytest.approx(
+        20_000 * US, rel=0.02
+    )
 
 
 def test_cpu_time_leaves_out_waking_up_but_not_threads():
@@ -189,11 +204,43 @@ def test_memory_is_that_of_one_worker():
     assert [process.memory_bytes for process in compute_costs(plan(stage("double")), probed, {}).processes] == [7, 9]
 
 
-def test_without_an_item_through_every_stage_there_is_no_forecast():
-    stages = (stage_record("source", 10), stage_record("model", 10, items=1))
-    probed = record(*stages, hops=())
-    nothing = replace(probed, stages=(stages[0], replace(stages[1], items=0)), status="failed")
-    assert find_missing_items(nothing) == "no item got through model within the time of the probe"
-    assert find_missing_items(replace(nothing, status="finished")) == "", "a filter may drop everything"
+def test_a_stage_that_the_probe_did_not_reach_is_named_and_costs_nothing():
+    planned = plan(stage("same"), stage("double"), batch(32))
+    stages = (stage_record("source", 10), stage_record("same", 10), stage_record("double", 900, items=1))
+    hops = (("source", "same", ITEMS), ("same", "double", 1), ("double", "batch", 1), ("batch", "sink", 0))
+    empty = replace(stage_record("batch", 10), items=0, run_histogram=Histogram())
+    probed = replace(record(*stages, empty, hops=tuple(hop_record(*hop) for hop in hops)), items_out=0)
+    cut_short = replace(probed, status="failed")
+    assert find_unseen_stages(planned, cut_short) == ("double", "batch", "sink")
+    assert find_unseen_stages(planned, probed) == ("batch", "sink"), "the source has ended: there is no second item"
+    costs = compute_costs(planned, cut_short, {})
+    assert [process.is_measured for process in costs.processes] == [True, True, False, False]
+    assert costs.processes[2].run_ns == 0
+    assert describe_unseen(cut_short, ("batch",), 60.2) == "batch saw no item in 1.0 min and 96 source items"
+    assert describe_unseen(probed, ("double",), 2.0) == "double saw too few items in all 96 source items"
+
+
+def test_too_few_items_give_no_forecast():
+    probed = record(stage_record("source", 10), hops=())
+    assert find_missing_items(probed) == ""
     assert "too few items" in find_missing_items(replace(probed, items_in=3))
     assert "time was over after 3 items" in find_missing_items(replace(probed, items_in=3, status="failed"))
+
+
+def test_items_that_a_probe_leaves_on_their_way_do_not_lower_the_cost():
+    planned = plan(batch(32), stage("same"))
+    stages = (stage_record("source", 10), stage_record("batch", 10), stage_record("same", 640, items=2))
+    hops = (("source", "batch", ITEMS), ("batch", "same", 3), ("same", "sink", 2))
+    probed = record(*stages, hops=tuple(hop_record(*hop) for hop in hops))
+    assert compute_costs(planned, probed, {}).processes[2].run_ns == pytest.approx(20 * US, rel=0.02)
+
+
+def test_a_stage_after_a_filter_that_drops_the_first_items_costs_what_it_does_since():
+    planned = plan(stage("same"), stage("double"))
+    stages = (stage_record("source", 10), stage_record("same", 10), stage_record("double", 500, items=24))
+    hops = (("source", "same", ITEMS), ("same", "double", 24), ("double", "sink", 24))
+    probed = record(*stages, hops=tuple(hop_record(*hop) for hop in hops))
+    costs = compute_costs(planned, probed, {}, items_before={"double": 73})
+    assert costs.processes[2].run_ns == pytest.approx(500 * US, rel=0.02)
+    assert costs.processes[1].run_ns == pytest.approx(10 * US, rel=0.02)
+    assert costs.hops[1].total_ns == pytest.approx(costs.hops[0].total_ns, rel=0.02)

@@ -3,7 +3,8 @@
 import pytest
 
 from stagepipe.forecast import compute_costs
-from stagepipe.forecast.hop_modes import advise_modes
+from stagepipe.forecast.hop_modes import advise_modes, describe_forced_modes
+from stagepipe.forecast.model import HopForecast, MessageCost
 from stagepipe.plan import ItemSample, PieceSample, ProbeResult
 from tests.support.pipelines import stage
 from tests.unit.forecast.chains import US, budget
@@ -56,3 +57,19 @@ def test_a_quick_function_in_a_process_that_waits_has_its_own_time():
     waiting = ProbeResult(items=(SMALL_ITEM,) * 8, cpu_ns=delays, cpu_delay_ns=delays, final_cpu_delay_ns=96 * 100 * US)
     costs = compute_costs(plan(stage("double")), probed, {"double": waiting})
     assert costs.processes[1].run_ns == pytest.approx(3 * US, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "mode, words",
+    [
+        ("pipe", "the forced pipe costs 41 ms per message, 34 times as much as shared memory would (1.2 ms)"),
+        ("shared_memory", "the forced shared memory costs 1.2 ms per message, pipe would cost 41 ms"),
+    ],
+)
+def test_one_line_says_what_a_forced_mode_costs(mode, words):
+    cost = MessageCost(as_sent_ns=0, pipe_ns=41_000_000, shared_memory_ns=1_200_000, pickling_ns=0)
+    forced, free = (
+        HopForecast(source="make", target="total", mode=each, threshold_bytes=0, reason="", cost=cost)
+        for each in (mode, "auto")
+    )
+    assert describe_forced_modes((forced, free)) == (f"make -> total: {words}",)

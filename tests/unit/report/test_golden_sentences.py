@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from stagepipe.report import MemoryPressure, Series, StageSeries, WorkerLoad, WorkerRestartReport
 from stagepipe.report.verdict import judge
 from stagepipe.timing import Histogram
 
@@ -17,14 +20,108 @@ def nothing_ran(make):
     return make.record()
 
 
+def slow_decode(make, **more):
+    decode = make.stage("decode", busy=0.93, starved=0.02, cpu=0.5, **more)
+    return make.stage("source", busy=0.1, blocked=0.8, cpu=0.05), decode
+
+
 def too_few_items(make):
-    return make.record(make.stage("source", items=8), make.stage("detect", busy=0.8, starting=0.05, items=8))
+    return make.record(make.stage("source", items=3), make.stage("detect", busy=0.8, starting=0.05, items=3))
 
 
 def start_outlasts_the_work(make):
-    return make.record(
-        make.stage("source"), make.stage("detect", starting=0.85, workers=2), first_item_ns=8_600_000_000
+    return make.record(make.stage("source"), make.stage("detect", starting=0.85, workers=2))
+
+
+def start_outlasts_long_work(make):
+    source = make.replace(make.stage("source", blocked=0.8), wall_ns=70 * make.second, blocked_ns=69 * make.second)
+    slow = make.replace(make.stage("detect", busy=0.95), wall_ns=70 * make.second, starting_ns=60 * make.second)
+    return make.record(source, slow, wall_ns=70 * make.second)
+
+
+def restarts(make):
+    restart = WorkerRestartReport(stage="decode", worker=0, cause="killed by SIGSEGV", item="7", lost_ns=make.second)
+    return make.record(*slow_decode(make), restarts=(restart,) * 4)
+
+
+def stalls(make):
+    restart = WorkerRestartReport(
+        stage="", worker=-1, cause="decode waited for input for 60 s", item="", lost_ns=6 * make.second, kind="stall"
     )
+    return make.record(*slow_decode(make), restarts=(restart,))
+
+
+def cpu_quota(make):
+    return make.record(*slow_decode(make), cpus=8, cpu_quota=1.5, throttled_share=0.9)
+
+
+def other_programs(make):
+    return make.record(*slow_decode(make, cpu_wait_ns=4 * make.second), cpus=2, other_cpus=1.4)
+
+
+def repeated_attempts(make):
+    return make.record(*slow_decode(make, repeated_ns=6 * make.second, retries=1500))
+
+
+def equal_stages(make):
+    return make.record(
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("decode", busy=0.93, cpu=0.9),
+        make.stage("augment", busy=0.92, cpu=0.9),
+    )
+
+
+def changing_stages(make):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("decode", busy=0.5, blocked=0.4),
+        make.stage("augment", busy=0.5, starved=0.4),
+    )
+    busy = {"source": (0.1,) * 12, "decode": (0.97,) * 6 + (0.1,) * 6, "augment": (0.1,) * 6 + (0.96,) * 6}
+    series = Series(
+        times_ns=tuple(range(make.second // 2, 10 * make.second, 3 * make.second // 4))[:12],
+        stages=tuple(StageSeries(name=name, busy=shares) for name, shares in busy.items()),
+    )
+    return make.record(*stages, series=series)
+
+
+def sink_with_workers(make):
+    return sink_of_parts(make, items=1000)
+
+
+def sink_of_few_parts(make):
+    return sink_of_parts(make, items=1)
+
+
+def sink_of_parts(make, *, items):
+    stages = (
+        make.stage("source", busy=0.1, blocked=0.8),
+        make.stage("parts", busy=0.1, blocked=0.8, config_path="sink"),
+        make.stage("jsonl", busy=0.93, starved=0.02, cpu=0.9, items=items, config_path="sink"),
+    )
+    return make.record(*stages, order_point_names=("parts",))
+
+
+def sink_without_workers(make):
+    record = busy_consumer(make, "ToDatabase")
+    return make.replace(record, consumer=msgspec.structs.replace(record.consumer, is_sink=True))
+
+
+def straggler(make):
+    loads = (WorkerLoad(items=20, busy_ns=9 * make.second), *(WorkerLoad(items=300, busy_ns=make.second),) * 3)
+    decode = make.stage("decode", busy=0.3, starved=0.65, workers=4, worker_loads=loads)
+    return make.record(make.stage("source", busy=0.05, blocked=0.9), decode, window_items=16)
+
+
+def slow_items_under_a_kept_order(make):
+    run = Histogram.from_values_ns([2_000_000] * 950 + [120_000_000] * 50)
+    decode = make.stage("decode", busy=0.4, starved=0.55, workers=4, run_histogram=run)
+    return make.record(make.stage("source", busy=0.05, blocked=0.9), decode, window_items=16)
+
+
+def window_that_memory_cannot_hold(make):
+    pressure = MemoryPressure(item_bytes=8_000_000, fitting_items=3, window_items=20, wanted_bytes=210 << 20)
+    return narrow_window(make, memory_pressure=pressure)
 
 
 def stage(make):
@@ -157,6 +254,20 @@ RECORDS = (
     nothing_ran,
     too_few_items,
     start_outlasts_the_work,
+    start_outlasts_long_work,
+    restarts,
+    stalls,
+    cpu_quota,
+    other_programs,
+    repeated_attempts,
+    equal_stages,
+    changing_stages,
+    sink_with_workers,
+    sink_of_few_parts,
+    sink_without_workers,
+    straggler,
+    slow_items_under_a_kept_order,
+    window_that_memory_cannot_hold,
     stage,
     stage_with_workers,
     stage_without_free_cpus,

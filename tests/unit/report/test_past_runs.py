@@ -78,7 +78,7 @@ def test_a_fusion_that_did_not_pay_is_not_advised_again(make):
     hops = (make.hop("source", "decode", cost_ns=9_000_000), make.hop("decode", "consumer"))
     stages = (make.stage("source", busy=0.02, blocked=0.3), make.stage("decode", busy=0.02, starved=0.02))
     record = make.record(*stages, hops=hops)
-    assert judge(record).fix == "stages.decode.fuse=true"
+    assert judge(record).fix == "stages.decode.fuse=true stages.decode.transport=null"
     fused = PastRun(layout={"source": 1, "decode": 0}, items_per_s=90.0, free_cpus=8.0)
     verdict = build_report(record, [fused]).verdict
     assert verdict.fix == ""

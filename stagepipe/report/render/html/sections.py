@@ -43,7 +43,7 @@ def make_verdict(report: Report) -> Markup:
     )
     parts: list[Content] = [element("p", verdict.sentence, class_="sentence")]
     if verdict.fix:
-        command = f"stagepipe run CONFIG {shlex.quote(verdict.fix)}"
+        command = f"stagepipe run CONFIG {' '.join(map(shlex.quote, verdict.fix.split()))}"
         copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
         parts.append(element("div", element("span", "Try"), element("code", command), copy, class_="command"))
     if verdict.advice:

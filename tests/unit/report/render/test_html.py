@@ -81,11 +81,11 @@ def test_page_copes_with_missing_data():
     assert 'id="sizes"' in render_html(without_curves)
 
 
-def test_fix_is_one_argument_of_the_shell():
+def test_each_override_of_the_fix_is_one_argument_of_the_shell():
     report = make_report()
-    verdict = msgspec.structs.replace(report.verdict, fix="stages.a b.workers=3")
+    verdict = msgspec.structs.replace(report.verdict, fix="stages.a.workers=3 stages.b;c.workers=2")
     page = render_html(msgspec.structs.replace(report, verdict=verdict))
-    assert "stagepipe run CONFIG &#x27;stages.a b.workers=3&#x27;" in page
+    assert "stagepipe run CONFIG stages.a.workers=3 &#x27;stages.b;c.workers=2&#x27;" in page
 
 
 def test_many_long_errors_keep_the_page_small():

@@ -1,0 +1,233 @@
+"""Is the verdict right where the bottleneck is known, and does its fix pay? One fault a pipeline, planted.
+
+    python -m benchmarks.verdicts [--case NAME]... [--rounds 5] [--json FILE] [--records FOLDER]
+
+Each case runs as it is, and with the fix: that of the verdict, or where the advice is in words, what it says, made by
+hand. A fix of the verdict is followed by the next, up to three, until none is advised. All runs of a case follow each
+other, each in a new process of 3 to 5 s. A round is right if the verdict names the limit, its kind and the fix.
+`gain` is the rate after the last fix that was made, divided by the rate before: in the steady state, or, marked T, over
+the whole run with its start. `after` says what is advised then. `stops` is the share of rounds in which no advice
+followed a step that gained less than 5 %.
+
+`busy machine` starts a process for each CPU that computes, and the change is that they end. `throttled cgroup` needs
+root and the `cpu` controller of cgroup version 1 or 2; otherwise it is skipped. Exit status: 1 if a round was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.common.command import finish, write_json
+from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
+from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
+from benchmarks.verdicts.cases import CASES, Case, Surroundings
+
+_LIMIT_S = 90.0
+_MAX_STEPS = 3
+_MIN_GAIN = 1.05
+_ANSWER_S = 0.02
+_QUOTA_SHARE = 0.15
+_CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+
+Round = dict[str, Any]
+
+
+class SkippedCaseError(Exception):
+    """This machine cannot run the case. The message says why."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure the cases, print a line for each, and return the exit status."""
+    options = _parse(arguments)
+    adopt_orphans()
+    began_s = time.monotonic()
+    about = {**machine(), "commit": find_commit()}
+    print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
+    print(f"\n{'case':24} right  {'gain':>6}  fix | after", flush=True)
+    document: dict[str, Any] = {"machine": about, "cases": {}}
+    has_failed = False
+    with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, _serve_slowly() as port:
+        for case in [case for case in CASES if case.name in options.case] if options.case else CASES:
+            try:
+                rounds = [_measure(case, Path(folder), port, options.records) for _ in range(options.rounds)]
+            except (SkippedCaseError, TurnError) as error:
+                has_failed |= isinstance(error, TurnError)
+                print(f"{case.name:24} {'FAILED' if isinstance(error, TurnError) else 'skipped'}: {error}", flush=True)
+                continue
+            document["cases"][case.name] = rounds
+            print(_format_case(case, rounds), flush=True)
+            write_json(options.json, document)
+    finish(began_s, options.json, document)
+    return int(has_failed or not all(each["right"] for rounds in document["cases"].values() for each in rounds))
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    names = [case.name for case in CASES]
+    parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
+    parser.add_argument("--rounds", type=int, default=5, help="each case is measured in each")
+    parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each case")
+    parser.add_argument("--records", type=Path, help="folder for records of the first runs, for tests")
+    return parser.parse_args(arguments)
+
+
+def is_right(case: Case, verdict: Mapping[str, Any]) -> bool:
+    """Whether a verdict names the limit of a case, its kind and the fix.
+
+    >>> is_right(CASES[0], {"kind": "stage", "limited_by": "work", "fix": "stages.work.workers=4", "sentence": "",
+    ...                     "advice": ""})
+    True
+    """
+    text = f"{verdict['sentence']} {verdict['advice']}"
+    return (
+        verdict["kind"] == case.kind
+        and verdict["limited_by"] in case.limited_by
+        and re.fullmatch(case.fix, verdict["fix"]) is not None
+        and case.says in text
+    )
+
+
+def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round:
+    """Run a case, and again with each fix."""
+    with ExitStack() as stack:
+        cpu_group = stack.enter_context(_limit_cpus()) if case.trouble == "quota" else ""
+        with _burn_cpus() if case.trouble == "busy" else ExitStack():
+            before = _run(case, folder, port, (), cpu_group)
+        verdict, steps = before["verdict"], [_describe_step("", before, case)]
+        if records is not None:
+            records.mkdir(parents=True, exist_ok=True)
+            (records / f"{case.name.replace(' ', '_')}.json").write_text(before["record"])
+        if case.change or case.trouble:
+            after = _run(case, folder, port, case.change, "")
+            steps.append(_describe_step(" ".join(case.change) or f"without {case.trouble}", after, case))
+        else:
+            steps += _follow_fixes(case, folder, port, verdict["fix"])
+    shutil.rmtree(_cache_folder() / "runs", ignore_errors=True)
+    rates = [step["rate"] for step in steps]
+    return {"right": is_right(case, verdict), "gain": rates[-1] / rates[0], "stops": _stops(steps), "steps": steps}
+
+
+def _follow_fixes(case: Case, folder: Path, port: int, fix: str) -> list[Round]:
+    """Make the fix of the verdict, and those that follow it."""
+    overrides: list[str] = []
+    steps: list[Round] = []
+    while fix and len(steps) < _MAX_STEPS:
+        overrides += fix.split()
+        steps.append(_describe_step(fix, _run(case, folder, port, overrides, ""), case))
+        fix = steps[-1]["verdict"]["fix"]
+    return steps
+
+
+def _stops(steps: Sequence[Round]) -> bool:
+    """Whether no fix is advised after a step that did not pay."""
+    return not any(
+        after["verdict"]["fix"] and after["rate"] < _MIN_GAIN * before["rate"]
+        for before, after in pairwise(steps)
+    )  # fmt: skip
+
+
+def _run(case: Case, folder: Path, port: int, overrides: Sequence[str], cpu_group: str) -> Round:
+    own = Path(tempfile.mkdtemp(dir=folder))
+    config = case.make_config(Surroundings(folder=str(own), port=port))
+    job = {
+        "config": config,
+        "overrides": [override.replace("{folder}", str(own)) for override in overrides],
+        "consumer_ms": case.consumer_ms,
+        "cpu_group": cpu_group,
+    }
+    return run_turn("benchmarks.verdicts.turn", job, _LIMIT_S)
+
+
+def _describe_step(fix: str, result: Round, case: Case) -> Round:
+    rates = {key: result[key] for key in ("wall_s", "steady", "total")}
+    return {"fix": fix, "rate": result[case.rate], **rates, "verdict": result["verdict"]}
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stagepipe"
+
+
+def _format_case(case: Case, rounds: Sequence[Round]) -> str:
+    right = f"{sum(each['right'] for each in rounds)} of {len(rounds)}"
+    gain = f"{median(each['gain'] for each in rounds):.2f}{'T' if case.rate == 'total' else ' '}"
+    steps = rounds[0]["steps"]
+    fixes = ", ".join(step["fix"] for step in steps[1:]) or "-"
+    stops = "" if all(each["stops"] for each in rounds) else " (goes on although the last step did not pay)"
+    last = steps[-1]["verdict"]
+    line = f"{case.name:24} {right:6} {gain:>6}  {fixes} | {last['fix'] or last['advice']}{stops}"
+    wrong = next((each["steps"][0]["verdict"] for each in rounds if not each["right"]), None)
+    if wrong is not None:
+        line += f"\n{'':26}said: {wrong['kind']}, {wrong['limited_by'] or '-'}, fix {wrong['fix'] or '-'}"
+        line += f"\n{'':26}{wrong['sentence']} {wrong['advice']}"
+    return line
+
+
+@contextmanager
+def _serve_slowly() -> Iterator[int]:
+    """Answer each byte after 20 ms, at a port of this machine."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                while self.request.recv(1):
+                    time.sleep(_ANSWER_S)
+                    self.request.sendall(b"!")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@contextmanager
+def _burn_cpus() -> Iterator[None]:
+    """Let a process for each CPU compute: others' work."""
+    import psutil
+
+    command = [sys.executable, "-c", "while True: pass"]
+    burning = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        end_processes([psutil.Process(process.pid) for process in burning])
+
+
+@contextmanager
+def _limit_cpus() -> Iterator[str]:
+    """Make a control group that may use 15 % of one CPU. Raises SkippedCaseError where this process may not."""
+    group = _CPU_GROUPS / f"stagepipe-verdicts-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        message = f"cannot make {group}: {error.strerror}"
+        raise SkippedCaseError(message) from None
+    try:
+        period_us = int((group / "cpu.cfs_period_us").read_text())
+        (group / "cpu.cfs_quota_us").write_text(str(int(_QUOTA_SHARE * period_us)))
+        yield str(group)
+    finally:
+        for _ in range(50):  # the kernel lets it go a moment after its last process
+            with suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

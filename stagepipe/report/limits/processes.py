@@ -1,0 +1,205 @@
+"""One process is busy: the consumer, a sink, the source, a stage or one of its hops; or two of them in turn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from stagepipe.core import format_percent
+from stagepipe.report.advice import (
+    ConfigAdvice,
+    advise_on_hop,
+    advise_on_item_sink,
+    advise_on_repeated_attempts,
+    advise_on_source,
+    advise_on_stage,
+    advise_on_stages,
+    can_have_workers,
+    is_writer,
+)
+from stagepipe.report.limits.evidence import (
+    MIN_LIMITING_UTILIZATION,
+    Evidence,
+    capitalize,
+    compute_confidence,
+    describe_waiting_neighbours,
+    format_count,
+    format_hop,
+    format_hop_cost,
+    format_utilization,
+    make_verdict,
+    name_process,
+)
+from stagepipe.report.model import Verdict
+from stagepipe.report.record import HopRecord, RunRecord, StageRecord
+from stagepipe.report.series import Series
+from stagepipe.report.utilization import CONSUMER, ProcessLoad
+
+_MIN_EQUAL_RATIO = 0.9
+"""A process that is busy for this share of the time of the busiest is a bottleneck too."""
+
+_MIN_REPEATED_SHARE = 0.2
+"""Share of a stage's work in attempts that failed and were repeated, from which these are to blame."""
+
+_MIN_INTERVALS = 6
+"""Intervals of the series from which its beginning is compared with its end: two for each."""
+
+_MIN_CHANGE = 0.3
+"""So much less busy is a bottleneck in the part of the run in which another one is."""
+
+
+def judge_most_used(evidence: Evidence) -> Verdict | None:
+    """Judge a run that its most used process limits; None if that is not busy enough to be the limit."""
+    if not evidence.has_busy_process:
+        return None
+    most_used, record = evidence.most_used, evidence.record
+    hop = _find_limiting_hop(most_used, record)
+    if hop is not None:
+        return _judge_hop(hop, evidence)
+    name = most_used.costliest_stage
+    busy_text = f"busy {format_utilization(most_used)}{describe_waiting_neighbours(evidence)}"
+    confidence = compute_confidence(evidence)
+    if name == CONSUMER:
+        return _judge_consumer(evidence, busy_text, confidence)
+    if name == record.stages[0].name:
+        sentence = f"The source is the bottleneck: it was {busy_text}."
+        return make_verdict(name, "source", confidence, sentence, advise_on_source(most_used))
+    return _judge_stage(evidence, busy_text, confidence)
+
+
+def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdict:
+    """Judge a run that a stage limits, or the writer of a sink."""
+    most_used, record, name = evidence.most_used, evidence.record, evidence.most_used.costliest_stage
+    repeating_stage = _find_repeating_stage(most_used)
+    if repeating_stage is not None:
+        return _judge_repeated_attempts(repeating_stage, evidence, confidence)
+    equals = _find_equals(evidence)
+    if equals:
+        return _judge_equals([most_used, *equals], evidence, confidence)
+    workers_text = f"its {most_used.workers} workers were" if most_used.workers > 1 else "its worker was"
+    kind = "sink" if is_writer(name, record) else "stage"
+    subject = f"The sink {name}" if kind == "sink" else name
+    advice = advise_on_stage(most_used, evidence.second_most_used, record)
+    return make_verdict(name, kind, confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.", advice)
+
+
+def judge_change(evidence: Evidence) -> Verdict | None:
+    """Judge a run in which one process is busy at the beginning, and another one at the end."""
+    early, late = _split_series(evidence)
+    if not early:
+        return None
+    first, last = max(early, key=early.__getitem__), max(late, key=late.__getitem__)
+    is_change = (
+        first != last
+        and min(early[first], late[last]) >= MIN_LIMITING_UTILIZATION
+        and late[first] <= late[last] - _MIN_CHANGE
+        and early[last] <= early[first] - _MIN_CHANGE
+    )
+    if not is_change:
+        return None
+    loads = {load.name: load for load in evidence.loads}
+    sentence = (
+        f"The bottleneck changes during the run: in its first third {name_process(loads[first], evidence.record)} was "
+        f"busy {format_percent(early[first])} of the time, in its last {name_process(loads[last], evidence.record)}, "
+        f"{format_percent(late[last])}."
+    )
+    changing = [loads[name] for name in (first, last) if can_have_workers(loads[name], evidence.record)]
+    advice = advise_on_stages(changing, 0.0, evidence.record) if changing else advise_on_source(loads[first])
+    return make_verdict(loads[last].costliest_stage, "stage", 0.7, sentence, advice)
+
+
+def _judge_consumer(evidence: Evidence, busy_text: str, confidence: float) -> Verdict:
+    """Judge a run that waits for what takes its items: a loop, or a sink without workers."""
+    consumer = evidence.record.consumer
+    subject = name_process(evidence.most_used, evidence.record)
+    sentence = f"{capitalize(subject)} is the bottleneck: it was {busy_text}."
+    if consumer.is_sink:
+        return make_verdict(consumer.name, "sink", confidence, sentence, advise_on_item_sink(evidence.record))
+    text = f"No config change will help: the pipeline keeps up. Stop tuning here, or make {subject} faster."
+    return make_verdict(CONSUMER, "consumer", confidence, sentence, ConfigAdvice("", text))
+
+
+def _find_limiting_hop(load: ProcessLoad, record: RunRecord) -> HopRecord | None:
+    """Return the hop that costs this process more than its functions.
+
+    If the whole hop costs more than the functions at both its ends, half of that is enough.
+    """
+    side = max(load.hop_sides, key=lambda hop_side: hop_side.spent_ns, default=None)
+    if side is None:
+        return None
+    ends = {side.hop.source, side.hop.target}
+    ends_ns = sum(stage.run_histogram.sum_ns for stage in record.stages if stage.name in ends)
+    exceeds_ends = side.hop.cost_histogram.sum_ns > ends_ns and load.name != CONSUMER
+    return side.hop if side.spent_ns > (load.run_ns / 2 if exceeds_ends else load.run_ns) else None
+
+
+def _judge_hop(hop: HopRecord, evidence: Evidence) -> Verdict:
+    sentence = (
+        f"The hop {format_hop(hop)} is the bottleneck: {format_hop_cost(hop)}, more than the functions at its ends; "
+        f"{evidence.most_used.name} was busy {format_utilization(evidence.most_used)}."
+    )
+    advice = advise_on_hop(hop, evidence.most_used, evidence.record, evidence.loads)
+    return make_verdict(format_hop(hop), "hop", compute_confidence(evidence), sentence, advice)
+
+
+def _find_repeating_stage(load: ProcessLoad) -> StageRecord | None:
+    """The stage of a process that lost much of its work to attempts that were repeated."""
+    stage = max(load.member_stages, key=lambda member: member.repeated_ns)
+    return stage if stage.repeated_ns >= _MIN_REPEATED_SHARE * load.work_ns else None
+
+
+def _judge_repeated_attempts(stage: StageRecord, evidence: Evidence, confidence: float) -> Verdict:
+    share = min(stage.repeated_ns / evidence.most_used.work_ns, 1.0)
+    sentence = (
+        f"Retries of {stage.name} are the bottleneck: {format_percent(share)} of its work was attempts that failed, "
+        f"{stage.retries:,} retries for {format_count(stage.items, 'item')}; "
+        f"it was busy {format_utilization(evidence.most_used)}."
+    )
+    return make_verdict(stage.name, "stage", confidence, sentence, advise_on_repeated_attempts(stage.name))
+
+
+def _find_equals(evidence: Evidence) -> list[ProcessLoad]:
+    """The processes that are as busy as the busiest, if all of them can have more workers."""
+    most_used, record = evidence.most_used, evidence.record
+    equals = [
+        load
+        for load in evidence.loads
+        if load is not most_used and load.utilization >= _MIN_EQUAL_RATIO * most_used.utilization
+    ]
+    return equals if all(can_have_workers(load, record) for load in (most_used, *equals)) else []
+
+
+def _judge_equals(loads: Sequence[ProcessLoad], evidence: Evidence, confidence: float) -> Verdict:
+    """Judge a run with several processes that are equally busy: more workers of one alone would change nothing."""
+    in_order = [load for load in evidence.loads if load in loads]
+    names = " and ".join(load.name for load in in_order)
+    shares = " and ".join(format_percent(load.utilization) for load in in_order)
+    sentence = f"{names} are the bottleneck together: they were busy {shares} of the time after start-up."
+    others = [load.utilization for load in evidence.loads if load not in loads]
+    advice = advise_on_stages(in_order, max(others, default=0.0), evidence.record)
+    return make_verdict(evidence.most_used.costliest_stage, "stage", confidence, sentence, advice)
+
+
+def _split_series(evidence: Evidence) -> tuple[dict[str, float], dict[str, float]]:
+    """The mean busy share of each process in the first and the last third of the time from the first item on."""
+    series, record = evidence.record.series, evidence.record
+    kept = _list_steady_intervals(series, record)
+    if len(kept) < _MIN_INTERVALS:
+        return {}, {}
+    third = len(kept) // 3
+    known = {load.name for load in evidence.loads}
+    early, late = (
+        {stage.name: fmean(stage.busy[i] for i in part) for stage in series.stages if stage.name in known}
+        for part in (kept[:third], kept[-third:])
+    )
+    return early, late
+
+
+def _list_steady_intervals(series: Series, record: RunRecord) -> list[int]:
+    """The intervals between the first item and the end of the work."""
+    ends_ns = record.delivery_points[-1][0] if record.delivery_points else record.wall_ns
+    return [
+        index
+        for index, time_ns in enumerate(series.times_ns)
+        if record.first_item_ns < time_ns <= ends_ns and all(len(stage.busy) > index for stage in series.stages)
+    ]
