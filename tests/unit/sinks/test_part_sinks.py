@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 import stagepipe
-from stagepipe import RunError, UsageError, defer, from_source
+from stagepipe import ConfigError, RunError, UsageError, defer, from_source
+from stagepipe.config import load
 from stagepipe.sinks import (
     HuggingFaceSink,
     ImagesSink,
@@ -353,3 +354,20 @@ def test_a_sink_with_when_writes_the_items_that_match(tmp_path: Path):
     write({**config, "sink": [config["sink"], {**few, "when": {"id": {"ge": 70}}}]}, inline=False)
     assert [row[0] for row in read_rows(tmp_path / "all", "jsonl")] == list(range(120))
     assert [row[0] for row in read_rows(tmp_path / "few", "npz_shards")] == list(range(70, 120))
+
+
+@pytest.mark.parametrize(
+    "sink, name", [("zarr", "chunk_items"), ("zarr", "part_items"), ("jsonl", "shard_items"), ("images", "shard_items")]
+)
+def test_a_number_of_items_is_checked_with_its_place(tmp_path: Path, sink: str, name: str):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "source: {uses: stagepipe.sources.numbers, with: {count: 3}}\n"
+        f"sink:\n  uses: stagepipe.sinks.{sink}\n  with:\n    path: out\n    {name}: 0\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (6, 5 + len(f"{name}: "))
+    assert problem.message == f"`{name}` is 0; it must be a whole number of at least 1"
+    assert problem.hint == f"write a number, or remove `{name}` for the default"
