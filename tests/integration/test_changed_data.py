@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from stagepipe import Pipeline, RunError, UsageError
-
-pa = pytest.importorskip("pyarrow")
-import pyarrow.parquet as pq  # noqa: E402
 
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
 COUNT = 30
@@ -159,7 +158,8 @@ def test_parts_of_a_joined_source_count(folder: Path):
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "large"])
 def test_a_zarr_store_that_was_written_again_is_refused(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    zarr = pytest.importorskip("zarr")
+    import zarr
+
     if kind == "large":
         monkeypatch.setattr("stagepipe.sources.arrays.zarr_source._MAX_DESCRIBED_FILES", 3)
     store = str(folder / ("x.zip" if kind == "zip" else "x.zarr"))
@@ -182,7 +182,6 @@ def test_a_zarr_store_that_was_written_again_is_refused(kind: str, folder: Path,
 
 @pytest.mark.parametrize("is_mixed", [False, True])
 def test_the_files_of_a_hugging_face_stream_count(is_mixed: bool, folder: Path):
-    pytest.importorskip("datasets")
     path = write_jsonl(folder)["with"]["path"]
     stream: dict[str, Any] = {"uses": "stagepipe.sources.huggingface", "with": {"path": path, "streaming": True}}
     mixed = {
