@@ -117,10 +117,11 @@ class ShardFolder(SinkFolder):
         path = self.path / record.file
         self._sink.prepare_part(path, self._kept)
         size_bytes = path.stat().st_size
-        if not self._sink.appends:
-            self._finish_file(path, record.rows, size_bytes)
-        else:
-            self._append(path, record, size_bytes)
+        with self._explain_write_errors():
+            if not self._sink.appends:
+                self._finish_file(path, record.rows, size_bytes)
+            else:
+                self._append(path, record, size_bytes)
         self.rows_written += record.rows
 
     def _append(self, path: Path, record: PartRecord, size_bytes: int) -> None:
