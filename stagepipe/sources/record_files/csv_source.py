@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from stagepipe.sources.columns import check_columns
+from stagepipe.sources.columns import check_columns, check_unique_columns
 from stagepipe.sources.record_files.line_bounds import find_line_bounds
 from stagepipe.sources.record_files.line_source import LineSource
 from stagepipe.sources.record_files.text_source import decode_line
@@ -68,10 +68,7 @@ class CsvSource(LineSource):
         self._types = {column: _get_converter(column, name) for column, name in self._type_names.items()}
         all_names = self._get_names(0)
         check_columns([*(self._columns or []), *self._types], all_names, f"csv: {self._files[0].name}")
-        for name in all_names if self._columns is None else self._columns:
-            if all_names.count(name) > 1:
-                hint = "rename one, or name the others in `columns`"
-                raise ValueError(f"csv: {self._files[0].name}: two columns have the name `{name}`; {hint}")
+        check_unique_columns(self._columns, all_names, f"csv: {self._files[0].name}")
         self.index_kind = f"csv {quote} {names is None}"
 
     def find_bounds(self, file: StoredFile) -> Bounds:
