@@ -50,8 +50,8 @@ class ShardOutput:
         """Lock the folders, and start a new job in them, or `resume` the one of the journal.
 
         Raises UsageError if a folder is in use, or is not empty and has no journal; if there is a journal and `resume`
-        is false; if `resume` is true and the config has changed, even if the job has finished. Then nothing has been
-        changed.
+        is false; if `resume` is true and the config has changed, or a shard is gone, even if the job has finished.
+        Then nothing has been changed.
         """
         pipeline.feed_sinks()
         self._pipeline = pipeline
@@ -85,7 +85,10 @@ class ShardOutput:
             return
         self._load_state(record, allow_changed=allow_changed)
         self.is_finished = record.is_finished
-        if not record.is_finished:
+        if record.is_finished:
+            for folder, position, shards in zip(self._folders, record.positions, record.finished_shards, strict=True):
+                folder.require_whole(position, shards)
+        else:
             self._resume_job(record)
             if record.has_all_items:  # killed between the last two records
                 self._complete()
@@ -105,6 +108,8 @@ class ShardOutput:
         for folder in self._folders:
             for path, names in Journal(folder.path).list_names().items():
                 recorded_names.setdefault(path, set()).update(names)
+        for folder in self._folders:
+            folder.require_own(recorded_names.get(folder.path.resolve(), ()))
         if self._journal.exists:
             self._journal.delete()  # first: what it lists goes
         for folder in self._folders:

@@ -28,6 +28,7 @@ from stagepipe.config.static_analysis import (
     find_stdlib_object,
     inspect_definition,
     inspect_object,
+    inspect_user_object,
 )
 from stagepipe.config.suggestions import find_intended_key
 from stagepipe.config.yaml import (
@@ -176,7 +177,7 @@ class TargetChecker:
 
     def _find_callee(self, uses: ScalarNode, role: TargetRole) -> Callee | None:
         if not isinstance(uses.value, str):
-            return inspect_object(uses.value) if callable(uses.value) else None
+            return inspect_user_object(uses.value, self._lookup) if callable(uses.value) else None
         try:
             return self._resolve_path(uses.value, uses.location, role)
         except BrokenSourceError as error:

@@ -33,7 +33,10 @@ class TooManyFilesError(Exception):
 
 
 class ImportedCode(NamedTuple):
-    """What files need: the name and the digest of each file of the user, and the top-level names of the other code."""
+    """What files need: the path and the digest of each file of the user, and the top-level names of the other code.
+
+    Paths start at the folder that all files share, so a project may be moved, but two files may not be exchanged.
+    """
 
     digests: set[tuple[str, str]]
     packages: set[str]
@@ -65,7 +68,7 @@ class _ImportFollower:
         self._packages: set[str] = set()
 
     def follow(self, files: Iterable[Path]) -> ImportedCode:
-        digests: set[tuple[str, str]] = set()
+        digests: dict[Path, str] = {}
         for file in files:
             self._add(file)
         while self._pending:
@@ -74,11 +77,13 @@ class _ImportFollower:
                 raise TooManyFilesError(message)
             file = self._pending.pop()
             stat = file.stat()
-            digests.add((file.name, hashlib.sha256(file.read_bytes()).hexdigest()))
+            digests[file] = hashlib.sha256(file.read_bytes()).hexdigest()
             for name in _read_imports(file, stat.st_mtime_ns, stat.st_size):
                 self._add_import(name, file)
             self._add_packages(file)
-        return ImportedCode(digests, self._packages)
+        shared = os.path.commonpath([file.parent for file in digests]) if digests else ""
+        named = {(file.relative_to(shared).as_posix(), digest) for file, digest in digests.items()}
+        return ImportedCode(named, self._packages)
 
     def _add(self, file: Path) -> bool:
         """Add a file, and return whether it is the user's."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import zmq
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
 from stagepipe.engine.monitor import RunMonitor
 from stagepipe.engine.recording import make_run_record
 from stagepipe.engine.series import SeriesRecorder
@@ -160,9 +160,15 @@ class LocalRun:
         return take_run_snapshot(self._supervisor, self._consumer)
 
     def make_record(self) -> RunRecord:
-        """Return what was counted so far; once closed, in the whole run."""
+        """Return what was counted so far; once closed, in the whole run.
+
+        Raises UsageError if the close was interrupted before the counters were read.
+        """
         if self._record is not None:
             return self._record
+        if self._is_closed:
+            message = "no report: closing the run was interrupted"
+            raise UsageError(message)
         self._consumer.flush()
         return make_run_record(
             self.plan,
@@ -192,8 +198,10 @@ class LocalRun:
         try:
             self._monitor.sample_usage(self.take_snapshot().workers)
             self._consumer.close()
-            self._supervisor.stop()
-            self._record = self.make_record()
+            try:
+                self._supervisor.stop()
+            finally:  # also after a Ctrl-C
+                self._record = self.make_record()
         finally:
             try:
                 if self._series is not None:

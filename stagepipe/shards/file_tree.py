@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
 
@@ -55,17 +55,24 @@ class FileTree(SinkFolder):
         self._changed_folders: set[str] = set()
         """Subfolders whose count the journal does not have yet."""
 
+    def require_own(self, recorded_names: Collection[str]) -> None:
+        """Do nothing: subfolders are the job's, and `list_own` of the sink says what in them is."""
+
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
         """Bring the folder back to `position`. Raises UsageError if files or the list of moves are damaged."""
-        del finished  # there are no shards
         self._restore_kept(position)
-        self._file_counts = Counter(position.file_counts)
         self._undo_moves()
+        self.require_whole(position, finished)
+        self._delete(path for path in self._iter_paths() if self._is_temporary(path))
+
+    def require_whole(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """See `SinkFolder`. Counts the files of each subfolder."""
+        del finished  # there are no shards
+        self._file_counts = Counter(position.file_counts)
         try:
             self._require_files()
         except ValueError as error:
             raise UsageError(f"sink {self._name}: {error}") from error
-        self._delete(path for path in self._iter_paths() if self._is_temporary(path))
 
     def _undo_moves(self) -> None:
         """Delete the files that were moved after the last record."""
@@ -83,10 +90,11 @@ class FileTree(SinkFolder):
                 (self.path / name).unlink(missing_ok=True)
 
     def _require_files(self) -> None:
-        """Raise ValueError if a subfolder has fewer files than were written. Hidden files are not the job's."""
+        """Raise ValueError if a subfolder has fewer files than were written. Other files of the user do not count."""
         for name, count in self._file_counts.items():
             folder = self.path / name
-            found = sum(not entry.name.startswith(".") for entry in os.scandir(folder)) if folder.is_dir() else 0
+            entries = os.scandir(folder) if folder.is_dir() else ()
+            found = sum(self._tree_sink.may_be_placed(entry.name) for entry in entries)
             if found < count:
                 raise ValueError(
                     f"{folder} has {found:,} files, but {count:,} were written; put the files back and --resume, or "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, NamedTuple
 
@@ -47,6 +47,12 @@ class ShardFolder(SinkFolder):
 
     # ------------------------------------------------------------------ start
 
+    def require_own(self, recorded_names: Collection[str]) -> None:
+        """See `SinkFolder`."""
+        for path in self._sink.list_own(recorded_names):
+            if path.is_dir() and not path.is_symlink():
+                raise UsageError(f"sink {self._name}: {path} is a folder, in the place of a shard; move it elsewhere")
+
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
         """Bring the folder back to `position`. Raises UsageError if a shard is missing or was changed."""
         finished = list(finished)
@@ -74,6 +80,14 @@ class ShardFolder(SinkFolder):
         later_paths = list(self._sink.iter_numbered(position.shard))  # finished and renamed after the commit
         self._delete(p for p in self._iter_paths() if self._is_temporary(p) and p.name not in finished_names)
         self._delete(later_paths)
+
+    def require_whole(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """See `SinkFolder`."""
+        del position  # no shard is open
+        finished = list(finished)
+        for number, shard in enumerate(finished):
+            path = self.path / self._sink.name_shard(number, len(finished))
+            self._require_size(path, shard.size_bytes, is_exact=True)
 
     def _take_back_name(self, name: str, final_path: Path) -> None:
         """Give a shard the name in the journal again, if it was renamed at the end of the job."""
@@ -103,10 +117,11 @@ class ShardFolder(SinkFolder):
         path = self.path / record.file
         self._sink.prepare_part(path, self._kept)
         size_bytes = path.stat().st_size
-        if not self._sink.appends:
-            self._finish_file(path, record.rows, size_bytes)
-        else:
-            self._append(path, record, size_bytes)
+        with self._explain_write_errors():
+            if not self._sink.appends:
+                self._finish_file(path, record.rows, size_bytes)
+            else:
+                self._append(path, record, size_bytes)
         self.rows_written += record.rows
 
     def _append(self, path: Path, record: PartRecord, size_bytes: int) -> None:

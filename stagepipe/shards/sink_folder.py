@@ -60,6 +60,10 @@ class SinkFolder(ABC):
                 "run has no journal to resume; set another `path`, or `overwrite: true` to delete the shards in it"
             )
 
+    @abstractmethod
+    def require_own(self, recorded_names: Collection[str]) -> None:
+        """Raise UsageError if `start` would find a folder of the user's in the place of a shard."""
+
     def start(self, recorded_names: Collection[str]) -> None:
         """Start a new job. `recorded_names`: what the journals of earlier runs name, which goes too."""
         paths = [path for path in self._iter_paths() if self._is_temporary(path) or path.name == JOURNAL_NAME]
@@ -72,6 +76,10 @@ class SinkFolder(ABC):
     @abstractmethod
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
         """Bring the folder back to `position`. Raises UsageError if a shard is missing or was changed."""
+
+    @abstractmethod
+    def require_whole(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
+        """Raise UsageError if a shard of a finished job is missing or was changed. `position` is its last."""
 
     @abstractmethod
     def add(self, record: PartRecord) -> None:

@@ -33,6 +33,10 @@ class FileTreeSink(PartSink):
         After a crash, the same items may be written again, to another folder. So the content must depend on them alone.
         """
 
+    def may_be_placed(self, name: str) -> bool:
+        """Return whether `place_files` may give a file this name, without its folder. A resume counts such files."""
+        return not name.startswith(".")
+
     @abstractmethod
     def place_files(self, folder: Path, first_row: int, rows: int, kept: dict[str, Any]) -> Mapping[str, str]:
         """Return the final names of a part's files in `path`, by their names in `folder`. Called in order.

@@ -155,10 +155,22 @@ class ImagesSink(FileTreeSink):
             )
         self._number_by_name[name] = number
 
+    def may_be_placed(self, name: str) -> bool:
+        """Whether it is the name of an image."""
+        return name.endswith(self._image_extension) and not name.startswith(".")
+
     def list_own(self, recorded_names: Collection[str]) -> list[Path]:
-        """Return the images in the subfolders of a run. Other files there, such as `.DS_Store`, stay."""
-        folders = [folder for folder in super().list_own(recorded_names) if folder.is_dir()]
-        return [file for folder in folders for file in folder.iterdir() if file.suffix in _EXTENSION_BY_FORMAT.values()]
+        """Return the images in the subfolders of a run. Other files there, such as `.DS_Store`, stay.
+
+        Of a link to a folder, only the link goes.
+        """
+        paths = super().list_own(recorded_names)
+        folders = [path for path in paths if path.is_dir() and not path.is_symlink()]
+        images = (file for folder in folders for file in folder.iterdir())
+        return [
+            *(path for path in paths if path.is_symlink()),
+            *(file for file in images if file.suffix in _EXTENSION_BY_FORMAT.values()),
+        ]
 
 
 def _is_encodable(text: str) -> bool:

@@ -146,6 +146,10 @@ class ZarrSink(FileTreeSink):
                     "over with `overwrite: true`"
                 )
 
+    def may_be_placed(self, name: str) -> bool:
+        """Whether it is the name of a chunk."""
+        return _CHUNK_KEY_PATTERN.fullmatch(name) is not None
+
     def list_own(self, recorded_names: Collection[str]) -> list[Path]:
         """Return the arrays and groups. A recorded name may by now be the user's folder too."""
         del recorded_names

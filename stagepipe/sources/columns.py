@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from stagepipe.core import closest_match
 
@@ -23,3 +23,19 @@ def check_columns(wanted: Iterable[str], known: Collection[str], place: str) -> 
             shown = ", ".join(list(known)[:_MAX_SHOWN])
             more = f" and {len(known) - _MAX_SHOWN} more" if len(known) > _MAX_SHOWN else ""
             raise ValueError(f"{place} has no column `{name}`; {hint} {shown}{more}")
+
+
+def check_unique_columns(wanted: Sequence[str] | None, known: Sequence[str], place: str) -> None:
+    """Raise ValueError if two columns that are read have one name: a row would keep one of their values.
+
+    >>> check_unique_columns(["b"], ["a", "a", "b"], "csv: a.csv")
+    >>> check_unique_columns(None, ["a", "a", "b"], "csv: a.csv")
+    Traceback (most recent call last):
+    ValueError: csv: a.csv: two columns have the name `a`; rename one, or name the others in `columns`
+    """
+    seen: set[str] = set()
+    for name in known:
+        if name in seen and (wanted is None or name in wanted):
+            hint = "rename one, or name the others in `columns`"
+            raise ValueError(f"{place}: two columns have the name `{name}`; {hint}")
+        seen.add(name)

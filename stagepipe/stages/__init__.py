@@ -20,6 +20,7 @@ video         `DecodeClips`
 text/         `Tokenize`; `Pack`, an order point
 table/        `FromRows`, an order point; `ToRows`, `Apply`, `Convert`
 model/        `Module`, `HuggingFacePipeline`
+dedup         `MinHash`, `PerceptualHash`
 
 item_length         the length of an item, for `Bucket`
 optional_packages   their libraries, and what they read: files or bytes

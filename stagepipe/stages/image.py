@@ -137,7 +137,7 @@ class Resize:
         method = Image.Resampling[self.interpolation.upper()]
         size = (self.width, self.height)
         resize: Any = {"contain": ImageOps.contain, "cover": ImageOps.cover, "crop": ImageOps.fit, "pad": ImageOps.pad}
-        pil_image = _to_pil(image, "image.Resize")
+        pil_image = to_pil(image, "image.Resize")
         resized = pil_image.resize(size, method) if self.fit == "stretch" else resize[self.fit](pil_image, size, method)
         if is_pil_image(image):
             return resized
@@ -225,7 +225,7 @@ class EncodeJpeg:
         """Return the bytes of the file."""
         if self.backend == "opencv":
             return self._encode_with_opencv(image)
-        pil_image = _to_pil(image, "image.EncodeJpeg")
+        pil_image = to_pil(image, "image.EncodeJpeg")
         file = BytesIO()
         (pil_image if pil_image.mode in {"L", "RGB"} else pil_image.convert("RGB")).save(
             file, "JPEG", quality=self.quality
@@ -264,7 +264,8 @@ def _check_image_array(image: Any, stage: str) -> np.ndarray:
     )
 
 
-def _to_pil(image: Any, stage: str) -> Any:
+def to_pil(image: Any, stage: str) -> Any:
+    """Return an array or a PIL image as a PIL image. Raises TypeError for an array that is no uint8 image."""
     if is_pil_image(image):
         return image
     from PIL import Image

@@ -90,7 +90,8 @@ def test_npy_refuses_what_it_cannot_map(tmp_path):
 
 @pytest.fixture
 def train_h5(tmp_path: Path) -> Path:
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "train.h5", "w") as file:
         file.create_dataset("images", data=np.arange(24).reshape(12, 2), chunks=(5, 2), compression="gzip")
         file["labels"] = np.arange(12)
@@ -108,7 +109,8 @@ def test_hdf5_reads_one_dataset_or_several(train_h5):
 
 
 def test_hdf5_reads_a_chunk_once_where_rows_of_it_follow(tmp_path):
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "train.h5", "w") as file:
         file.create_dataset("images", data=np.arange(400).reshape(100, 4), chunks=(10, 4), compression="gzip")
         file.create_dataset("labels", data=np.arange(100), chunks=(4,), compression="gzip")
@@ -153,7 +155,8 @@ def test_hdf5_names_what_there_is(train_h5):
 
 
 def test_zarr_reads_an_array_and_names_what_there_is(tmp_path):
-    zarr = pytest.importorskip("zarr")
+    import zarr
+
     zarr.save_array(str(tmp_path / "array.zarr"), np.arange(6).reshape(3, 2))
     group = zarr.open_group(str(tmp_path / "group.zarr"), mode="w")
     group.create_array("train/images", data=np.zeros((4, 2), np.uint8))
@@ -175,7 +178,8 @@ def test_zarr_reads_an_array_and_names_what_there_is(tmp_path):
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Path:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     rows = {"id": list(range(30)), "vector": np.arange(60.0).reshape(30, 2).tolist()}
     parts = {"train": datasets.Dataset.from_dict(rows), "test": datasets.Dataset.from_dict({"id": [7]})}
     datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
@@ -194,7 +198,8 @@ def test_hugging_face_names_splits_and_columns(splits):
 
 
 def test_hugging_face_reads_arrow_and_parquet_files(splits, tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     assert HuggingFaceSource(str(splits / "train" / "*.arrow"))[29]["id"] == 29
     datasets.load_from_disk(str(splits))["train"].to_parquet(tmp_path / "train.parquet")
     source = HuggingFaceSource(str(tmp_path / "*.parquet"), columns=["id"], options={"cache_dir": str(tmp_path / "c")})
@@ -220,7 +225,6 @@ def test_hugging_face_reads_arrow_and_parquet_files(splits, tmp_path):
     ],
 )
 def test_hugging_face_names_wrong_files_in_one_line(tmp_path, text, arguments, message):
-    pytest.importorskip("datasets")
     (tmp_path / "rows.jsonl").write_text(text)
     source = HuggingFaceSource(str(tmp_path / "rows.jsonl"), options={"cache_dir": str(tmp_path / "c")}, **arguments)
     with pytest.raises(ValueError, match=message) as error:
@@ -230,7 +234,8 @@ def test_hugging_face_names_wrong_files_in_one_line(tmp_path, text, arguments, m
 
 @pytest.mark.parametrize("path", ["./corpus", "/corpus/en", "here/corpus", "corpus.zip", "corpus/*"])
 def test_hugging_face_does_not_ask_the_hub_for_a_missing_local_path(tmp_path, monkeypatch, path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("the Hub was asked"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
@@ -239,7 +244,8 @@ def test_hugging_face_does_not_ask_the_hub_for_a_missing_local_path(tmp_path, mo
 
 
 def test_hugging_face_asks_the_hub_for_a_name_with_a_dot(monkeypatch):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     asked = []
     monkeypatch.setattr(datasets, "load_dataset", lambda name, *_, **__: asked.append(name) or {"train": [7]})
     assert len(HuggingFaceSource("teknium/OpenHermes-2.5")) == 1

@@ -1,11 +1,8 @@
 """`stagepipe.sources.lance`, in a process of its own: once lance is imported, any `os.fork` of a process warns."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.support.paths import ROOT
 
@@ -63,7 +60,6 @@ for arguments, message in {
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("lance") is None, reason="lance is not installed")
 def test_lance_rows_are_shuffled_resumed_split_and_named(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.support.source_cases import COUNT, case
 
@@ -30,7 +29,8 @@ def write_npy(folder: Path) -> dict[str, Any]:
 
 @case("hdf5")
 def write_hdf5(folder: Path) -> dict[str, Any]:
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     for part, numbers in enumerate((range(17), range(17, COUNT))):
         with h5py.File(folder / f"{part}.h5", "w") as file:
             file["train/id"] = np.array(numbers)
@@ -41,7 +41,8 @@ def write_hdf5(folder: Path) -> dict[str, Any]:
 
 @case("zarr")
 def write_zarr(folder: Path) -> dict[str, Any]:
-    zarr = pytest.importorskip("zarr")
+    import zarr
+
     group = zarr.open_group(str(folder / "train.zarr"), mode="w")
     group.create_array("id", data=np.arange(COUNT), chunks=(7,))
     group.create_array("image", data=make_images(range(COUNT)), chunks=(5, 2, 2))
@@ -50,7 +51,8 @@ def write_zarr(folder: Path) -> dict[str, Any]:
 
 @case("huggingface")
 def write_hugging_face(folder: Path) -> dict[str, Any]:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     rows = {"id": list(range(COUNT)), "text": [f"line {number}" for number in range(COUNT)]}
     datasets.Dataset.from_dict(rows).save_to_disk(folder / "saved")
     return {"path": str(folder / "saved")}

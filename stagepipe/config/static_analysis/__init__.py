@@ -29,7 +29,13 @@ from stagepipe.config.static_analysis.locations import ModuleLocation, ModuleLoc
 from stagepipe.config.static_analysis.lookup import ConstantName, Definition, DefinitionLookup, MissingName
 from stagepipe.config.static_analysis.modules import BrokenSourceError, ImportedName, ModuleFinder, ParsedModule
 from stagepipe.config.static_analysis.objects import StdlibObject, find_stdlib_object
-from stagepipe.config.static_analysis.signatures import Callee, CalleeKind, inspect_definition, inspect_object
+from stagepipe.config.static_analysis.signatures import (
+    Callee,
+    CalleeKind,
+    inspect_definition,
+    inspect_object,
+    inspect_user_object,
+)
 from stagepipe.config.static_analysis.streams import is_known_stream
 
 __all__ = [
@@ -56,6 +62,7 @@ __all__ = [
     "find_stdlib_object",
     "inspect_definition",
     "inspect_object",
+    "inspect_user_object",
     "is_known_stream",
     "read_annotation",
     "read_class_attribute",

@@ -8,14 +8,15 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from enum import Enum
 from inspect import Parameter, Signature
 from typing import Final
 
 from stagepipe.config.static_analysis.annotations import Annotation
 from stagepipe.config.static_analysis.lookup import Definition, DefinitionLookup, LookupResult
-from stagepipe.config.static_analysis.modules import ParsedModule, flatten_statements
+from stagepipe.config.static_analysis.modules import BrokenSourceError, ParsedModule, flatten_statements
 
 _SIGNATURE_PRESERVING_DECORATORS: Final = frozenset(
     {
@@ -254,6 +255,37 @@ def inspect_object(target: object) -> Callee:
     except (ValueError, TypeError):
         signature = _POSITIONAL_ONLY_SIGNATURE if target in _CLASSES_WITHOUT_SIGNATURE else None
     return Callee(CalleeKind.FACTORY if is_factory else CalleeKind.FUNCTION, signature, has_call)
+
+
+def inspect_user_object(target: object, lookup: DefinitionLookup) -> Callee:
+    """Return the callee of an object from Python, with the annotations of its source: those that its path would have.
+
+    The source is that of its module on disk; an object that the module does not have under its own name has none.
+    """
+    callee = inspect_object(target)
+    definition = _find_definition(target, lookup)
+    source = None if definition is None or callee.signature is None else inspect_definition(definition, lookup)
+    if callee.signature is None or source is None or source.signature is None:
+        return callee
+    shown = source.signature.parameters
+    parameters = [
+        parameter.replace(annotation=shown[name].annotation if name in shown else Parameter.empty)
+        for name, parameter in callee.signature.parameters.items()
+    ]
+    return replace(callee, signature=callee.signature.replace(parameters=parameters))
+
+
+def _find_definition(target: object, lookup: DefinitionLookup) -> Definition | None:
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        return None
+    try:
+        if operator.attrgetter(name)(sys.modules[module]) != target:
+            return None
+        found = lookup.find_target(f"{module}:{name}")
+    except (AttributeError, KeyError, BrokenSourceError):  # a local function; changed since it was imported
+        return None
+    return found if isinstance(found, Definition) else None
 
 
 def _class_has_call(target: object) -> bool | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import Final
 
@@ -11,12 +12,12 @@ from stagepipe.core import Cursor, ImposedSkip, Key, RunError, SkipCount, split_
 from stagepipe.plan import Plan
 from stagepipe.report import DeadLetter
 from stagepipe.runtime.protocol import DeadLetterEvent, ForcedSkip
-from stagepipe.timing import Board, ProcessCounter, StageCounter
+from stagepipe.timing import Board, ProcessCounter, ProcessRegion, StageCounter
 
 _MIN_ITEMS_FOR_SHARE: Final = 100
 """A `max_skipped` in percent is not checked before the source has sent so many items: one of three proves no rate."""
 _ARRIVAL_TIMEOUT_S: Final = 1.0
-"""How long to wait at the end of an epoch for letters in transit. They take less than a millisecond."""
+"""How long to wait for letters in transit. They take less than a millisecond."""
 _POLL_INTERVAL_S: Final = 0.001
 
 
@@ -28,20 +29,25 @@ class DeadLetterStore:
     """The dead letters of a run, and the check of `max_skipped` for its whole job. Thread-safe."""
 
     def __init__(
-        self, plan: Plan, count_source_items: Callable[[], int], count_sent_letters: Callable[[], int] = int
+        self,
+        plan: Plan,
+        count_source_items: Callable[[], int],
+        count_sent_letters: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
-        """`count_source_items`: how many items the source has sent. `count_sent_letters`: letters sent by workers."""
+        """`count_source_items`: how many items the source has sent. `count_sent_letters`: letters sent, by process."""
         self._max_skipped = plan.max_skipped
         self._count_source_items = count_source_items
         self._count_sent_letters = count_sent_letters
         self._source_sha256 = plan.source_sha256
+        self._can_skip = any(stage.on_error == "skip" for process in plan.processes for stage in process.stages)
         self._segment_by_stage = {
             stage.name: process.output_segment for process in plan.processes for stage in process.stages
         }
         self._lock = threading.Lock()
         self._segment_count = len(plan.segments)
         self._letters: dict[_LetterId, DeadLetterEvent] = {}
-        self._received_count = 0
+        self._received_counts: Counter[int] = Counter()
+        """By process. A process's letters arrive in order."""
         self._generation = 0
         self._epoch = -1
         self._cursors: Sequence[Cursor] = ()
@@ -65,8 +71,9 @@ class DeadLetterStore:
     def count_until(self, epoch: int, cursor: Cursor | None) -> SkipCount | None:
         """Return the count of the job up to a position: without items that were read ahead, as they run again.
 
-        None if there is nothing to count: no `max_skipped`, and no letters.
+        None if there is nothing to count: no `max_skipped`, and no letters. Waits for letters in transit.
         """
+        self._wait_for_letters()
         cursors = split_by_segment(cursor, self._segment_count)
         with self._lock:
             letters = sum(
@@ -87,7 +94,7 @@ class DeadLetterStore:
     def add(self, letter: DeadLetterEvent) -> None:
         """Keep a letter that has arrived. Drops one from before the last seek whose item is processed again."""
         with self._lock:
-            self._received_count += 1
+            self._received_counts[letter.process] += 1
             is_outdated = letter.generation < self._generation and letter.epoch == self._epoch
             if not (is_outdated and self._is_reprocessed(letter)):
                 letter_id = (letter.epoch, letter.stage, letter.key)
@@ -169,29 +176,38 @@ class DeadLetterStore:
 
     def enforce_limit(self) -> None:
         """Call at the end of an epoch: waits for letters in transit. RunError if more is skipped than allowed."""
-        deadline = monotonic() + _ARRIVAL_TIMEOUT_S
-        while self._received_count < (sent_count := self._count_sent_letters()) and monotonic() < deadline:
-            sleep(_POLL_INTERVAL_S)
-        with self._lock:  # the letters of a worker that was killed while it sent them never arrive
-            self._received_count = max(self._received_count, sent_count)
+        self._wait_for_letters()
         error = self.make_limit_error(is_epoch_end=True)
         if error is not None:
             raise error
 
+    def _wait_for_letters(self) -> None:
+        """Wait for the letters that have been sent. A worker sends a letter before the item's skip goes downstream."""
+        if not self._can_skip:
+            return
+        sent_counts = self._count_sent_letters()
+        deadline = monotonic() + _ARRIVAL_TIMEOUT_S
+        while any(self._received_counts[process] < count for process, count in sent_counts.items()):
+            if monotonic() >= deadline:  # the letters of a worker that was killed while it sent them never arrive
+                with self._lock:
+                    self._received_counts |= Counter(sent_counts)
+                return
+            sleep(_POLL_INTERVAL_S)
 
-def make_letter_counters(board: Board, processes: Iterable[int]) -> tuple[Callable[[], int], Callable[[], int]]:
+
+def make_letter_counters(
+    board: Board, processes: Iterable[int]
+) -> tuple[Callable[[], int], Callable[[], Mapping[int, int]]]:
     """`count_source_items` and `count_sent_letters` of a `DeadLetterStore`, which read the board."""
     process_indices = tuple(processes)
 
     def count_source_items() -> int:
         return board.region(0)[ProcessCounter.ITEMS_SENT]
 
-    def count_sent_letters() -> int:
-        regions = [board.region(process_index) for process_index in process_indices]
-        return sum(
-            region.stage_region(index)[StageCounter.DEAD_LETTERS]
-            for region in regions
-            for index in range(region.stage_count)
-        )
+    def count_sent_letters() -> Mapping[int, int]:
+        return {index: sum_letters(board.region(index)) for index in process_indices}
+
+    def sum_letters(region: ProcessRegion) -> int:
+        return sum(region.stage_region(index)[StageCounter.DEAD_LETTERS] for index in range(region.stage_count))
 
     return count_source_items, count_sent_letters

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from stagepipe.sources.columns import check_columns
+from stagepipe.sources.columns import check_columns, check_unique_columns
 from stagepipe.sources.record_files.line_bounds import find_line_bounds
 from stagepipe.sources.record_files.line_source import LineSource
 from stagepipe.sources.record_files.text_source import decode_line
@@ -17,6 +17,7 @@ from stagepipe.sources.storage import Bounds, StoredFile
 ColumnType = Literal["int", "float", "bool", "str"]
 
 _MAX_HEADER_BYTES: Final = 1 << 20
+_RETURN_ENDS_LINE: Final = r"`\r` without `\n` ends no line here; convert the line ends of the file to `\n`"
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -67,6 +68,7 @@ class CsvSource(LineSource):
         self._types = {column: _get_converter(column, name) for column, name in self._type_names.items()}
         all_names = self._get_names(0)
         check_columns([*(self._columns or []), *self._types], all_names, f"csv: {self._files[0].name}")
+        check_unique_columns(self._columns, all_names, f"csv: {self._files[0].name}")
         self.index_kind = f"csv {quote} {names is None}"
 
     def find_bounds(self, file: StoredFile) -> Bounds:
@@ -89,6 +91,8 @@ class CsvSource(LineSource):
         return row if self._columns is None else {column: row[column] for column in self._columns}
 
     def _split(self, line: str) -> list[str]:
+        if "\r" in line and not (self._quote and self._quote in line):
+            raise ValueError(_RETURN_ENDS_LINE)
         if not self._quote or self._quote not in line:
             return line.split(self._delimiter)
         rows = _read_rows(line, self._delimiter, self._quote)
@@ -114,16 +118,20 @@ class CsvSource(LineSource):
     def _read_header(self, file: StoredFile) -> list[str]:
         with file.open() as content:
             text = content.read(_MAX_HEADER_BYTES).decode("utf-8-sig", errors="replace").lstrip("\r\n")
+        first_line = text.partition("\n")[0].removesuffix("\r")
+        if "\r" in first_line and not (self._quote and self._quote in first_line):
+            raise ValueError(f"csv: {file.name}: {_RETURN_ENDS_LINE}")
         if self._quote:
             rows = _read_rows(text, self._delimiter, self._quote, max_rows=1)
             return rows[0] if rows else []
-        return text.splitlines()[0].split(self._delimiter) if text else []
+        return first_line.split(self._delimiter) if text else []
 
 
 def _read_rows(text: str, delimiter: str, quote: str, max_rows: int = 2) -> list[list[str]]:
     """Return the first rows of a text. Raises ValueError if it is not CSV."""
     import csv  # its C module is needed only for quoted fields
 
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a field may be a whole document
     rows: list[list[str]] = []
     try:
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, strict=True):

@@ -9,7 +9,7 @@ from stagepipe.sources.record_files.line_source import LineSource
 
 
 class JsonlSource(LineSource):
-    """Yield the value of each line of JSON Lines files, in the order of the files and lines. Blank lines are left out.
+    """Yield the value of each line of JSON Lines files, in the order of the files and lines. Empty lines are left out.
 
     In YAML it is `uses: stagepipe.sources.jsonl`.
 

@@ -22,6 +22,8 @@ _MEMBER_NAME: Final = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 """The key of a sample, and the name of a field: all after the first dot of the file's name."""
 
 _HEADER_BYTES: Final = 512
+_CHECKED_END_BYTES: Final = 1 << 16
+"""More than what `tar` pads an archive with: up to 10 kB."""
 
 
 class WebdatasetSource(ByteRangeSource):
@@ -81,10 +83,14 @@ class WebdatasetSource(ByteRangeSource):
                             starts.append(member.offset)
                             last_key = name[1]
                     content.seek(archive.offset)
-                    if content.read(_HEADER_BYTES).strip(b"\0"):
-                        raise tarfile.ReadError(f"a member's header ends early, at byte {archive.offset}")
+                    _check_end(content.read(_CHECKED_END_BYTES), archive.offset)
             except tarfile.TarError as error:
                 raise ValueError(f"webdataset: {file.name}: not a whole tar file: {error}") from error
+            except ValueError as error:
+                raise ValueError(f"webdataset: {file.name}: {error}") from error
+        if end and not starts:
+            hint = "a dot separates a sample's key from its field, as in `0007.jpg`"
+            raise ValueError(f"webdataset: {file.name}: no member is part of a sample; {hint}")
         return np.array([*starts, end] if starts else [0], np.int64)
 
     def parse(self, data: bytes, file_number: int) -> dict[str, Any]:  # noqa: ARG002 - the signature of every source
@@ -118,12 +124,30 @@ class WebdatasetSource(ByteRangeSource):
         return f", byte {start}"
 
 
+def _check_end(data: bytes, offset: int) -> None:
+    """Raise ReadError unless `data`, what follows the last member at `offset`, is the end of a tar file: only zeros."""
+    import tarfile
+
+    if not data:
+        raise tarfile.ReadError(f"it has no end-of-archive mark at byte {offset}: it was cut, or is being written")
+    if data[:_HEADER_BYTES].strip(b"\0"):
+        raise tarfile.ReadError(f"a member's header ends early, at byte {offset}")
+    if data.strip(b"\0"):
+        raise tarfile.ReadError(f"more data follows its end at byte {offset}; do not join tar files by `cat`")
+
+
 def _iterate_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the regular files of a tar file. Meanwhile, `archive.offset` is where the next member begins."""
+    """Yield the regular files of a tar file. Meanwhile, `archive.offset` is where the next member begins.
+
+    Raises ValueError for a link with the name of a field: its content is elsewhere.
+    """
     while (member := archive.next()) is not None:
         archive.members = []  # type: ignore[attr-defined]  # it would keep 1 kB a member
         if member.isreg():
             yield member
+        elif (member.islnk() or member.issym()) and _MEMBER_NAME.fullmatch(member.name):
+            hint = "write the shard with `tar --dereference --hard-dereference`"
+            raise ValueError(f"{member.name} is a link to {member.linkname}; {hint}")
 
 
 def _read_fields(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes, re.Match[str]]]:

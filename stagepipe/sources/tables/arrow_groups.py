@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from stagepipe.core import SourceFiles, import_extra
-from stagepipe.sources.columns import check_columns
+from stagepipe.sources.columns import check_columns, check_unique_columns
 from stagepipe.sources.order import EpochOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.storage import (
@@ -143,8 +143,11 @@ class ArrowGroupSource(RecordSource):
         content = self._contents.get(file_number)
         if content is None:
             file = self._files[file_number]
-            content = self._contents[file_number] = self._open(file)
-            check_columns(self._columns or (), self.get_column_names(content), f"{self.label}: {file.name}")
+            content = self._open(file)
+            names = self.get_column_names(content)
+            check_columns(self._columns or (), names, f"{self.label}: {file.name}")
+            check_unique_columns(self._columns, names, f"{self.label}: {file.name}")
+            self._contents[file_number] = content
             if len(self._contents) > _MAX_OPEN_FILES:
                 self._contents.popitem(last=False)
         return content

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from stagepipe import ConfigError, Pipeline, defer, from_dataset, from_source, sources
+from stagepipe.stages import image
 
 
 def decode(item): ...
@@ -19,6 +20,12 @@ def crop(item, size): ...
 
 class Resize:
     def __init__(self, size): ...
+
+    def __call__(self, item): ...
+
+
+class Trim:
+    def __init__(self, sides: list[int], *, fast: bool = False): ...
 
     def __call__(self, item): ...
 
@@ -45,6 +52,9 @@ BROKEN_CHAINS = [
     START.map(partial(crop, item=3, size=2)),
     START.map(defer(Resize)),
     START.map(defer("fractions.Fraction", numerato=3)),
+    START.map(defer(Trim, sides=4, fast="yes")),
+    START.map(defer(image.Resize, 4, fit="stretchy")),
+    START.shuffle(4).map(defer(Trim, [1, "2"])),
     START.map("os.path.jion"),
     START.map("no_such_module.decode"),
     START.map("decode"),

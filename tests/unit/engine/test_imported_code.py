@@ -59,6 +59,28 @@ def describe(folder):
     return describe_code([folder / BEGIN], ModuleLocator(sys.path))
 
 
+def test_two_files_of_one_name_that_exchange_their_contents_are_a_change(folders):
+    paths = [folders / "project/decoders/by_name.py", folders / "other/kit/by_name.py"]
+    (folders / "other/kit/tools.py").write_text("import kit.by_name")
+    texts = ["SIDE = 1", "SIDE = 2"]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    before = describe(folders)
+    for path, text in zip(paths, reversed(texts), strict=True):
+        path.write_text(text)
+    assert describe(folders) != before
+
+
+def test_moved_code_is_unchanged(folders, monkeypatch):
+    before = describe(folders)
+    moved = folders / "moved"
+    moved.mkdir()
+    for name in ("project", "other"):
+        (folders / name).rename(moved / name)
+    monkeypatch.setattr(sys, "path", [path.replace(str(folders), str(moved)) for path in sys.path])
+    assert describe(moved) == before
+
+
 @pytest.mark.parametrize("edited", sorted(FILES))
 def test_files_count_if_the_code_imports_them(folders, edited):
     before = describe(folders)

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from stagepipe import Pipeline
+from stagepipe import Pipeline, UsageError
 from stagepipe.engine.local import LocalRun
+from stagepipe.runtime import Supervisor
 from tests.support.pipelines import pipeline, stage
 
 SCRIPT = """
@@ -41,3 +42,20 @@ def test_a_second_close_after_an_interrupted_one_does_nothing(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             started.close()
     started.close()
+    with pytest.raises(UsageError, match="no report: closing the run was interrupted"):
+        started.report()
+
+
+def test_a_close_that_is_interrupted_while_workers_stop_leaves_a_report(monkeypatch):
+    stop = Supervisor.stop
+
+    def interrupt(supervisor: Supervisor) -> None:
+        monkeypatch.setattr(Supervisor, "stop", stop)
+        raise KeyboardInterrupt
+
+    started = Pipeline(pipeline(stage("same"))).start()
+    items = list(started)
+    monkeypatch.setattr(Supervisor, "stop", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        started.close()
+    assert started.report().run.items_out == len(items)

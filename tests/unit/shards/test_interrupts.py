@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
@@ -141,6 +141,24 @@ def test_a_full_disk_at_the_journal_is_reported_as_such(tmp_path: Path, monkeypa
     with monkeypatch.context() as patches:
         patches.setattr(journal, "_write_whole", write_half)
         with pytest.raises(RunError, match="No space left on device; make room, then --resume"):
+            write(config)
+    write(config, resume=True)
+    assert [row[0] for row in read_rows(tmp_path, "jsonl")] == list(range(5))
+
+
+def test_a_full_disk_at_a_part_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = make_small_config(tmp_path, "jsonl")
+    copy, copies = shutil.copyfileobj, itertools.count(1)
+
+    def copy_half(source: BinaryIO, target: BinaryIO, length: int) -> None:
+        if next(copies) == 2:
+            target.write(source.read(3))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        copy(source, target, length)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(shutil, "copyfileobj", copy_half)
+        with pytest.raises(RunError, match="cannot be written: No space left on device; make room, then --resume"):
             write(config)
     write(config, resume=True)
     assert [row[0] for row in read_rows(tmp_path, "jsonl")] == list(range(5))

@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 import stagepipe
-from stagepipe import RunError, UsageError, defer, from_source
+from stagepipe import ConfigError, RunError, UsageError, defer, from_source
+from stagepipe.config import load
 from stagepipe.sinks import (
     HuggingFaceSink,
     ImagesSink,
@@ -29,7 +30,15 @@ from stagepipe.sinks import (
     count_bytes,
 )
 from tests.support import sink_stages
-from tests.support.sink_output import list_leftovers, list_shards, make_config, read_bytes, read_rows, write
+from tests.support.sink_output import (
+    fit_arguments,
+    list_leftovers,
+    list_shards,
+    make_config,
+    read_bytes,
+    read_rows,
+    write,
+)
 
 FILES = {
     "jsonl": 2,
@@ -239,6 +248,49 @@ def test_a_changed_config_is_refused_with_the_difference(tmp_path: Path):
     assert len(read_rows(tmp_path / "out", "jsonl")) == 10
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "huggingface", "images", "zarr"])
+def test_a_finished_job_that_lacks_a_file_is_not_finished(tmp_path: Path, kind: str):
+    out = tmp_path / "out"
+    config = make_config(out, kind, 60, **fit_arguments(kind, shard_items=20, part_items=10))
+    write(config)
+    before = read_bytes(out)
+    write(config, resume=True)
+    assert read_bytes(out) == before
+    victim = list_shards(out)[1]
+    victim.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"is missing, but the journal says|files, but \d+ were written"):
+            write(config, resume=True)
+    (tmp_path / "elsewhere").rename(victim)
+    write(config, resume=True)
+
+
+def test_overwriting_leaves_folders_and_what_links_lead_to(tmp_path: Path):
+    photographs = tmp_path / "photographs"
+    photographs.mkdir()
+    (photographs / "mine.png").write_bytes(b"mine")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "000000").symlink_to(photographs)
+    write(make_config(out, "images", 5, overwrite=True))
+    assert read_bytes(photographs) == {"mine.png": b"mine"}
+    assert len(list_shards(out)) == 5
+    (tmp_path / "lines/000000.jsonl").mkdir(parents=True)
+    (tmp_path / "lines/000000.jsonl/mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"000000\.jsonl is a folder, in the place of a shard; move it elsewhere"):
+        write(make_config(tmp_path / "lines", "jsonl", 5, overwrite=True))
+    assert (tmp_path / "lines/000000.jsonl/mine.txt").exists()
+
+
+def test_a_lost_image_is_missed_beside_other_files(tmp_path: Path):
+    config = make_config(tmp_path / "out", "images", 5)
+    write(config)
+    (image, *_) = list_shards(tmp_path / "out")
+    image.rename(image.with_name("notes.txt"))
+    with pytest.raises(UsageError, match="has 4 files, but 5 were written"):
+        write(config, resume=True)
+
+
 def test_a_damaged_journal_and_a_missing_shard_are_refused(tmp_path: Path):
     out = tmp_path / "out"
     config = make_config(out, "jsonl", 300)
@@ -353,3 +405,20 @@ def test_a_sink_with_when_writes_the_items_that_match(tmp_path: Path):
     write({**config, "sink": [config["sink"], {**few, "when": {"id": {"ge": 70}}}]}, inline=False)
     assert [row[0] for row in read_rows(tmp_path / "all", "jsonl")] == list(range(120))
     assert [row[0] for row in read_rows(tmp_path / "few", "npz_shards")] == list(range(70, 120))
+
+
+@pytest.mark.parametrize(
+    "sink, name", [("zarr", "chunk_items"), ("zarr", "part_items"), ("jsonl", "shard_items"), ("images", "shard_items")]
+)
+def test_a_number_of_items_is_checked_with_its_place(tmp_path: Path, sink: str, name: str):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "source: {uses: stagepipe.sources.numbers, with: {count: 3}}\n"
+        f"sink:\n  uses: stagepipe.sinks.{sink}\n  with:\n    path: out\n    {name}: 0\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (6, 5 + len(f"{name}: "))
+    assert problem.message == f"`{name}` is 0; it must be a whole number of at least 1"
+    assert problem.hint == f"write a number, or remove `{name}` for the default"

@@ -8,7 +8,6 @@ import pytest
 import zarr
 
 from stagepipe import ConfigError, Pipeline, RunError
-from stagepipe.config import load
 from stagepipe.sinks import ZarrSink
 from stagepipe.sources import ZarrSource
 from tests.support.sink_output import list_shards, make_config, write
@@ -105,21 +104,6 @@ def test_items_that_when_leaves_need_chunks_of_one(tmp_path: Path):
     config["sink"]["with"]["chunk_items"] = 1
     write(config)
     assert zarr.open_group(tmp_path / "out", mode="r")["id"][:].tolist() == list(range(20, 30))
-
-
-@pytest.mark.parametrize("name", ["chunk_items", "part_items"])
-def test_a_number_of_items_is_checked_with_its_place(tmp_path: Path, name: str):
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        "source: {uses: stagepipe.sources.numbers, with: {count: 3}}\n"
-        f"sink:\n  uses: stagepipe.sinks.zarr\n  with:\n    path: out\n    {name}: 0\n"
-    )
-    with pytest.raises(ConfigError) as caught:
-        load(path)
-    (problem,) = caught.value.problems
-    assert (problem.line, problem.column) == (6, 5 + len(f"{name}: "))
-    assert problem.message == f"`{name}` is 0; it must be a whole number of at least 1"
-    assert problem.hint == f"write a number, or remove `{name}` for the default"
 
 
 def test_overwrite_deletes_the_arrays_and_leaves_other_files(tmp_path: Path):

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from stagepipe import Pipeline
 from stagepipe.runtime.execution.fields import FieldAdapter
 from stagepipe.stages.model import HuggingFacePipeline, Module
 
@@ -172,6 +173,37 @@ def test_a_pipeline_of_transformers_runs_from_a_folder(classifier):
     assert [result["label"] for result in results] == [result["label"] for result in reference]
     assert [result["score"] for result in results] == pytest.approx([result["score"] for result in reference], rel=1e-4)
     assert stage("bad")["label"] == reference[1]["label"]
+
+
+def test_a_pipeline_of_transformers_is_a_stage_with_batches_and_a_dtype(classifier):
+    import transformers
+
+    texts = ["good", "bad good", "other", "bad bad good", "good bad"]
+    build = transformers.pipeline
+    reference = build("text-classification", model=str(classifier), device="cpu", dtype="bfloat16")(texts, top_k=1)
+    stage = {
+        "name": "classify",
+        "uses": "stagepipe.stages.model.HuggingFacePipeline",
+        "with": {
+            "task": "text-classification",
+            "path": str(classifier),
+            "options": {"dtype": "bfloat16"},
+            "call_options": {"top_k": 1},
+        },
+        "field": "text",
+        "into": "sentiment",
+        "batch": {"size": 3},
+    }
+    source = [{"text": text, "id": number} for number, text in enumerate(texts)]
+    with Pipeline({"source": {"uses": source}, "stages": [stage]}, inline=True) as running:
+        items = list(running)
+        model = HuggingFacePipeline("text-classification", classifier, options={"dtype": "bfloat16"})._pipeline.model
+    assert model.dtype == torch.bfloat16
+    assert [item["id"] for item in items] == [0, 1, 2, 3, 4]
+    for item, ((expected,),) in zip(items, zip(reference, strict=True), strict=True):
+        (found,) = item["sentiment"]
+        assert found["label"] == expected["label"]
+        assert found["score"] == pytest.approx(expected["score"], rel=0.02)
 
 
 def test_a_tokenizer_of_a_folder_gives_ids(classifier):

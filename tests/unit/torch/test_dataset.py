@@ -56,7 +56,8 @@ def test_it_resumes_as_a_loader_does():
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_torchdatas_stateful_data_loader_resumes(batch_size):
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    from torchdata import stateful_dataloader as stateful
+
     with StageDataset(BATCHES) as dataset:
         loader = stateful.StatefulDataLoader(dataset, batch_size=batch_size, num_workers=0)
         items = iter(loader)

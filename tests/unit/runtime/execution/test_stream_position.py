@@ -177,7 +177,8 @@ def test_a_stream_without_state_has_none():
 
 
 def test_a_hugging_face_stream_saves_its_state_unless_it_holds_samples():
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     stream = datasets.Dataset.from_dict({"n": list(range(9))}).to_iterable_dataset(num_shards=3)
     reader = SourceReader(DatasetSource(stream), 0, None)
     reader.seek(0, 0)

@@ -142,6 +142,10 @@ def test_csv_without_quotes():
 @pytest.mark.parametrize(
     "data, arguments, message",
     [
+        (b"a,b\r1,2\r3,4\r", {}, r"csv: a\.csv: `\\r` without `\\n` ends no line here; convert the line ends"),
+        (b"1\r2\r3", {"names": ["a"]}, r"csv: a\.csv:1: `\\r` without `\\n` ends no line here"),
+        (b"a,b,a\n1,2,3\n", {}, r"csv: a\.csv: two columns have the name `a`; rename one, or name the others in"),
+        (b"1,2\n", {"names": ["a", "a"]}, r"csv: a\.csv: two columns have the name `a`"),
         (b"a,b\n1,2\n3\n", {}, r"csv: a\.csv:3: 1 fields, where the header has 2: a, b"),
         (b"a,b\n1,2\nx,2\n", {"types": {"a": "int"}}, r"csv: a\.csv:3: column `a`: 'x' is no int"),
         (b"a,b\n1,2\n1,2\n", {"types": {"a": "bool", "b": "bool"}}, r"csv: a\.csv:2: column `b`: '2' is no bool"),
@@ -157,6 +161,16 @@ def test_csv_without_quotes():
 def test_bad_csv_says_where_and_what(data, arguments, message):
     with pytest.raises(ValueError, match=message):
         list(CsvSource(write("a.csv", data), **arguments))
+
+
+def test_csv_columns_that_are_read_need_a_name_of_their_own():
+    assert list(CsvSource(write("a.csv", b"a,b,,\r\n1,2,,\r\n"), columns=["b"])) == [{"b": "2"}]
+    assert list(CsvSource(write("b.csv", b'"a\rb","c\r\nd"\n1,"2\r3"\n'))) == [{"a\rb": "1", "c\r\nd": "2\r3"}]
+
+
+def test_a_quoted_csv_field_may_be_long():
+    text = "word, " * 30_000
+    assert CsvSource(write("a.csv", f'a\n"{text}"\n'.encode()))[0] == {"a": text}
 
 
 def test_csv_files_have_one_header():

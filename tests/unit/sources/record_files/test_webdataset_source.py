@@ -74,3 +74,24 @@ def test_a_field_twice_in_a_sample_is_refused():
             archive.addfile(tarfile.TarInfo(name))
     with pytest.raises(ValueError, match=r"sample '0' has two members `\.cls`"):
         WebdatasetSource("a.tar", decode=False)[0]
+
+
+def test_a_shard_that_would_lose_samples_is_refused():
+    write_tar(Path("a.tar"), {"0.cls": b"1", "1.cls": b"2"})
+    whole = Path("a.tar").read_bytes()
+    Path("cut.tar").write_bytes(whole[:1024])
+    Path("joined.tar").write_bytes(whole * 2)
+    write_tar(Path("names.tar"), {"0": b"1", "1": b"2"})
+    with tarfile.open("link.tar", "w") as archive:
+        for name, kind in (("0.cls", tarfile.REGTYPE), ("1.cls", tarfile.LNKTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "0.cls"
+            archive.addfile(member)
+    for name, words in {
+        "cut": "not a whole tar file: it has no end-of-archive mark at byte 1024",
+        "joined": "not a whole tar file: more data follows its end at byte 2048; do not join",
+        "names": "no member is part of a sample; a dot separates",
+        "link": "1.cls is a link to 0.cls; write the shard with",
+    }.items():
+        with pytest.raises(ValueError, match=f"webdataset: {name}.tar: {words}"):
+            len(WebdatasetSource(f"{name}.tar"))

@@ -101,6 +101,19 @@ def test_only_the_columns_asked_for_are_read():
         ParquetSource("a.parquet", columns=["txt"])
 
 
+def test_each_file_must_have_the_columns_under_names_of_their_own():
+    pq.write_table(make_table(range(1)), "a.parquet")
+    pq.write_table(pa.table({"id": [1]}), "b.parquet")
+    pq.write_table(pa.table([[1], [2], [3]], names=["text", "id", "id"]), "c.parquet")
+    source = ParquetSource(["a.parquet", "b.parquet", "c.parquet"], columns=["text"])
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"parquet: b\.parquet has no column `text`"):
+            source[1]
+    assert source[2] == {"text": 1}
+    with pytest.raises(ValueError, match=r"parquet: c\.parquet: two columns have the name `id`; rename one"):
+        ParquetSource("c.parquet")[0]
+
+
 def test_files_without_rows_or_of_another_format():
     pq.write_table(make_table(()), "a.parquet")
     pq.write_table(make_table(range(2)), "b.parquet")

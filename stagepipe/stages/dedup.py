@@ -1,0 +1,99 @@
+"""Stages that help to find near duplicates: `MinHash` of texts, `PerceptualHash` of images. Run in any worker.
+
+They keep nothing from one item to the next, so that their results are the same after a crash and with any number of
+workers. The duplicates are found between two runs, where all hashes are there: docs/how-to/duplicates.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from stagepipe.stages.image import to_pil
+from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, requires
+
+ShingleUnit = Literal["word", "character"]
+ImageHashMethod = Literal["average_hash", "phash", "dhash", "whash"]
+
+_UNITS: Final = ("word", "character")
+_METHODS: Final = ("average_hash", "phash", "dhash", "whash")
+
+
+class MinHash:
+    """Turn a text into its MinHash signature: a uint32 array of shape (permutations,), computed by datasketch.
+
+    The share of places at which two signatures are equal estimates the Jaccard similarity of the texts' shingles: runs
+    of consecutive words or characters. Case and the kind of white space make no difference. A text shorter than a
+    shingle is one shingle.
+
+    `datasketch.MinHash(hashvalues=signature, seed=seed, scheme="affine32")` makes the object that
+    `datasketch.MinHashLSH` takes.
+
+    Args:
+        permutations: the length of a signature. The standard error of the estimate is at most
+            `0.5 / sqrt(permutations)`.
+        shingle: the length of a shingle.
+        unit: what a shingle consists of: `word`, or `character` for languages without spaces between words.
+        seed: of the permutations. Signatures of different seeds cannot be compared.
+
+    >>> signature = MinHash(shingle=2)("To be, or not to be")
+    >>> signature.shape, bool((signature == MinHash(shingle=2)("to be, or  not to be")).all())
+    ((128,), True)
+
+    Raises TargetError if datasketch is not installed, and TypeError for what is no text.
+    """
+
+    def __init__(self, *, permutations: int = 128, shingle: int = 5, unit: ShingleUnit = "word", seed: int = 1) -> None:
+        check_choice(unit, _UNITS, "unit", "dedup.MinHash")
+        self.permutations: Final = check_positive(permutations, "permutations", "dedup.MinHash")
+        self.shingle: Final = check_positive(shingle, "shingle", "dedup.MinHash")
+        self.unit: Final = unit
+        self.seed: Final = seed
+        with requires("dedup.MinHash", "stagepipe[dedup]"):
+            import datasketch
+        self._empty: Any = datasketch.MinHash(permutations, seed=seed, scheme="affine32")
+
+    def __call__(self, text: Any) -> np.ndarray:
+        """Return the signature of a text."""
+        if not isinstance(text, str):
+            raise TypeError(
+                f"dedup.MinHash: expected a text, found {describe_value(text)}; name the field that holds it in `field`"
+            )
+        words = text.lower().split()
+        units, separator = (words, " ") if self.unit == "word" else (" ".join(words), "")
+        starts = range(max(1, len(units) - self.shingle + 1))
+        shingles = {separator.join(units[start : start + self.shingle]).encode() for start in starts}
+        minhash = self._empty.copy()
+        minhash.update_batch(shingles)
+        return minhash.hashvalues  # type: ignore[no-any-return]
+
+
+class PerceptualHash:
+    """Turn an image into a hash that changes little with its size, compression and brightness, computed by imagehash.
+
+    The hash is a str of hexadecimal digits, of `hash_size * hash_size` bits. The number of bits in which two hashes
+    differ says how much the images differ: `(int(a, 16) ^ int(b, 16)).bit_count()`.
+
+    Args:
+        method: a function of imagehash: `average_hash`, `phash`, `dhash` or `whash`.
+        hash_size: the square root of the number of bits; for `whash` a power of 2.
+
+    >>> black_and_white = np.repeat(np.uint8([0, 255]), 32)[np.newaxis].repeat(64, axis=0)
+    >>> PerceptualHash(method="average_hash")(black_and_white)
+    '0f0f0f0f0f0f0f0f'
+
+    Raises TargetError if imagehash is not installed, and TypeError for an array that is no uint8 image.
+    """
+
+    def __init__(self, *, method: ImageHashMethod = "phash", hash_size: int = 8) -> None:
+        check_choice(method, _METHODS, "method", "dedup.PerceptualHash")
+        self.method: Final = method
+        self.hash_size: Final = check_positive(hash_size, "hash_size", "dedup.PerceptualHash")
+        with requires("dedup.PerceptualHash", "stagepipe[dedup]"):
+            import imagehash
+        self._hash: Any = getattr(imagehash, method)
+
+    def __call__(self, image: Any) -> str:
+        """Return the hash of an array or of a PIL image."""
+        return str(self._hash(to_pil(image, "dedup.PerceptualHash"), hash_size=self.hash_size))
