@@ -21,7 +21,8 @@ from typing import Any, Final, NamedTuple
 from stagepipe.runtime.execution.chain import StageChain
 from stagepipe.runtime.execution.grouping import OrderedGrouping
 from stagepipe.runtime.execution.stage import StageRunner
-from stagepipe.runtime.flow.admission import AdmissionController, ProgressPublisher
+from stagepipe.runtime.flow.admission import AdmissionController
+from stagepipe.runtime.flow.progress import ProgressPublisher
 from stagepipe.runtime.protocol.messages import ReadyEvent
 from stagepipe.runtime.protocol.worker_spec import WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient

@@ -1,6 +1,7 @@
 """Flow control between processes: what may enter a segment, and what still holds old shared memory.
 
-admission     backpressure: a feeder admits items by window and memory, an order point publishes its progress
+admission     backpressure: a feeder admits items by window and memory
+progress      an order point publishes its progress, and wakes its feeder
 windows       how many items each segment admits; halved where memory is too small
 held_memory   decides when a process must copy what it receives
 stale_leases  reports which blocks of older eras a process still leases
@@ -10,9 +11,9 @@ from stagepipe.runtime.flow.admission import (
     IN_FLIGHT_MEMORY_FRACTION,
     AdmissionController,
     FedSegment,
-    ProgressPublisher,
 )
 from stagepipe.runtime.flow.held_memory import EXPECTED_LEASES, MAX_HELD_FRACTION, HeldMemoryLimit
+from stagepipe.runtime.flow.progress import ProgressPublisher
 from stagepipe.runtime.flow.stale_leases import StaleLeaseReporter
 from stagepipe.runtime.flow.windows import SegmentWindows
 

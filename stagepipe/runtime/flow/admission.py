@@ -1,7 +1,7 @@
 """Backpressure: a segment's feeder admits items up to the consumed count of its order point plus the window.
 
-In the worker that feeds the segment (`AdmissionController`) and in the process that consumes it (`ProgressPublisher`).
-The two meet on the board.
+In the worker that feeds the segment. Its counterpart in the process that consumes it is `ProgressPublisher`; the two
+meet on the board.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from stagepipe.timing import Board
 from stagepipe.transport import PipeWaiter, WakeEvent
 
 _WAIT_TICK_S = 0.005
+_FULL_WINDOW_TICK_S = 0.1
+"""The tick of a wait that the order point ends. A tick looks for free places, so at a short one the feeder would wake
+up for each item or two, whatever the count it asked to be woken at."""
 IN_FLIGHT_MEMORY_FRACTION = 0.8
 """The share of `memory` for items in flight; the rest is for items that grow on their way."""
 _SMALL_ITEM_BUDGET_BYTES = 16 << 20
@@ -197,13 +200,22 @@ class AdmissionController:
             self._refresh(item)
             if not self.can_admit(item):
                 self._publish_memory_pressure(item - self._consumed_items)
-                self._waiter.wait(_WAIT_TICK_S)
+                self._waiter.wait(self._choose_tick_s(item))
                 self._on_tick()
                 self._refresh(item)
             if self.can_admit(item):
                 self._board.publish_wake_count(self._segment, self._generation, None)
                 return True
         return False
+
+    def _choose_tick_s(self, item: int) -> float:
+        """A long tick where a wide window is full: the order point ends that wait, and the workers have enough items.
+
+        Nobody ends a wait for memory that is released, or for items that arrive early in a slow start. From half of the
+        memory on, other feeders may wait for what this process gets back at each tick.
+        """
+        is_window_full = item - self._consumed_items >= self._effective_window >= 2 * self._window
+        return _FULL_WINDOW_TICK_S if is_window_full and self._live_bytes <= self._limit_bytes / 2 else _WAIT_TICK_S
 
     def _publish_memory_pressure(self, in_flight_items: int) -> None:
         """Publish that memory, not the window, holds items back. The supervisor's monitor logs the warning."""
@@ -218,62 +230,3 @@ class AdmissionController:
         ):
             fitting_items = max(int(self._limit_bytes / self._min_item_bytes), 1)
             self._board.publish_memory_pressure(self._segment, int(self._min_item_bytes), fitting_items)
-
-
-class ProgressPublisher:
-    """Publishes how many items an order point has consumed, and wakes a feeder that waits for them.
-
-    It publishes every few items, and the order point calls `flush` before it waits itself. Publishing each item would
-    cost 1 us an item.
-    """
-
-    def __init__(self, board: Board, segment: int, feeder_wake_event: WakeEvent) -> None:
-        """`feeder_wake_event`: the one that the segment's feeder waits for."""
-        self._board = board
-        self._segment = segment
-        self._feeder_wake_event = feeder_wake_event
-        self._generation = 0
-        self._consumed_items = 0
-        self._published_items = 0
-        self._published_early_items = 0
-        self._count_early_items: Callable[[], int] = int
-        self._last_notified_target = 0
-        self._publish_interval_items = 1
-
-    def start_generation(
-        self, generation: int, consumed_items: int, window: int, count_early_items: Callable[[], int]
-    ) -> None:
-        """Begin a generation in which all items below `consumed_items` are consumed already.
-
-        `count_early_items` returns how many later ones have arrived.
-        """
-        self._generation = generation
-        self._consumed_items = consumed_items
-        self._count_early_items = count_early_items
-        self._published_items = -1
-        self._published_early_items = 0
-        self._last_notified_target = 0
-        self._publish_interval_items = max(window // 8, 1)
-        self.flush()
-
-    def publish(self, consumed_items: int) -> None:
-        """All items below `consumed_items` are consumed."""
-        self._consumed_items = consumed_items
-        if consumed_items - self._published_items >= self._publish_interval_items:
-            self.flush()
-
-    def flush(self) -> None:
-        """Publish the counts now, if they have changed."""
-        consumed_items = self._consumed_items
-        early_items = self._count_early_items()
-        if early_items != self._published_early_items:  # before the consumed items, of which they may be some
-            self._published_early_items = early_items
-            self._board.publish_early(self._segment, self._generation, early_items)
-        if consumed_items == self._published_items:
-            return
-        self._published_items = consumed_items
-        self._board.publish_consumed(self._segment, self._generation, consumed_items)
-        wake_count = self._board.read_wake_count(self._segment, self._generation)
-        if wake_count is not None and consumed_items >= wake_count != self._last_notified_target:
-            self._last_notified_target = wake_count
-            self._feeder_wake_event.set()

@@ -1,10 +1,12 @@
 """The feeder of a segment admits more items as those before them arrive, in whatever order."""
 
 import os
+import select
 
 import pytest
 
 from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
+from stagepipe.runtime.flow import progress as progress_module
 from stagepipe.timing import Board, BoardLayout, make_board_fd
 from stagepipe.transport import WakeEvent
 
@@ -26,8 +28,8 @@ class Segment:
         self.progress = ProgressPublisher(board, 0, self.events[0])
         self.start(GENERATION, first_item)
 
-    def start(self, generation: int, first_item: int) -> None:
-        self.admission.start_generation(generation, first_item, WINDOW, WINDOW)
+    def start(self, generation: int, first_item: int, small_item_window: int = WINDOW) -> None:
+        self.admission.start_generation(generation, first_item, WINDOW, small_item_window)
         self.progress.start_generation(generation, first_item, WINDOW, lambda: self.early)
 
     def arrive(self, consumed: int, early: int) -> None:
@@ -82,3 +84,81 @@ def test_a_chunk_is_admitted_as_a_whole(segment):
 
 def test_an_empty_segment_admits_one_where_there_is_no_room_for_a_chunk(segment):
     assert segment.admission.wait_until_chunk_admitted(7, 40, lambda: False) == 1
+
+
+SMALL_ITEM_WINDOW = 64
+FIRST_OF_MANY = 1000
+
+
+@pytest.fixture
+def full_segment(segment):
+    """A segment with as many small items as its window admits, behind the slow start."""
+    segment.start(GENERATION, FIRST_OF_MANY, SMALL_ITEM_WINDOW)
+    for consumed in range(FIRST_OF_MANY, FIRST_OF_MANY + SMALL_ITEM_WINDOW):
+        segment.arrive(consumed=consumed, early=0)
+        segment.admission.can_admit(consumed + SMALL_ITEM_WINDOW)
+    segment.consumed = consumed
+    segment.next_item = consumed + segment.count_admitted(consumed)
+    assert segment.next_item == consumed + SMALL_ITEM_WINDOW
+    return segment
+
+
+def record_waits(segment, monkeypatch, arrive):
+    """The timeouts of the feeder's waits. In each of them, `arrive` is called until the feeder is woken, or once."""
+    timeouts_s = []
+
+    def wait(timeout_s):
+        timeouts_s.append(timeout_s)
+        while arrive() and not select.select([segment.events[0].fd], [], [], 0)[0]:
+            pass
+
+    monkeypatch.setattr(segment.admission._waiter, "wait", wait)
+    return timeouts_s
+
+
+def test_a_feeder_of_a_wide_full_window_sleeps_until_a_quarter_is_consumed(full_segment, monkeypatch):
+    counts = iter(range(full_segment.consumed + 1, full_segment.consumed + SMALL_ITEM_WINDOW))
+    timeouts_s = record_waits(
+        full_segment, monkeypatch, lambda: full_segment.arrive(consumed=next(counts), early=0) or True
+    )
+    assert full_segment.admission.wait_until_admitted(full_segment.next_item, lambda: False)
+    assert next(counts) - full_segment.consumed == SMALL_ITEM_WINDOW // 4 + 1
+    assert timeouts_s == [0.1]
+
+
+def test_a_slow_start_looks_often_for_early_items_which_wake_nobody(segment, monkeypatch):
+    segment.start(GENERATION, 7, SMALL_ITEM_WINDOW)
+    next_item = 7 + segment.count_admitted(7)
+    timeouts_s = record_waits(segment, monkeypatch, lambda: segment.arrive(consumed=7, early=3))
+    assert segment.admission.wait_until_admitted(next_item, lambda: False)
+    assert timeouts_s == [0.005]
+
+
+def choose_pause_s(segment, monkeypatch, interval_ns, missing_items):
+    """The pause after 100 items, one each `interval_ns`, while the feeder sleeps until `missing_items` more came."""
+    monkeypatch.setattr(progress_module, "perf_counter_ns", lambda: 0)
+    segment.progress.start_generation(GENERATION, 0, WINDOW, int)
+    if missing_items:
+        segment.admission._board.publish_wake_count(0, GENERATION, 99 + missing_items)
+    for number in range(100):
+        monkeypatch.setattr(progress_module, "perf_counter_ns", lambda now_ns=number * interval_ns: now_ns)
+        segment.progress.publish(number)
+        if number == 98:  # the feeder's count is new then, as when it has just filled the window
+            segment.progress._paused_wake_count = 0
+        pause_s = segment.progress.choose_pause_s()
+    return pause_s
+
+
+@pytest.mark.parametrize(
+    "interval_ns, missing_items, pause_s",
+    [
+        (1_000_000, 64, 0.005),
+        (300_000, 64, 0.0024),
+        (1_000_000, 0, 0),  # the feeder is awake
+        (1_000_000, 8, 0),  # it needs the next ones soon
+        (4_000_000, 64, 0),  # a pause would bring one result
+        (20_000, 64, 0),  # too short for a timer
+    ],
+)
+def test_results_gather_while_the_feeder_sleeps(segment, monkeypatch, interval_ns, missing_items, pause_s):
+    assert choose_pause_s(segment, monkeypatch, interval_ns, missing_items) == pytest.approx(pause_s, rel=0.05)
