@@ -81,6 +81,7 @@ class LocalRun:
             self._supervisor = Supervisor(plan, on_output)
             try:
                 self._consumer = Consumer(self._supervisor)
+                self._sampler = RunSampler(self._supervisor)
                 self._series = None if plan.is_probe else self._start_series()
             except BaseException:
                 self._supervisor.close()
@@ -136,7 +137,7 @@ class LocalRun:
 
     def progress(self) -> Progress:
         """Return the progress of the run."""
-        return self._monitor.progress(self.take_snapshot(), is_finished=self._record is not None)
+        return self._monitor.progress(self.take_snapshot(), self._sampler.take(), is_finished=self._record is not None)
 
     def abort_epoch(self, error: RunError) -> None:
         """End the current epoch from another thread: its iteration raises `error`."""
@@ -177,7 +178,7 @@ class LocalRun:
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
-        return SeriesRecorder(RunSampler(self._supervisor).take, lambda: [each.pid for each in list(workers.values())])
+        return SeriesRecorder(self._sampler.take, lambda: [each.pid for each in list(workers.values())])
 
     def _make_series(self) -> Series:
         if self._series is None:

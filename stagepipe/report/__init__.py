@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
-    from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageRecord
+    from stagepipe.report.record import PHASES, HopRecord, Progress, RunRecord, StageProgress, StageRecord
     from stagepipe.report.render import (
         FoldingTable,
         TableColumn,
@@ -83,6 +83,7 @@ __all__ = [
     "SharedMemoryReport",
     "SizeCount",
     "SlowItem",
+    "StageProgress",
     "StageRecord",
     "StageSeries",
     "TableColumn",
@@ -131,6 +132,7 @@ __getattr__ = lazy_names(
         "SharedMemoryReport": "shared_types",
         "SizeCount": "series",
         "SlowItem": "shared_types",
+        "StageProgress": "record",
         "StageRecord": "record",
         "StageSeries": "series",
         "TableColumn": "render",

@@ -57,6 +57,11 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     timing_overhead: TimingOverhead
     error: str | None = None
 
+    @property
+    def rate_unit(self) -> str:
+        """What `items_per_s` counts: `items`, or `samples` where an item that comes out holds several."""
+        return "items" if self.samples_out == self.items_out else "samples"
+
 
 class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     """One stage; the first is the source. `starting` to `overhead` are shares of its workers' time; their sum is 1.

@@ -166,7 +166,7 @@ def _format_run_facts(run: RunReport) -> Iterator[str]:
         yield f"{run.samples_out:,} samples"
     if run.items_skipped:
         yield f"{run.items_skipped:,} skipped"
-    yield f"{format_rate(run.items_per_s)} samples/s"
+    yield f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
     yield f"{format_ns(run.wall_ns)} in total"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"

@@ -37,8 +37,9 @@ _PHASES: Final = {
 def make_verdict(report: Report) -> Markup:
     """Return what limits the run, and the change to try."""
     verdict, run = report.verdict, report.run
+    rate = f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
     counts = (
-        f"{run.status}: {run.items_in:,} items in, {run.items_out:,} out, {format_rate(run.items_per_s)} samples/s, "
+        f"{run.status}: {run.items_in:,} items in, {run.items_out:,} out, {rate}, "
         f"{format_ns(run.wall_ns)} in total, first item after {format_ns(run.first_item_ns)}"
     )
     parts: list[Content] = [element("p", verdict.sentence, class_="sentence")]
