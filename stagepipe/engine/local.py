@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -165,7 +166,7 @@ class LocalRun:
         if self._record is not None:
             return self._record
         self._consumer.flush()
-        return make_run_record(
+        record = make_run_record(
             self.plan,
             self.take_snapshot(),
             take_run_timings(self._supervisor),
@@ -175,6 +176,11 @@ class LocalRun:
             series=self._make_series(),
             dead_letters=self.dead_letters.to_records(),
         )
+        if self.plan.is_probe:
+            return record
+        from stagepipe.forecast import estimate_changes  # only here: a run needs it at its end
+
+        return replace(record, what_if=estimate_changes(self.plan, record))
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.report.build import build_report
+    from stagepipe.report.build import build_report, compute_steady_samples_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
@@ -51,9 +51,16 @@ if TYPE_CHECKING:
         SharedMemoryReport,
         SlowItem,
         TimingOverhead,
+        WhatIf,
         WorkerRestartReport,
     )
-    from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
+    from stagepipe.report.utilization import (
+        CONSUMER,
+        FULL_MACHINE_CPU_SHARE,
+        MIN_MULTITHREADED_CPU_RATIO,
+        ProcessLoad,
+        compute_process_loads,
+    )
     from stagepipe.report.verdict import is_comparable
 
 __all__ = [
@@ -76,6 +83,7 @@ __all__ = [
     "MemoryPoint",
     "MessageCounts",
     "PastRun",
+    "ProcessLoad",
     "Progress",
     "Report",
     "RunRecord",
@@ -89,9 +97,12 @@ __all__ = [
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "WhatIf",
     "WorkerRestartReport",
     "build_report",
     "compare_runs",
+    "compute_process_loads",
+    "compute_steady_samples_per_s",
     "from_json",
     "is_comparable",
     "render_brief",
@@ -125,6 +136,7 @@ __getattr__ = lazy_names(
         "MessageCounts": "shared_types",
         "PHASES": "record",
         "PastRun": "past_runs",
+        "ProcessLoad": "utilization",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
@@ -138,9 +150,12 @@ __getattr__ = lazy_names(
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "WhatIf": "shared_types",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "compare_runs": "comparison",
+        "compute_process_loads": "utilization",
+        "compute_steady_samples_per_s": "build",
         "from_json": "serialization",
         "is_comparable": "verdict",
         "render_comparison": "render",

@@ -8,7 +8,7 @@ from stagepipe.report import model
 from stagepipe.report.past_runs import PastRun, drop_step_that_did_not_pay, summarize_run
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
 from stagepipe.report.utilization import compute_process_busy_ns
-from stagepipe.report.verdict import judge
+from stagepipe.report.verdict import is_comparable, judge
 from stagepipe.timing import Histogram
 
 _MIN_DELIVERIES_FOR_RATE = 3
@@ -25,6 +25,7 @@ def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.
     0.93
     """
     run = summarize_run(record, compute_steady_samples_per_s(record))
+    judged = judge(record)
     return model.Report(
         name=record.name,
         config_sha256=record.config_sha256,
@@ -37,9 +38,10 @@ def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.
         slowest=record.slowest,
         dead_letters=record.dead_letters,
         restarts=record.restarts,
-        verdict=drop_step_that_did_not_pay(judge(record), run, past_runs),
+        verdict=drop_step_that_did_not_pay(judged, run, past_runs),
         consumer=record.consumer,
         series=record.series,
+        what_if=record.what_if if is_comparable(judged) or judged.kind == "consumer" else (),
     )
 
 

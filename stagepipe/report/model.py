@@ -23,6 +23,7 @@ from stagepipe.report.shared_types import (
     SharedMemoryReport,
     SlowItem,
     TimingOverhead,
+    WhatIf,
     WorkerRestartReport,
 )
 
@@ -164,6 +165,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     consumer: ConsumerReport = ConsumerReport()
     series: Series = Series()
+    what_if: tuple[WhatIf, ...] = ()
     schema: str = SCHEMA
 
     def show(self, *, verbose: bool = False) -> None:

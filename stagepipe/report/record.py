@@ -18,6 +18,7 @@ from stagepipe.report.shared_types import (
     SharedMemoryReport,
     SlowItem,
     TimingOverhead,
+    WhatIf,
     WorkerRestartReport,
 )
 from stagepipe.timing import Histogram
@@ -104,6 +105,7 @@ class RunRecord:
     order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
     series: Series = field(default_factory=Series)
+    what_if: tuple[WhatIf, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

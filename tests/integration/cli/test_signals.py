@@ -201,7 +201,7 @@ def test_workers_lines_appear_above_the_progress(terminal):
 
 def test_a_worker_that_is_paused_continues(terminal, tmp_path):
     shown = terminal(TALKING)
-    shown.shows(r" [1-9]\d*/40")  # an item has come out, so every worker has its name
+    shown.shows(r"[1-9]\d* of 40 items")  # an item has come out, so every worker has its name
     workers = list_run_processes(shown.pid)
     pid = next(worker.pid for worker in workers if Path(f"/proc/{worker.pid}/comm").read_text() == "sp:talk\n")
     os.kill(pid, signal.SIGSTOP)

@@ -64,6 +64,7 @@ def make_sections(report: Report) -> list[Markup]:
         ("hops", "Hops", _make_hops),
         ("sizes", "Sizes of messages", _make_sizes),
         ("time", "Over time", _make_series),
+        ("what-if", "What if (estimates)", _make_what_if),
         ("slowest", "Slowest items", _make_slowest),
         ("dead-letters", "Dead letters", _make_dead_letters),
         ("restarts", "Restarts", _make_restarts),
@@ -227,6 +228,23 @@ def _make_memory(series: Series, times: list[float]) -> list[Markup]:
     chart = _figure("All workers together", draw_lines(lines, label=label, maximum_text=most, end_s=end_s))
     legend = _make_line_legend({line.label: line.style for line in lines})
     return [element("h3", "Memory"), legend, element("div", chart, class_="charts")]
+
+
+def _make_what_if(report: Report) -> list[Markup]:
+    if not report.what_if:
+        return []
+    rows = [
+        (
+            estimate.change,
+            element("code", " ".join(estimate.overrides)) if estimate.overrides else "",
+            f"about {format_rate(estimate.items_per_s)}",
+            estimate.format_gain(),
+        )
+        for estimate in report.what_if
+    ]
+    caption = f"Each change alone, from the costs that this run measured: {format_rate(report.run.items_per_s)} now"
+    heading = ("change", "override", f"{report.run.rate_unit}/s, estimated", "gain")
+    return [table(heading, rows, caption=caption, text_columns=2)]
 
 
 def _make_slowest(report: Report) -> list[Markup]:

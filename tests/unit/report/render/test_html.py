@@ -57,6 +57,16 @@ def test_page_is_whole_offline_and_small(stages, points):
     assert len(page.encode()) < MAX_BYTES
 
 
+def test_estimates_are_named_so_with_their_override():
+    report = make_report()
+    page = render_html(report)
+    assert "What if (estimates)" in page
+    assert "<code>stages.decode.workers=3</code>" in page
+    assert "about" in page
+    assert "+50 %" in page
+    assert "What if" not in render_html(msgspec.structs.replace(report, what_if=()))
+
+
 def test_text_of_the_user_is_escaped():
     plain = Checker(render_html(make_report()))
     page = render_html(make_report(prefix=SCRIPT, trace=SCRIPT))
