@@ -146,6 +146,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a run: what `Pipeline.report()` returns and `stagepipe run --report FILE.json` writes.
 
+    `config_path` is the path of the config as it was given; empty for an absolute path, which tells of the machine and
+    its user, and for a config from Python.
+
     >>> report = from_json(Path("runs/report.json").read_bytes())  # doctest: +SKIP
     >>> report.verdict.fix  # doctest: +SKIP
     'stages.decode.workers=3'
@@ -166,6 +169,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     consumer: ConsumerReport = ConsumerReport()
     series: Series = Series()
     what_if: tuple[WhatIf, ...] = ()
+    config_path: str = ""
     schema: str = SCHEMA
 
     def show(self, *, verbose: bool = False) -> None:

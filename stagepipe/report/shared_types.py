@@ -162,7 +162,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     def format_gain(self) -> str:
         """`+50 %`; the sign tells a gain from a loss."""
-        return f"{self.gain * 100:+.0f} %"
+        return f"{round(self.gain * 100):+d} %"
 
 
 class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ def make_verdict(report: Report) -> Markup:
     )
     parts: list[Content] = [element("p", verdict.sentence, class_="sentence")]
     if verdict.fix:
-        command = f"stagepipe run CONFIG {shlex.quote(verdict.fix)}"
+        command = f"stagepipe run {shlex.quote(report.config_path or 'CONFIG')} {shlex.quote(verdict.fix)}"
         copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
         parts.append(element("div", element("span", "Try"), element("code", command), copy, class_="command"))
     if verdict.advice:
@@ -158,7 +158,7 @@ def _make_phases(hop: HopReport) -> Markup:
 
 
 def _make_sizes(report: Report) -> list[Markup]:
-    charts, has_curves = [], False
+    charts, tables, has_curves = [], [], False
     for hop in report.hops:
         if not hop.sizes:
             continue
@@ -169,6 +169,7 @@ def _make_sizes(report: Report) -> list[Markup]:
         has_curves = has_curves or drew_curves
         threshold = f"threshold {format_bytes(hop.transport.threshold_bytes)}" if hop.transport.threshold_bytes else ""
         charts.append(_figure(_name(hop), chart, threshold))
+        tables.append(_make_size_table(hop))
     if not charts:
         return []
     labels = {"pipe": 1, "shared memory, copied": 2} if has_curves else {}
@@ -178,7 +179,15 @@ def _make_sizes(report: Report) -> list[Markup]:
             " Lines: what a message of that size costs on this machine, by its calibration. "
             "All but the bars' height is on a log scale."
         )
-    return [element("p", note, class_="note"), _make_line_legend(labels), element("div", *charts, class_="charts")]
+    charts_box = element("div", *charts, class_="charts")
+    return [element("p", note, class_="note"), _make_line_legend(labels), charts_box, *tables]
+
+
+def _make_size_table(hop: HopReport) -> Markup:
+    """Return the heights of the bars as numbers: the chart has no tooltips, which need a mouse."""
+    rows = [(f"{format_bytes(s.min_bytes)} to {format_bytes(s.max_bytes)}", f"{s.messages:,}") for s in hop.sizes]
+    caption = f"Messages of {_name(hop)} by size"
+    return element("details", element("summary", caption), table(("size", "messages"), rows, caption=caption))
 
 
 def _make_series(report: Report) -> list[Markup]:
@@ -219,7 +228,9 @@ def _make_memory(series: Series, times: list[float]) -> list[Markup]:
 
     shared = list(zip(times, series.shared_memory_bytes, strict=False))
     lines = [Line("shared memory in use", shared, 2), Line("RSS of the workers", convert(series.rss_bytes), 0)]
-    lines = [line for line in (*lines, Line("PSS of the workers", convert(series.pss_bytes), 1)) if line.points]
+    lines = [
+        line for line in (*lines, Line("PSS of the workers", convert(series.pss_bytes), 1)) if len(line.points) > 1
+    ]
     if not lines:
         return []
     most = format_bytes(max(value for line in lines for _, value in line.points))
@@ -242,7 +253,8 @@ def _make_what_if(report: Report) -> list[Markup]:
         )
         for estimate in report.what_if
     ]
-    caption = f"Each change alone, from the costs that this run measured: {format_rate(report.run.items_per_s)} now"
+    now = f"{format_rate(report.run.items_per_s)} {report.run.rate_unit}/s"
+    caption = f"Each change alone, from the costs that this run measured: now it has {now}"
     heading = ("change", "override", f"{report.run.rate_unit}/s, estimated", "gain")
     return [table(heading, rows, caption=caption, text_columns=2)]
 
@@ -296,6 +308,7 @@ def _make_trust(report: Report) -> list[Markup]:
         "host": f"{host.cpus:,} CPUs, {format_bytes(host.memory_bytes)}, Linux {host.kernel}, Python {host.python}",
         "versions": versions,
         "calibration of": str(report.calibration.get("measured_at", "")),
+        "config": report.config_path,
         "config, SHA-256": report.config_sha256,
         "schema": report.schema,
     }

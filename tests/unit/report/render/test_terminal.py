@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import re
+import json
 import subprocess
 import sys
 
@@ -59,7 +59,9 @@ def test_estimates_are_in_the_full_report_alone(width):
     target = io.StringIO()
     Console(file=target, width=width).print(render_brief(report))
     assert "What if" not in target.getvalue()
-    old = from_json(re.sub(rb'"what_if": \[.*?\n  \],', b"", to_json(report), flags=re.DOTALL))
+    plain = json.loads(to_json(report))
+    del plain["what_if"]
+    old = from_json(json.dumps(plain))
     assert old.what_if == ()
     assert "What if" not in drawn(old, width)
 
