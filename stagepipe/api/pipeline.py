@@ -99,6 +99,7 @@ class Pipeline(Generic[T_co]):
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)
+        self._config_path = _find_shown_path(config)
         self._is_inline = inline
         self._limit = limit
         self._uses_caches = cache
@@ -431,6 +432,7 @@ class Pipeline(Generic[T_co]):
 
         history = engine.RunHistory(self.spec, self._limit, self.shard)
         report = build_report(dataclasses.replace(record, consumer=consumer), history.load())
+        report = msgspec.structs.replace(report, config_path=self._config_path)
         if self._state.closed_reason and report.run.status == "finished" and is_comparable(report.verdict):
             history.add(summarize_run(record, report.run.items_per_s))
         return report
@@ -498,6 +500,11 @@ def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
     from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
+
+
+def _find_shown_path(config: object) -> str:
+    """Return the path of the config for its report: as it was given, unless it is absolute."""
+    return str(config) if isinstance(config, str | Path) and not Path(config).is_absolute() else ""
 
 
 def _make_item_selection(source_items: Sequence[int], world_size: int) -> SubsetShard:

@@ -59,7 +59,6 @@ def run_to_sink(
                 is_between_items = True
             output.finish()
             is_state_exact = True
-            on_progress(pipeline.progress())
         except RunError:  # otherwise a sink lacks the last item that the state counts, or a save has failed
             is_state_exact = is_between_items
             raise
@@ -68,6 +67,7 @@ def run_to_sink(
                 sinks.close()
                 if is_state_exact:  # an interrupt may come when the state counts an item that no sink has got yet
                     output.save()
+    on_progress(pipeline.progress())
 
 
 class _ItemOutput:

@@ -20,6 +20,8 @@ probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
+series         the run over time, from samples of the board
+sample_rates   what two samples say: shares, rates, queues
 item_rate      the rate that a progress bar shows
 run_history    the rates of earlier runs of a config, for the advice of a report
 dead_letters   files of dead letters, and the source items to retry from one

@@ -269,6 +269,7 @@ class InlineRun:
         return Progress(
             elapsed_ns=now_ns - self._started_ns,
             items_in=self._items_read,
+            items_done=self._items_read,
             items_total=self._source_reader.epoch_items,
             items_out=self.items_yielded,
             samples_out=self.samples_yielded,

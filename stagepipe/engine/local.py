@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -81,6 +82,7 @@ class LocalRun:
             self._supervisor = Supervisor(plan, on_output)
             try:
                 self._consumer = Consumer(self._supervisor)
+                self._sampler = RunSampler(self._supervisor)
                 self._series = None if plan.is_probe else self._start_series()
             except BaseException:
                 self._supervisor.close()
@@ -136,7 +138,7 @@ class LocalRun:
 
     def progress(self) -> Progress:
         """Return the progress of the run."""
-        return self._monitor.progress(self.take_snapshot(), is_finished=self._record is not None)
+        return self._monitor.progress(self.take_snapshot(), self._sampler.take(), is_finished=self._record is not None)
 
     def abort_epoch(self, error: RunError) -> None:
         """End the current epoch from another thread: its iteration raises `error`."""
@@ -170,7 +172,7 @@ class LocalRun:
             message = "no report: closing the run was interrupted"
             raise UsageError(message)
         self._consumer.flush()
-        return make_run_record(
+        record = make_run_record(
             self.plan,
             self.take_snapshot(),
             take_run_timings(self._supervisor),
@@ -180,10 +182,15 @@ class LocalRun:
             series=self._make_series(),
             dead_letters=self.dead_letters.to_records(),
         )
+        if self.plan.is_probe:
+            return record
+        from stagepipe.forecast import estimate_changes  # only here: a run needs it at its end
+
+        return replace(record, what_if=estimate_changes(self.plan, record))
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
-        return SeriesRecorder(RunSampler(self._supervisor).take, lambda: [each.pid for each in list(workers.values())])
+        return SeriesRecorder(self._sampler.take, lambda: [each.pid for each in list(workers.values())])
 
     def _make_series(self) -> Series:
         if self._series is None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import psutil
 
 from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.sample_rates import StageRates
 from stagepipe.machine import CpuLoadMeter, cpu_delay_ns, cpu_quota, read_throttling
 from stagepipe.report import Progress
-from stagepipe.runtime import RunSnapshot, WorkerSnapshot
+from stagepipe.runtime import RunSample, RunSnapshot, WorkerSnapshot
 from stagepipe.timing import ProcessCounter
 
 
@@ -44,6 +45,9 @@ class RunMonitor:
         self._previous_busy_ns: dict[int, int] = {}
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
+        self._stage_rates = StageRates()
+        self._items_done: int | None = None  # of the epoch
+        self._total_items_done = 0  # of all epochs, without those before a resume
 
     def sample_usage(self, workers: Iterable[WorkerSnapshot]) -> None:
         """Measure each worker that runs, the load of other programs, and the use of the CPU quota.
@@ -61,24 +65,35 @@ class RunMonitor:
                     memory.rss, memory.pss, cpu_delay_ns(worker.pid)
                 )
 
-    def progress(self, snapshot: RunSnapshot, *, is_finished: bool) -> Progress:
-        """Return the progress of the run."""
+    def progress(self, snapshot: RunSnapshot, sample: RunSample, *, is_finished: bool) -> Progress:
+        """Return the progress of the run. `sample` was taken with the snapshot."""
         now_ns = snapshot.taken_at_ns
         source_counters = snapshot.workers[0].counters
         deliveries = snapshot.deliveries
+        self._count_items_done(sample)
         epoch_items_plus_one = source_counters[ProcessCounter.EPOCH_ITEMS_PLUS_ONE]
         return Progress(
             elapsed_ns=now_ns - deliveries.started_ns,
             items_in=source_counters[ProcessCounter.ITEMS_IN],
+            items_done=self._items_done or 0,
             items_total=epoch_items_plus_one - 1 if epoch_items_plus_one else None,
             items_out=deliveries.items,
             samples_out=deliveries.samples,
             samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
-            items_per_s=self._items_rate.update(now_ns, source_counters[ProcessCounter.ITEMS_SENT]),
+            items_per_s=self._items_rate.update(now_ns, self._total_items_done),
             starting=snapshot.starting_stages,
+            stages=self._stage_rates.update(snapshot, sample),
             busiest=self._find_busiest_process(snapshot),
             finished=is_finished,
         )
+
+    def _count_items_done(self, sample: RunSample) -> None:
+        if sample.items_done is None:
+            return
+        if self._items_done is not None:
+            is_same_epoch = sample.items_done >= self._items_done
+            self._total_items_done += sample.items_done - (self._items_done if is_same_epoch else 0)
+        self._items_done = sample.items_done
 
     def _find_busiest_process(self, snapshot: RunSnapshot) -> str:
         """Return the process whose workers were busiest, on average, since the last call; "" if none was."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from time import perf_counter_ns
 
 import psutil
 
-from stagepipe.plan import Plan, ProcessPlan
+from stagepipe.engine.sample_rates import compute_queued, divide_by_covered_time
+from stagepipe.plan import Plan
 from stagepipe.report import HopSeries, MemoryPoint, Series, StageSeries
 from stagepipe.runtime import ProcessSample, RunSample
 
@@ -78,7 +78,7 @@ class SeriesRecorder:
                 HopSeries(
                     source=plan.processes[index].stages[-1].name,
                     target=hop.target,
-                    queued=_compute_queued(samples, index + 1, plan.processes),
+                    queued=compute_queued(samples, index + 1, plan.processes),
                 )
                 for index, hop in enumerate(plan.hops)
             ),
@@ -133,43 +133,13 @@ class _MemoryCurve:
 
 def _make_stage_series(name: str, workers: int, samples: Sequence[ProcessSample]) -> StageSeries:
     def compute_share(count: Callable[[ProcessSample], int]) -> tuple[float, ...]:
-        return tuple(min(round(share, 3), 1.0) for share in _divide_by_covered_time(samples, count))
+        return tuple(min(round(share, 3), 1.0) for share in divide_by_covered_time(samples, count))
 
-    items_per_ns = _divide_by_covered_time(samples, lambda sample: sample.items)
+    items_per_ns = divide_by_covered_time(samples, lambda sample: sample.items)
     return StageSeries(
         name=name,
         items_per_s=tuple(round(rate * 1e9 * workers, 1) for rate in items_per_ns),
         busy=compute_share(lambda sample: sample.busy_ns),
         starved=compute_share(lambda sample: sample.starved_ns),
         blocked=compute_share(lambda sample: sample.blocked_ns),
-    )
-
-
-def _divide_by_covered_time(samples: Sequence[ProcessSample], count: Callable[[ProcessSample], int]) -> list[float]:
-    """Return for each interval what was counted in it, divided by the time of all workers that this is about.
-
-    An interval at whose end nothing new was written, because the workers were in a function, has the value of the next.
-    """
-    values: list[float] = []
-    last_written, waiting_intervals = samples[0], 0
-    for sample in samples[1:]:
-        waiting_intervals += 1
-        covered_ns = sample.covered_ns - last_written.covered_ns
-        if covered_ns > 0:
-            values += [max(count(sample) - count(last_written), 0) / covered_ns] * waiting_intervals
-            last_written, waiting_intervals = sample, 0
-    return values + [0.0] * waiting_intervals
-
-
-def _compute_queued(samples: Sequence[RunSample], index: int, processes: Sequence[ProcessPlan]) -> tuple[float, ...]:
-    """Return the mean number of messages that waited for process `index`, by Little's law. The last is the consumer."""
-    if index < len(processes):
-        waits = _divide_by_covered_time([sample.processes[index] for sample in samples], lambda sample: sample.queue_ns)
-        return tuple(round(wait * processes[index].workers, 2) for wait in waits)
-    return tuple(
-        round(
-            max(after.consumer_queue_ns - before.consumer_queue_ns, 0) / max(after.taken_at_ns - before.taken_at_ns, 1),
-            2,
-        )
-        for before, after in pairwise(samples)
     )

@@ -16,6 +16,8 @@ layout_rules    what a plan allows a layout to do with its processes
 budget          CPUs and memory that a plan may use
 layout_search   the best layout: which stages share a process, and how many workers each has
 explanation     a reason for each choice of the layout
+run_costs       cost of each process and hop, from the record of a whole run
+what_if         what other settings would have given, for the report of a run
 advice          config changes that raise the throughput, step by step
 hop_modes       hops whose mode is forced at a loss
 render/         tables for the terminal, Mermaid and SVG graphs
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from stagepipe.forecast.render import render_forecast, render_mermaid, render_svg
     from stagepipe.forecast.sink_costs import PartSample, SinkCost, compute_sink_costs
     from stagepipe.forecast.throughput import ProcessLayout, make_layout
+    from stagepipe.forecast.what_if import estimate_changes
 
 __all__ = [
     "Forecast",
@@ -56,6 +59,7 @@ __all__ = [
     "compute_expected_cpus",
     "compute_sink_costs",
     "describe_bottleneck",
+    "estimate_changes",
     "explain_layout",
     "find_missing_items",
     "fits_plan",
@@ -84,6 +88,7 @@ __getattr__ = lazy_names(
         "compute_expected_cpus": "budget",
         "compute_sink_costs": "sink_costs",
         "describe_bottleneck": "advice",
+        "estimate_changes": "what_if",
         "explain_layout": "explanation",
         "find_missing_items": "coverage",
         "fits_plan": "layout_rules",

@@ -53,7 +53,7 @@ def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudge
         improved = predict_throughput(best, costs, budget.cpus)
         if improved.items_per_s < MIN_GAIN_RATIO * current.items_per_s:
             return tuple(steps)
-        overrides, text = _list_overrides(layout, best, costs), _describe_changes(layout, best, costs)
+        overrides, text = list_overrides(layout, best, costs), _describe_changes(layout, best, costs)
         steps.append(PlanAdvice(overrides, text, current.items_per_s, improved.items_per_s))
         layout = best
 
@@ -205,7 +205,7 @@ def _describe_worker_changes(before: ProcessLayout, after: ProcessLayout, costs:
     return f"Give {join_names(clauses)}." if clauses else ""
 
 
-def _list_overrides(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> tuple[str, ...]:
+def list_overrides(before: ProcessLayout, after: ProcessLayout, costs: PipelineCosts) -> tuple[str, ...]:
     """List the overrides that turn one layout into the other."""
     groups_after = {group.first_process: group for group in after}
     overrides = []

@@ -22,11 +22,20 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.report.build import build_report
+    from stagepipe.report.build import build_report, compute_steady_samples_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
-    from stagepipe.report.record import PHASES, HopRecord, MemoryPressure, Progress, RunRecord, StageRecord, WorkerLoad
+    from stagepipe.report.record import (
+        PHASES,
+        HopRecord,
+        MemoryPressure,
+        Progress,
+        RunRecord,
+        StageProgress,
+        StageRecord,
+        WorkerLoad,
+    )
     from stagepipe.report.render import (
         FoldingTable,
         TableColumn,
@@ -51,9 +60,16 @@ if TYPE_CHECKING:
         SharedMemoryReport,
         SlowItem,
         TimingOverhead,
+        WhatIf,
         WorkerRestartReport,
     )
-    from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, MIN_MULTITHREADED_CPU_RATIO
+    from stagepipe.report.utilization import (
+        CONSUMER,
+        FULL_MACHINE_CPU_SHARE,
+        MIN_MULTITHREADED_CPU_RATIO,
+        ProcessLoad,
+        compute_process_loads,
+    )
     from stagepipe.report.verdict import is_comparable
 
 __all__ = [
@@ -77,6 +93,7 @@ __all__ = [
     "MemoryPressure",
     "MessageCounts",
     "PastRun",
+    "ProcessLoad",
     "Progress",
     "Report",
     "RunRecord",
@@ -84,15 +101,19 @@ __all__ = [
     "SharedMemoryReport",
     "SizeCount",
     "SlowItem",
+    "StageProgress",
     "StageRecord",
     "StageSeries",
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "WhatIf",
     "WorkerLoad",
     "WorkerRestartReport",
     "build_report",
     "compare_runs",
+    "compute_process_loads",
+    "compute_steady_samples_per_s",
     "from_json",
     "is_comparable",
     "render_brief",
@@ -127,6 +148,7 @@ __getattr__ = lazy_names(
         "MessageCounts": "shared_types",
         "PHASES": "record",
         "PastRun": "past_runs",
+        "ProcessLoad": "utilization",
         "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
@@ -134,15 +156,19 @@ __getattr__ = lazy_names(
         "SharedMemoryReport": "shared_types",
         "SizeCount": "series",
         "SlowItem": "shared_types",
+        "StageProgress": "record",
         "StageRecord": "record",
         "StageSeries": "series",
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "WhatIf": "shared_types",
         "WorkerLoad": "record",
         "WorkerRestartReport": "shared_types",
         "build_report": "build",
         "compare_runs": "comparison",
+        "compute_process_loads": "utilization",
+        "compute_steady_samples_per_s": "build",
         "from_json": "serialization",
         "is_comparable": "verdict",
         "render_comparison": "render",

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from stagepipe.report import model
 from stagepipe.report.past_runs import PastRun, drop_step_that_did_not_pay, summarize_run
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
+from stagepipe.report.shared_types import WhatIf
 from stagepipe.report.utilization import compute_process_busy_ns
-from stagepipe.report.verdict import judge
+from stagepipe.report.verdict import is_comparable, judge
 from stagepipe.timing import Histogram
 
 _MIN_DELIVERIES_FOR_RATE = 3
@@ -25,6 +26,8 @@ def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.
     0.93
     """
     run = summarize_run(record, compute_steady_samples_per_s(record))
+    judged = judge(record)
+    verdict = drop_step_that_did_not_pay(judged, run, past_runs)
     return model.Report(
         name=record.name,
         config_sha256=record.config_sha256,
@@ -37,9 +40,22 @@ def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.
         slowest=record.slowest,
         dead_letters=record.dead_letters,
         restarts=record.restarts,
-        verdict=drop_step_that_did_not_pay(judge(record), run, past_runs),
+        verdict=verdict,
         consumer=record.consumer,
         series=record.series,
+        what_if=_select_estimates(record, judged, verdict),
+    )
+
+
+def _select_estimates(record: RunRecord, judged: model.Verdict, verdict: model.Verdict) -> tuple[WhatIf, ...]:
+    """Return none if the run was too short to judge, and not that of a step that has not paid in an earlier run."""
+    if not is_comparable(judged) and judged.kind != "consumer":
+        return ()
+    dropped_key = judged.fix.partition("=")[0] if judged.fix != verdict.fix else None
+    return tuple(
+        estimate
+        for estimate in record.what_if
+        if dropped_key not in [override.partition("=")[0] for override in estimate.overrides]
     )
 
 

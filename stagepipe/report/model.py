@@ -23,6 +23,7 @@ from stagepipe.report.shared_types import (
     SharedMemoryReport,
     SlowItem,
     TimingOverhead,
+    WhatIf,
     WorkerRestartReport,
 )
 
@@ -56,6 +57,11 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     first_item_ns: int
     timing_overhead: TimingOverhead
     error: str | None = None
+
+    @property
+    def rate_unit(self) -> str:
+        """What `items_per_s` counts: `items`, or `samples` where an item that comes out holds several."""
+        return "items" if self.samples_out == self.items_out else "samples"
 
 
 class StageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +148,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a run: what `Pipeline.report()` returns and `stagepipe run --report FILE.json` writes.
 
+    `config_path` is the path of the config as it was given; empty for an absolute path, which tells of the machine and
+    its user, and for a config from Python.
+
     >>> report = from_json(Path("runs/report.json").read_bytes())  # doctest: +SKIP
     >>> report.verdict.fix  # doctest: +SKIP
     'stages.decode.workers=3'
@@ -161,6 +170,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     consumer: ConsumerReport = ConsumerReport()
     series: Series = Series()
+    what_if: tuple[WhatIf, ...] = ()
+    config_path: str = ""
     schema: str = SCHEMA
 
     def show(self, *, verbose: bool = False) -> None:

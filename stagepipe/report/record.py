@@ -18,6 +18,7 @@ from stagepipe.report.shared_types import (
     SharedMemoryReport,
     SlowItem,
     TimingOverhead,
+    WhatIf,
     WorkerRestartReport,
 )
 from stagepipe.timing import Histogram
@@ -132,6 +133,24 @@ class RunRecord:
     is_ordered: bool = True  # items come out in the order of the source
     memory_pressure: MemoryPressure | None = None
     series: Series = field(default_factory=Series)
+    what_if: tuple[WhatIf, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageProgress:
+    """One process of a run that is going, over the last seconds: a stage, and the stages `fused` into it.
+
+    `items_per_s` are those that its last stage finished, `busy` is the share of its workers' time in the stages'
+    functions (0 to 1), and `queued` the mean number of messages that waited for it. The last one is the consumer, named
+    `sink`.
+    """
+
+    name: str
+    fused: tuple[str, ...] = ()
+    items_per_s: float = 0.0
+    busy: float = 0.0
+    queued: float = 0.0
+    is_starting: bool = False  # not all of its workers are ready yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,4 +166,6 @@ class Progress:
     starting: tuple[str, ...]  # stages with workers that are not ready yet
     busiest: str  # the stage with the largest share of busy workers; "" while unknown
     finished: bool = False
-    items_per_s: float = 0.0  # items per second at the source: a rate to show before the first sample is out
+    items_done: int = 0  # of the `items_in`, those that are through to the first order point, or out
+    items_per_s: float = 0.0  # of these
+    stages: tuple[StageProgress, ...] = ()  # empty for an inline run, which has no processes

@@ -147,6 +147,24 @@ class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["death", "stall"] = "death"
 
 
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate of what one change alone would have given. `items_per_s` is in the unit of `RunReport.items_per_s`.
+
+    `kind` is `workers`, `fuse` or `without`. `change` says it in words, `overrides` are for the command
+    line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again.
+    """
+
+    kind: str
+    change: str
+    items_per_s: float
+    gain: float
+    overrides: tuple[str, ...] = ()
+
+    def format_gain(self) -> str:
+        """`+50 %`; the sign tells a gain from a loss."""
+        return f"{round(self.gain * 100):+d} %"
+
+
 class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
     """The training loop, the sink or `run`: how long it waited for items and how long it worked on them.
 

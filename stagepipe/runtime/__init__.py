@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.consumer import Consumer, MemoryHandle
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -68,6 +68,7 @@ __all__ = [
     "Consumer",
     "DeadLetterStore",
     "DeadLetterWriter",
+    "DeliverySnapshot",
     "HeldMemoryLimit",
     "HopTimings",
     "IsolatedGenerators",
@@ -116,6 +117,7 @@ __getattr__ = lazy_names(
         "Consumer": "consumer",
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
+        "DeliverySnapshot": "consumer",
         "HeldMemoryLimit": "flow",
         "HopTimings": "snapshot",
         "IsolatedGenerators": "execution",

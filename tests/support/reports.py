@@ -23,6 +23,7 @@ from stagepipe.report import (
     SlowItem,
     StageSeries,
     TimingOverhead,
+    WhatIf,
     WorkerRestartReport,
 )
 from stagepipe.report.model import HopReport, Percentiles, PhasePercentiles, RunReport, StageReport, Verdict
@@ -109,6 +110,16 @@ def make_report(*, stages=4, points=240, limit="decode", prefix="", trace="Trace
         ),
         consumer=ConsumerReport(wait_ns=50 * SECOND, busy_ns=SECOND, name="sink"),
         series=_make_series(names, at, times, rate, random) if points else Series(),
+        what_if=(
+            WhatIf(
+                kind="workers",
+                change=f"{names[at]} with 3 workers",
+                items_per_s=rate * 1.5,
+                gain=0.5,
+                overrides=(f"stages.{names[at]}.workers=3",),
+            ),
+            WhatIf(kind="without", change=f"without {names[at]}", items_per_s=rate * 2, gain=1.0),
+        ),
     )
 
 

@@ -77,6 +77,9 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
         yield from _render_transport_reasons(report.hops, labels)
         yield Text()
         yield FoldingTable("Phases per message, p50", _build_phase_columns(report.hops, labels))
+    if report.what_if:
+        yield Text()
+        yield FoldingTable("What if (estimates)", _build_what_if_columns(report))
     yield from _render_events(report)
     yield Text()
     yield _render_verdict(report)
@@ -166,7 +169,7 @@ def _format_run_facts(run: RunReport) -> Iterator[str]:
         yield f"{run.samples_out:,} samples"
     if run.items_skipped:
         yield f"{run.items_skipped:,} skipped"
-    yield f"{format_rate(run.items_per_s)} samples/s"
+    yield f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
     yield f"{format_ns(run.wall_ns)} in total"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"
@@ -242,6 +245,15 @@ def _build_phase_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> li
         if any(cells):
             columns.append(TableColumn(phase.removesuffix("_ns").replace("_", " "), cells))
     return columns
+
+
+def _build_what_if_columns(report: Report) -> list[TableColumn]:
+    return [
+        TableColumn("change", [estimate.change for estimate in report.what_if]),
+        TableColumn(f"{report.run.rate_unit}/s", [format_rate(estimate.items_per_s) for estimate in report.what_if]),
+        TableColumn("gain", [estimate.format_gain() for estimate in report.what_if]),
+        TableColumn("override", [" ".join(estimate.overrides) for estimate in report.what_if], is_left_aligned=True),
+    ]
 
 
 def _build_column_if_any(heading: str, counts: Sequence[int]) -> Iterator[TableColumn]:

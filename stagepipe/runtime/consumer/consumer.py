@@ -143,6 +143,7 @@ class Consumer:
                     statistics.busy_ns += perf_counter_ns() - started_ns
                     publish_progress(delivery.next_item)
             self._reader.flush()
+            self._progress.flush()
             self._is_epoch_complete = True
         except Exception:
             if not self._is_closed:

@@ -28,9 +28,14 @@ class ProcessSample:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSample:
-    """A run at one moment. `consumer_queue_ns` is how long messages waited for the consumer."""
+    """A run at one moment. `consumer_queue_ns` is how long messages waited for the consumer.
+
+    `items_done` are the items of the epoch that are through its first segment: at the first stage that restores the
+    order, or delivered. None while the run seeks.
+    """
 
     taken_at_ns: int
+    items_done: int | None
     processes: tuple[ProcessSample, ...]
     consumer_queue_ns: int
     shared_memory_bytes: int
@@ -50,6 +55,7 @@ class RunSampler:
         """Return the run as it is now."""
         return RunSample(
             taken_at_ns=perf_counter_ns(),
+            items_done=self._board.read_consumed(0, self._board.generation),
             processes=tuple(process.read() for process in self._processes),
             consumer_queue_ns=int(self._consumer_receive_words[QUEUE_SUM_WORD]),
             shared_memory_bytes=self._board.live_bytes(),

@@ -78,6 +78,7 @@ def test_a_run_that_finishes_prints_the_table_and_writes_the_report(stagepipe, t
         assert hop["transport"]["reason"]
     assert report["verdict"]["sentence"]
     assert len(report["config_sha256"]) == 64
+    assert report["config_path"] == "c.yaml"
 
 
 def test_quiet_limit_overrides_and_inline(stagepipe, tmp_path):

@@ -1,15 +1,16 @@
-"""Progress on stderr: a bar on a terminal, otherwise a line every 10 s, nothing with quiet."""
+"""Progress on stderr: redrawn lines on a terminal, otherwise a line every 10 s, nothing with quiet."""
 
 from __future__ import annotations
 
 import io
+import re
 import sys
 from dataclasses import replace
 
 import pytest
 
 from stagepipe.cli.progress import ProgressDisplay, format_progress_line
-from stagepipe.report import Progress
+from stagepipe.report import Progress, StageProgress
 
 SECOND = 1_000_000_000
 
@@ -22,8 +23,8 @@ def progress_at(seconds, items=1234, **more):
 @pytest.mark.parametrize(
     "progress, total, expected",
     [
-        (progress_at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items  345 samples/s  busiest decode"),
-        (progress_at(20), None, "stagepipe: 20.0 s  1,234 items  345 samples/s  busiest decode"),
+        (progress_at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items  345 items/s  busiest decode"),
+        (progress_at(20), None, "stagepipe: 20.0 s  1,234 items  345 items/s  busiest decode"),
         (
             progress_at(1, 0, samples_per_s=0, busiest="", starting=("a", "b")),
             9,
@@ -62,21 +63,30 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_there_is_a_bar(monkeypatch, capsys):
+def test_on_a_terminal_there_is_a_line_for_each_stage(monkeypatch, capsys):
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
+    stages = (
+        StageProgress(name="source", items_per_s=50),
+        StageProgress(name="detect", is_starting=True),
+        StageProgress(name="crop", fused=("resize",), items_per_s=45.5, busy=0.94, queued=12),
+    )
     with ProgressDisplay(total=2000, quiet=False) as display:
-        display.update(progress_at(20, starting=("detect [gpu]",)))
-    shown = terminal.getvalue()
-    assert "1234/2000" in shown
-    assert "345 samples/s" in shown
-    assert "starting detect [gpu]  busiest decode" in shown
+        display.update(progress_at(20, items_done=1200, items_per_s=40, stages=stages))
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert "1,200 of 2,000 items  60 %  40.0/s  elapsed 0:20  ETA 0:20" in shown
+    rows = [line.split() for line in re.split(r"[\r\n]+", shown)[-3:]]
+    assert rows == [
+        ["source", "50.0/s", "0", "%"],
+        ["detect", "starting"],
+        ["crop", "+", "resize", "45.5/s", "94", "%", "12.0"],
+    ]
     assert capsys.readouterr().out == ""
 
 
-def test_the_bar_stops_when_the_run_fails(monkeypatch):
+def test_the_display_stops_when_the_run_fails(monkeypatch):
     terminal = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -5,14 +5,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from stagepipe.engine.monitor import RunMonitor
-from stagepipe.runtime import RunSnapshot, WorkerSnapshot
+from stagepipe.runtime import ProcessSample, RunSample, RunSnapshot, WorkerSnapshot
 from stagepipe.runtime.consumer.statistics import DeliveryStatistics
 from stagepipe.timing import ProcessCounter, StageCounter
+
+NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, queue_ns=0)
 
 
 def worker(process_index: int, group: int, name: str, busy_ns: int, pid: int = 0) -> WorkerSnapshot:
     slot: Any = SimpleNamespace(
-        process_index=process_index, worker_group=group, process_plan=SimpleNamespace(name=name)
+        process_index=process_index,
+        worker_group=group,
+        process_plan=SimpleNamespace(name=name, workers=1, stages=(name,)),
     )
     stage_counters = [0] * (StageCounter.LAST_RESERVED + 1)
     stage_counters[StageCounter.BUSY_NS] = busy_ns
@@ -38,6 +42,9 @@ def test_the_busiest_process_is_the_one_whose_workers_were_busiest_since_the_las
     busiest = [
         monitor.progress(
             snapshot(worker(0, 0, "source", source_ns), worker(1, 1, "a", a_ns), worker(2, 1, "a", a_ns)),
+            RunSample(
+                taken_at_ns=1, items_done=3, processes=(NOTHING,) * 2, consumer_queue_ns=0, shared_memory_bytes=0
+            ),
             is_finished=False,
         ).busiest
         for source_ns, a_ns in [(0, 0), (10, 0), (20, 15), (20, 15)]

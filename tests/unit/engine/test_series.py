@@ -23,6 +23,7 @@ NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_
 def make_sample(second: float, process: ProcessSample = NOTHING, *, consumer_queue_ns: int = 0) -> RunSample:
     return RunSample(
         taken_at_ns=int(second * SECOND_NS),
+        items_done=None,
         processes=(process,),
         consumer_queue_ns=consumer_queue_ns,
         shared_memory_bytes=int(second) * 100,

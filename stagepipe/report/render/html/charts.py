@@ -116,7 +116,6 @@ def draw_sizes(
     bars = [
         element(
             "rect",
-            element("title", f"{format_bytes(count.min_bytes)} to {format_bytes(count.max_bytes)}: {count.messages:,}"),
             x=f"{place(count.min_bytes):.1f}",
             width=f"{max(place(count.max_bytes) - place(count.min_bytes) - 1, 2):.1f}",
             y=f"{_BOTTOM - (_BOTTOM - _TOP) * count.messages / most:.1f}",

@@ -25,12 +25,11 @@ def draw_pipeline(report: Report) -> Markup:
     parts = []
     for stage, fused in processes:
         width = _compute_ns_per_item(stage, fused) / longest_ns
-        parts.append(_draw_process(stage, fused, width, is_limit=stage.name == report.verdict.limited_by))
+        parts.append(_draw_process(stage, fused, width, limited_by=report.verdict.limited_by))
         ends = {stage.name, *(other.name for other in fused)}
         hops = [hop for hop in report.hops if hop.source in ends and hop.target not in ends]
         parts.extend(_draw_hop(hop, is_limit=report.verdict.kind == "hop" and _names_hop(report, hop)) for hop in hops)
-    consumer = element("li", element("div", element("b", report.consumer.name), class_="head"), class_="box consumer")
-    return element("ol", *parts, consumer, class_="chain")
+    return element("ol", *parts, _draw_consumer(report), class_="chain")
 
 
 def draw_legend(names: Sequence[str] = STATES) -> Markup:
@@ -55,7 +54,18 @@ def _names_hop(report: Report, hop: HopReport) -> bool:
     return hop.source in report.verdict.limited_by and hop.target in report.verdict.limited_by
 
 
-def _draw_process(stage: StageReport, fused: Sequence[StageReport], width: float, *, is_limit: bool) -> Markup:
+def _draw_consumer(report: Report) -> Markup:
+    is_limit = report.verdict.kind == "consumer"
+    head = element("div", element("b", report.consumer.name), *_draw_limit_tag(is_shown=is_limit), class_="head")
+    return element("li", head, class_="box limited" if is_limit else "box")
+
+
+def _draw_limit_tag(*, is_shown: bool) -> list[Markup]:
+    return [element("span", "limits the run", class_="tag limit")] if is_shown else []
+
+
+def _draw_process(stage: StageReport, fused: Sequence[StageReport], width: float, *, limited_by: str) -> Markup:
+    """Draw a process. The tag stands at the stage that limits the run, which may be fused into the process."""
     shares = {name: float(getattr(stage, name)) for name in STATES}
     text = ", ".join(f"{name} {format_percent(share)}" for name, share in shares.items() if share >= _MIN_SHOWN_SHARE)
     workers = f"{stage.workers:,} worker{'s' if stage.workers != 1 else ''}"
@@ -64,7 +74,7 @@ def _draw_process(stage: StageReport, fused: Sequence[StageReport], width: float
         "div",
         element("b", stage.name),
         element("span", workers, class_="tag"),
-        *([element("span", "limits the run", class_="tag limit")] if is_limit else []),
+        *_draw_limit_tag(is_shown=stage.name == limited_by),
         element("span", duration, class_="right"),
         class_="head",
     )
@@ -72,13 +82,18 @@ def _draw_process(stage: StageReport, fused: Sequence[StageReport], width: float
         "div", draw_shares(shares, f"{stage.name}: {text}"), class_="width", style=f"width:{max(width, 0.02):.1%}"
     )
     lines = join(
-        element("li", f"+ {part.name}", element("span", f"{format_ns(part.run_ns.mean)} per call", class_="right"))
+        element(
+            "li",
+            f"+ {part.name}",
+            *_draw_limit_tag(is_shown=part.name == limited_by),
+            element("span", f"{format_ns(part.run_ns.mean)} per call", class_="right"),
+        )
         for part in fused
     )
     inside = [element("ul", lines, class_="fused", aria_label="fused into this process")] if fused else []
-    return element(
-        "li", head, bar, element("p", text, class_="shares"), *inside, class_="box limited" if is_limit else "box"
-    )
+    is_limit = limited_by in (stage.name, *(part.name for part in fused))
+    shares_line = element("p", text.replace(" %", "\N{NO-BREAK SPACE}%"), class_="shares")
+    return element("li", head, bar, shares_line, *inside, class_="box limited" if is_limit else "box")
 
 
 def _draw_hop(hop: HopReport, *, is_limit: bool) -> Markup:

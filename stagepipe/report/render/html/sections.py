@@ -37,13 +37,15 @@ _PHASES: Final = {
 def make_verdict(report: Report) -> Markup:
     """Return what limits the run, and the change to try."""
     verdict, run = report.verdict, report.run
+    rate = f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
     counts = (
-        f"{run.status}: {run.items_in:,} items in, {run.items_out:,} out, {format_rate(run.items_per_s)} samples/s, "
+        f"{run.status}: {run.items_in:,} items in, {run.items_out:,} out, {rate}, "
         f"{format_ns(run.wall_ns)} in total, first item after {format_ns(run.first_item_ns)}"
     )
     parts: list[Content] = [element("p", verdict.sentence, class_="sentence")]
     if verdict.fix:
-        command = f"stagepipe run CONFIG {' '.join(map(shlex.quote, verdict.fix.split()))}"
+        fixes = " ".join(map(shlex.quote, verdict.fix.split()))
+        command = f"stagepipe run {shlex.quote(report.config_path or 'CONFIG')} {fixes}"
         copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
         parts.append(element("div", element("span", "Try"), element("code", command), copy, class_="command"))
     if verdict.advice:
@@ -63,6 +65,7 @@ def make_sections(report: Report) -> list[Markup]:
         ("hops", "Hops", _make_hops),
         ("sizes", "Sizes of messages", _make_sizes),
         ("time", "Over time", _make_series),
+        ("what-if", "What if (estimates)", _make_what_if),
         ("slowest", "Slowest items", _make_slowest),
         ("dead-letters", "Dead letters", _make_dead_letters),
         ("restarts", "Restarts", _make_restarts),
@@ -156,7 +159,7 @@ def _make_phases(hop: HopReport) -> Markup:
 
 
 def _make_sizes(report: Report) -> list[Markup]:
-    charts, has_curves = [], False
+    charts, tables, has_curves = [], [], False
     for hop in report.hops:
         if not hop.sizes:
             continue
@@ -167,6 +170,7 @@ def _make_sizes(report: Report) -> list[Markup]:
         has_curves = has_curves or drew_curves
         threshold = f"threshold {format_bytes(hop.transport.threshold_bytes)}" if hop.transport.threshold_bytes else ""
         charts.append(_figure(_name(hop), chart, threshold))
+        tables.append(_make_size_table(hop))
     if not charts:
         return []
     labels = {"pipe": 1, "shared memory, copied": 2} if has_curves else {}
@@ -176,7 +180,15 @@ def _make_sizes(report: Report) -> list[Markup]:
             " Lines: what a message of that size costs on this machine, by its calibration. "
             "All but the bars' height is on a log scale."
         )
-    return [element("p", note, class_="note"), _make_line_legend(labels), element("div", *charts, class_="charts")]
+    charts_box = element("div", *charts, class_="charts")
+    return [element("p", note, class_="note"), _make_line_legend(labels), charts_box, *tables]
+
+
+def _make_size_table(hop: HopReport) -> Markup:
+    """Return the heights of the bars as numbers: the chart has no tooltips, which need a mouse."""
+    rows = [(f"{format_bytes(s.min_bytes)} to {format_bytes(s.max_bytes)}", f"{s.messages:,}") for s in hop.sizes]
+    caption = f"Messages of {_name(hop)} by size"
+    return element("details", element("summary", caption), table(("size", "messages"), rows, caption=caption))
 
 
 def _make_series(report: Report) -> list[Markup]:
@@ -217,7 +229,9 @@ def _make_memory(series: Series, times: list[float]) -> list[Markup]:
 
     shared = list(zip(times, series.shared_memory_bytes, strict=False))
     lines = [Line("shared memory in use", shared, 2), Line("RSS of the workers", convert(series.rss_bytes), 0)]
-    lines = [line for line in (*lines, Line("PSS of the workers", convert(series.pss_bytes), 1)) if line.points]
+    lines = [
+        line for line in (*lines, Line("PSS of the workers", convert(series.pss_bytes), 1)) if len(line.points) > 1
+    ]
     if not lines:
         return []
     most = format_bytes(max(value for line in lines for _, value in line.points))
@@ -226,6 +240,24 @@ def _make_memory(series: Series, times: list[float]) -> list[Markup]:
     chart = _figure("All workers together", draw_lines(lines, label=label, maximum_text=most, end_s=end_s))
     legend = _make_line_legend({line.label: line.style for line in lines})
     return [element("h3", "Memory"), legend, element("div", chart, class_="charts")]
+
+
+def _make_what_if(report: Report) -> list[Markup]:
+    if not report.what_if:
+        return []
+    rows = [
+        (
+            estimate.change,
+            element("code", " ".join(estimate.overrides)) if estimate.overrides else "",
+            f"about {format_rate(estimate.items_per_s)}",
+            estimate.format_gain(),
+        )
+        for estimate in report.what_if
+    ]
+    now = f"{format_rate(report.run.items_per_s)} {report.run.rate_unit}/s"
+    caption = f"Each change alone, from the costs that this run measured: now it has {now}"
+    heading = ("change", "override", f"{report.run.rate_unit}/s, estimated", "gain")
+    return [table(heading, rows, caption=caption, text_columns=2)]
 
 
 def _make_slowest(report: Report) -> list[Markup]:
@@ -277,6 +309,7 @@ def _make_trust(report: Report) -> list[Markup]:
         "host": f"{host.cpus:,} CPUs, {format_bytes(host.memory_bytes)}, Linux {host.kernel}, Python {host.python}",
         "versions": versions,
         "calibration of": str(report.calibration.get("measured_at", "")),
+        "config": report.config_path,
         "config, SHA-256": report.config_sha256,
         "schema": report.schema,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from stagepipe.report import WorkerRestartReport, build_report, render_brief, render_report, render_summary
+from stagepipe.report import (
+    WorkerRestartReport,
+    build_report,
+    from_json,
+    render_brief,
+    render_report,
+    render_summary,
+    to_json,
+)
+from tests.support.reports import make_report
 
 
 def drawn(report, width, encoding="utf-8"):
@@ -35,6 +45,25 @@ def test_a_brief_report_fits_and_counts_what_went_wrong(rich_record, width):
     words = " ".join(text.split())
     assert "dead letters: 10, such as item" in words
     assert "restarts: 1, such as detect worker 0: killed by SIGKILL" in words
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_estimates_are_in_the_full_report_alone(width):
+    report = make_report()
+    text = drawn(report, width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    words = " ".join(text.split())
+    assert "What if (estimates)" in words
+    assert "+50 %" in words
+    assert "stages.decode.workers=3" in text
+    target = io.StringIO()
+    Console(file=target, width=width).print(render_brief(report))
+    assert "What if" not in target.getvalue()
+    plain = json.loads(to_json(report))
+    del plain["what_if"]
+    old = from_json(json.dumps(plain))
+    assert old.what_if == ()
+    assert "What if" not in drawn(old, width)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

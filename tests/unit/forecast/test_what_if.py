@@ -1,0 +1,76 @@
+"""What one change would have given, from the record of a run: the limit counts, and no change that cannot be made."""
+
+from dataclasses import replace
+
+import pytest
+
+from stagepipe.forecast import estimate_changes
+from stagepipe.report import HopRecord, RunRecord, WhatIf
+from stagepipe.timing import Histogram
+from tests.support.pipelines import batch, stage
+from tests.unit.forecast.test_costs import US, hop_record, plan, record, stage_record
+
+ITEMS = 96
+
+
+def hop(source: str, target: str, cost_us: int = 10, **more: object) -> HopRecord:
+    phases = {"encode_ns": cost_us * US // 2, "decode_ns": cost_us * US // 2}
+    histograms = {name: Histogram.from_values_ns([ns] * ITEMS) for name, ns in phases.items()}
+    return replace(hop_record(source, target), phase_histograms=histograms, **more)
+
+
+def run(*stages, hops, **more) -> RunRecord:
+    """The record of a run of 96 items in 0.96 s, on 8 CPUs."""
+    return replace(record(*stages, hops=hops), wall_ns=960_000_000, cpus=8, **more)
+
+
+def worker(name, run_us, **more):
+    """A stage whose worker waits for the rest of 10 ms an item."""
+    made = stage_record(name, run_us, cpu_us=run_us, **more)
+    return replace(made, wall_ns=ITEMS * 10_000 * US, starved_ns=ITEMS * (10_000 - run_us) * US - ITEMS * 20 * US)
+
+
+def by_kind(estimates: tuple[WhatIf, ...]) -> dict[str, WhatIf]:
+    assert [estimate.gain for estimate in estimates] == sorted((e.gain for e in estimates), reverse=True)
+    return {estimate.kind: estimate for estimate in estimates}
+
+
+def test_one_more_worker_goes_to_the_limit_until_the_next_stage_is_one():
+    stages = (worker("source", 100), worker("slow", 9000), worker("next", 6000))
+    hops = (hop("source", "slow"), hop("slow", "next"), hop("next", "sink"))
+    estimates = by_kind(estimate_changes(plan(stage("same", "slow"), stage("same", "next")), run(*stages, hops=hops)))
+    more = estimates["workers"]
+    assert more.overrides == ("stages.slow.workers=2",)
+    assert more.gain == pytest.approx(0.5, abs=0.02)
+    assert more.items_per_s == pytest.approx(150, rel=0.02)
+    without = estimates["without"]
+    assert (without.change, without.overrides) == ("without slow", ())
+    assert without.gain == pytest.approx(0.5, abs=0.02)
+    assert estimates["fuse"].overrides == ("stages.slow.fuse=true",)
+    assert estimates["fuse"].gain == pytest.approx(0.0, abs=0.05)
+
+
+def test_a_forced_pipe_gets_no_second_worker():
+    stages = (worker("source", 100), worker("slow", 9000))
+    hops = (hop("source", "slow"), hop("slow", "sink"))
+    estimates = by_kind(estimate_changes(plan(stage("same", "slow", transport="pipe")), run(*stages, hops=hops)))
+    assert "workers" not in estimates
+    assert "fuse" not in estimates
+
+
+def test_what_was_not_measured_is_not_estimated():
+    stages = (worker("source", 100), worker("slow", 9000))
+    hops = (hop("source", "slow"), hop("slow", "sink"))
+    short = replace(run(*stages, hops=hops), items_in=63)
+    assert estimate_changes(plan(stage("same", "slow")), short) == ()
+    unreached = (stages[0], replace(stages[1], items=0))
+    assert estimate_changes(plan(stage("same", "slow")), run(*unreached, hops=hops)) == ()
+
+
+def test_an_order_point_gets_no_worker_and_stays():
+    stages = (worker("source", 100), worker("batch", 9000))
+    hops = (hop("source", "batch"), hop("batch", "sink"))
+    estimates = by_kind(estimate_changes(plan(batch(4)), run(*stages, hops=hops)))
+    assert "workers" not in estimates
+    assert "without" not in estimates
+    assert "fuse" not in estimates
