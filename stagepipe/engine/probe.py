@@ -21,7 +21,7 @@ from stagepipe.timing import ProcessCounter, StageCounter
 _MAX_PROBE_S = 60.0
 """Time after which a probe ends in any case. It starts when all workers are ready, and stands still while a stage is in
 its first call, which may load a model. One item is in flight at a time, so 60 s bring a batch of 256 through stages
-that take 0.2 s an item; whoever calls `plan` waits for it."""
+that take 0.2 s an item. The user waits for it."""
 
 _MAX_LOADING_S = 300.0
 """The most time of first calls that does not count: 15 GB from a network file system at 50 MB/s. It may be a hang."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stagepipe.costs import PIPE
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.forecast.coverage import drop_stages, find_unseen_stages
 from stagepipe.forecast.item_flow import compute_item_flow
@@ -109,7 +110,9 @@ def compute_costs(
             sink_waiting_ns=sink_waiting_ns * record.items_out / items,
         )
     )
-    return add_layout_rules(spread_over_chunks(plan, share_packets(costs, payloads, items_by_hop), payloads), plan)
+    pipes_only = [index for index, hop in enumerate(plan.hops) if hop.mode == PIPE]
+    costs = share_packets(costs, payloads, items_by_hop, pipes_only)
+    return add_layout_rules(spread_over_chunks(plan, costs, payloads), plan)
 
 
 @dataclass(frozen=True)

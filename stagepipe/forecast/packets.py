@@ -5,7 +5,7 @@ A probe sends one item at a time, so it cannot measure this. Pure: costs in, cos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts
@@ -14,6 +14,9 @@ from stagepipe.plan import Plan
 
 _PACKET_BYTES = 4096
 _ENTRY_HEADER_BYTES = 48
+_MIN_BLOCK_ITEM_BYTES = 1341
+_BLOCK_BYTES = 32 << 10
+"""Larger items that fit a packet share a block of this size, and its packet: `transport/hop/run_block.py`."""
 _MAX_SENDER_NS = 50_000
 """Only stages that take less hold items back for a packet."""
 _MAX_PACKET_WORK_NS = 200_000
@@ -27,26 +30,36 @@ _MAX_CHUNK_BYTES = 1 << 20
 
 
 def share_packets(
-    costs: PipelineCosts, payloads: Sequence[HopPayload | None], items_by_hop: Sequence[float]
+    costs: PipelineCosts,
+    payloads: Sequence[HopPayload | None],
+    items_by_hop: Sequence[float],
+    pipes_only: Collection[int] = (),
 ) -> PipelineCosts:
-    """Take into account that small items share packets. `items_by_hop`: messages per source item in the probe."""
+    """Take into account that small items share packets.
+
+    `items_by_hop`: messages per source item in the probe. `pipes_only`: the hops whose mode is forced to be a pipe.
+    """
     hops = []
     for index, (hop, payload, items) in enumerate(zip(costs.hops, payloads, items_by_hop, strict=True)):
-        entries = _count_entries(costs, index, payload, items)
+        entries = _count_entries(costs, index, payload, items, uses_blocks=index not in pipes_only)
         carrying_ns = payload.decision.cost_ns * items if payload else 0.0
         saved_ns = carrying_ns * (1 - _ENTRY_COST_FRACTION) * (1 - 1 / entries)
         hops.append(HopCost(max(hop.send_ns - saved_ns / 2, 0.0), max(hop.receive_ns - saved_ns / 2, 0.0)))
     return costs.with_hops(tuple(hops))
 
 
-def _count_entries(costs: PipelineCosts, index: int, payload: HopPayload | None, items: float) -> int:
+def _count_entries(
+    costs: PipelineCosts, index: int, payload: HopPayload | None, items: float, *, uses_blocks: bool
+) -> int:
     """The number of items that share a packet of a hop when its reader is behind."""
     if payload is None or items <= 0 or "memory" in payload.pickle_mode or not _is_in_pipe(payload):
         return 1
     reader_ns = costs.processes[index + 1].run_ns if index + 1 < len(costs.processes) else costs.sink_ns
     if costs.processes[index].run_ns / items > _MAX_SENDER_NS:
         return 1
-    fitting = _PACKET_BYTES // (_count_bytes(payload) + _ENTRY_HEADER_BYTES)
+    item_bytes = _count_bytes(payload) + _ENTRY_HEADER_BYTES
+    has_block = _MIN_BLOCK_ITEM_BYTES <= item_bytes <= _PACKET_BYTES and uses_blocks
+    fitting = (_BLOCK_BYTES if has_block else _PACKET_BYTES) // item_bytes
     return int(max(min(fitting, _MAX_PACKET_WORK_NS * items / max(reader_ns, 1.0)), 1))
 
 

@@ -31,9 +31,19 @@ def test_small_items_of_quick_stages_share_packets():
     assert costs.hops[1] == HopCost(10 * US, 10 * US), "nothing is known about its items"
 
 
+def test_items_that_exceed_half_a_packet_share_a_block():
+    costs = hop_of_items(3000)[0]
+    assert costs.hops[0].total_ns < 20 * US
+    [hop, _] = plan(stage("double", transport="pipe")).hops
+    payload = estimate_payload(hop, ProbeResult(items=(ItemSample((), 3000),)), CURVES)
+    alone = chain(process("source", 5), process("last", 5), hop_us=20)
+    forced = share_packets(alone, (payload, None), (1.0, 1.0), pipes_only=[0])
+    assert forced.hops[0].total_ns == pytest.approx(20 * US), "a forced pipe has no blocks"
+
+
 @pytest.mark.parametrize(
     "nbytes, keys",
-    [(3000, {}), (20, {"sender_us": 60}), (20, {"reader_us": 250})],
+    [(5000, {}), (20, {"sender_us": 60}), (20, {"reader_us": 250})],
     ids=["large item", "slow sender", "slow reader"],
 )
 def test_other_items_have_a_packet_of_their_own(nbytes, keys):
