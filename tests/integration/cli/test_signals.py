@@ -142,6 +142,7 @@ def test_ctrl_c_ends_cleanly_with_the_table_the_report_and_130(terminal, tmp_pat
     shown.type(b"\x03")
     assert shown.ends() == 130
     assert status(tmp_path) == "interrupted"
+    assert json.loads((tmp_path / "r.json").read_text())["series"]["times_ns"]
     shown.shows("endless interrupted")
     assert "Traceback" not in shown.text
     assert "\x1b[?25l" not in shown.raw.rpartition("\x1b[?25h")[2], "the cursor is visible"

@@ -4,12 +4,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader, IterableDataset
 
 from stagepipe import from_source
 from stagepipe.report import Report, StageSeries
@@ -64,3 +66,32 @@ def test_the_series_agree_with_the_totals(tmp_path: Path, dies: bool):
         assert hop.messages.total >= (0.8 * COUNT if dies else COUNT)  # a dead worker's last tenth of a second is lost
     (size,) = report.hops[1].sizes
     assert (size.min_bytes, size.max_bytes) == (16_384, 32_768)
+
+
+def test_a_second_epoch_goes_on_with_the_series():
+    with from_source(range(100)).map(nap, workers=2).open() as pipeline:
+        list(pipeline)
+        first = pipeline.report().series
+        list(pipeline)
+    report = pipeline.report()
+    assert report.series.times_ns[: len(first.times_ns)] == first.times_ns
+    ends = report.series.times_ns
+    assert ends[-1] > first.times_ns[-1]
+    assert list(ends) == sorted(set(ends))
+    assert 120 < sum_items(report, report.series.stages[1]) < 280
+
+
+class PipelineDataset(IterableDataset[int]):
+    """Runs a pipeline in the process that iterates; the last item is the number of intervals of its series."""
+
+    def __iter__(self) -> Iterator[int]:
+        with from_source(range(100)).map(nap, workers=2).open() as pipeline:
+            for item in pipeline:
+                yield item["item"]
+        yield len(pipeline.report().series.times_ns)
+
+
+def test_a_pipeline_in_a_worker_of_a_data_loader_has_its_series():
+    *items, intervals = DataLoader(PipelineDataset(), num_workers=1, batch_size=None)
+    assert items == list(range(100))
+    assert intervals >= 1

@@ -50,6 +50,15 @@ def test_one_more_worker_goes_to_the_limit_until_the_next_stage_is_one():
     assert estimates["fuse"].gain == pytest.approx(0.0, abs=0.05)
 
 
+def test_work_outside_of_the_functions_counts():
+    stages = [worker("source", 100), worker("slow", 4000), worker("next", 6000)]
+    stages[1] = replace(stages[1], starved_ns=stages[1].starved_ns - ITEMS * 5000 * US)
+    hops = (hop("source", "slow"), hop("slow", "next"), hop("next", "sink"))
+    estimates = by_kind(estimate_changes(plan(stage("same", "slow"), stage("same", "next")), run(*stages, hops=hops)))
+    assert estimates["workers"].overrides == ("stages.slow.workers=2",)
+    assert estimates["workers"].gain == pytest.approx(0.5, abs=0.02)
+
+
 def test_a_forced_pipe_gets_no_second_worker():
     stages = (worker("source", 100), worker("slow", 9000))
     hops = (hop("source", "slow"), hop("slow", "sink"))
