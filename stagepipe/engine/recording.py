@@ -82,6 +82,7 @@ def make_run_record(
         cpu_quota=monitor.cpu_quota,
         throttled_share=monitor.throttled_share,
         window_items=plan.segments[0].window,
+        is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
         slowest=_find_slowest_items(timings.stages),
         restarts=_make_restart_reports(snapshot),
         dead_letters=dead_letters,

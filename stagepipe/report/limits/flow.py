@@ -21,6 +21,9 @@ from stagepipe.report.utilization import CONSUMER, ProcessLoad
 _MIN_WINDOW_BLOCKED_SHARE = 0.2
 """If no stage is busy but the source is blocked for this share of its time, the window is the limit."""
 
+_MIN_WORK_NS = 1_000_000_000
+"""In a shorter run, filling and draining the queues looks the same."""
+
 _MIN_STRAGGLER_RATIO = 3.0
 """An item takes a straggler so many times as long as the other workers of its stage."""
 
@@ -65,7 +68,8 @@ def judge_flow(evidence: Evidence) -> Verdict:
     busiest_text = (
         f"the busiest {kind_text}, {name_process(most_used, evidence.record)}, was busy {format_utilization(most_used)}"
     )
-    if source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
+    work_ns = evidence.record.wall_ns - evidence.record.first_item_ns
+    if work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
         advice = ConfigAdvice("", "No config change to suggest: measure a longer run on an otherwise idle machine.")
         return make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
     confidence = round(0.3 + 0.4 * scale_to_unit(source.blocked_share, _MIN_WINDOW_BLOCKED_SHARE, 0.8), 2)
