@@ -69,7 +69,8 @@ def judge_flow(evidence: Evidence) -> Verdict:
         f"the busiest {kind_text}, {name_process(most_used, evidence.record)}, was busy {format_utilization(most_used)}"
     )
     work_ns = evidence.record.wall_ns - evidence.record.first_item_ns
-    if work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
+    has_room = evidence.record.window_items >= evidence.items  # for all items of the run
+    if has_room or work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
         advice = ConfigAdvice("", "No config change to suggest: measure a longer run on an otherwise idle machine.")
         return make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
     confidence = round(0.3 + 0.4 * scale_to_unit(source.blocked_share, _MIN_WINDOW_BLOCKED_SHARE, 0.8), 2)

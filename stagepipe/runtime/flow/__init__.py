@@ -8,6 +8,7 @@ stale_leases  reports which blocks of older eras a process still leases
 
 from stagepipe.runtime.flow.admission import (
     IN_FLIGHT_MEMORY_FRACTION,
+    SMALL_ITEM_BUDGET_BYTES,
     AdmissionController,
     FedSegment,
     ProgressPublisher,
@@ -20,6 +21,7 @@ __all__ = [
     "EXPECTED_LEASES",
     "IN_FLIGHT_MEMORY_FRACTION",
     "MAX_HELD_FRACTION",
+    "SMALL_ITEM_BUDGET_BYTES",
     "AdmissionController",
     "FedSegment",
     "HeldMemoryLimit",
