@@ -26,5 +26,5 @@ def test_the_verdict_on_a_recorded_run_is_right(case):
 
 
 def test_every_recorded_run_is_of_a_case():
-    assert len(list(_FOLDER.iterdir())) >= 15
+    assert len(list(_FOLDER.iterdir())) >= 21
     assert set(_FOLDER.iterdir()) <= set(_FILES.values())
