@@ -6,8 +6,8 @@ Each case runs as it is, and with the fix: that of the verdict, or where the adv
 hand. A fix of the verdict is followed by the next, up to three, until none is advised. All runs of a case follow each
 other, each in a new process of 3 to 5 s. A round is right if the verdict names the limit, its kind and the fix.
 `gain` is the rate after the last fix that was made, divided by the rate before: in the steady state, or, marked T, over
-the whole run with its start. `after` says what is advised then. `stops` is the share of rounds in which no advice
-followed a step that gained less than 5 %.
+the whole run with its start. `after` says what is advised then. `stops`: no advice followed the last
+step where that gained less than 5 %.
 
 `busy machine` starts a process for each CPU that computes, and the change is that they end. `throttled cgroup` needs
 root and the `cpu` controller of cgroup version 1 or 2; otherwise it is skipped. Exit status: 1 if a round was wrong.
@@ -27,7 +27,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -134,11 +133,9 @@ def _follow_fixes(case: Case, folder: Path, port: int, fix: str) -> list[Round]:
 
 
 def _stops(steps: Sequence[Round]) -> bool:
-    """Whether no fix is advised after a step that did not pay."""
-    return not any(
-        after["verdict"]["fix"] and after["rate"] < _MIN_GAIN * before["rate"]
-        for before, after in pairwise(steps)
-    )  # fmt: skip
+    """Whether no fix is advised after the last step, if that did not pay."""
+    before, after = steps[-2:] if len(steps) > 1 else (steps[0], steps[0])
+    return not after["verdict"]["fix"] or after is before or after["rate"] >= _MIN_GAIN * before["rate"]
 
 
 def _run(case: Case, folder: Path, port: int, overrides: Sequence[str], cpu_group: str) -> Round:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from stagepipe.engine.hop_records import make_hop_records, sum_counter
 from stagepipe.engine.monitor import RunMonitor, WorkerUsage
 from stagepipe.machine import describe_host
-from stagepipe.plan import Plan, ProcessRole
+from stagepipe.plan import Plan, ProcessRole, SegmentPlan
 from stagepipe.report import (
     ConsumerReport,
     DeadLetter,
+    HopRecord,
     HostReport,
     MemoryPressure,
     RunRecord,
@@ -23,7 +24,14 @@ from stagepipe.report import (
     WorkerLoad,
     WorkerRestartReport,
 )
-from stagepipe.runtime import RunSnapshot, RunTimings, StageTimings, WorkerSnapshot, compute_wanted_bytes
+from stagepipe.runtime import (
+    SMALL_ITEM_BUDGET_BYTES,
+    RunSnapshot,
+    RunTimings,
+    StageTimings,
+    WorkerSnapshot,
+    compute_wanted_bytes,
+)
 from stagepipe.timing import ProcessCounter, StageCounter
 
 _MAX_SLOW_ITEMS = 10
@@ -46,6 +54,7 @@ def make_run_record(
     source_counters = snapshot.workers[0].counters
     source_end_ns = source_counters[ProcessCounter.EPOCH_END_NS]
     stages = _make_stage_records(plan, snapshot, timings, monitor.usage_by_process)
+    hops = make_hop_records(plan, snapshot, timings)
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
 
     return RunRecord(
@@ -68,7 +77,7 @@ def make_run_record(
             outside_loop_ns=deliveries.outside_ns,
         ),
         stages=stages,
-        hops=make_hop_records(plan, snapshot, timings),
+        hops=hops,
         timing_overhead=TimingOverhead(plan.curves.timing_ns_per_hop, TIMING_OVERHEAD_METHOD),
         host=HostReport(**describe_host()),
         calibration=plan.curves.to_dict(),
@@ -81,7 +90,8 @@ def make_run_record(
         other_cpus=monitor.other_cpus,
         cpu_quota=monitor.cpu_quota,
         throttled_share=monitor.throttled_share,
-        window_items=plan.segments[0].window,
+        window_items=_compute_window_items(plan.segments[0], hops),
+        is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
         slowest=_find_slowest_items(timings.stages),
         restarts=_make_restart_reports(snapshot),
         dead_letters=dead_letters,
@@ -90,6 +100,14 @@ def make_run_record(
         memory_pressure=_find_memory_pressure(plan, snapshot),
         order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
     )
+
+
+def _compute_window_items(segment: SegmentPlan, hops: Sequence[HopRecord]) -> int:
+    """The items that may be in flight: more than the window where it is automatic and they take little memory."""
+    item_bytes = sum(
+        (hop.bytes.copied + hop.bytes.zero_copy) / hop.messages.total for hop in hops if hop.messages.total
+    )
+    return max(segment.window, min(segment.small_item_window, int(SMALL_ITEM_BUDGET_BYTES / max(item_bytes, 1.0))))
 
 
 def _find_memory_pressure(plan: Plan, snapshot: RunSnapshot) -> MemoryPressure | None:

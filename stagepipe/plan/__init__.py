@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Plan,
         ProcessPlan,
         ProcessRole,
+        SegmentPlan,
         StagePlan,
     )
     from stagepipe.plan.planner import make_plan
@@ -54,6 +55,7 @@ __all__ = [
     "ProbeResult",
     "ProcessPlan",
     "ProcessRole",
+    "SegmentPlan",
     "Shard",
     "StagePlan",
     "SubsetShard",
@@ -82,6 +84,7 @@ __getattr__ = lazy_names(
         "ProbeResult": "probe_sample",
         "ProcessPlan": "model",
         "ProcessRole": "model",
+        "SegmentPlan": "model",
         "SINK_NAME": "model",
         "SOURCE_NAME": "model",
         "Shard": "shard",

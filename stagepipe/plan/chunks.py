@@ -19,7 +19,7 @@ _FETCH: Final = "stagepipe.stages.Fetch"
 _BATCH: Final = "stagepipe.stages.Batch"
 CHUNK_WINDOW_ITEMS: Final = 2048
 """Small items in flight where they travel in chunks: some chunks for each worker. The memory that they take is bounded
-by `_SMALL_ITEM_BUDGET_BYTES` in `admission`."""
+by `SMALL_ITEM_BUDGET_BYTES` in `admission`."""
 
 
 def mark_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> tuple[ProcessPlan, ...]:

@@ -55,6 +55,8 @@ def _parse_workers(verdict: Verdict, run: PastRun) -> dict[str, int]:
     """The number of workers that the fix sets, by stage; empty if it sets anything else. A sink is the limit itself."""
     advised = {}
     for override in verdict.fix.split():
+        if override.startswith("window="):
+            continue  # more workers need more items in flight
         path, _, value = override.partition("=")
         scope, _, rest = path.partition(".")
         name, _, key = rest.rpartition(".")

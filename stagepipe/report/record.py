@@ -130,6 +130,7 @@ class RunRecord:
     restarts: tuple[WorkerRestartReport, ...] = ()
     order_point_names: tuple[str, ...] = ()  # stages that run in one worker
     window_items: int = 0  # maximum number of items in flight; 0: unknown
+    is_window_fixed: bool = False  # by the config: it does not grow with the workers
     is_ordered: bool = True  # items come out in the order of the source
     memory_pressure: MemoryPressure | None = None
     series: Series = field(default_factory=Series)

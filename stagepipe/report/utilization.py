@@ -24,8 +24,11 @@ MIN_MULTITHREADED_CPU_RATIO = 1.3
 _MIN_CPU_BOUND_SHARE = 0.5
 """Share of its working time from which a process is limited by the CPUs: the rest of the work is waiting."""
 
-_MIN_CPU_WAIT_SHARE = 0.1
+_MIN_CPU_WAIT_SHARE = 0.2
 """Share of its time that a process waits for a CPU, from which other programs slow it down."""
+
+MIN_OTHER_CPU_SHARE = 0.25
+"""Share of the CPUs in use by other programs, from which they slow down a process that waits for a CPU."""
 
 _SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
 """The phases of a hop in which its sender works."""
@@ -120,20 +123,16 @@ def wants_cpu(load: ProcessLoad) -> bool:
     return load.cpu_ns + load.cpu_wait_ns >= _MIN_CPU_BOUND_SHARE * load.work_ns
 
 
-def _competes_for_cpus(load: ProcessLoad) -> bool:
-    """Whether what other programs use may slow a process down: it needs CPUs and has to wait for them.
+def is_slowed_by_others(record: RunRecord, load: ProcessLoad) -> bool:
+    """Return whether other programs use the CPUs that a process needs.
 
-    Without a wait, the others have a lower priority, or they ran at other times.
+    It has to wait for a CPU while others use some; where the wait is unknown, all CPUs are in use.
     """
-    is_wait_known = load.cpu_wait_ns > 0
-    return wants_cpu(load) and (not is_wait_known or load.cpu_wait_share >= _MIN_CPU_WAIT_SHARE)
-
-
-def is_machine_full(record: RunRecord, most_used: ProcessLoad) -> bool:
-    """Return whether all CPUs are in use: by the stages alone, or by other programs too while `most_used` wants one."""
-    cpus_used = compute_cpus_used(record)
-    others = record.other_cpus if _competes_for_cpus(most_used) else 0.0
-    return cpus_used + others >= FULL_MACHINE_CPU_SHARE * record.cpus
+    if not wants_cpu(load):
+        return False
+    if load.cpu_wait_ns:
+        return load.cpu_wait_share >= _MIN_CPU_WAIT_SHARE and record.other_cpus >= MIN_OTHER_CPU_SHARE * record.cpus
+    return compute_cpus_used(record) + record.other_cpus >= FULL_MACHINE_CPU_SHARE * record.cpus
 
 
 def _compute_hop_side_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:

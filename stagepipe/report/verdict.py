@@ -6,10 +6,10 @@ The questions, most decisive first. `limits` has a function for each kind of lim
 2. Did nothing flow for much of the time: restarts, start-up?
 3. Was the run stopped by its CPU quota, or is one worker far slower than the others of its stage?
 4. Which process has the highest utilization (`utilization` defines it)? If it is the consumer, tuning ends here.
-5. Is the machine full? Then more workers will not help, however busy a process seems: only less work will.
-6. Is it one process at the beginning of the run, and another at the end?
-7. Is the utilization low even there? Then no process is the limit: too few items are in flight.
-8. Within that process, does one hop cost more than the stages' functions? Then the hop is the limit.
+5. Within that process, does one hop cost more than the stages' functions? Then the hop is the limit.
+6. Is the machine full? Then more workers will not help, however busy a process seems: only less work will.
+7. Is it one process at the beginning of the run, and another at the end?
+8. Is the utilization low even there? Then no process is the limit: too few items are in flight.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from stagepipe.report.limits import (
     judge_startup,
     judge_straggler,
     judge_too_few_items,
+    judge_wasteful_hop,
 )
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord
@@ -69,6 +70,7 @@ def _judge_flowing_run(evidence: Evidence) -> Verdict:
         judge_quota(evidence)
         or consumer_verdict
         or judge_straggler(evidence)
+        or judge_wasteful_hop(evidence)
         or judge_machine(evidence)
         or judge_change(evidence)
         or judge_most_used(evidence)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         install_lazy_seeding,
         make_private_stage_region,
     )
-    from stagepipe.runtime.flow import HeldMemoryLimit
+    from stagepipe.runtime.flow import SMALL_ITEM_BUDGET_BYTES, HeldMemoryLimit
     from stagepipe.runtime.fork_server import end_spare_server, launch_fork_server, launch_spare_server, serve_forks
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from stagepipe.runtime.worker import worker_main
 
 __all__ = [
+    "SMALL_ITEM_BUDGET_BYTES",
     "WORKER_START_HOOK",
     "Box",
     "Cardinality",
@@ -132,6 +133,7 @@ __getattr__ = lazy_names(
         "RunSampler": "snapshot",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
+        "SMALL_ITEM_BUDGET_BYTES": "flow",
         "SourceReader": "execution",
         "SourceRunner": "execution",
         "StageChain": "execution",

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from stagepipe.report.record import RunRecord
 
+MIN_WINDOW_PER_WORKER = 2
+"""Items in flight for each worker of the run: one that it works on, and the next."""
+
 
 @dataclass(frozen=True)
 class ConfigAdvice:
@@ -19,6 +22,11 @@ def is_writer(stage_name: str, record: RunRecord) -> bool:
     """Whether a stage writes the parts of a sink; the order point before it makes them."""
     path = find_config_path(stage_name, record)
     return path.partition(".")[0] == "sink" and stage_name not in record.order_point_names
+
+
+def count_workers(record: RunRecord) -> int:
+    """Return the number of workers of the run, the source among them."""
+    return sum(stage.workers for stage in record.stages if stage.fused_into is None)
 
 
 def find_config_path(stage_name: str, record: RunRecord) -> str:

@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 
 from stagepipe.core import format_percent
-from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path, is_writer
+from stagepipe.report.advice.config_advice import (
+    MIN_WINDOW_PER_WORKER,
+    ConfigAdvice,
+    count_workers,
+    find_config_path,
+    is_writer,
+)
 from stagepipe.report.record import RunRecord
 from stagepipe.report.utilization import ProcessLoad, compute_cpus_used, wants_cpu
 
@@ -72,16 +78,23 @@ def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, reco
         free_text += f" (other programs use {record.other_cpus:.1f})"
     fixes, clauses = [], []
     left_cpus = free_cpus
+    added_workers = 0
     for load in loads:
         refusal = _explain_full_machine(load, left_cpus, free_text)
         if refusal:
             return ConfigAdvice("", refusal)
         workers = _choose_workers(load, next_utilization, left_cpus)
+        added_workers += workers - load.workers
         left_cpus -= (workers - load.workers) * _compute_wanted_cpus(load)
         fixes.append(f"{find_config_path(load.name, record)}.workers={workers}")
         clauses.append(f"{load.name} {workers} workers instead of {load.workers}")
     reason = "each waits for most of its time" if not any(map(wants_cpu, loads)) else free_text
-    return ConfigAdvice(" ".join(fixes), f"Give {' and '.join(clauses)}: {reason}.")
+    text = f"Give {' and '.join(clauses)}: {reason}."
+    window = MIN_WINDOW_PER_WORKER * (count_workers(record) + added_workers)
+    if record.is_window_fixed and window > record.window_items:
+        fixes.append(f"window={window}")
+        text += f" They need a window of {window} items."
+    return ConfigAdvice(" ".join(fixes), text)
 
 
 def _explain_full_machine(load: ProcessLoad, free_cpus: float, free_text: str) -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 
 from stagepipe.core import format_bytes
-from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path
+from stagepipe.report.advice.config_advice import MIN_WINDOW_PER_WORKER, ConfigAdvice, count_workers, find_config_path
 from stagepipe.report.record import MemoryPressure, RunRecord, StageRecord
 from stagepipe.report.utilization import MIN_MULTITHREADED_CPU_RATIO, ProcessLoad
-
-_MIN_WINDOW_PER_WORKER = 2
-"""Items in flight for each worker of the run: one that it works on, and the next."""
 
 _MAX_WINDOW = 4096
 """A wider window is not suggested in one step."""
@@ -50,7 +47,7 @@ def advise_on_repeated_attempts(stage_name: str) -> ConfigAdvice:
 def advise_on_window(record: RunRecord) -> ConfigAdvice:
     """Advise on a run in which no stage is busy and the source is blocked."""
     if record.window_items > 0:
-        wider_window = max(2 * record.window_items, _MIN_WINDOW_PER_WORKER * _count_workers(record))
+        wider_window = max(2 * record.window_items, MIN_WINDOW_PER_WORKER * count_workers(record))
         text = f"Allow {wider_window} items in flight instead of {record.window_items}."
         return ConfigAdvice(f"window={wider_window}", text)
     return ConfigAdvice("", "Set a larger `window`, or set `order` to `any` if the order does not matter.")
@@ -94,7 +91,3 @@ def _count_competing_threads(load: ProcessLoad, record: RunRecord) -> float:
     if load.cpu_ns > MIN_MULTITHREADED_CPU_RATIO * load.work_ns:
         return threads
     return float(configured) if configured > 1 and configured * load.workers > record.cpus else 0.0
-
-
-def _count_workers(record: RunRecord) -> int:
-    return sum(stage.workers for stage in record.stages if stage.fused_into is None)

@@ -11,7 +11,7 @@ from stagepipe.report.limits.evidence import Evidence, gather_evidence
 from stagepipe.report.limits.flow import judge_flow, judge_straggler
 from stagepipe.report.limits.lost_time import judge_restarts, judge_startup, judge_too_few_items
 from stagepipe.report.limits.machine import judge_machine, judge_quota
-from stagepipe.report.limits.processes import judge_change, judge_most_used
+from stagepipe.report.limits.processes import judge_change, judge_most_used, judge_wasteful_hop
 
 __all__ = [
     "Evidence",
@@ -25,4 +25,5 @@ __all__ = [
     "judge_startup",
     "judge_straggler",
     "judge_too_few_items",
+    "judge_wasteful_hop",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from stagepipe.core import format_bytes, format_ns, format_percent
-from stagepipe.report.advice import ConfigAdvice, advise_on_memory, advise_on_order, advise_on_window
+from stagepipe.report.advice import ConfigAdvice, advise_on_memory, advise_on_order, advise_on_window, count_workers
 from stagepipe.report.limits.evidence import (
     MIN_LIMITING_UTILIZATION,
     Evidence,
@@ -21,6 +21,9 @@ from stagepipe.report.utilization import CONSUMER, ProcessLoad
 _MIN_WINDOW_BLOCKED_SHARE = 0.2
 """If no stage is busy but the source is blocked for this share of its time, the window is the limit."""
 
+_MIN_WORK_NS = 1_000_000_000
+"""In a shorter run, filling and draining the queues looks the same."""
+
 _MIN_STRAGGLER_RATIO = 3.0
 """An item takes a straggler so many times as long as the other workers of its stage."""
 
@@ -29,6 +32,9 @@ _MIN_SPREAD = 5.0
 
 _MIN_WINDOW_PER_WORKER = 2
 """With fewer items in flight for each worker, the window is too small, however even the items are."""
+
+_MAX_WINDOW_PER_WORKER = 8
+"""With more items in flight for each worker, workers that wait do so for another reason."""
 
 
 def judge_straggler(evidence: Evidence) -> Verdict | None:
@@ -65,9 +71,10 @@ def judge_flow(evidence: Evidence) -> Verdict:
     busiest_text = (
         f"the busiest {kind_text}, {name_process(most_used, evidence.record)}, was busy {format_utilization(most_used)}"
     )
-    if source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
-        advice = ConfigAdvice("", "No config change to suggest: measure a longer run on an otherwise idle machine.")
-        return make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
+    work_ns = evidence.record.wall_ns - evidence.record.first_item_ns
+    has_room = evidence.record.window_items >= evidence.items  # for all items of the run
+    if has_room or work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
+        return _judge_unclear(busiest_text)
     confidence = round(0.3 + 0.4 * scale_to_unit(source.blocked_share, _MIN_WINDOW_BLOCKED_SHARE, 0.8), 2)
     held_text = f"{busiest_text}, but the source was blocked {format_percent(source.blocked_share)}"
     pressure = evidence.record.memory_pressure
@@ -76,8 +83,15 @@ def judge_flow(evidence: Evidence) -> Verdict:
     uneven_stage = _find_uneven_stage(evidence)
     if uneven_stage is not None:
         return _judge_order(uneven_stage, evidence, held_text, confidence)
+    if evidence.record.window_items > _MAX_WINDOW_PER_WORKER * count_workers(evidence.record):
+        return _judge_unclear(busiest_text)
     sentence = f"Too few items in flight: {held_text}."
     return make_verdict("window", "window", confidence, sentence, advise_on_window(evidence.record))
+
+
+def _judge_unclear(busiest_text: str) -> Verdict:
+    advice = ConfigAdvice("", "No config change to suggest: measure a longer run on an otherwise idle machine.")
+    return make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
 
 
 def _judge_memory(pressure: MemoryPressure, held_text: str, confidence: float) -> Verdict:

@@ -14,13 +14,19 @@ from stagepipe.report.limits.evidence import (
     scale_to_unit,
 )
 from stagepipe.report.model import Verdict
-from stagepipe.report.utilization import FULL_MACHINE_CPU_SHARE, compute_cpus_used, is_machine_full, wants_cpu
+from stagepipe.report.utilization import (
+    FULL_MACHINE_CPU_SHARE,
+    MIN_OTHER_CPU_SHARE,
+    compute_cpus_used,
+    is_slowed_by_others,
+    wants_cpu,
+)
 
 _MIN_THROTTLED_SHARE = 0.2
 """Share of the quota's periods in which it was used up, from which it is the limit."""
 
-_MIN_OTHER_SHARE = 0.25
-"""Share of the CPUs in use by other programs, from which these are the limit of a full machine."""
+_MIN_OTHER_TO_OWN_RATIO = 0.5
+"""CPUs of other programs, relative to those of the run, from which these programs are the limit of a full machine."""
 
 
 def judge_quota(evidence: Evidence) -> Verdict | None:
@@ -46,27 +52,19 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     """Judge a run in which all CPUs are in use: by other programs, or by the stage or hop with the most CPU time."""
     record = evidence.record
     cpus_used = compute_cpus_used(record)
-    if not is_machine_full(record, evidence.most_used):
+    is_full_alone = cpus_used >= FULL_MACHINE_CPU_SHARE * record.cpus
+    if not is_full_alone and not (evidence.has_busy_process and is_slowed_by_others(record, evidence.most_used)):
         return None
-    if cpus_used < FULL_MACHINE_CPU_SHARE * record.cpus and not evidence.has_busy_process:
-        return None  # other programs are busy, but no process of the run is
-    full_text = f"The machine is full: {cpus_used:.1f} of {format_count(record.cpus, 'CPU')} in use"
-    if cpus_used < FULL_MACHINE_CPU_SHARE * record.cpus:
-        full_text += f", and {record.other_cpus:.1f} by other programs"
-    in_use = min(cpus_used + record.other_cpus, float(record.cpus))
-    confidence = round(
-        0.6 + (MAX_CONFIDENCE - 0.6) * scale_to_unit(in_use / record.cpus, FULL_MACHINE_CPU_SHARE, 1.0), 2
-    )
     costliest = max(evidence.loads, key=lambda load: load.cpu_ns)
     advice = advise_on_full_machine(costliest, record)
-    if not advice.fix and _take_others_most(evidence):
-        text = (
-            f"No config change will help while other programs use {record.other_cpus:.1f} of "
-            f"{format_count(record.cpus, 'CPU')}: end them, or run this when they have finished."
-        )
-        return Verdict(
-            limited_by="other programs", kind="machine", confidence=confidence, sentence=f"{full_text}.", advice=text
-        )
+    if not advice.fix and record.other_cpus >= max(
+        MIN_OTHER_CPU_SHARE * record.cpus, _MIN_OTHER_TO_OWN_RATIO * cpus_used
+    ):
+        return _judge_other_programs(evidence)
+    full_text = f"The machine is full: {cpus_used:.1f} of {format_count(record.cpus, 'CPU')} in use"
+    if not is_full_alone:
+        full_text += f", and {record.other_cpus:.1f} by other programs"
+    confidence = _compute_confidence(evidence)
     hop = max(record.hops, key=lambda each_hop: each_hop.cost_histogram.sum_ns, default=None)
     if hop is not None and hop.cost_histogram.sum_ns > max(load.cpu_ns - load.total_hop_ns for load in evidence.loads):
         sentence = f"{full_text}; the hop {format_hop(hop)} takes the most time: {format_hop_cost(hop)}."
@@ -80,9 +78,32 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     return make_verdict(name, kind, confidence, sentence, advice)
 
 
-def _take_others_most(evidence: Evidence) -> bool:
-    """Whether other programs have so many CPUs that the run would be faster without them."""
-    return evidence.record.other_cpus >= _MIN_OTHER_SHARE * evidence.record.cpus
+def _judge_other_programs(evidence: Evidence) -> Verdict:
+    """Judge a run whose processes wait for CPUs that other programs have."""
+    record, most_used = evidence.record, evidence.most_used
+    cpus_text = format_count(record.cpus, "CPU")
+    sentence = (
+        f"Other programs take the CPUs: {record.other_cpus:.1f} of {cpus_text}; the run had "
+        f"{compute_cpus_used(record):.1f}"
+    )
+    if most_used.cpu_wait_ns:
+        sentence += f", and {most_used.name} waited for a CPU {format_percent(most_used.cpu_wait_share)} of its time"
+    text = "No config change will help: end the other programs, or run this when they have finished."
+    return Verdict(
+        limited_by="other programs",
+        kind="machine",
+        confidence=_compute_confidence(evidence),
+        sentence=f"{sentence}.",
+        advice=text,
+    )
+
+
+def _compute_confidence(evidence: Evidence) -> float:
+    """Return how sure it is that the CPUs are the limit: all are in use, or the busiest process waits for one."""
+    record = evidence.record
+    in_use = min(compute_cpus_used(record) + record.other_cpus, float(record.cpus)) / record.cpus
+    score = max(scale_to_unit(in_use, FULL_MACHINE_CPU_SHARE, 1.0), evidence.most_used.cpu_wait_share)
+    return round(0.6 + (MAX_CONFIDENCE - 0.6) * score, 2)
 
 
 def _format_cpus(cpus: float) -> str:

@@ -83,6 +83,15 @@ def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdi
     return make_verdict(name, kind, confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.", advice)
 
 
+def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:
+    """Judge a run that a hop limits which can be made cheaper: that helps on a full machine too."""
+    hop = _find_limiting_hop(evidence.most_used, evidence.record) if evidence.has_busy_process else None
+    if hop is None:
+        return None
+    verdict = _judge_hop(hop, evidence)
+    return verdict if verdict.fix and ".workers=" not in verdict.fix.partition(" ")[0] else None
+
+
 def judge_change(evidence: Evidence) -> Verdict | None:
     """Judge a run in which one process is busy at the beginning, and another one at the end."""
     early, late = _split_series(evidence)

@@ -9,6 +9,7 @@ stale_leases  reports which blocks of older eras a process still leases
 
 from stagepipe.runtime.flow.admission import (
     IN_FLIGHT_MEMORY_FRACTION,
+    SMALL_ITEM_BUDGET_BYTES,
     AdmissionController,
     FedSegment,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "EXPECTED_LEASES",
     "IN_FLIGHT_MEMORY_FRACTION",
     "MAX_HELD_FRACTION",
+    "SMALL_ITEM_BUDGET_BYTES",
     "AdmissionController",
     "FedSegment",
     "HeldMemoryLimit",

@@ -21,7 +21,7 @@ _FULL_WINDOW_TICK_S = 0.1
 up for each item or two, whatever the count it asked to be woken at."""
 IN_FLIGHT_MEMORY_FRACTION = 0.8
 """The share of `memory` for items in flight; the rest is for items that grow on their way."""
-_SMALL_ITEM_BUDGET_BYTES = 16 << 20
+SMALL_ITEM_BUDGET_BYTES = 16 << 20
 """With an automatic window, more small items are admitted as long as they take less than this in all: about what the
 caches of current CPUs hold."""
 _RELEASE_GRACE_NS = 100_000_000
@@ -133,7 +133,7 @@ class AdmissionController:
             (self._live_bytes - self._held_bytes) / in_flight_items,
             self._estimated_item_bytes * _ITEM_BYTES_DECAY_PER_REFRESH,
         )
-        small_items = int(_SMALL_ITEM_BUDGET_BYTES / max(self.known_item_bytes or self._estimated_item_bytes, 1.0))
+        small_items = int(SMALL_ITEM_BUDGET_BYTES / max(self.known_item_bytes or self._estimated_item_bytes, 1.0))
         self._effective_window = min(
             max(self._window, min(small_items, self._small_item_window)), self._slow_start_window
         )

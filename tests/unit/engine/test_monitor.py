@@ -33,7 +33,13 @@ def worker(process_index: int, group: int, name: str, busy_ns: int, pid: int = 0
 def snapshot(*workers: WorkerSnapshot) -> RunSnapshot:
     deliveries = DeliveryStatistics().take_snapshot()
     return RunSnapshot(
-        taken_at_ns=1, workers=workers, deliveries=deliveries, copied_out_items=0, restarts=(), stall_restarts=()
+        taken_at_ns=1,
+        workers=workers,
+        deliveries=deliveries,
+        copied_out_items=0,
+        restarts=(),
+        stall_restarts=(),
+        memory_pressures=(),
     )
 
 

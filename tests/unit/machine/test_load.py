@@ -88,3 +88,15 @@ def test_free_memory_is_within_the_limit_of_the_cgroup_and_counts_the_page_cache
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(cgroup, "_controller_dirs", lambda _: iter([tmp_path]))
     assert read_free_memory_bytes() == 550
+
+
+@pytest.mark.parametrize("name", ["usage_usec 7\n", ""])
+def test_the_periods_in_which_the_quota_was_used_up_are_those_of_the_tightest_group(monkeypatch, tmp_path, name):
+    for group, throttled in (("own", 3), ("parent", 40)):
+        (tmp_path / group).mkdir()
+        text = f"{name}nr_periods 100\nnr_throttled {throttled}\nthrottled_time 123\n"
+        (tmp_path / group / "cpu.stat").write_text(text)
+    monkeypatch.setattr(cgroup, "_controller_dirs", lambda _: iter([tmp_path / "own", tmp_path / "parent"]))
+    assert cgroup.read_throttling() == (100, 40)
+    monkeypatch.setattr(cgroup, "_controller_dirs", lambda _: iter([tmp_path]))
+    assert cgroup.read_throttling() == (0, 0)

@@ -70,7 +70,18 @@ def test_cpus_that_other_programs_use_are_not_free(slow_decode):
 def test_other_programs_can_fill_the_machine(slow_decode):
     verdict = judge(slow_decode(cpus=8, other_cpus=7.0))
     assert verdict.fix == ""
-    assert verdict.sentence.startswith("The machine is full: 1.1 of 8 CPUs in use, and 7.0 by other programs")
+    assert (verdict.kind, verdict.limited_by) == ("machine", "other programs")
+    assert verdict.sentence == "Other programs take the CPUs: 7.0 of 8 CPUs; the run had 1.1."
+
+
+def test_other_programs_are_the_limit_only_of_a_run_that_waits_for_cpus(make):
+    def judge_waiting(share, **more):
+        decode = make.stage("decode", busy=0.95, cpu=0.5, cpu_wait_ns=int(share * 10 * make.second))
+        return judge(make.record(make.stage("source", busy=0.1, blocked=0.8, cpu=0.05), decode, cpus=2, **more))
+
+    assert judge_waiting(0.4, other_cpus=1.0).limited_by == "other programs"
+    assert judge_waiting(0.1, other_cpus=1.4).limited_by == "decode"
+    assert judge_waiting(0.4, other_cpus=0.1).limited_by == "decode"
 
 
 def test_workers_that_wait_for_a_cpu_get_no_more_workers(make):
