@@ -355,7 +355,7 @@ class Pipeline(Generic[T_co]):
         Raises UsageError, with the differences, if the state was saved with a config that yields other items, and if it
         is not a state. Functions and objects from Python are compared by their fingerprints: code, constants, defaults,
         closure values, attributes. The next iteration compares the data: it raises UsageError if the source has another
-        number of items, or files of other names or sizes.
+        number of items, or files of other names or sizes, or files that were written again.
 
         `allow_changed=True` resumes in spite of such differences, and where an object has no fingerprint. `order`,
         `even` and the number of `Batch` and `Shuffle` stages must still be the same.

@@ -119,7 +119,7 @@ if TYPE_CHECKING:
         with_field,
     )
     from stagepipe.core.skip_count import SkipCount
-    from stagepipe.core.source_identity import SourceFiles, SourceIdentity, describe_files, join_files
+    from stagepipe.core.source_identity import ContentSamples, SourceFiles, SourceIdentity, describe_files, join_files
     from stagepipe.core.value_kind import (
         classify_value,
         get_field_names,
@@ -143,6 +143,7 @@ __all__ = [
     "BatchIterator",
     "ConfigError",
     "ConfigSyntax",
+    "ContentSamples",
     "Context",
     "Cursor",
     "Deferred",
@@ -251,6 +252,7 @@ __getattr__ = lazy_names(
         "MISSING": "item_fields",
         "Cursor": "ids",
         "SkipCount": "skip_count",
+        "ContentSamples": "source_identity",
         "SourceFiles": "source_identity",
         "SourceIdentity": "source_identity",
         "describe_files": "source_identity",

@@ -17,6 +17,13 @@ _MAX_LISTED_FILES: Final = 8
 _HASH_CHARS: Final = 16
 
 
+class ContentSamples(msgspec.Struct, frozen=True):
+    """Hashes of some blocks of some files, and of the times of these files. See `stagepipe.sources.storage`."""
+
+    blocks: str
+    versions: str
+
+
 class SourceFiles(msgspec.Struct, frozen=True):
     """The files of a source. `contents` is a hash of their names and sizes, `versions` of their times or tags."""
 
@@ -25,6 +32,8 @@ class SourceFiles(msgspec.Struct, frozen=True):
     versions: str
     listed: list[tuple[str, int, str]]
     """Name, size in bytes and version of each file; empty where there are many."""
+    samples: ContentSamples | None = None
+    """None for remote files, and in the states of earlier versions."""
 
 
 class SourceIdentity(msgspec.Struct, frozen=True):
@@ -34,7 +43,12 @@ class SourceIdentity(msgspec.Struct, frozen=True):
     files: SourceFiles | None = None
 
 
-def describe_files(names: Sequence[str], sizes: Iterable[int], versions: Iterable[object]) -> SourceFiles:
+def describe_files(
+    names: Sequence[str],
+    sizes: Iterable[int],
+    versions: Iterable[object],
+    samples: ContentSamples | None = None,
+) -> SourceFiles:
     """Return what identifies files. Names count from their common folder, which may be another one on a resume.
 
     >>> describe_files(["/data/a.csv", "/data/b.csv"], [10, 20], [1, 1]).listed
@@ -51,7 +65,7 @@ def describe_files(names: Sequence[str], sizes: Iterable[int], versions: Iterabl
         if is_listed:
             listed.append((file[0].encode(errors="replace").decode(), *file[1:]))
     digests = [digest.hexdigest()[:_HASH_CHARS] for digest in (contents, all_versions)]
-    return SourceFiles(len(names), digests[0], digests[1], listed)
+    return SourceFiles(len(names), digests[0], digests[1], listed, samples)
 
 
 def _count_common_chars(first: str, last: str) -> int:
@@ -72,6 +86,17 @@ def join_files(parts: Sequence[SourceFiles | None]) -> SourceFiles | None:
         _hash_all(part.contents for part in known),
         _hash_all(part.versions for part in known),
         listed if len(listed) == count <= _MAX_LISTED_FILES else [],
+        _join_samples(known),
+    )
+
+
+def _join_samples(parts: Sequence[SourceFiles]) -> ContentSamples | None:
+    """Return the samples of all parts as one. Of a part without samples, all versions count."""
+    if all(part.samples is None for part in parts):
+        return None
+    return ContentSamples(
+        _hash_all("" if part.samples is None else part.samples.blocks for part in parts),
+        _hash_all(part.versions if part.samples is None else part.samples.versions for part in parts),
     )
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from stagepipe.core import SourceFiles, describe_files
 from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
-from stagepipe.sources.storage import StoredFile, find_stored_files, is_remote, require_unchanged
+from stagepipe.sources.storage import StoredFile, find_stored_files, is_remote, require_unchanged, sample_contents
 
 
 class FilesSource(RecordSource):
@@ -101,7 +101,8 @@ class FilesSource(RecordSource):
     def describe_files(self) -> SourceFiles:
         """Return what identifies the files."""
         if not self._remote_files:
-            return describe_files(self._paths, self._sizes, self._times_ns)
+            samples = sample_contents(self._paths, self._times_ns)
+            return describe_files(self._paths, self._sizes, self._times_ns, samples)
         remote = [self._remote_files.get(path) for path in self._paths]
         sizes = [size if file is None else file.size for size, file in zip(self._sizes, remote, strict=True)]
         versions = [time if file is None else file.version for time, file in zip(self._times_ns, remote, strict=True)]

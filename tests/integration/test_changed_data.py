@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,10 @@ def write_files(folder: Path, count: int = COUNT, first: int = 0) -> dict[str, A
     del first
     for number in range(count):
         (folder / f"{number:03}.bin").write_bytes(b"old")
+    return name_files(folder)
+
+
+def name_files(folder: Path) -> dict[str, Any]:
     return {"uses": "stagepipe.sources.files", "with": {"glob": str(folder / "*.bin"), "read": True}}
 
 
@@ -117,6 +122,42 @@ def test_another_time_alone_is_warned_of(folder: Path, tmp_path: Path, caplog: p
     assert [item["id"] for item in resume(source, state)] == list(range(7, COUNT))
     assert "another time than when this state was saved, and the same sizes: a.jsonl" in caplog.text
     assert tmp_path.name not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["jsonl", "files", "npy"])
+def test_a_file_that_was_written_again_in_its_size_is_refused(name: str, folder: Path):
+    if name == "npy":
+        source = {"uses": "stagepipe.sources.npy", "with": {"path": str(folder / "a.npy")}}
+        np.save(folder / "a.npy", np.arange(COUNT))
+    else:
+        source = WRITERS[name](folder)
+    state = save_after(source, 7)
+    victim = sorted(folder.iterdir())[1 if name == "files" else 0]
+    content = victim.read_bytes()
+    victim.write_bytes(content[:-2] + content[-2:].swapcase().replace(b"\0", b"\1").replace(b"}", b" "))
+    assert victim.stat().st_size == len(content)
+    with pytest.raises(UsageError, match="source files were written again since the state was saved") as caught:
+        resume(source, state)
+    assert "--allow-changed" in str(caught.value)
+    times = victim.stat()
+    victim.write_bytes(content)
+    os.utime(victim, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if name != "files":  # the same content with another time is a copy; of many files, only if most are copied
+        assert len(resume(source, state)) == COUNT - 7
+
+
+def test_copies_of_many_files_are_accepted(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    state = save_after(write_files(folder), 7)
+    shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)
+    folder.rename(tmp_path / "original")
+    (tmp_path / "copy").rename(folder)
+    assert len(resume(name_files(folder), state)) == COUNT - 7
+    assert "another time than when this state was saved" in caplog.text
+    os.utime(tmp_path / "original/002.bin", ns=(1, 1))  # one that no sample has
+    folder.rename(tmp_path / "copy")
+    (tmp_path / "original").rename(folder)
+    with pytest.raises(UsageError, match="were written again since the state was saved: some of 30"):
+        resume(name_files(folder), state)
 
 
 def test_the_start_of_an_epoch_takes_other_data(folder: Path):

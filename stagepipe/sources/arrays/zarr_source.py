@@ -12,7 +12,7 @@ from typing import Any, Final
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
 from stagepipe.sources.record_source import ShuffleMode
-from stagepipe.sources.storage import is_remote
+from stagepipe.sources.storage import is_remote, sample_contents
 
 _MAX_DESCRIBED_FILES: Final = 10_000
 """Looking at so many files takes a tenth of a second. A store may have millions of chunks, each a file."""
@@ -56,12 +56,15 @@ class ZarrSource(ArrayStoreSource):
     def describe_files(self) -> SourceFiles:
         """Return what identifies the arrays, and the files of a local store: of a large one, those of its metadata."""
         entries: list[tuple[str, int, int]] = []
+        files: list[tuple[str, int, int]] = []
         for store in self._stores:
             arrays = self._opened.get(store)
             entries += [(f"{store}/{name} {array}", 0, 0) for name, array in arrays.items()]
-            entries += _list_files(store, arrays) if not is_remote(store) else []
-        names, sizes, times = zip(*sorted(entries), strict=True) if entries else ((), (), ())
-        return describe_files(names, sizes, times)
+            files += _list_files(store, arrays) if not is_remote(store) else []
+        files.sort()
+        names, sizes, times = zip(*sorted([*entries, *files]), strict=True) if entries or files else ((), (), ())
+        samples = sample_contents([path for path, _, _ in files], [time_ns for _, _, time_ns in files])
+        return describe_files(names, sizes, times, samples)
 
     def open_store(self, store: str) -> dict[str, StoredArray]:
         """Open a store, and return its arrays."""

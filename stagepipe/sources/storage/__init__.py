@@ -4,9 +4,11 @@ stored_files    `StoredFile`, and the files that match a pattern
 range_reader    reads ranges of bytes of many files
 decompression   decompresses a file into the cache folder
 record_index    where the records of files begin; kept in the cache folder
+content_samples  hashes of some blocks of some files
 source_cache    the files in the cache folder: made once, removed when nobody uses them
 """
 
+from stagepipe.sources.storage.content_samples import sample_contents
 from stagepipe.sources.storage.decompression import decompress_into_cache
 from stagepipe.sources.storage.range_reader import REMOTE_BLOCK_BYTES, RangeReader
 from stagepipe.sources.storage.record_index import Bounds, RecordIndex, load_index
@@ -30,4 +32,5 @@ __all__ = [
     "is_remote",
     "load_index",
     "require_unchanged",
+    "sample_contents",
 ]

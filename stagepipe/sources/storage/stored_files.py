@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from stagepipe.core import SourceFiles, describe_files, import_extra
+from stagepipe.sources.storage.content_samples import sample_contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,10 @@ def _make_change_error(name: str) -> ValueError:
 
 def describe_stored_files(files: Sequence[StoredFile]) -> SourceFiles:
     """Return what identifies files in the state of a run."""
-    return describe_files(
-        [file.name for file in files], [file.size for file in files], [file.version for file in files]
-    )
+    versions = [file.version for file in files]
+    is_local = all(file.file_system is None for file in files)
+    samples = sample_contents([file.path for file in files], versions) if is_local else None
+    return describe_files([file.name for file in files], [file.size for file in files], versions, samples)
 
 
 def is_remote(path: str) -> bool:

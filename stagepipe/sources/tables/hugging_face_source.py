@@ -12,7 +12,7 @@ from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.seeded_stream import FILES_ATTRIBUTE
-from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote
+from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote, sample_contents
 
 _BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".txt": "text"}
 """The builder of `datasets` that reads files with a suffix."""
@@ -95,10 +95,12 @@ class HuggingFaceSource(RecordSource):
         """Return what identifies the Arrow files of the dataset."""
         paths = [Path(file["filename"]) for file in self._dataset.cache_files]
         statuses = [path.stat() for path in paths]
+        times_ns = [status.st_mtime_ns for status in statuses]
         return describe_files(
             [path.name for path in paths],
             [status.st_size for status in statuses],
-            [status.st_mtime_ns for status in statuses],
+            times_ns,
+            sample_contents(list(map(str, paths)), times_ns),
         )
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
