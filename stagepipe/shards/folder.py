@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, NamedTuple
 
@@ -119,9 +120,9 @@ class ShardFolder(SinkFolder):
         if record.file is None:
             return
         path = self.path / record.file
-        self._sink.prepare_part(path, self._kept)
-        size_bytes = path.stat().st_size
         with self._explain_write_errors():
+            self._sink.prepare_part(path, self._kept)
+            size_bytes = path.stat().st_size
             if not self._sink.appends:
                 self._finish_file(path, record.rows, size_bytes)
             else:
@@ -234,6 +235,7 @@ class ShardFolder(SinkFolder):
     def close(self) -> None:
         """Close the open shard's file and release the folder."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # the disk is full: what is not flushed was not committed
+                self._file.close()
             self._file = None
         super().close()

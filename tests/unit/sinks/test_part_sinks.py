@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -457,3 +458,18 @@ def test_a_number_of_items_is_checked_with_its_place(tmp_path: Path, sink: str, 
     assert (problem.line, problem.column) == (6, 5 + len(f"{name}: "))
     assert problem.message == f"`{name}` is 0; it must be a whole number of at least 1"
     assert problem.hint == f"write a number, or remove `{name}` for the default"
+
+
+class FullDiskSink(PartSink):
+    def write_part(self, items: Sequence[Any], path: Path):
+        path.write_text("half of it")
+        Path("/dev/full").write_text("the rest")
+
+
+def test_a_full_disk_in_a_worker_is_told_without_a_traceback(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 5)
+    config["sink"] = {"uses": FullDiskSink, "with": {"path": str(tmp_path / "out")}}
+    with pytest.raises(RunError, match=r"out: No space left on device; make room, then --resume$") as caught:
+        write(config)
+    assert "Traceback" not in caught.value.trace
+    assert "Errno" not in str(caught.value)
