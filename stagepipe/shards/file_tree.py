@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
@@ -17,7 +16,7 @@ import msgspec
 
 from stagepipe.core import UsageError
 from stagepipe.shards.durability import sync_file, sync_files, sync_folder
-from stagepipe.shards.position import FinishedShard, ShardPosition
+from stagepipe.shards.position import FinishedShard, FolderFiles, ShardPosition
 from stagepipe.shards.sink_folder import SinkFolder
 from stagepipe.sinks import OWN_PREFIX, PART_PREFIX, FileTreeSink, PartRecord, PartSink
 
@@ -50,13 +49,18 @@ class FileTree(SinkFolder):
         self._pending: list[_PendingPart] = []
         self._unrecorded_names: list[str] = []
         """Files at their final places whose part the journal does not have yet."""
-        self._file_counts: Counter[str] = Counter()
+        self._files: dict[str, FolderFiles] = {}
         """Files of all parts so far, by subfolder."""
         self._changed_folders: set[str] = set()
-        """Subfolders whose count the journal does not have yet."""
+        """Subfolders whose files the journal does not have yet."""
 
     def require_own(self, recorded_names: Collection[str]) -> None:
-        """Do nothing: subfolders are the job's, and `list_own` of the sink says what in them is."""
+        """See `SinkFolder`. In other subfolders, `list_own` of the sink says what is the job's."""
+        for path in self._sink.list_own(recorded_names):
+            if path.is_symlink() and path.is_dir():
+                raise UsageError(
+                    f"sink {self._name}: {path} is a link to a folder, in the place of a subfolder; remove the link"
+                )
 
     def restore(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
         """Bring the folder back to `position`. Raises UsageError if files or the list of moves are damaged."""
@@ -66,9 +70,9 @@ class FileTree(SinkFolder):
         self._delete(path for path in self._iter_paths() if self._is_temporary(path))
 
     def require_whole(self, position: ShardPosition, finished: Iterable[FinishedShard]) -> None:
-        """See `SinkFolder`. Counts the files of each subfolder."""
+        """See `SinkFolder`. Compares the names and sizes of the files in each subfolder."""
         del finished  # there are no shards
-        self._file_counts = Counter(position.file_counts)
+        self._files = dict(position.files)
         try:
             self._require_files()
         except ValueError as error:
@@ -90,16 +94,25 @@ class FileTree(SinkFolder):
                 (self.path / name).unlink(missing_ok=True)
 
     def _require_files(self) -> None:
-        """Raise ValueError if a subfolder has fewer files than were written. Other files of the user do not count."""
-        for name, count in self._file_counts.items():
+        """Raise ValueError if a subfolder has not the files that were written. Files of other names do not count."""
+        for name, written in self._files.items():
             folder = self.path / name
-            entries = os.scandir(folder) if folder.is_dir() else ()
-            found = sum(self._tree_sink.may_be_placed(entry.name) for entry in entries)
-            if found < count:
-                raise ValueError(
-                    f"{folder} has {found:,} files, but {count:,} were written; put the files back and --resume, or "
-                    "start over with `overwrite: true` and without --resume"
-                )
+            found = FolderFiles()
+            for entry in os.scandir(folder) if folder.is_dir() else ():
+                if self._tree_sink.may_be_placed(entry.name):
+                    size_bytes = entry.stat().st_size if os.path.exists(entry) else 0  # noqa: PTH110 - one per file
+                    found = found.add(entry.name, size_bytes)
+            if found == written:
+                continue
+            problem = f"has {found.count:,} files, but {written.count:,} were written"
+            fix = "put the files back"
+            if found.count > written.count:
+                fix = "move yours elsewhere"
+            elif found.count == written.count:
+                problem = f"has {found.count:,} files, but not all with the names and sizes that were written"
+            raise ValueError(
+                f"{folder} {problem}; {fix} and --resume, or start over with `overwrite: true` and without --resume"
+            )
 
     def add(self, record: PartRecord) -> None:
         """Add the next part. Its files move with the next commit."""
@@ -107,10 +120,14 @@ class FileTree(SinkFolder):
             return
         folder = self.path / record.file
         final_names = self._tree_sink.place_files(folder, self.rows_written, record.rows, self._kept)
+        files: dict[str, FolderFiles] = {}
+        for name, final_name in final_names.items():
+            parent, _, file_name = final_name.rpartition("/")
+            size_bytes = os.stat(folder / name).st_size  # noqa: PTH116 - one per file: quick
+            files[parent] = (files.get(parent) or self._files.get(parent, FolderFiles())).add(file_name, size_bytes)
         self._pending.append(_PendingPart(folder, final_names))
-        counts = Counter(os.path.dirname(name) for name in final_names.values())  # noqa: PTH120 - one per file: quick
-        self._file_counts.update(counts)
-        self._changed_folders.update(counts)
+        self._files.update(files)
+        self._changed_folders.update(files)
         self.rows_written += record.rows
 
     def finish(self) -> None:
@@ -128,7 +145,7 @@ class FileTree(SinkFolder):
         position = ShardPosition(
             kept=self._get_unrecorded_kept(),
             rows_written=self.rows_written,
-            file_counts={name: self._file_counts[name] for name in sorted(self._changed_folders)},
+            files={name: self._files[name] for name in sorted(self._changed_folders)},
         )
         return position, []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, NamedTuple
 
@@ -49,7 +50,10 @@ class ShardFolder(SinkFolder):
 
     def require_own(self, recorded_names: Collection[str]) -> None:
         """See `SinkFolder`."""
-        for path in self._sink.list_own(recorded_names):
+        self._refuse_folders(self._sink.list_own(recorded_names))
+
+    def _refuse_folders(self, paths: Iterable[Path]) -> None:
+        for path in paths:
             if path.is_dir() and not path.is_symlink():
                 raise UsageError(f"sink {self._name}: {path} is a folder, in the place of a shard; move it elsewhere")
 
@@ -57,6 +61,8 @@ class ShardFolder(SinkFolder):
         """Bring the folder back to `position`. Raises UsageError if a shard is missing or was changed."""
         finished = list(finished)
         finished_names = set()
+        later_paths = list(self._sink.iter_numbered(position.shard))  # finished and renamed after the commit
+        self._refuse_folders(later_paths)
         for number, shard in enumerate(finished):
             self._take_back_name(shard.name, self.path / self._sink.name_shard(number, len(finished)))
             self._require_size(self.path / shard.name, shard.size_bytes, is_exact=True)
@@ -70,14 +76,13 @@ class ShardFolder(SinkFolder):
         open_path = self._make_open_path()
         if position.size_bytes:
             final_path = self.path / self._make_name()
-            if not open_path.exists() and final_path.exists():  # finished and renamed after the commit
+            if not open_path.exists() and final_path.exists():
                 final_path.replace(open_path)
             self._require_size(open_path, position.size_bytes, is_exact=False)
             os.truncate(open_path, position.size_bytes)
             self._file = open_path.open("r+b")
             self._file.seek(0, os.SEEK_END)
             finished_names.add(open_path.name)
-        later_paths = list(self._sink.iter_numbered(position.shard))  # finished and renamed after the commit
         self._delete(p for p in self._iter_paths() if self._is_temporary(p) and p.name not in finished_names)
         self._delete(later_paths)
 
@@ -115,9 +120,9 @@ class ShardFolder(SinkFolder):
         if record.file is None:
             return
         path = self.path / record.file
-        self._sink.prepare_part(path, self._kept)
-        size_bytes = path.stat().st_size
         with self._explain_write_errors():
+            self._sink.prepare_part(path, self._kept)
+            size_bytes = path.stat().st_size
             if not self._sink.appends:
                 self._finish_file(path, record.rows, size_bytes)
             else:
@@ -230,6 +235,7 @@ class ShardFolder(SinkFolder):
     def close(self) -> None:
         """Close the open shard's file and release the folder."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # the disk is full: what is not flushed was not committed
+                self._file.close()
             self._file = None
         super().close()

@@ -20,7 +20,7 @@ from stagepipe.shards.position import FinishedShard, ShardPosition
 from stagepipe.sinks import OWN_PREFIX
 
 JOURNAL_NAME: Final = f"{OWN_PREFIX}journal"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MAX_BYTES: Final = 4 << 20
 """A longer file is replaced by one with a single record."""
 
@@ -106,7 +106,7 @@ class Journal:
             for folder, shards, position in zip(folders, record.finished_shards, record.positions, strict=False):
                 made = names.setdefault(folder.resolve(), set())
                 made.update(shard.name for shard in shards)
-                made.update(name.partition("/")[0] for name in position.file_counts)
+                made.update(name.partition("/")[0] for name in position.files)
         return names
 
     def _read(self) -> tuple[_Header, list[JournalRecord]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -16,6 +17,8 @@ from uuid import uuid4
 
 from stagepipe.core import parse_bytes
 from stagepipe.sinks.part import Part, PartRecord
+
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 OWN_PREFIX: Final = ".stagepipe-"
 """All files of a sink's folder that are not finished shards begin with this: hidden, and ours to delete."""
@@ -145,7 +148,13 @@ class PartSink(ABC):
             part.add_record(PartRecord(file=None, rows=0, size_bytes=0))
             return part
         path = self.make_part_path()
-        self.write_part(items, path)
+        try:
+            self.write_part(items, path)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            reason = os.strerror(error.errno)
+            raise OSError(f"a part cannot be written to {self.path}: {reason}; make room, then --resume") from None
         part.add_record(PartRecord(file=path.name, rows=len(items), size_bytes=_count_bytes(path)))
         return part
 

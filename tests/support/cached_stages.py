@@ -28,7 +28,7 @@ def make(item: Any) -> Any:
     return {
         "big": np.full(BIG, random.random()),
         "small": np.random.rand(2, 3).T,  # noqa: NPY002 - as in users' code
-        "text": (str(item), None, 2**70, b"x"),
+        "text": (str(item), None, 2**70, b"x", "é", os.fsdecode(b"\xff.jpg")),
     }
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,12 @@ def test_overwriting_leaves_folders_and_what_links_lead_to(tmp_path: Path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "000000").symlink_to(photographs)
+    with pytest.raises(UsageError, match="000000 is a link to a folder, in the place of a subfolder; remove the link"):
+        write(make_config(out, "images", 5, overwrite=True))
+    assert read_bytes(photographs) == {"mine.png": b"mine"}
+    (out / "000000").unlink()
+    (out / "000000").mkdir()
+    (out / "000000/mine.png").symlink_to(photographs / "mine.png")
     write(make_config(out, "images", 5, overwrite=True))
     assert read_bytes(photographs) == {"mine.png": b"mine"}
     assert len(list_shards(out)) == 5
@@ -282,13 +289,42 @@ def test_overwriting_leaves_folders_and_what_links_lead_to(tmp_path: Path):
     assert (tmp_path / "lines/000000.jsonl/mine.txt").exists()
 
 
-def test_a_lost_image_is_missed_beside_other_files(tmp_path: Path):
-    config = make_config(tmp_path / "out", "images", 5)
+def test_resuming_leaves_a_folder_in_the_place_of_the_next_shard(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 300)
+    failing = {**config, "stages": [*config["stages"], {"name": "fail", "uses": fail_at_250}]}
+    with pytest.raises(RunError, match="item 250"):
+        write(failing)
+    folder = tmp_path / "out/000001.jsonl"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"000001\.jsonl is a folder, in the place of a shard; move it elsewhere"):
+        write(failing, resume=True)
+    assert (folder / "mine.txt").exists()
+
+
+@pytest.mark.parametrize("kind", ["images", "zarr"])
+def test_a_lost_cut_or_foreign_file_is_noticed_beside_other_files(tmp_path: Path, kind: str):
+    out = tmp_path / "out"
+    config = make_config(out, kind, 5)
     write(config)
-    (image, *_) = list_shards(tmp_path / "out")
-    image.rename(image.with_name("notes.txt"))
-    with pytest.raises(UsageError, match="has 4 files, but 5 were written"):
+    file = next(path for path in list_shards(out) if path.name.endswith(("png", "jpg", "c.0")) or path.name[0] == "c")
+    file.with_name("notes.txt").write_text("mine")
+    write(config, resume=True)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with pytest.raises(UsageError, match="not all with the names and sizes that were written; put the files back and"):
         write(config, resume=True)
+    file.write_bytes(content)
+    file.rename(out / "elsewhere")
+    with pytest.raises(UsageError, match=r"has \d files, but \d were written; put the files back"):
+        write(config, resume=True)
+    (out / "elsewhere").rename(file)
+    if kind == "images":
+        file.with_stem("mine").write_bytes(content)
+        with pytest.raises(UsageError, match="has 6 files, but 5 were written; move yours elsewhere and"):
+            write(config, resume=True)
+        file.with_stem("mine").unlink()
+    write(config, resume=True)
 
 
 def test_a_damaged_journal_and_a_missing_shard_are_refused(tmp_path: Path):
@@ -422,3 +458,18 @@ def test_a_number_of_items_is_checked_with_its_place(tmp_path: Path, sink: str, 
     assert (problem.line, problem.column) == (6, 5 + len(f"{name}: "))
     assert problem.message == f"`{name}` is 0; it must be a whole number of at least 1"
     assert problem.hint == f"write a number, or remove `{name}` for the default"
+
+
+class FullDiskSink(PartSink):
+    def write_part(self, items: Sequence[Any], path: Path):
+        path.write_text("half of it")
+        Path("/dev/full").write_text("the rest")
+
+
+def test_a_full_disk_in_a_worker_is_told_without_a_traceback(tmp_path: Path):
+    config = make_config(tmp_path / "out", "jsonl", 5)
+    config["sink"] = {"uses": FullDiskSink, "with": {"path": str(tmp_path / "out")}}
+    with pytest.raises(RunError, match=r"out: No space left on device; make room, then --resume$") as caught:
+        write(config)
+    assert "Traceback" not in caught.value.trace
+    assert "Errno" not in str(caught.value)

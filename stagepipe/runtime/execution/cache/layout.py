@@ -37,8 +37,10 @@ class UncachableOutputError(Exception):
 def encode(value: Any, write: WriteBuffer, path: str = "", depth: int = 0) -> _Node:  # noqa: C901, PLR0911 - a case for each kind of value
     """Return the tree of a value, after its arrays went to `write`. Raises UncachableOutputError."""
     kind = type(value)
-    if value is None or kind in {bool, float, str, bytes}:
+    if value is None or kind in {bool, float, bytes}:
         return value
+    if kind is str:
+        return value if value.isascii() else _encode_text(value)
     if kind is int:
         return value if _MIN_PLAIN_INT <= value <= _MAX_PLAIN_INT else ["int", str(value)]
     if value is SKIP:
@@ -61,6 +63,14 @@ def encode(value: Any, write: WriteBuffer, path: str = "", depth: int = 0) -> _N
     if is_tensor(value):
         return _encode_tensor(value, write, path)
     raise UncachableOutputError(path, f"is of type {kind.__module__}.{kind.__qualname__}")
+
+
+def _encode_text(text: str) -> _Node:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # it has a surrogate, as the name of a file that is not UTF-8
+        return ["text", text.encode("utf-8", "surrogatepass")]
+    return text
 
 
 def _encode_array(array: np.ndarray[Any, Any], write: WriteBuffer, path: str) -> _Node:
@@ -90,6 +100,8 @@ def decode(node: _Node, buffer: Any) -> Any:  # noqa: C901, PLR0911 - a case for
     match node:
         case ["int", text]:
             return int(text)
+        case ["text", data]:
+            return data.decode("utf-8", "surrogatepass")
         case ["skip"]:
             return SKIP
         case ["list", nodes]:
