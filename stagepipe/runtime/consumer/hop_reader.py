@@ -57,7 +57,6 @@ class HopReader:
             self._on_tick,
             readonly=False,
         )
-        self._receiver.choose_pause_s = progress.choose_pause_s
         self._held_memory = HeldMemoryLimit(
             memory,
             resources.plan.memory_bytes * MAX_HELD_FRACTION,

@@ -1,4 +1,4 @@
-"""Publishes the progress of an order point, wakes its feeder, and lets results gather while the feeder needs none.
+"""Publishes the progress of an order point, and wakes its feeder.
 
 In the process that consumes a segment. The counterpart is `AdmissionController`, in the segment's feeder.
 """
@@ -6,19 +6,9 @@ In the process that consumes a segment. The counterpart is `AdmissionController`
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
-from typing import Final
 
 from stagepipe.timing import Board
 from stagepipe.transport import WakeEvent
-
-_GATHERED_FRACTION: Final = 8
-"""Results gather for an eighth of the items that are to be consumed before the feeder goes on, 8 with a window of 256.
-So an item takes at most a thirty-second longer through a full segment."""
-_MAX_PAUSE_NS: Final = 5_000_000
-_MIN_PAUSE_NS: Final = 1_000_000
-"""The resolution of poll(2). Results that come more quickly share packets anyway."""
-_DECAY_PER_WAIT: Final = 0.9
 
 
 class ProgressPublisher:
@@ -40,14 +30,6 @@ class ProgressPublisher:
         self._count_early_items: Callable[[], int] = int
         self._last_notified_target = 0
         self._publish_interval_items = 1
-        self._paused_wake_count = 0
-        """The feeder's wake count when `_gathered_items` was chosen."""
-        self._gathered_items = 0
-        self._last_wait_ns = 0
-        self._last_wait_items = 0
-        self._recent_ns = 0.0
-        """The time of the last waits, with a decay; `_recent_items` were consumed in it."""
-        self._recent_items = 0.0
 
     def start_generation(
         self, generation: int, consumed_items: int, window: int, count_early_items: Callable[[], int]
@@ -63,10 +45,6 @@ class ProgressPublisher:
         self._published_early_items = 0
         self._last_notified_target = 0
         self._publish_interval_items = max(window // 8, 1)
-        self._paused_wake_count = 0
-        self._last_wait_ns = perf_counter_ns()
-        self._last_wait_items = consumed_items
-        self._recent_ns = self._recent_items = 0.0
         self.flush()
 
     def publish(self, consumed_items: int) -> None:
@@ -90,25 +68,3 @@ class ProgressPublisher:
         if wake_count is not None and consumed_items >= wake_count != self._last_notified_target:
             self._last_notified_target = wake_count
             self._feeder_wake_event.set()
-
-    def choose_pause_s(self) -> float:
-        """How long results may gather before the order point looks for them, in seconds. Call it before each wait.
-
-        While the window is full, the workers are the bottleneck, and the feeder sleeps until a quarter of the window is
-        consumed: nobody waits for the next result but the order point, which would wake up for each of them.
-        """
-        now_ns = perf_counter_ns()
-        consumed_items = self._consumed_items
-        self._recent_ns = self._recent_ns * _DECAY_PER_WAIT + now_ns - self._last_wait_ns
-        self._recent_items = self._recent_items * _DECAY_PER_WAIT + consumed_items - self._last_wait_items
-        self._last_wait_ns = now_ns
-        self._last_wait_items = consumed_items
-        wake_count = self._board.read_wake_count(self._segment, self._generation)
-        if wake_count is None or wake_count <= consumed_items or not self._recent_items:
-            return 0.0
-        if wake_count != self._paused_wake_count:
-            self._paused_wake_count = wake_count
-            self._gathered_items = (wake_count - consumed_items) // _GATHERED_FRACTION
-        interval_ns = self._recent_ns / self._recent_items
-        pause_ns = min(self._gathered_items * interval_ns, _MAX_PAUSE_NS)
-        return pause_ns / 1e9 if pause_ns >= max(2 * interval_ns, _MIN_PAUSE_NS) else 0.0

@@ -113,7 +113,6 @@ class Worker:
         progress = self._upkeep.progress = ProgressPublisher(
             self._board, plan.input_segment, WakeEvent(spec.wake_event_fds[plan.input_segment])
         )
-        receiver.choose_pause_s = progress.choose_pause_s
         admission = self._make_admission(plan.output_segment)
         boundary = SegmentBoundary(receiver, progress, admission, plan.input_segment, spec.any_order)
         return OrderPointRole(self._stages, output, boundary, worker_context)

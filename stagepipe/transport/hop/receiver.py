@@ -71,8 +71,6 @@ class Receiver:
         self._waiter = PipeWaiter(fd, select.EPOLLIN, wake_event)
         self.on_item: Callable[[Key], None] = _ignore_key
         """Called with an item's key before the item is unpickled, which may kill this process."""
-        self.choose_pause_s: Callable[[], float] = float
-        """How long packets may gather before this process looks for them, so that one wake-up takes several."""
         self.unwanted_keys: frozenset[Key] = frozenset()
         """Items that are not unpickled: they arrive as None. They have killed their readers, or will be skipped."""
         self._receive_ns = 0
@@ -162,15 +160,12 @@ class Receiver:
         self._tick()  # before the clock starts: it sends what this process holds back, which may wait too
         begin_ns = perf_counter_ns()
         deadline_ns = None if timeout_s is None else begin_ns + int(timeout_s * 1e9)
-        pause_s = self.choose_pause_s() if timeout_s is None else 0.0
         try:
-            if pause_s:
-                self._wake_event.wait(pause_s)
             return self._wait_until(data, deadline_ns)
         finally:
             waited_ns = perf_counter_ns() - begin_ns
             self.starved_ns += waited_ns
-            self._expects_wait = waited_ns > _REAL_WAIT_NS and not pause_s
+            self._expects_wait = waited_ns > _REAL_WAIT_NS
 
     def _wait_until(self, data: bytearray, deadline_ns: int | None) -> int:
         while not self._is_interrupted():

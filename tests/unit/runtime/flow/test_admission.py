@@ -6,7 +6,6 @@ import select
 import pytest
 
 from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
-from stagepipe.runtime.flow import progress as progress_module
 from stagepipe.timing import Board, BoardLayout, make_board_fd
 from stagepipe.transport import WakeEvent
 
@@ -132,33 +131,3 @@ def test_a_slow_start_looks_often_for_early_items_which_wake_nobody(segment, mon
     timeouts_s = record_waits(segment, monkeypatch, lambda: segment.arrive(consumed=7, early=3))
     assert segment.admission.wait_until_admitted(next_item, lambda: False)
     assert timeouts_s == [0.005]
-
-
-def choose_pause_s(segment, monkeypatch, interval_ns, missing_items):
-    """The pause after 100 items, one each `interval_ns`, while the feeder sleeps until `missing_items` more came."""
-    monkeypatch.setattr(progress_module, "perf_counter_ns", lambda: 0)
-    segment.progress.start_generation(GENERATION, 0, WINDOW, int)
-    if missing_items:
-        segment.admission._board.publish_wake_count(0, GENERATION, 99 + missing_items)
-    for number in range(100):
-        monkeypatch.setattr(progress_module, "perf_counter_ns", lambda now_ns=number * interval_ns: now_ns)
-        segment.progress.publish(number)
-        if number == 98:  # the feeder's count is new then, as when it has just filled the window
-            segment.progress._paused_wake_count = 0
-        pause_s = segment.progress.choose_pause_s()
-    return pause_s
-
-
-@pytest.mark.parametrize(
-    "interval_ns, missing_items, pause_s",
-    [
-        (1_000_000, 64, 0.005),
-        (300_000, 64, 0.0024),
-        (1_000_000, 0, 0),  # the feeder is awake
-        (1_000_000, 8, 0),  # it needs the next ones soon
-        (4_000_000, 64, 0),  # a pause would bring one result
-        (20_000, 64, 0),  # too short for a timer
-    ],
-)
-def test_results_gather_while_the_feeder_sleeps(segment, monkeypatch, interval_ns, missing_items, pause_s):
-    assert choose_pause_s(segment, monkeypatch, interval_ns, missing_items) == pytest.approx(pause_s, rel=0.05)

@@ -67,31 +67,6 @@ def test_after_a_wait_the_next_read_waits_first_and_a_packet_in_the_pipe_is_foun
     assert hop.receiver.receive(1, 0.0).value == "third"
 
 
-def test_what_gathers_in_a_pause_is_received_without_another(loop):
-    pauses = []
-
-    def choose_pause_s():
-        pauses.append(True)
-        for number in range(3):
-            loop.hop.send(number)
-        return 0.001
-
-    loop.hop.receiver.choose_pause_s = choose_pause_s
-    assert [loop.hop.receiver.receive(1).value for _ in range(6)] == [0, 1, 2] * 2
-    assert len(pauses) == 2
-
-
-@pytest.mark.timeout(20)
-def test_an_interruption_ends_a_pause(loop):
-    def interrupt():
-        loop.hop.is_interrupted = True
-        loop.hop.wake_event.set()
-
-    loop.hop.receiver.choose_pause_s = lambda: 60.0
-    threading.Timer(0.05, interrupt).start()
-    assert loop.hop.receiver.receive(1) is None
-
-
 def test_an_interruption_does_not_lose_what_came_before_it(loop):
     hop = loop.hop
     threading.Timer(0.02, hop.send, ("first",)).start()
