@@ -106,7 +106,7 @@ from stagepipe.core.version import VERSION
 from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
-    from stagepipe.core.extras import import_extra
+    from stagepipe.core.extras import import_extra, install_command
     from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment
     from stagepipe.core.item_fields import (
         MISSING,
@@ -206,6 +206,7 @@ __all__ = [
     "import_extra",
     "import_paths",
     "import_target",
+    "install_command",
     "is_class_or_classmethod",
     "is_dataclass_instance",
     "is_generator",
@@ -266,6 +267,7 @@ __getattr__ = lazy_names(
         "get_field": "item_fields",
         "get_field_names": "value_kind",
         "import_extra": "extras",
+        "install_command": "extras",
         "is_dataclass_instance": "value_kind",
         "is_pil_image": "value_kind",
         "is_tensor": "value_kind",

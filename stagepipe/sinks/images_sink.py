@@ -42,7 +42,7 @@ class ImagesSink(FileTreeSink):
         prefix: what the names of the subfolders begin with.
         overwrite, part_items, part_bytes: see `PartSink`.
 
-    Requires Pillow: `pip install 'stagepipe[image]'`.
+    Requires Pillow: `pip install pillow`.
 
     >>> import tempfile, pathlib
     >>> part = pathlib.Path(tempfile.mkdtemp()) / "part"

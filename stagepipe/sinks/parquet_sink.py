@@ -28,7 +28,7 @@ class ParquetSink(PartSink):
     Arrays and tensors become lists, nested for each axis. Dicts become structs. Dataclasses are rows too. A row group
     is one part. Columns are dictionary-encoded, except floats of which few repeat.
 
-    Needs pyarrow: `pip install 'stagepipe[parquet]'`. Raises TypeError and ValueError, with the field and the row.
+    Needs pyarrow: `pip install pyarrow`. Raises TypeError and ValueError, with the field and the row.
     """
 
     appends: ClassVar[bool] = True

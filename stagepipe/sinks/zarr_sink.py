@@ -45,7 +45,7 @@ class ZarrSink(FileTreeSink):
 
     The group has format 3. Until the run has finished, it has no arrays to a reader.
 
-    Requires zarr: `pip install 'stagepipe[zarr]'`.
+    Requires zarr: `pip install zarr`.
 
     >>> import tempfile, pathlib
     >>> part = pathlib.Path(tempfile.mkdtemp()) / "part"

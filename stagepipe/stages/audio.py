@@ -58,7 +58,7 @@ class DecodeAudio:
         self.start_s: Final = start_s
         self.duration_s: Final = duration_s
         self.dtype: Final = dtype
-        with requires("audio.Decode", "stagepipe[audio]"):
+        with requires("audio.Decode", extra="audio"):
             import soundfile  # noqa: F401 - fails early
 
     def __call__(self, data: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Resample:
         check_choice(quality, tuple(_SOXR_QUALITIES), "quality", "audio.Resample")
         self.rate: Final = check_positive(rate, "rate", "audio.Resample")
         self.quality: Final = quality
-        with requires("audio.Resample", "stagepipe[audio]"):
+        with requires("audio.Resample", extra="audio"):
             import soxr  # noqa: F401 - fails early
 
     def __call__(self, recording: Any) -> dict[str, Any]:

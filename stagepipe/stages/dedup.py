@@ -50,7 +50,7 @@ class MinHash:
         self.shingle: Final = check_positive(shingle, "shingle", "dedup.MinHash")
         self.unit: Final = unit
         self.seed: Final = seed
-        with requires("dedup.MinHash", "stagepipe[dedup]"):
+        with requires("dedup.MinHash", extra="dedup"):
             import datasketch
         self._empty: Any = datasketch.MinHash(permutations, seed=seed, scheme="affine32")
 
@@ -90,7 +90,7 @@ class PerceptualHash:
         check_choice(method, _METHODS, "method", "dedup.PerceptualHash")
         self.method: Final = method
         self.hash_size: Final = check_positive(hash_size, "hash_size", "dedup.PerceptualHash")
-        with requires("dedup.PerceptualHash", "stagepipe[dedup]"):
+        with requires("dedup.PerceptualHash", extra="dedup"):
             import imagehash
         self._hash: Any = getattr(imagehash, method)
 

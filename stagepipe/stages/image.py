@@ -246,10 +246,10 @@ class EncodeJpeg:
 def _import_backend(backend: str, stage: str) -> None:
     """Import the library of a backend. Raises TargetError if it is not installed."""
     if backend == "pillow":
-        with requires(stage, "stagepipe[image]"):
+        with requires(stage, extra="image"):
             import PIL.Image  # noqa: F401 - fails early
     else:
-        with requires(stage, "opencv-python-headless"):
+        with requires(stage, package="opencv-python-headless"):
             import cv2  # noqa: F401 - fails early
 
 

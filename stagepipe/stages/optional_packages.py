@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from stagepipe.core import TargetError
+from stagepipe.core import TargetError, install_command
 
 _BYTES_NDIM = 1
 _SHOWN_BYTES = 8
 
 
 @contextmanager
-def requires(stage: str, install: str) -> Iterator[None]:
-    """Imports inside this `with` are needed by `stage`; `install` is what `pip install` must be given.
+def requires(stage: str, *, extra: str = "", package: str = "") -> Iterator[None]:
+    """Imports inside this `with` are needed by `stage`; they come with the extra, or with the package of this name.
 
-    >>> with requires("image.Normalize", "numpy"):
+    >>> with requires("image.Normalize", package="numpy"):
     ...     import numpy
 
     Raises TargetError if a package is not installed. An import that fails for another reason raises its own error.
@@ -28,9 +28,9 @@ def requires(stage: str, install: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        argument = f"'{install}'" if "[" in install else install
-        raise TargetError(f"{stage} requires the package {package}; run `pip install {argument}`") from error
+        missing = (error.name or "").partition(".")[0]
+        command = f"pip install {package}" if package else install_command(extra)
+        raise TargetError(f"{stage} requires the package {missing}; run `{command}`") from error
 
 
 def open_input(value: Any, stage: str) -> str | BytesIO:

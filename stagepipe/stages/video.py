@@ -53,7 +53,7 @@ class DecodeClips:
         self.size: Final = None if size is None else parse_size(size, "video.DecodeClips")
         self.max_clips: Final = None if max_clips is None else check_positive(max_clips, "max_clips", "DecodeClips")
         self.last: Final = last
-        with requires("video.DecodeClips", "stagepipe[video]"):
+        with requires("video.DecodeClips", extra="video"):
             import av  # noqa: F401 - fails early
 
     def __call__(self, data: Any) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ class HuggingFaceSource(RecordSource):
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         options: more arguments of `datasets.load_dataset`, such as `{revision: main}`.
 
-    Requires datasets: `pip install 'stagepipe[huggingface]'`.
+    Requires datasets: `pip install datasets`.
 
     >>> HuggingFaceSource("data/corpus", columns=["text"])[0]  # doctest: +SKIP
     {'text': 'one'}

@@ -93,7 +93,7 @@ def _read_state(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"model.Module: no state file {path.absolute()}")
     if path.suffix == ".safetensors":
-        with requires("model.Module", "stagepipe[model]"):
+        with requires("model.Module", extra="model"):
             from safetensors.torch import load_file
         return load_file(path)
     return torch.load(path, map_location="cpu", weights_only=True)

@@ -44,7 +44,7 @@ class HuggingFacePipeline:
                 f"model.HuggingFacePipeline: no folder {Path(path).absolute()}; give one that `save_pretrained` has "
                 "written (nothing is downloaded)"
             )
-        with requires("model.HuggingFacePipeline", "stagepipe[model]"):
+        with requires("model.HuggingFacePipeline", extra="model"):
             import transformers
         build: Any = transformers.pipeline
         self.task: Final = task

@@ -20,10 +20,10 @@ def check_kind(kind: str, stage: str) -> None:
     """Import the package of a kind. Raises ValueError for another kind, TargetError if it is not installed."""
     check_choice(kind, _KINDS, "kind", stage)
     if kind == "pandas":
-        with requires(stage, "stagepipe[table]"):
+        with requires(stage, extra="table"):
             import pandas as pd  # noqa: F401 - fails early
     else:
-        with requires(stage, "stagepipe[table]"):
+        with requires(stage, extra="table"):
             import pyarrow as pa  # noqa: F401 - fails early
 
 

@@ -61,7 +61,7 @@ class Tokenize:
         return self._encode([_to_text(text)])[0]
 
     def _load_file(self, path: Path) -> Any:
-        with requires("text.Tokenize", "stagepipe[text]"):
+        with requires("text.Tokenize", extra="text"):
             from tokenizers import Tokenizer
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_padding()
@@ -91,7 +91,7 @@ class Tokenize:
 
 
 def _load_folder(path: Path) -> Any:
-    with requires("text.Tokenize", "stagepipe[model]"):
+    with requires("text.Tokenize", extra="model"):
         from transformers import AutoTokenizer
     return AutoTokenizer.from_pretrained(str(path), local_files_only=True)
 

@@ -154,7 +154,7 @@ def test_a_wrong_argument_is_refused(make, words):
 @pytest.mark.parametrize(
     "module, make, words",
     [
-        ("PIL.Image", image.Decode, r"image.Decode requires the package PIL; run `pip install 'stagepipe\[image\]'`"),
+        ("PIL.Image", image.Decode, r"image.Decode requires the package PIL; run `pip install 'pillow>="),
         ("cv2", lambda: image.EncodeJpeg(backend="opencv"), "run `pip install opencv-python-headless`"),
     ],
 )

@@ -105,5 +105,5 @@ def test_an_item_that_is_no_table_is_refused(stage):
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(TargetError, match=r"requires the package pyarrow; run `pip install 'stagepipe\[table\]'`"):
+    with pytest.raises(TargetError, match=r"requires the package pyarrow; run `pip install 'pandas>=.*' 'pyarrow>="):
         Convert("arrow")
