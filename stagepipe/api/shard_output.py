@@ -7,6 +7,7 @@ then a record in the journal, with the state of the pipeline after the last of t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any, Final
 
 from stagepipe.api.pipeline import Pipeline
 from stagepipe.core import RunError, UsageError, build_target
+from stagepipe.engine import describe_stage_code, find_changed_code
 from stagepipe.runtime import format_error, format_user_traceback
 from stagepipe.shards import Journal, JournalRecord, SinkFolder, open_folder
 from stagepipe.sinks import Part, PartSink
 from stagepipe.spec import PipelineSpec, SinkSpec
+
+_log = logging.getLogger("stagepipe")
 
 _MAX_COMMIT_INTERVAL_S: Final = 0.5
 """Time between commits. After a kill, this much is written again."""
@@ -62,6 +66,7 @@ class ShardOutput:
         self.is_finished = False
         """Whether no items are left, because an earlier run has written them all."""
         self._next_commit_s = monotonic()
+        self._code = describe_stage_code(pipeline.spec)
         try:
             self._open(resume=resume, allow_changed=allow_changed)
         except BaseException:
@@ -84,6 +89,8 @@ class ShardOutput:
             self._start_job()
             return
         self._load_state(record, allow_changed=allow_changed)
+        if not record.has_all_items:
+            self._warn_of_changed_code(record)
         self.is_finished = record.is_finished
         if record.is_finished:
             for folder, position, shards in zip(self._folders, record.positions, record.finished_shards, strict=True):
@@ -122,6 +129,15 @@ class ShardOutput:
         except UsageError as error:
             raise UsageError(f"--resume {self._folders[0].path}: {error}") from error
 
+    def _warn_of_changed_code(self, record: JournalRecord) -> None:
+        if changed := find_changed_code(record.code, self._code):
+            _log.warning(
+                "the code has changed since the last run of this job: %s; the shards have rows of the old code up to "
+                "item %d, and get rows of the new code from there on",
+                ", ".join(changed),
+                record.items,
+            )
+
     def _resume_job(self, record: JournalRecord) -> None:
         for folder, position, shards in zip(self._folders, record.positions, record.finished_shards, strict=True):
             folder.restore(position, shards)
@@ -152,6 +168,7 @@ class ShardOutput:
             finished_shards=[shards for _, shards in commits],
             has_all_items=has_all_items,
             is_finished=is_finished,
+            code={place: digest for place, (_, digest) in self._code.items()},
         )
 
     def add(self, part: Part) -> None:

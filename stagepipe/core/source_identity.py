@@ -24,7 +24,7 @@ class ContentSamples(msgspec.Struct, frozen=True):
     versions: str
 
 
-class SourceFiles(msgspec.Struct, frozen=True):
+class SourceFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a source. `contents` is a hash of their names and sizes, `versions` of their times or tags."""
 
     count: int
@@ -65,7 +65,7 @@ def describe_files(
         if is_listed:
             listed.append((file[0].encode(errors="replace").decode(), *file[1:]))
     digests = [digest.hexdigest()[:_HASH_CHARS] for digest in (contents, all_versions)]
-    return SourceFiles(len(names), digests[0], digests[1], listed, samples)
+    return SourceFiles(count=len(names), contents=digests[0], versions=digests[1], listed=listed, samples=samples)
 
 
 def _count_common_chars(first: str, last: str) -> int:
@@ -82,11 +82,11 @@ def join_files(parts: Sequence[SourceFiles | None]) -> SourceFiles | None:
     listed = [file for part in known for file in part.listed]
     count = sum(part.count for part in known)
     return SourceFiles(
-        count,
-        _hash_all(part.contents for part in known),
-        _hash_all(part.versions for part in known),
-        listed if len(listed) == count <= _MAX_LISTED_FILES else [],
-        _join_samples(known),
+        count=count,
+        contents=_hash_all(part.contents for part in known),
+        versions=_hash_all(part.versions for part in known),
+        listed=listed if len(listed) == count <= _MAX_LISTED_FILES else [],
+        samples=_join_samples(known),
     )
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
+    from stagepipe.engine.stage_code import describe_stage_code, find_changed_code
     from stagepipe.engine.state import find_saved_skips, find_saved_source, make_state_dict, parse_state_dict
 
 __all__ = [
@@ -59,6 +60,8 @@ __all__ = [
     "RunHistory",
     "check_source",
     "describe_config",
+    "describe_stage_code",
+    "find_changed_code",
     "find_nondeterminism",
     "find_saved_skips",
     "find_saved_source",
@@ -86,6 +89,8 @@ __getattr__ = lazy_names(
         "RunHistory": "run_history",
         "check_source": "source_check",
         "describe_config": "config_description",
+        "describe_stage_code": "stage_code",
+        "find_changed_code": "stage_code",
         "find_nondeterminism": "determinism",
         "find_saved_skips": "state",
         "find_saved_source": "state",

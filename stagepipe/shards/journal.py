@@ -29,7 +29,8 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is durable: the state of the pipeline after so many items, and where each sink stands.
 
     With `has_all_items` no more items come, and the files only need their last names. `finished_shards` has, for
-    each sink, the shards that were finished since the record before; with `merge`, all.
+    each sink, the shards that were finished since the record before; with `merge`, all. `code` has a digest of the code
+    of each stage that the config names by import path.
     """
 
     state: dict[str, Any]
@@ -38,6 +39,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     finished_shards: list[list[FinishedShard]]
     has_all_items: bool = False
     is_finished: bool = False
+    code: dict[str, str] = {}
 
     def merge(self, next_record: JournalRecord) -> JournalRecord:
         """Return the next record, with all that this one holds of shards."""

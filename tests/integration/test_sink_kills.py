@@ -107,6 +107,22 @@ def test_a_run_that_is_killed_twice_writes_the_same_bytes(tmp_path: Path, kind: 
     assert "finished" in error
 
 
+def test_resuming_with_changed_code_warns_of_the_stage(tmp_path: Path):
+    code = "def check(number):\n    assert number < {limit}\n    return number\n"
+    (tmp_path / "checks.py").write_text(code.format(limit=50))
+    (tmp_path / "features.yaml").write_text("""
+source: {uses: stagepipe.sources.numbers, with: {count: 60}}
+stages: [{name: check, uses: checks.check}]
+sink: {uses: stagepipe.sinks.jsonl, with: {path: out, part_items: 10}}
+""")
+    assert finish(tmp_path)[0] == 1
+    (tmp_path / "checks.py").write_text(code.format(limit=60))
+    exit_code, error = finish(tmp_path, "--resume")
+    assert exit_code == 0
+    assert f"the code has changed since the last run of this job: stage check ({tmp_path / 'checks.py'});" in error
+    assert list(map(int, (tmp_path / "out/000000.jsonl").read_text().split())) == list(range(60))
+
+
 def test_in_any_order_two_kills_lose_and_double_no_row(tmp_path: Path):
     count = 600
     write_config(tmp_path, "jsonl", count, workers=2, shard_items=100, part_items=20, order="any")

@@ -14,8 +14,8 @@ import pytest
 from stagepipe import Pipeline, RunError
 from stagepipe.api import StateFile, run_to_sink, shard_output
 from stagepipe.engine import EpochIterator
-from stagepipe.shards import ShardPosition, durability, journal
-from stagepipe.sinks import PartPlace
+from stagepipe.shards import ShardFolder, ShardPosition, durability, journal
+from stagepipe.sinks import JsonlSink, PartPlace
 from tests.support.sink_output import list_leftovers, make_config, read_bytes, read_rows, write
 from tests.unit.shards.test_kill_at_each_step import STEPS
 
@@ -162,6 +162,13 @@ def test_a_full_disk_at_a_part_is_reported_as_such(tmp_path: Path, monkeypatch: 
             write(config)
     write(config, resume=True)
     assert [row[0] for row in read_rows(tmp_path, "jsonl")] == list(range(5))
+
+
+def test_closing_a_shard_on_a_full_disk_raises_nothing(tmp_path: Path):
+    shards = ShardFolder(JsonlSink(tmp_path), "jsonl")
+    shards._file = Path("/dev/full").open("w+b", buffering=64)  # noqa: SIM115 - the folder closes it
+    shards._file.write(b"not flushed")
+    shards.close()
 
 
 def test_the_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
