@@ -104,13 +104,12 @@ class Outbox:
         `times`: of an entry with an item. `is_last`: nothing follows, so it is written.
         """
         nbytes = len(entry)
-        if self._plain_items:
-            if self._room_bytes > PLAIN_ROOM_BYTES:
-                if not self._write():
-                    return False
-            else:
-                with self._lock:
-                    self._pack_plain_items()
+        if self._room_bytes > PLAIN_ROOM_BYTES:  # also if the late writer took them all: `entry` has no place with them
+            if not self._write():
+                return False
+        elif self._plain_items:
+            with self._lock:
+                self._pack_plain_items()
         if self._nbytes + nbytes > MAX_ENTRY_BYTES and not self._write():
             return False
         may_hold = self.max_entries > 1 and not is_last and made_ns <= self.hold_until_ns

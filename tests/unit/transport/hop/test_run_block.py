@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import numpy as np
@@ -101,6 +102,26 @@ def test_a_slow_call_does_not_keep_rows_from_their_reader(loop, monkeypatch):
     assert loop.hop.send(make_row(0), 1, (5,))
     assert loop.hop.sender.flush()
     assert are_rows([loop.hop.receive()], 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_lost_whenever_the_late_writer_comes(loop, seed):
+    """A row, a number, a set or a large array, and between any two of them perhaps the late writer or a flush."""
+    outbox = loop.hop.sender._outbox
+    draw = random.Random(seed)
+    makes = [make_row, int, lambda number: {number}, lambda number: np.full(2_000, number)]
+    received = []
+    for number in range(300):
+        assert loop.hop.send(draw.choice(makes)(number), 1, (number,))
+        if draw.random() < 0.2:
+            outbox._first_made_ns = 0  # long ago
+            outbox._write_late()
+        if draw.random() < 0.05:
+            assert loop.hop.sender.flush()
+        if number % 50 == 49:
+            assert loop.hop.sender.flush()
+            received += [loop.hop.receiver.receive(1, 1) for _ in range(50)]
+    assert [packet and packet.key for packet in received] == [(number,) for number in range(300)]
 
 
 def test_rows_of_an_older_generation_are_dropped_and_their_blocks_released(loop):
