@@ -74,7 +74,7 @@ def _describe_forced_mode(hop: HopForecast, cost: MessageCost) -> str:
 
     >>> _describe_forced_mode(HopForecast(source="a", target="b", mode="pipe", threshold_bytes=0, reason=""),
     ...                       MessageCost(41_000_000, 41_000_000, 1_000_000, 0))
-    'a -> b: the forced pipe costs 41 ms per message, 41 times as much as shared memory would (1 ms)'
+    'a -> b: the forced pipe costs 41 ms per message, 41 times as much as shared memory would (1.0 ms)'
     """
     costs_ns = {PIPE: cost.pipe_ns, SHARED_MEMORY: cost.shared_memory_ns}
     forced_ns = costs_ns.pop(hop.mode)
