@@ -59,5 +59,5 @@ def test_files_are_listed_labelled_and_read(memory):
 
 def test_without_fsspec_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(UsageError, match=r"jsonl: s3://b/a\.jsonl needs fsspec: pip install 'stagepipe\[remote\]'"):
+    with pytest.raises(UsageError, match=r"jsonl: s3://b/a\.jsonl needs fsspec: pip install 'fsspec>=[\d.]+'"):
         JsonlSource("s3://b/a.jsonl")
