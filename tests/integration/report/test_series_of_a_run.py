@@ -14,7 +14,7 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 from stagepipe import from_source
-from stagepipe.report import Report, StageSeries
+from stagepipe.report import Report, StageSeries, is_comparable
 
 COUNT = 600
 
@@ -58,9 +58,11 @@ def test_the_series_agree_with_the_totals(tmp_path: Path, dies: bool):
     assert series.rss_bytes
     assert series.rss_bytes[0].bytes > 10_000_000
     assert len(report.restarts) == dies
-    if not report.verdict.sentence.startswith("Too short"):
+    if is_comparable(report.verdict):
         (more,) = (estimate for estimate in report.what_if if estimate.kind == "workers")
         assert more.overrides == ("stages.nap.workers=3",)
+    else:  # what restarts or other programs took away says nothing of the pipeline's own costs
+        assert not report.what_if
     for hop in report.hops:
         assert sum(size.messages for size in hop.sizes) == hop.messages.total
         assert hop.messages.total >= (0.8 * COUNT if dies else COUNT)  # a dead worker's last tenth of a second is lost

@@ -138,7 +138,5 @@ def test_a_full_shuffle_of_much_is_warned_of(caplog, monkeypatch):
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        UsageError, match=r"stagepipe\.sources\.parquet needs pyarrow: pip install 'pyarrow>=[\d.]+'"
-    ):
+    with pytest.raises(UsageError, match=r"stagepipe\.sources\.parquet needs pyarrow: pip install 'pyarrow>=[\d.]+'"):
         ParquetSource("a.parquet")
