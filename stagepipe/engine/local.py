@@ -82,7 +82,7 @@ class LocalRun:
             self._supervisor = Supervisor(plan, on_output)
             try:
                 self._consumer = Consumer(self._supervisor)
-                self._sampler = RunSampler(self._supervisor)
+                self._sampler = RunSampler(self._supervisor.board, self._supervisor.resources.process_indices_by_group)
                 self._series = None if plan.is_probe else self._start_series()
             except BaseException:
                 self._supervisor.close()

@@ -13,6 +13,7 @@ utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
 advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
+live           a run while it goes: what `stagepipe top` shows
 past_runs      whether the last change paid: the rates of earlier runs
 render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
@@ -24,6 +25,14 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report, compute_steady_samples_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
+    from stagepipe.report.live import (
+        LiveHop,
+        LivePercentiles,
+        LiveRun,
+        LiveStage,
+        find_limiting_stage,
+        live_run_to_json,
+    )
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
     from stagepipe.report.record import (
@@ -89,6 +98,10 @@ __all__ = [
     "HopThresholdChange",
     "HopTransport",
     "HostReport",
+    "LiveHop",
+    "LivePercentiles",
+    "LiveRun",
+    "LiveStage",
     "MemoryPoint",
     "MemoryPressure",
     "MessageCounts",
@@ -114,8 +127,10 @@ __all__ = [
     "compare_runs",
     "compute_process_loads",
     "compute_steady_samples_per_s",
+    "find_limiting_stage",
     "from_json",
     "is_comparable",
+    "live_run_to_json",
     "render_brief",
     "render_comparison",
     "render_html",
@@ -128,6 +143,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "LiveHop": "live",
+        "LivePercentiles": "live",
+        "LiveRun": "live",
+        "LiveStage": "live",
+        "find_limiting_stage": "live",
+        "live_run_to_json": "live",
         "ByteCounts": "shared_types",
         "CONSUMER": "utilization",
         "Comparison": "comparison",

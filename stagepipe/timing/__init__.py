@@ -8,8 +8,15 @@ ledger          the cost of messages, by transfer kind and size
 recorder        collects rows of durations and adds them to the board in batches
 """
 
-from stagepipe.timing.board import Board, BoardLayout, make_board_fd
-from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
+from stagepipe.timing.board import LAYOUT_VERSION, Board, BoardLayout, make_board_fd, read_layout_version
+from stagepipe.timing.counters import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    DeliveryCounter,
+    ProcessCounter,
+    ProcessState,
+    StageCounter,
+)
 from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
 from stagepipe.timing.process_region import QUEUE_SUM_WORD, STAGE_WORDS, ProcessRegion, SlowItemRow, StageRegion
@@ -17,6 +24,7 @@ from stagepipe.timing.recorder import DurationRecorder
 
 __all__ = [
     "HISTOGRAM_WORDS",
+    "LAYOUT_VERSION",
     "LEDGER_WORDS",
     "QUEUE_SUM_WORD",
     "RECEIVE_PHASES",
@@ -25,6 +33,7 @@ __all__ = [
     "Board",
     "BoardLayout",
     "CostLedger",
+    "DeliveryCounter",
     "DurationRecorder",
     "Histogram",
     "LedgerEntry",
@@ -36,4 +45,5 @@ __all__ = [
     "StageRegion",
     "TransferKind",
     "make_board_fd",
+    "read_layout_version",
 ]

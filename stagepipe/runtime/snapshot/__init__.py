@@ -8,8 +8,14 @@ run_sample    RunSample: the few counters that are sampled several times a secon
 """
 
 from stagepipe.runtime.snapshot.run_sample import ProcessSample, RunSample, RunSampler
-from stagepipe.runtime.snapshot.run_snapshot import RunSnapshot, WorkerSnapshot, take_run_snapshot
-from stagepipe.runtime.snapshot.run_timings import HopTimings, RunTimings, StageTimings, take_run_timings
+from stagepipe.runtime.snapshot.run_snapshot import RunSnapshot, WorkerSnapshot, read_run_snapshot, take_run_snapshot
+from stagepipe.runtime.snapshot.run_timings import (
+    HopTimings,
+    RunTimings,
+    StageTimings,
+    read_run_timings,
+    take_run_timings,
+)
 
 __all__ = [
     "HopTimings",
@@ -20,6 +26,8 @@ __all__ = [
     "RunTimings",
     "StageTimings",
     "WorkerSnapshot",
+    "read_run_snapshot",
+    "read_run_timings",
     "take_run_snapshot",
     "take_run_timings",
 ]
