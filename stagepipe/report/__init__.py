@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stagepipe.report.build import build_report, compute_steady_samples_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.live import (
+        LIVE_SCHEMA,
         LiveHop,
         LivePercentiles,
         LiveRun,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CONSUMER",
     "FULL_MACHINE_CPU_SHARE",
+    "LIVE_SCHEMA",
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
     "ByteCounts",
@@ -143,6 +145,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "LIVE_SCHEMA": "live",
         "LiveHop": "live",
         "LivePercentiles": "live",
         "LiveRun": "live",

@@ -31,7 +31,7 @@ from stagepipe.timing.process_region import ProcessRegion, region_word_count
 LAYOUT_VERSION = 1
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
 
-Raise it with each change of the layout: `tests/unit/timing/test_layout_version.py` says when.
+Raise it with each change of the layout: `tests/unit/runtime/attach/test_layout_version.py` says when.
 """
 # The words of the run, written by the supervisor.
 GENERATION_WORD = 0
