@@ -64,7 +64,7 @@ decode limits the run: it works 97 % of its time
   stage            workers      rate  busy  starved  blocked  queue  run p50  hop p50  hop p99  memory  errors  restarts
 ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
   source                 1     345/s   2 %      0 %     97 %                                     44 MB       0         0
-> decode + resize        2     345/s  93 %      1 %      0 %   13.4   5.6 ms     9 µs    40 µs  126 MB       3         1
+> decode + resize        2     345/s  93 %      1 %      0 %   13.4   5.6 ms   9.0 µs    40 µs  126 MB       3         1
   batch                  1  starting                            0.0                                          0         0
   sink                   1     5.3/s   0 %     90 %      0 %    0.1            120 µs   400 µs               0         0
 """  # noqa: E501 - as wide as the terminal

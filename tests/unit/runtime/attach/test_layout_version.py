@@ -1,4 +1,4 @@
-"""A change of what an attached process reads takes another `LAYOUT_VERSION`: old and new must not misread each other."""
+"""A change of what an attached process reads takes another `LAYOUT_VERSION`, or old and new misread each other."""
 
 import hashlib
 
