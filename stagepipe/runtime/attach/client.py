@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ def find_runs() -> FoundRuns:
         try:
             with open_private_folder(folder) as folder_fd:
                 _attach_to_all(folder_fd, found)
+            with contextlib.suppress(OSError):  # unless it is empty: all that was in it belonged to killed runs
+                folder.rmdir()
         except FileNotFoundError:
             continue
         except (OSError, UsageError) as error:
