@@ -41,7 +41,6 @@ class EventLoop:
         adaptive_transport: AdaptiveTransport,
         handle_event: Callable[[WorkerEvent], None],
         attach_listener: AttachListener | None,
-        on_check: Callable[[], None],
     ) -> None:
         """Start the thread. All workers have been started."""
         self._control_server = control_server
@@ -51,7 +50,8 @@ class EventLoop:
         self._adaptive_transport = adaptive_transport
         self._handle_event = handle_event
         self._attach_listener = attach_listener
-        self._on_check = on_check
+        self.on_check: Callable[[], None] | None = None
+        """Called several times a second, and with each event."""
         self._poller = zmq.Poller()
         self._workers_by_pidfd: dict[int, WorkerProcess] = {}
         self._is_ending = False
@@ -101,7 +101,8 @@ class EventLoop:
         for restart in self._recovery.take_due_restarts():
             self._restart(restart)
         self._control_server.send_queued()
-        self._on_check()
+        if self.on_check is not None:
+            self.on_check()
         self._serve_attaching(ready)
 
     def _serve_attaching(self, ready: Mapping[int, int]) -> None:

@@ -57,8 +57,6 @@ class Supervisor:
                 self.recovery, self.dead_letters, self._worker_pool, self._control_server
             )
             self._worker_pool.start_all()
-            self.on_check: Callable[[], None] | None = None
-            """Called on the supervisor's thread several times a second, and with each event."""
             self._event_loop = EventLoop(
                 self._control_server,
                 self._worker_pool,
@@ -67,7 +65,6 @@ class Supervisor:
                 self.adaptive_transport,
                 self._event_handler.handle,
                 self._open_attach_listener(exit_stack),
-                self._check,
             )
             self._exit_stack = exit_stack.pop_all()
 
@@ -79,9 +76,9 @@ class Supervisor:
             exit_stack.callback(listener.close)
         return listener
 
-    def _check(self) -> None:
-        if self.on_check is not None:
-            self.on_check()
+    def call_regularly(self, function: Callable[[], None]) -> None:
+        """Call `function` on the supervisor's thread several times a second. It must not refer to this object."""
+        self._event_loop.on_check = function
 
     def _make_publisher(self) -> SeekPublisher:
         return SeekPublisher(
