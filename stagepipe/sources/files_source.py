@@ -15,7 +15,14 @@ from urllib.parse import unquote, urlsplit
 from stagepipe.core import SourceFiles, describe_files
 from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
-from stagepipe.sources.storage import StoredFile, find_stored_files, is_remote, require_unchanged, sample_contents
+from stagepipe.sources.storage import (
+    StoredFile,
+    check_folders,
+    find_stored_files,
+    is_remote,
+    require_unchanged,
+    sample_contents,
+)
 
 
 class FilesSource(RecordSource):
@@ -137,6 +144,7 @@ def _find_files(patterns: list[str]) -> dict[str, tuple[int, int]]:
                 status = Path(match).stat()
                 if stat.S_ISREG(status.st_mode):
                     found[match] = (status.st_size, status.st_mtime_ns)
+        check_folders(pattern, "files", has_matches=bool(found))
     if not found:
         raise ValueError(
             f"files: no file matches {', '.join(map(repr, patterns))} in the current directory {Path.cwd()}; start "
