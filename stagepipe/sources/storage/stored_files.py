@@ -103,9 +103,10 @@ def is_remote(path: str) -> bool:
 def _find_local(pattern: str) -> Iterator[StoredFile]:
     # Not Path.glob: it needs a separate folder and refuses an absolute pattern.
     expanded = str(Path(pattern).expanduser())
-    names = [expanded] if Path(expanded).is_file() else globbing.iglob(expanded, recursive=True)  # noqa: PTH207
+    is_file = os.path.isfile  # a Path raises for a folder that cannot be read, which `check_folders` reports
+    names = [expanded] if is_file(expanded) else globbing.iglob(expanded, recursive=True)  # noqa: PTH207
     for name in names:
-        if Path(name).is_file():
+        if is_file(name):
             status = Path(name).stat()
             path = str(Path(name).absolute())
             modified_ns = status.st_mtime_ns

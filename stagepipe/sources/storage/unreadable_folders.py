@@ -33,16 +33,20 @@ def find_unreadable_folders(pattern: str) -> Iterator[str]:
     parts = Path(pattern).parts
     for number, part in enumerate(parts):
         before = str(Path(*parts[:number])) if number else "."
+        folders = [name for name in globbing.iglob(before) if os.path.isdir(name)]  # noqa: PTH112, PTH207 - of names
         if part == "**":
-            unreadable: list[str] = []
-            for folder in globbing.iglob(before):  # noqa: PTH207 - as the sources do
-                for _ in os.walk(folder, onerror=lambda error: unreadable.append(str(error.filename))):
-                    pass
-            yield from unreadable
+            yield from _walk_to_unreadable(folders)
             return
-        if globbing.has_magic(part):
-            matches = globbing.iglob(before)  # noqa: PTH207 - as the sources do
-            yield from (name for name in matches if os.path.isdir(name) and not os.access(name, os.R_OK | os.X_OK))  # noqa: PTH112 - of names
+        rights = os.X_OK | (os.R_OK if globbing.has_magic(part) else 0)
+        yield from (name for name in folders if not os.access(name, rights))
+
+
+def _walk_to_unreadable(folders: list[str]) -> list[str]:
+    unreadable: list[str] = []
+    for folder in folders:
+        for _ in os.walk(folder, onerror=lambda error: unreadable.append(str(error.filename))):
+            pass
+    return unreadable
 
 
 def check_folders(pattern: str, label: str, *, has_matches: bool) -> None:
