@@ -87,7 +87,7 @@ def test_a_write_into_the_input_gets_a_hint():
 
 
 def open_twice(path):
-    return open(path).read()  # noqa: PTH123, SIM115 - in a frame of the user
+    return open(path).read()  # noqa: PTH123 - in a frame of the user
 
 
 def test_a_file_that_only_we_open_needs_no_trace(tmp_path):
