@@ -10,7 +10,7 @@ from stagepipe.stages.optional_packages import describe_value, requires
 
 
 class QualityFilter:
-    """Drop a text that one of datatrove's filters refuses, such as those of Gopher, C4 and FineWeb.
+    r"""Drop a text that one of datatrove's filters refuses, such as those of Gopher, C4 and FineWeb.
 
     Called with a str, it returns it; C4's filter also removes lines of it. With `field`, the item of a refused text is
     dropped.
@@ -20,7 +20,7 @@ class QualityFilter:
 
     >>> from datatrove.pipeline.filters import FineWebQualityFilter
     >>> keep = QualityFilter([FineWebQualityFilter()])
-    >>> keep("Buy now\\nBest price\\nCheap")
+    >>> keep("Buy now\nBest price\nCheap")
     stagepipe.SKIP
 
     Raises TargetError if datatrove is not installed, and TypeError for what is no text or no filter.

@@ -1,5 +1,6 @@
 """Items that a format cannot hold, or would lose, are refused with their row; unknown words before the run."""
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from stagepipe import ConfigError, Pipeline
+from stagepipe import ConfigError, Pipeline, RunError, defer, from_source
 from stagepipe.sinks import (
     HuggingFaceSink,
     ImagesSink,
@@ -72,3 +73,16 @@ def test_an_image_that_is_too_wide_for_a_jpeg_is_refused(tmp_path: Path):
 def test_an_unknown_word_is_found_before_the_run(tmp_path: Path, kind: str, name: str):
     with pytest.raises(ConfigError, match=rf"(?s){name}.*lz"):
         Pipeline(make_config(tmp_path, kind, 1, **{name: "lz"}), inline=True)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 1, 2], [0, 1, 5, 1]])
+def test_names_of_samples_are_compared_over_parts(tmp_path: Path, numbers: list[int]):
+    items = [{"__key__": f"{number}", "x": place} for place, number in enumerate(numbers)]
+    pipeline = from_source(items).sink(defer(WebDatasetSink, str(tmp_path / "out"), part_items=2))
+    if numbers[1] == numbers[2]:
+        with pytest.raises(RunError, match="item 2 and after: ValueError: the name '1' is that of the item before"):
+            pipeline.run()
+        return
+    pipeline.run()
+    with tarfile.open(tmp_path / "out/000000.tar") as shard:
+        assert shard.getnames() == [f"{number}.x.json" for number in numbers]
