@@ -79,11 +79,11 @@ class PartSink(ABC):
     ) -> None:
         self.path: Final = Path(path)
         self.shard_items: Final = _check_count("shard_items", shard_items)
-        self.shard_bytes: Final = parse_bytes(shard_bytes)
+        self.shard_bytes: Final = _parse_size("shard_bytes", shard_bytes)
         self.prefix: Final = prefix
         self.overwrite: Final = overwrite
         self.part_items: Final = _check_count("part_items", part_items)
-        self.part_bytes: Final = None if part_bytes is None else parse_bytes(part_bytes)
+        self.part_bytes: Final = None if part_bytes is None else _parse_size("part_bytes", part_bytes)
         self.matches: Callable[[Any], object] | None = None
         """Whether an item is for this sink; None: all are."""
         if prefix and not _PREFIX_PATTERN.fullmatch(prefix):
@@ -166,6 +166,13 @@ class PartSink(ABC):
     def make_part_path(self) -> Path:
         """Return a new path: never that of a worker which is still at the same part, before a seek. Not for users."""
         return self.path / f"{PART_PREFIX}{uuid4().hex}"
+
+
+def _parse_size(name: str, value: int | str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _check_count(name: str, value: int | None) -> int | None:

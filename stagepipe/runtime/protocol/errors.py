@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import sysconfig
@@ -73,9 +74,12 @@ def format_user_traceback(error: BaseException) -> str:
 
 
 def _is_internal_frame(frame: traceback.FrameSummary) -> bool:
-    """Whether the frame is of this package, of the import system, or of functools (a `cached_property` of ours)."""
+    """Whether the frame is of this package, of the import system, or of what stands between ours.
+
+    That is a `cached_property`, and a `with` over a generator that raises another error.
+    """
     name = frame.filename
-    is_standard = name.endswith("/importlib/__init__.py") or name == functools.__file__
+    is_standard = name.endswith("/importlib/__init__.py") or name in {functools.__file__, contextlib.__file__}
     return is_standard or name.startswith((_PACKAGE_DIR, "<frozen importlib"))
 
 
