@@ -67,10 +67,15 @@ def advise_on_stage(
     separable = _find_separable_stage(limiting_process, record)
     if separable is not None:
         return _advise_own_process(separable, limiting_process, next_utilization, record)
-    reason = "keeps state" if any(stage.is_stateful for stage in limiting_process.member_stages) else "keeps the order"
+    has_state = any(stage.is_stateful for stage in limiting_process.member_stages)
+    reason, remedy = (
+        ("keeps state", "make it cheaper")
+        if has_state
+        else ("keeps the order", "send it less data: smaller arrays, uint8 instead of float32")
+    )
     text = (
         f"No config change will help: {limiting_process.costliest_stage} {reason} and runs in one worker. "
-        "Move work to the stages before it, or send it less data: smaller arrays, uint8 instead of float32."
+        f"Move work to the stages before it, or {remedy}."
     )
     return ConfigAdvice("", text)
 
