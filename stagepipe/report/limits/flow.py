@@ -139,7 +139,10 @@ def _list_other_means_ns(stage: StageRecord, worker: int) -> list[float]:
 
 
 def _find_uneven_stage(evidence: Evidence) -> StageRecord | None:
-    """The stage with the slow items that hold up others; None if it is rather the window that is too small for all."""
+    """The stage with the slow items that hold up others; None if it is rather the window that is too small for all.
+
+    One worker takes its items in their order: they wait for nothing.
+    """
     record = evidence.record
     if not record.is_ordered or record.window_items < _MIN_WINDOW_PER_WORKER * _count_most_workers(evidence.loads):
         return None
@@ -147,6 +150,7 @@ def _find_uneven_stage(evidence: Evidence) -> StageRecord | None:
         stage
         for stage in record.stages[1:]
         if stage.name not in record.order_point_names
+        and stage.workers > 1
         and stage.run_histogram.percentile_ns(99) >= _MIN_SPREAD * max(stage.run_histogram.percentile_ns(50), 1)
         and stage.run_histogram.sum_ns == max(other.run_histogram.sum_ns for other in record.stages)
     ]
