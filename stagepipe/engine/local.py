@@ -171,6 +171,11 @@ class LocalRun:
         if self._is_closed:
             message = "no report: closing the run was interrupted"
             raise UsageError(message)
+        self._monitor.sample_usage(self.take_snapshot().workers)
+        return self._count_record()
+
+    def _count_record(self) -> RunRecord:
+        """Make the record from the counters as they are, and from what the monitor has measured last."""
         self._consumer.flush()
         record = make_run_record(
             self.plan,
@@ -208,7 +213,7 @@ class LocalRun:
             try:
                 self._supervisor.stop()
             finally:  # also after a Ctrl-C
-                self._record = self.make_record()
+                self._record = self._count_record()
         finally:
             try:
                 if self._series is not None:

@@ -12,12 +12,20 @@ from stagepipe.timing.board import Board, BoardLayout, make_board_fd
 from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
 from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
-from stagepipe.timing.process_region import QUEUE_SUM_WORD, STAGE_WORDS, ProcessRegion, SlowItemRow, StageRegion
+from stagepipe.timing.process_region import (
+    QUEUE_COUNT_WORDS,
+    QUEUE_SUM_WORD,
+    STAGE_WORDS,
+    ProcessRegion,
+    SlowItemRow,
+    StageRegion,
+)
 from stagepipe.timing.recorder import DurationRecorder
 
 __all__ = [
     "HISTOGRAM_WORDS",
     "LEDGER_WORDS",
+    "QUEUE_COUNT_WORDS",
     "QUEUE_SUM_WORD",
     "RECEIVE_PHASES",
     "SEND_PHASES",
