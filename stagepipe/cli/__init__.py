@@ -5,6 +5,7 @@ run          `stagepipe run`
 validate     `stagepipe validate`
 plan         `stagepipe plan`
 report       `stagepipe report`: prints, draws and compares saved reports
+built_ins    `stagepipe list`
 bench        `stagepipe bench`
 schema       `stagepipe schema`
 forecasts    prints and draws forecasts; used by `plan` and `run`

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from stagepipe.cli.bench import bench
+from stagepipe.cli.built_ins import list_built_ins
 from stagepipe.cli.calls import CommandGroup, ConfigCommand
 from stagepipe.cli.plan import plan
 from stagepipe.cli.report import report
@@ -19,7 +20,6 @@ from stagepipe.core import VERSION
 app = typer.Typer(
     cls=CommandGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Data preparation in stages, each in its own process, with every hop between them measured.",
@@ -28,6 +28,7 @@ app.command(cls=ConfigCommand)(run)
 app.command(cls=ConfigCommand)(validate)
 app.command(cls=ConfigCommand)(plan)
 app.command()(report)
+app.command("list")(list_built_ins)
 app.command()(bench)
 app.command()(schema)
 
