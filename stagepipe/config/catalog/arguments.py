@@ -91,11 +91,13 @@ def _read_argument(parameter: Parameter, meaning: str, lookup: DefinitionLookup)
         if accepted is not None:
             type_text = describe_accepted(accepted, ConfigSyntax.YAML)
         default = _read_default(annotation, lookup)
+    # `()` is what `concat` is unpickled with: a config must give a list that holds something.
+    is_required = parameter.default is Parameter.empty or default == []
     return BuiltInArgument(
         name=parameter.name,
         type=type_text,
-        is_required=parameter.default is Parameter.empty,
-        default=default,
+        is_required=is_required,
+        default=None if is_required else default,
         meaning=meaning,
         sample=_find_sample(meaning, accepted),
     )

@@ -53,7 +53,7 @@ class BuiltIn:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltInDescription:
-    """All that is known of a built-in. `shared_arguments` are those of `stagepipe.sources.dataset` that it takes too."""
+    """All that is known of a built-in. `shared_arguments` are those of the source `dataset` that it takes too."""
 
     description: str
     arguments: tuple[BuiltInArgument, ...]

@@ -26,9 +26,9 @@ class ParsedDocstring:
 
 
 def parse_docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> ParsedDocstring:
-    """Return the parts of the docstring of a class or function; empty without one.
+    r"""Return the parts of the docstring of a class or function; empty without one.
 
-    >>> tree = ast.parse("def f(x):\\n    '''Do it.\\n\\n    Args:\\n        x: a number,\\n            any.\\n    '''")
+    >>> tree = ast.parse("def f(x):\n    '''Do it.\n\n    Args:\n        x: a number,\n            any.\n    '''")
     >>> parse_docstring(tree.body[0])
     ParsedDocstring(description='Do it.', arguments={'x': 'a number, any.'})
     """

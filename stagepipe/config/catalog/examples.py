@@ -17,9 +17,7 @@ def write_example(section: str, path: str, arguments: Sequence[BuiltInArgument])
     stages:
       - {name: unbatch, uses: stagepipe.stages.Unbatch}
     """
-    # A default that is an empty list stands for what a config must give, such as the `sources` of `mix`.
-    wanted = [a for a in arguments if a.is_required or a.default in ([], "")]
-    values = {argument.name: argument.sample for argument in wanted if argument.sample is not None}
+    values = {argument.name: argument.sample for argument in arguments if argument.is_required}
     entry: Mapping[str, Any] = {"uses": path, **({"with": values} if values else {})}
     if section == "stages":
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", path.rpartition(".")[2]).lower()
