@@ -6,6 +6,7 @@ validate     `stagepipe validate`
 plan         `stagepipe plan`
 report       `stagepipe report`: prints, draws and compares saved reports
 built_ins    `stagepipe list`
+doctor       `stagepipe doctor`
 bench        `stagepipe bench`
 schema       `stagepipe schema`
 forecasts    prints and draws forecasts; used by `plan` and `run`

@@ -9,6 +9,7 @@ import typer
 from stagepipe.cli.bench import bench
 from stagepipe.cli.built_ins import list_built_ins
 from stagepipe.cli.calls import CommandGroup, ConfigCommand
+from stagepipe.cli.doctor import doctor
 from stagepipe.cli.plan import plan
 from stagepipe.cli.report import report
 from stagepipe.cli.run import run
@@ -29,6 +30,7 @@ app.command(cls=ConfigCommand)(validate)
 app.command(cls=ConfigCommand)(plan)
 app.command()(report)
 app.command("list")(list_built_ins)
+app.command()(doctor)
 app.command()(bench)
 app.command()(schema)
 

@@ -54,7 +54,7 @@ def transfer(item: object, *, readonly: bool) -> tuple[Any, list[np.ndarray[Any,
     encoder.encode(item)
     buffers = [encoder.raw_bytes(buffer).copy() for buffer in encoder.buffers]
     pickle_buffers = [
-        memoryview(data).toreadonly() if readonly else memoryview(data)
+        data.data.toreadonly() if readonly else data.data
         for buffer, data in zip(encoder.buffers, buffers, strict=True)
         if buffer.is_pickle_buffer
     ]
