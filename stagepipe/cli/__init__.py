@@ -1,6 +1,7 @@
 """The `stagepipe` command, in the calling process. A command reads its arguments and calls a layer below; no logic.
 
 app          mounts the commands
+init         `stagepipe init`
 run          `stagepipe run`
 validate     `stagepipe validate`
 plan         `stagepipe plan`

@@ -10,6 +10,7 @@ from stagepipe.cli.bench import bench
 from stagepipe.cli.built_ins import list_built_ins
 from stagepipe.cli.calls import CommandGroup, ConfigCommand
 from stagepipe.cli.doctor import doctor
+from stagepipe.cli.init import init
 from stagepipe.cli.plan import plan
 from stagepipe.cli.report import report
 from stagepipe.cli.run import run
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Data preparation in stages, each in its own process, with every hop between them measured.",
 )
+app.command()(init)
 app.command(cls=ConfigCommand)(run)
 app.command(cls=ConfigCommand)(validate)
 app.command(cls=ConfigCommand)(plan)
