@@ -4,7 +4,7 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
 
     cli                      the commands, one file each, and how they print
     builder                  `from_source(...).map(...)`: a pipeline as a chain of typed calls
-    testing, torch           `run_stage` and crash points for tests; `Loader` and `StageDataset`, in the training process
+    testing, torch           `run_stage` and crash points for tests; `Loader`, `StageDataset` for training
     api                      `Pipeline`; a run to its end, with a sink and a state file
     engine                   runs a plan: locally in processes, or inline; states, probes, what a report is made of
     runtime                  the processes of the local engine: supervisor, workers, consumer, and how they talk
