@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from stagepipe.core import SkipCount, SourceIdentity
+    from stagepipe.costs import CostCurves
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
@@ -143,13 +144,20 @@ class Pipeline(Generic[T_co]):
     def _lower_sinks(self, spec: PipelineSpec) -> PipelineSpec:
         return lower_sinks(spec) if self._feeds_sinks else spec
 
-    def _plan_spec(self, spec: PipelineSpec) -> Plan:
+    def _plan_spec(self, spec: PipelineSpec, curves: CostCurves | None = None) -> Plan:
+        """Plan a run of the spec. Without `curves`, those of this machine, which may have to be measured first."""
         from stagepipe.calibration import load_curves
         from stagepipe.machine import detect_machine
         from stagepipe.plan import make_plan
 
-        plan = make_plan(spec, detect_machine(), load_curves(VERSION), limit=self._limit)
+        plan = make_plan(spec, detect_machine(), curves or load_curves(VERSION), limit=self._limit)
         return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
+
+    def _plan_inline(self) -> Plan:
+        """Plan an inline run: it has no hops, so nothing is measured, and no process starts."""
+        from stagepipe.costs import MADE_UP_CURVES
+
+        return self._plan_spec(self._lower_sinks(self._resolve_auto_workers().spec), MADE_UP_CURVES)
 
     def _resolve_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto`, once: a probe starts processes."""
@@ -217,7 +225,7 @@ class Pipeline(Generic[T_co]):
                 _ = self._state_description
             if not self._is_inline:
                 launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
-            plan = self.make_plan()
+            plan = self._plan_inline() if self._is_inline else self.make_plan()
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
             self._run = engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output)

@@ -103,6 +103,8 @@ def run(  # noqa: PLR0913 - one parameter per option
                 write_reports(result, report_paths)
                 if not quiet:
                     print_report(result, is_verbose=verbose)
+                    for path in report_paths:
+                        print(f"wrote {path}", file=sys.stderr)
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:

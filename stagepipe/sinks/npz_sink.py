@@ -22,7 +22,7 @@ class NpzSink:
     `stagepipe.sinks.flat_arrays` describes which array each field becomes.
 
     Args:
-        path: the folder, relative to the current directory; it is created if it is missing.
+        path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
         compress: deflate the arrays. Files get smaller, and writing gets many times slower.
         overwrite: first delete the numbered archives of an earlier run. Without it, a folder that is not empty is
             refused.

@@ -45,7 +45,8 @@ class PartSink(ABC):
     workers. `docs/how-to/sinks.md` shows a subclass.
 
     Args:
-        path: the folder of the shards, relative to the current directory; it is created if it is missing.
+        path: the folder of the shards, such as `out`, relative to the current directory; it is created if it is
+            missing.
         shard_items: a shard has at most so many items, in whole parts.
         shard_bytes: a shard has at most so many bytes, in whole parts. Default: 256 MB.
         prefix: what the names of the shards begin with: `train-` makes `train-000000.jsonl`.

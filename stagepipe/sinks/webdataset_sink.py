@@ -25,13 +25,16 @@ _IMAGE_FORMATS: Final = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "W
 class WebDatasetSink(PartSink):
     """Write each item as a sample of a tar shard, `path/000000.tar` ... In YAML: `uses: stagepipe.sinks.webdataset`.
 
-    Takes the arguments of `PartSink`, and `key`: the field with the sample's name. Without `key`, it is the field
-    `__key__` if there is one, else the numbers of the part and of the item in it.
-
     An item is a dict; each field becomes a file `<key>.<field>`. A field called like a file type is written as such:
     `jpg` and `png` (bytes or PIL images), `npy`, `json`, `txt`, `cls`, with or without a name before it (`left.png`).
     The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`; `bytes` keep the
     name of the field. The package's `decode()` reads all of them.
+
+    Args:
+        path: see `PartSink`.
+        options: the other arguments of `PartSink`.
+        key: the field with the sample's name. None: the field `__key__` if there is one, else the numbers of the part
+            and of the item in it.
 
     Raises TypeError and ValueError, with the item and the field. An item without fields, two fields of one file name
     (case does not count), and the name of the item before are refused.

@@ -31,9 +31,9 @@ class FilesSource(RecordSource):
     In YAML it is `uses: stagepipe.sources.files`.
 
     Args:
-        glob: one pattern or a list; `**` matches folders at any depth, `~` is the home folder. A relative pattern is
-            relative to the current directory. A file that matches two patterns is yielded once. A URL
-            (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
+        glob: one pattern, such as `"data/**/*.jpg"`, or a list; `**` matches folders at any depth, `~` is the home
+            folder. A relative pattern is relative to the current directory. A file that matches two patterns is
+            yielded once. A URL (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         read: add `data`, the file's content as `bytes`. Without it the first stage opens the file, in parallel in its
             workers; with it no stage needs to open files. Files of URLs are read in the workers of the stage `dataset`.

@@ -140,7 +140,7 @@ class Resample:
     """Change the sample rate of a recording with the SoX resampler (soxr). Its other fields stay.
 
     Args:
-        rate: the new rate, in hertz.
+        rate: the new rate in hertz, such as `16000`.
         quality: `quick`, `low`, `medium`, `high` or `very high`.
 
     >>> import numpy

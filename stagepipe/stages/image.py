@@ -120,7 +120,7 @@ class Resize:
     """Resize an image with Pillow. An array gives an array, a PIL image a PIL image.
 
     Args:
-        size: pixels: one number for a square, or [height, width].
+        size: pixels: one number for a square, such as `224`, or [height, width].
         fit: `stretch` ignores the proportions. The others keep them: `contain` fits into `size`, `cover` covers it,
             `crop` covers it and cuts what stands out on both sides, `pad` fits into it and adds black borders.
             They are `Image.resize` and `ImageOps.contain`, `cover`, `fit` and `pad` of Pillow.
