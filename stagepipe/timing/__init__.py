@@ -11,7 +11,7 @@ trace_buffer    what a process did when, record by record; only in a run that is
 
 from stagepipe.timing.board import Board, BoardLayout, make_board_fd
 from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, bucket_index
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
 from stagepipe.timing.process_region import QUEUE_SUM_WORD, STAGE_WORDS, ProcessRegion, SlowItemRow, StageRegion
 from stagepipe.timing.recorder import DurationRecorder
@@ -50,6 +50,7 @@ __all__ = [
     "TraceRecord",
     "TraceRing",
     "TransferKind",
+    "bucket_index",
     "make_board_fd",
     "make_trace_fd",
     "pack_durations",

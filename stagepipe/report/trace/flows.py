@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from stagepipe.core import Key
 from stagepipe.report.trace.trace_data import TraceTrack
@@ -28,10 +29,11 @@ class Flows:
     def find(cls, tracks: Sequence[TraceTrack]) -> Flows:
         """Find the flows of a run."""
         flows = cls()
+        numbers = count(1)
         for track in tracks:
             for record in track.ring.iter_records():
                 if record.kind == TraceKind.SEND and not record.is_failed:
-                    flows.sent[track.group, record.generation, record.key] = (len(flows.sent) + 1, record.begin_ns)
+                    flows.sent[track.group, record.generation, record.key] = (next(numbers), record.begin_ns)
                 elif record.kind == TraceKind.RECEIVE:
                     flows.received.add((track.group - 1, record.generation, record.key))
         return flows

@@ -201,12 +201,12 @@ def _iter_counters(data: TraceData) -> Iterator[_Event]:
         yield from _iter_counter(data, f"rate of {stage.name}", "items_per_s", zip(series.times_ns, stage.items_per_s))
     points = zip(series.times_ns, series.shared_memory_bytes)
     yield from _iter_counter(data, "shared memory", "bytes", points)
-    yield from _iter_counter(data, "memory of the workers (RSS)", "bytes", ((p.time_ns, p.bytes) for p in series.rss_bytes))
+    yield from _iter_counter(
+        data, "memory of the workers (RSS)", "bytes", ((p.time_ns, p.bytes) for p in series.rss_bytes)
+    )
 
 
-def _iter_counter(
-    data: TraceData, name: str, unit: str, points: Iterable[tuple[int, float]]
-) -> Iterator[_Event]:
+def _iter_counter(data: TraceData, name: str, unit: str, points: Iterable[tuple[int, float]]) -> Iterator[_Event]:
     for time_ns, value in points:
         ts = to_trace_time(data, data.started_ns + time_ns)
         yield {"ph": "C", "name": name, "ts": ts, "pid": data.pid, "tid": _CONSUMER_THREAD, "args": {unit: value}}

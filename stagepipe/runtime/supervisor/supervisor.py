@@ -29,9 +29,7 @@ _SOURCE_POLL_INTERVAL_S = 0.002
 class Supervisor:
     """The processes of a run. `close` ends them all and closes every descriptor."""
 
-    def __init__(
-        self, plan: Plan, on_output: OutputCallback = forward_output, *, is_traced: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output, *, is_traced: bool = False) -> None:
         """Start all workers at once. What they print and log goes to `on_output`. `is_traced`: each has a trace.
 
         Raises OSError if a resource cannot be made or a worker cannot be started.

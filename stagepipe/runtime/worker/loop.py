@@ -182,7 +182,11 @@ class Worker:
         wake_event = WakeEvent(spec.wake_event_fds[segment])
         fed_segment = FedSegment(segment, spec.segment_processes_by_stage, spec.memory_bytes)
         admission = self._upkeep.counters.admission = make_admission(
-            self._trace, self._board, fed_segment, (wake_event, self._control.wake_event), self._upkeep.on_admission_tick
+            self._trace,
+            self._board,
+            fed_segment,
+            (wake_event, self._control.wake_event),
+            self._upkeep.on_admission_tick,
         )
         return admission
 
