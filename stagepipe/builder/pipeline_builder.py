@@ -359,7 +359,7 @@ class PipelineBuilder(Generic[T_co]):
                 run_to_sink(pipeline, _ignore_progress, shards=shards)
         return pipeline.report()
 
-    def open(
+    def open(  # noqa: PLR0913 - the options of `Pipeline`
         self,
         *,
         inline: bool = False,

@@ -30,12 +30,14 @@ class MetricsServer:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             server_class = type("_Server", (_ThreadingServer,), {"address_family": family})
             with fork_lock:  # a child that inherits the socket must know it
-                self._server = make_server(host, port, make_wsgi_app(self._registry), server_class, _Handler)
+                self._server: WSGIServer = make_server(
+                    host, port, make_wsgi_app(self._registry), server_class, _Handler
+                )
                 register_owner(self)
         except OSError as error:
             raise UsageError(
-                f"report.prometheus: cannot listen on {host}:{port}: {error.strerror or error}; name another port, or 0 "
-                "for a free one"
+                f"report.prometheus: cannot listen on {host}:{port}: {error.strerror or error}; name another port, "
+                "or 0 for a free one"
             ) from None
         self.port = self._server.server_port
         shown_host = f"[{host}]" if ":" in host else host

@@ -1,4 +1,6 @@
-"""The trace of a process: a ring of records in a memfd, which the supervisor makes and the process's successor continues.
+"""The trace of a process: a ring of records in a memfd.
+
+The supervisor makes it, and the successor of a process that has died continues it.
 
 A record is 64 bytes. It is in shared memory as soon as `add` returns, so it outlives a kill of its writer. When the
 ring is full, a new record takes the place of the oldest. Times are those of `perf_counter_ns`.
@@ -32,15 +34,15 @@ _ROWS_PER_STEP: Final = 1024
 
 
 class TraceKind(IntEnum):
-    """What a process did in the time of a record. `first`, `second` and `count` are those of `TraceRecord`."""
+    """What a process did in the time of a record. `first`, `second` and `items` are those of `TraceRecord`."""
 
     START = 1  # from its fork until its stages were built
     WAIT_FOR_INPUT = 2
-    RECEIVE = 3  # first: ns of decoding, second: ns in the queue, count: items that came together
-    STAGE = 4  # a call of a stage's function; count: its items
+    RECEIVE = 3  # first: ns of decoding, second: ns in the queue, items: those that came together
+    STAGE = 4  # a call of a stage's function; items: of a list
     ITEM = 5  # all stages of a process, and the sending of what they return
-    SEND = 6  # first: ns of encoding and copying, second: of the write and its wait; count: items written
-    WRITE = 7  # of items that were held back; count: how many
+    SEND = 6  # first: ns of encoding and copying, second: of the write and its wait; items: written
+    WRITE = 7  # of items that were held back
     WAIT_FOR_ADMISSION = 8  # the window is full
     CONSUME = 9  # the caller's work on an item
 
@@ -58,7 +60,7 @@ class TraceRecord(NamedTuple):
     pid: int
     first: int
     second: int
-    count: int
+    items: int
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class TraceBuffer:
         stage: int = 0,
         first: int = 0,
         second: int = 0,
-        count: int = 1,
+        items: int = 1,
         *,
         is_failed: bool = False,
     ) -> None:
@@ -128,7 +130,7 @@ class TraceBuffer:
             begin_ns,
             end_ns,
             key[0],
-            kind | stage << 8 | depth << 24 | is_failed << 28 | count << 32,
+            kind | stage << 8 | depth << 24 | is_failed << 28 | items << 32,
             self._origin,
             _pack_parts(key[: depth + 1]) if depth else 0,
             first,
@@ -192,7 +194,7 @@ def _unpack(row: list[int]) -> TraceRecord:
         pid=origin & _MAX_WORD,
         first=first,
         second=second,
-        count=meta >> 32,
+        items=meta >> 32,
     )
 
 

@@ -1,4 +1,4 @@
-"""The trace of a run: checked by `tests.support.trace_check`, with workers that are killed, and off unless asked for."""
+"""The trace of a run, checked by `tests.support.trace_check`: also with killed workers, and off unless asked for."""
 
 import json
 import os
@@ -29,7 +29,7 @@ GENERATORS = pipeline(
     stage("plus"),
     source=60,
 )
-CHAINS = {"images": CHAIN, "parts and lists": GENERATORS, "small items": pipeline(stage("plus"), source=5000)}
+CHAINS = {"images": CHAIN, "parts and lists": GENERATORS, "small items": pipeline(stage("plus"), source=2000)}
 
 
 def run_traced(config, path: Path, **options):
@@ -47,13 +47,20 @@ def test_trace_of_a_run_holds(name, tmp_path):
     assert check.flows == check.slices["receive"] == check.slices["send"]
     assert not check.other["dropped_records"]
     assert not check.instants
-    assert os.listdir(tmp_path) == ["t.json.gz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json.gz"]
 
 
 def test_slices_show_items_stages_and_phases(tmp_path):
     _, check = run_traced(CHAIN, tmp_path / "t.json.gz")
     assert [name for _, name in sorted((place, name) for place, name in check.tracks.items() if "sink" in name)]
-    assert sorted(check.tracks.values()) == ["batch/0", "image/0", "image/1", "last/0", "sink (your process)", "source/0"]
+    assert sorted(check.tracks.values()) == [
+        "batch/0",
+        "image/0",
+        "image/1",
+        "last/0",
+        "sink (your process)",
+        "source/0",
+    ]
     assert check.slices["image"] == check.slices["same"] == 120
     assert check.slices["last"] == 30
     assert check.slices["start"] == 5
@@ -142,6 +149,23 @@ def test_failed_run_has_its_trace(tmp_path):
     check = check_trace(load_trace(path))
     assert not check.problems
     assert check.slices["bad"]
+
+
+@pytest.mark.slow
+def test_torch_profiler_has_the_same_time_axis(tmp_path):
+    import torch  # noqa: PLC0415 - takes seconds
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        from_source(range(20)).run(trace=tmp_path / "ours.json")
+        with torch.profiler.record_function("after the run"):
+            torch.ones(8).sum()
+    profiler.export_chrome_trace(str(tmp_path / "torch.json"))
+    ours, theirs = (load_trace(tmp_path / name) for name in ("ours.json", "torch.json"))
+    assert ours["baseTimeNanoseconds"] == theirs["baseTimeNanoseconds"]
+    last_us = max(event["ts"] + event["dur"] for event in ours["traceEvents"] if event["ph"] == "X")
+    (mark,) = [event for event in theirs["traceEvents"] if event.get("name") == "after the run" and "dur" in event]
+    assert last_us < mark["ts"] < last_us + 60e6
 
 
 @pytest.mark.slow

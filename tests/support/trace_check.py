@@ -36,8 +36,8 @@ def check_trace(trace: dict) -> TraceCheck:
         if event["ph"] == "M" and event["name"] == "process_name"
     }
     slices = [event for event in events if event["ph"] == "X"]
-    for track in {_track(event) for event in events if event["ph"] in "Xsfi"} - tracks.keys():
-        problems.append(f"track {track} has no name")
+    unnamed = {_track(event) for event in events if event["ph"] in "Xsfi"} - tracks.keys()
+    problems += [f"track {track} has no name" for track in unnamed]
     problems += _check_monotonic(events)
     problems += _check_nesting(slices)
     flows, flow_problems = _check_flows(events, slices)

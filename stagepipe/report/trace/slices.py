@@ -57,13 +57,13 @@ def _wait(name: str) -> Callable[[TraceRecord, Sequence[str]], Iterator[Slice]]:
 
 
 def _receive(record: TraceRecord, _: Sequence[str]) -> Iterator[Slice]:
-    yield _make(record, "receive", "hop", queue_us=record.second / 1000, items_together=record.count)
+    yield _make(record, "receive", "hop", queue_us=record.second / 1000, items_together=record.items)
     if record.first:
         yield from _lay_out(record, [("decode", record.first)])
 
 
 def _stage(record: TraceRecord, stage_names: Sequence[str]) -> Iterator[Slice]:
-    arguments: dict[str, Any] = {} if record.count == 1 else {"items": record.count}
+    arguments: dict[str, Any] = {} if record.items == 1 else {"items": record.items}
     if record.is_failed:
         arguments["failed"] = True
     name = stage_names[record.stage] if record.stage < len(stage_names) else "stage"
@@ -81,7 +81,7 @@ def _send(record: TraceRecord, _: Sequence[str]) -> Iterator[Slice]:
         yield _make(record, "send", "hop", interrupted=True)
         return
     if not write_ns:
-        yield _make(record, "send", "hop", held_back=not record.count, items_written=record.count)
+        yield _make(record, "send", "hop", held_back=not record.items, items_written=record.items)
         return
     yield _make(record, "send", "hop")
     encode_end_ns = min(record.begin_ns + encode_ns, record.end_ns)
@@ -92,7 +92,7 @@ def _send(record: TraceRecord, _: Sequence[str]) -> Iterator[Slice]:
 
 
 def _write(record: TraceRecord, _: Sequence[str]) -> Iterator[Slice]:
-    yield _make(record, "write held items", "hop", items_written=record.count)
+    yield _make(record, "write held items", "hop", items_written=record.items)
 
 
 def _consume(record: TraceRecord, _: Sequence[str]) -> Iterator[Slice]:

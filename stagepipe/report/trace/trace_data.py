@@ -9,8 +9,8 @@ from stagepipe.report.series import Series
 from stagepipe.timing import TraceRing
 
 _BASE_PERIOD_NS: Final = 7_889_238 * 10**9
-"""A quarter of a year, as in Kineto (ChromeTraceBaseTime): the ticks of a trace begin at a multiple of it, in wall time.
-So this trace and one of torch.profiler, written in the same quarter, have the same time axis."""
+"""A quarter of a year, as in Kineto (ChromeTraceBaseTime): the times of a trace begin at a multiple of it. So this
+trace and one of torch.profiler, written in the same quarter, have the same time axis."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from stagepipe.timing import TraceKind, TraceRecord
 _COMPRESSION_LEVEL: Final = 3
 """Twice as fast as the default, for files that are a tenth larger."""
 _CONSUMER_THREAD: Final = 1
-"""The thread number of the consumer's track: no real thread has it, so the slices of a profiler have tracks of their own."""
+"""The thread of the consumer's track: no real one has this number, so a profiler's slices have tracks of their own."""
 
 _Event = dict[str, Any]
 
@@ -196,10 +196,14 @@ def to_trace_time(data: TraceData, time_ns: int) -> float:
 def _iter_counters(data: TraceData) -> Iterator[_Event]:
     series = data.series
     for hop in series.hops:
-        yield from _iter_counter(data, f"queued before {hop.target}", "messages", zip(series.times_ns, hop.queued))
+        yield from _iter_counter(
+            data, f"queued before {hop.target}", "messages", zip(series.times_ns, hop.queued, strict=True)
+        )
     for stage in series.stages:
-        yield from _iter_counter(data, f"rate of {stage.name}", "items_per_s", zip(series.times_ns, stage.items_per_s))
-    points = zip(series.times_ns, series.shared_memory_bytes)
+        yield from _iter_counter(
+            data, f"rate of {stage.name}", "items_per_s", zip(series.times_ns, stage.items_per_s, strict=True)
+        )
+    points = zip(series.times_ns, series.shared_memory_bytes, strict=True)
     yield from _iter_counter(data, "shared memory", "bytes", points)
     yield from _iter_counter(
         data, "memory of the workers (RSS)", "bytes", ((p.time_ns, p.bytes) for p in series.rss_bytes)

@@ -1,4 +1,4 @@
-"""The stages of a run that is traced, and their chain: they write each call into the trace of their process. In workers.
+"""The stages of a run that is traced, and their chain: each call is in the trace of their process. In workers.
 
 A run without a trace uses `StageRunner` and `StageChain` themselves, and pays nothing for this.
 """

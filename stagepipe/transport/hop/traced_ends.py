@@ -81,7 +81,7 @@ class TracedSender(Sender):
         is_written = super().flush()
         written = self._rows.count - count
         if written:
-            self._trace.add(_WRITE, begin_ns, perf_counter_ns(), count=written)
+            self._trace.add(_WRITE, begin_ns, perf_counter_ns(), items=written)
         return is_written
 
 
