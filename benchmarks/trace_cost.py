@@ -63,11 +63,10 @@ def _measure(name: str, turns: int) -> str:
                 if turn >= 0:
                     item_us[is_traced].append(loop_s / item_count * 1e6)
                     close_s[is_traced].append(closing_s)
-    return (
-        f"{name}: {estimate(item_us[False]).text()} us an item without a trace, {estimate(item_us[True]).text()} with one: "
-        f"{ratio(item_us[True], item_us[False]).text()} times as long; the close takes {estimate(close_s[False]).text()} s and "
-        f"{estimate(close_s[True]).text()} s"
-    )
+    off, on = (estimate(item_us[is_traced]).text() for is_traced in (False, True))
+    closes = " and ".join(estimate(close_s[is_traced]).text() for is_traced in (False, True))
+    factor = ratio(item_us[True], item_us[False]).text()
+    return f"{name}: {off} us an item without a trace, {on} with one: {factor} times as long; close: {closes} s"
 
 
 def _run(config: Mapping[str, Any], path: Path | None) -> tuple[float, float]:

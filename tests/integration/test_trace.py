@@ -153,8 +153,8 @@ def test_failed_run_has_its_trace(tmp_path):
 
 @pytest.mark.slow
 def test_torch_profiler_has_the_same_time_axis(tmp_path):
-    import torch  # noqa: PLC0415 - takes seconds
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
+    import torch
+    from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         from_source(range(20)).run(trace=tmp_path / "ours.json")
