@@ -17,7 +17,7 @@ def plus(item: int) -> int:
 
 def make(_: int) -> NDArray[np.uint8]:
     """Make an array of 602 kB in shared memory."""
-    image = stagepipe.empty(_SHAPE, np.uint8)
+    image: NDArray[np.uint8] = stagepipe.empty(_SHAPE, np.uint8)
     image[:] = 7
     return image
 

@@ -39,7 +39,7 @@ class MetricsServer:
                 f"report.prometheus: cannot listen on {host}:{port}: {error.strerror or error}; name another port, "
                 "or 0 for a free one"
             ) from None
-        self.port = self._server.server_port
+        self.port: int = self._server.server_port
         shown_host = f"[{host}]" if ":" in host else host
         log = _log.info if port else _log.warning  # a port that nobody has named must be seen
         log("metrics for Prometheus: http://%s:%d/metrics", shown_host, self.port)

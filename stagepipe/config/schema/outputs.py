@@ -25,7 +25,7 @@ def check_trace_path(value: Any) -> str:
     if not isinstance(value, str):
         raise make_unexpected("a file name", value)
     if not value.endswith((".json", ".json.gz")):
-        raise InvalidValueError(f"a trace is a .json or .json.gz file, not `{value}`", f"write `{value}.json.gz`")
+        raise InvalidValueError(f"a trace is a .json or .json.gz file, not `{value}`", f"write `{value.removesuffix('.gz')}.json.gz`")
     return value
 
 
