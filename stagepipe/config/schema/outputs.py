@@ -25,7 +25,8 @@ def check_trace_path(value: Any) -> str:
     if not isinstance(value, str):
         raise make_unexpected("a file name", value)
     if not value.endswith((".json", ".json.gz")):
-        raise InvalidValueError(f"a trace is a .json or .json.gz file, not `{value}`", f"write `{value.removesuffix('.gz')}.json.gz`")
+        hint = f"write `{value.removesuffix('.gz')}.json.gz`"
+        raise InvalidValueError(f"a trace is a .json or .json.gz file, not `{value}`", hint)
     return value
 
 
