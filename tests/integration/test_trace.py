@@ -24,6 +24,7 @@ CHAIN = pipeline(
 )
 GENERATORS = pipeline(
     stage("parts", workers=2),
+    stage("first", fuse=True),
     stage("halves_of_all", batch={"size": 4, "max_wait": "1ms"}),
     shuffle(5),
     stage("plus"),
