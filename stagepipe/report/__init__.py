@@ -14,6 +14,7 @@ verdict        what limits the run, and how sure that is
 advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
 past_runs      whether the last change paid: the rates of earlier runs
+trace/         what each process did when, as a file for Perfetto
 render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         WhatIf,
         WorkerRestartReport,
     )
+    from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceSummary, TraceTrack, write_trace
     from stagepipe.report.utilization import (
         CONSUMER,
         FULL_MACHINE_CPU_SHARE,
@@ -78,6 +80,7 @@ __all__ = [
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
     "ByteCounts",
+    "ClockReading",
     "Comparison",
     "ConsumerReport",
     "CostPrediction",
@@ -107,6 +110,10 @@ __all__ = [
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "TraceData",
+    "TraceDeath",
+    "TraceSummary",
+    "TraceTrack",
     "WhatIf",
     "WorkerLoad",
     "WorkerRestartReport",
@@ -123,6 +130,7 @@ __all__ = [
     "render_summary",
     "summarize_run",
     "to_json",
+    "write_trace",
 ]
 
 __getattr__ = lazy_names(
@@ -162,6 +170,12 @@ __getattr__ = lazy_names(
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "ClockReading": "trace",
+        "TraceData": "trace",
+        "TraceDeath": "trace",
+        "TraceSummary": "trace",
+        "TraceTrack": "trace",
+        "write_trace": "trace",
         "WhatIf": "shared_types",
         "WorkerLoad": "record",
         "WorkerRestartReport": "shared_types",

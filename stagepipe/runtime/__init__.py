@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle, make_consumer
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -53,10 +53,12 @@ if TYPE_CHECKING:
         RunSampler,
         RunSnapshot,
         RunTimings,
+        RunTrace,
         StageTimings,
         WorkerSnapshot,
         take_run_snapshot,
         take_run_timings,
+        take_run_trace,
     )
     from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, compute_wanted_bytes
     from stagepipe.runtime.worker import worker_main
@@ -84,6 +86,7 @@ __all__ = [
     "RunSampler",
     "RunSnapshot",
     "RunTimings",
+    "RunTrace",
     "SourceReader",
     "SourceRunner",
     "StageChain",
@@ -102,10 +105,12 @@ __all__ = [
     "install_lazy_seeding",
     "launch_fork_server",
     "launch_spare_server",
+    "make_consumer",
     "make_private_stage_region",
     "serve_forks",
     "take_run_snapshot",
     "take_run_timings",
+    "take_run_trace",
     "worker_main",
 ]
 
@@ -133,6 +138,7 @@ __getattr__ = lazy_names(
         "RunSampler": "snapshot",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
+        "RunTrace": "snapshot",
         "SMALL_ITEM_BUDGET_BYTES": "flow",
         "SourceReader": "execution",
         "SourceRunner": "execution",
@@ -152,10 +158,12 @@ __getattr__ = lazy_names(
         "install_lazy_seeding": "execution",
         "launch_fork_server": "fork_server",
         "launch_spare_server": "fork_server",
+        "make_consumer": "consumer",
         "make_private_stage_region": "execution",
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",
         "take_run_timings": "snapshot",
+        "take_run_trace": "snapshot",
         "worker_main": "worker",
     },
 )
