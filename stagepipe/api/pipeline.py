@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from stagepipe.core import SkipCount, SourceIdentity
+    from stagepipe.costs import CostCurves
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
@@ -74,6 +75,9 @@ class Pipeline(Generic[T_co]):
 
     `cache=False` neither reads nor writes the outputs that stages with a `cache` keep.
 
+    `trace` and `prometheus` replace those of the config's `report`: the file of a trace, which is written when the
+    pipeline is closed, and an address such as `"127.0.0.1:9100"` at which Prometheus finds metrics meanwhile.
+
     Items have the shapes and dtypes that the last stage returned. They belong to the caller and are writable. Arrays
     lie in shared memory, which is reused once the last view of them is gone.
 
@@ -93,12 +97,15 @@ class Pipeline(Generic[T_co]):
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
         cache: bool = True,
+        trace: str | Path | None = None,
+        prometheus: str | int | None = None,
     ) -> None:
         """Check the config. No worker is started yet; their fork server is, unless `inline`."""
         if not inline:
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)
+        self._outputs = _choose_outputs(self.spec, trace, prometheus, is_inline=inline)
         self._config_path = _find_shown_path(config)
         self._is_inline = inline
         self._limit = limit
@@ -143,13 +150,20 @@ class Pipeline(Generic[T_co]):
     def _lower_sinks(self, spec: PipelineSpec) -> PipelineSpec:
         return lower_sinks(spec) if self._feeds_sinks else spec
 
-    def _plan_spec(self, spec: PipelineSpec) -> Plan:
+    def _plan_spec(self, spec: PipelineSpec, curves: CostCurves | None = None) -> Plan:
+        """Plan a run of the spec. Without `curves`, those of this machine, which may have to be measured first."""
         from stagepipe.calibration import load_curves
         from stagepipe.machine import detect_machine
         from stagepipe.plan import make_plan
 
-        plan = make_plan(spec, detect_machine(), load_curves(VERSION), limit=self._limit)
+        plan = make_plan(spec, detect_machine(), curves or load_curves(VERSION), limit=self._limit)
         return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
+
+    def _plan_inline(self) -> Plan:
+        """Plan an inline run: it has no hops, so nothing is measured, and no process starts."""
+        from stagepipe.costs import MADE_UP_CURVES
+
+        return self._plan_spec(self._lower_sinks(self._resolve_auto_workers().spec), MADE_UP_CURVES)
 
     def _resolve_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto`, once: a probe starts processes."""
@@ -217,10 +231,12 @@ class Pipeline(Generic[T_co]):
                 _ = self._state_description
             if not self._is_inline:
                 launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
-            plan = self.make_plan()
+            plan = self._plan_inline() if self._is_inline else self.make_plan()
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
-            self._run = engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output)
+            self._run = (
+                engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output, self._outputs)
+            )
             if isinstance(self._run, engine.LocalRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
@@ -500,6 +516,27 @@ def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
     from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
+
+
+def _choose_outputs(
+    spec: PipelineSpec, trace: str | Path | None, prometheus: str | int | None, *, is_inline: bool
+) -> engine.RunOutputs:
+    """Return where the run shows what it does: as the arguments say, else as the config says."""
+    for name, value in (("trace", trace), ("prometheus", prometheus)):
+        if is_inline and value is not None:
+            raise UsageError(f"{name}={str(value)!r}: an inline run has no worker processes to show; remove `inline`")
+    from stagepipe.config import check_address, check_trace_path
+
+    report = spec.report
+    try:
+        trace_path = report.trace_path if trace is None else check_trace_path(str(trace))
+    except ValueError as error:
+        raise UsageError(f"trace={str(trace)!r}: {error}") from None
+    try:
+        address = report.prometheus if prometheus is None else check_address(prometheus)
+    except ValueError as error:
+        raise UsageError(f"prometheus={prometheus!r}: {error}") from None
+    return engine.RunOutputs(None if trace_path is None else Path(trace_path), address)
 
 
 def _find_shown_path(config: object) -> str:

@@ -1,11 +1,14 @@
 """The `stagepipe` command, in the calling process. A command reads its arguments and calls a layer below; no logic.
 
 app          mounts the commands
+init         `stagepipe init`
 run          `stagepipe run`
 validate     `stagepipe validate`
 plan         `stagepipe plan`
 top          `stagepipe top`
 report       `stagepipe report`: prints, draws and compares saved reports
+built_ins    `stagepipe list`
+doctor       `stagepipe doctor`
 bench        `stagepipe bench`
 schema       `stagepipe schema`
 forecasts    prints and draws forecasts; used by `plan` and `run`

@@ -81,12 +81,14 @@ class ProgressDisplay:
 
 
 def format_progress_line(progress: Progress, total: int | None) -> str:
-    """Format the plain line.
+    """Format the plain line: items of the source that are through, and their rate.
 
     >>> format_progress_line(pipeline.progress(), 2000)  # doctest: +SKIP
-    'stagepipe: 20.0 s  1,234 of 2,000 items  345 items/s  busiest decode'
+    'stagepipe: 20.0 s  1,234 of 2,000 items  345/s  busiest decode'
     """
-    parts = [f"{progress.elapsed_ns / 1e9:.1f} s", _format_items(progress, total), _format_rate(progress)]
+    parts = [f"{progress.elapsed_ns / 1e9:.1f} s", _format_items(progress, total)]
+    if progress.items_per_s:
+        parts.append(f"{format_rate(progress.items_per_s)}/s")
     if progress.starting:
         parts.append(f"starting {', '.join(progress.starting)}")
     if progress.busiest:
@@ -95,18 +97,7 @@ def format_progress_line(progress: Progress, total: int | None) -> str:
 
 
 def _format_items(progress: Progress, total: int | None) -> str:
-    return f"{progress.items_in:,} items" if total is None else f"{progress.items_in:,} of {total:,} items"
-
-
-def _format_rate(progress: Progress) -> str:
-    """Samples per second, or items of the source until the first sample is out: a large batch takes a while.
-
-    Where each item is one sample, the line has the one unit.
-    """
-    if progress.samples_out:
-        unit = "items" if progress.samples_out == progress.items_out else "samples"
-        return f"{format_rate(progress.samples_per_s)} {unit}/s"
-    return f"{format_rate(progress.items_per_s)} items/s"
+    return f"{progress.items_done:,} items" if total is None else f"{progress.items_done:,} of {total:,} items"
 
 
 def _make_console() -> Console:
@@ -155,10 +146,10 @@ def _draw(progress: Progress, total: int | None, height: int) -> RenderableType:
 
 def _draw_headline(progress: Progress, total: int | None) -> Text:
     """Draw the line `1,234 of 2,000 items  62 %  345/s  elapsed 0:20  ETA 0:12`."""
-    done = f"{progress.items_done:,} items"
-    if total is not None:
-        done = f"{progress.items_done:,} of {total:,} items"
-    parts = [done, *([format_percent(min(progress.items_done / total, 1.0))] if total else [])]
+    parts = [
+        _format_items(progress, total),
+        *([format_percent(min(progress.items_done / total, 1.0))] if total else []),
+    ]
     is_going = total is None or progress.items_done < total
     if progress.items_per_s and is_going:
         parts.append(f"{format_rate(progress.items_per_s)}/s")

@@ -59,6 +59,8 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "report": "reports metrics logging monitoring",
         "json": "json_path file path",
         "html": "html_path page",
+        "trace": "trace_path perfetto chrome_trace timeline profile",
+        "prometheus": "metrics_port prometheus_port exporter",
         "stateful": "state has_state",
     }.items()
 }

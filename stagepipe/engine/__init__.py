@@ -18,6 +18,9 @@ cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
+metrics        the same for Prometheus
+metrics_server serves them over HTTP
+trace_output   writes the trace of a run at its end
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 series         the run over time, from samples of the board
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
     from stagepipe.engine.live_view import LiveView
-    from stagepipe.engine.local import LocalRun
+    from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
     from stagepipe.engine.run_history import RunHistory
@@ -61,6 +64,7 @@ __all__ = [
     "Nondeterminism",
     "PipelineState",
     "RunHistory",
+    "RunOutputs",
     "check_source",
     "describe_config",
     "describe_stage_code",
@@ -91,6 +95,7 @@ __getattr__ = lazy_names(
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
         "RunHistory": "run_history",
+        "RunOutputs": "local",
         "check_source": "source_check",
         "describe_config": "config_description",
         "describe_stage_code": "stage_code",

@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from stagepipe.plan import SINK_NAME, ProcessPlan
 from stagepipe.report import StageProgress
 from stagepipe.runtime import DeliverySnapshot, ProcessSample, RunSample, RunSnapshot
@@ -89,6 +91,31 @@ def divide_by_covered_time(samples: Sequence[ProcessSample], count: Callable[[Pr
             values += [max(count(sample) - count(last_written), 0) / covered_ns] * waiting_intervals
             last_written, waiting_intervals = sample, 0
     return values + [0.0] * waiting_intervals
+
+
+def trace_queued(samples: Sequence[RunSample], index: int | None) -> tuple[float, ...]:
+    """Return the mean number of messages that waited for process `index`, or for the consumer (None), in each interval.
+
+    A message is counted when it is received, but it waited before: the waits of those of an interval are spread over
+    the time from their mean wait before it to its end. What has not been received yet is not known to wait.
+    """
+    edges_ns = np.array([sample.taken_at_ns for sample in samples], np.float64)
+    queued_ns = np.zeros(len(samples) - 1)
+    for before, sample in pairwise(samples):
+        (old_received, old_waited_ns), (received, waited_ns) = (_read_waits(each, index) for each in (before, sample))
+        total_ns = max(waited_ns - old_waited_ns, 0)
+        wait_ns = total_ns / max(received - old_received, 1)
+        first_ns = max(before.taken_at_ns - wait_ns, edges_ns[0])
+        ends_ns = np.clip(edges_ns, first_ns, sample.taken_at_ns)
+        queued_ns += total_ns * np.diff(ends_ns) / max(sample.taken_at_ns - first_ns, 1)
+    return tuple(round(float(queued), 2) for queued in queued_ns / np.maximum(np.diff(edges_ns), 1))
+
+
+def _read_waits(sample: RunSample, index: int | None) -> tuple[int, int]:
+    """The messages that a process, or the consumer (None), has received, and how long they waited before."""
+    if index is None:
+        return sample.consumer_received, sample.consumer_queue_ns
+    return sample.processes[index].received, sample.processes[index].queue_ns
 
 
 def compute_queued(samples: Sequence[RunSample], index: int, processes: Sequence[ProcessPlan]) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
 live           a run while it goes: what `stagepipe top` shows
 past_runs      whether the last change paid: the rates of earlier runs
+trace/         what each process did when, as a file for Perfetto
 render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
 
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         WhatIf,
         WorkerRestartReport,
     )
+    from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceSummary, TraceTrack, write_trace
     from stagepipe.report.utilization import (
         CONSUMER,
         FULL_MACHINE_CPU_SHARE,
@@ -89,6 +91,7 @@ __all__ = [
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
     "ByteCounts",
+    "ClockReading",
     "Comparison",
     "ConsumerReport",
     "CostPrediction",
@@ -122,6 +125,10 @@ __all__ = [
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "TraceData",
+    "TraceDeath",
+    "TraceSummary",
+    "TraceTrack",
     "WhatIf",
     "WorkerLoad",
     "WorkerRestartReport",
@@ -140,6 +147,7 @@ __all__ = [
     "render_summary",
     "summarize_run",
     "to_json",
+    "write_trace",
 ]
 
 __getattr__ = lazy_names(
@@ -186,6 +194,12 @@ __getattr__ = lazy_names(
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "ClockReading": "trace",
+        "TraceData": "trace",
+        "TraceDeath": "trace",
+        "TraceSummary": "trace",
+        "TraceTrack": "trace",
+        "write_trace": "trace",
         "WhatIf": "shared_types",
         "WorkerLoad": "record",
         "WorkerRestartReport": "shared_types",

@@ -78,6 +78,7 @@ class StageRecord:
     fused_into: str | None = None
     repeated_ns: int = 0  # in attempts that failed and were repeated: a part of the overhead
     threads: int = 1  # that each worker may use
+    is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
 
@@ -123,6 +124,7 @@ class RunRecord:
     memory: SharedMemoryReport
     cpus: int = 1
     other_cpus: float = 0.0  # mean number of CPUs that other programs used
+    yielding_cpus: float = 0.0  # of these, those of programs with a lower priority, which give way
     cpu_quota: float = 0.0  # CPUs that the control group may use; 0: no limit
     throttled_share: float = 0.0  # share of the quota's periods in which it was used up
     slowest: tuple[SlowItem, ...] = ()

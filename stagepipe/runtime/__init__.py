@@ -22,7 +22,7 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle, make_consumer
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -55,12 +55,14 @@ if TYPE_CHECKING:
         RunSampler,
         RunSnapshot,
         RunTimings,
+        RunTrace,
         StageTimings,
         WorkerSnapshot,
         read_run_snapshot,
         read_run_timings,
         take_run_snapshot,
         take_run_timings,
+        take_run_trace,
     )
     from stagepipe.runtime.supervisor import (
         WORKER_START_HOOK,
@@ -97,6 +99,7 @@ __all__ = [
     "RunSampler",
     "RunSnapshot",
     "RunTimings",
+    "RunTrace",
     "SourceReader",
     "SourceRunner",
     "StageChain",
@@ -117,6 +120,7 @@ __all__ = [
     "install_lazy_seeding",
     "launch_fork_server",
     "launch_spare_server",
+    "make_consumer",
     "make_private_stage_region",
     "make_worker_slots",
     "read_run_snapshot",
@@ -124,6 +128,7 @@ __all__ = [
     "serve_forks",
     "take_run_snapshot",
     "take_run_timings",
+    "take_run_trace",
     "worker_main",
 ]
 
@@ -154,6 +159,7 @@ __getattr__ = lazy_names(
         "RunSampler": "snapshot",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
+        "RunTrace": "snapshot",
         "SMALL_ITEM_BUDGET_BYTES": "flow",
         "SourceReader": "execution",
         "SourceRunner": "execution",
@@ -175,6 +181,7 @@ __getattr__ = lazy_names(
         "install_lazy_seeding": "execution",
         "launch_fork_server": "fork_server",
         "launch_spare_server": "fork_server",
+        "make_consumer": "consumer",
         "make_private_stage_region": "execution",
         "read_run_snapshot": "snapshot",
         "read_run_timings": "snapshot",
@@ -182,6 +189,7 @@ __getattr__ = lazy_names(
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",
         "take_run_timings": "snapshot",
+        "take_run_trace": "snapshot",
         "worker_main": "worker",
     },
 )

@@ -5,6 +5,7 @@ In the caller's process, on any thread. Taking one reads the board and waits for
 run_snapshot  RunSnapshot: counters, deliveries, restarts
 run_timings   RunTimings: the histograms of stages and hops
 run_sample    RunSample: the few counters that are sampled several times a second
+run_trace     RunTrace: what each process did when, in a run that is traced
 """
 
 from stagepipe.runtime.snapshot.run_sample import ProcessSample, RunSample, RunSampler
@@ -16,6 +17,7 @@ from stagepipe.runtime.snapshot.run_timings import (
     read_run_timings,
     take_run_timings,
 )
+from stagepipe.runtime.snapshot.run_trace import RunTrace, take_run_trace
 
 __all__ = [
     "HopTimings",
@@ -24,10 +26,12 @@ __all__ = [
     "RunSampler",
     "RunSnapshot",
     "RunTimings",
+    "RunTrace",
     "StageTimings",
     "WorkerSnapshot",
     "read_run_snapshot",
     "read_run_timings",
     "take_run_snapshot",
     "take_run_timings",
+    "take_run_trace",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
-from stagepipe.timing import Board, BoardLayout, make_board_fd
+from stagepipe.timing import Board, BoardLayout, TraceBuffer, make_board_fd, make_trace_fd
 from stagepipe.transport import PipeEnds, WakeEvent, encode_policy_word, make_arena_fd, make_byte_pipe, make_packet_pipe
 
 
@@ -54,6 +54,7 @@ class RunResources:
     """
 
     plan: Plan
+    is_traced: bool = False
     slots: tuple[WorkerSlot, ...] = ()
     pipes: list[PipeEnds] = field(default_factory=list)
     arena_memfds: dict[int, int] = field(default_factory=dict)
@@ -66,6 +67,9 @@ class RunResources:
     board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
     board: Board = field(init=False)
     """`board_fd`, mapped into this process. It stays readable after `close`."""
+    trace_fds: dict[int, int] = field(default_factory=dict)
+    """The rings of a run that is traced, by process; the consumer has one too."""
+    consumer_trace: TraceBuffer | None = None
     consumer_wake_event: WakeEvent = field(default_factory=WakeEvent)
     """Ends the consumer's wait for an item."""
 
@@ -90,6 +94,9 @@ class RunResources:
             self.release_pipes[slot.process_index] = make_byte_pipe()
             self.worker_wake_events[slot.process_index] = WakeEvent()
         self.segment_wake_events = [WakeEvent() for _ in plan.segments]
+        if self.is_traced:
+            self.trace_fds = {index: make_trace_fd() for index in self.process_indices}
+            self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index])
         self.board = Board(self.board_fd, self.board_layout)
         for hop_index, hop in enumerate(plan.hops):
             self.board.policy_word(hop_index)[0] = encode_policy_word(hop.threshold_bytes, hop.large_in_pipe)
@@ -174,6 +181,7 @@ class RunResources:
             self.supervisor_pidfd,
             self.board_fd,
             *self.arena_memfds.values(),
+            *self.trace_fds.values(),
             *(fd for pair in self.release_pipes.values() for fd in pair),
         ]
         for fd in fds:
@@ -184,5 +192,6 @@ class RunResources:
         self.worker_wake_events = {}
         self.arena_memfds = {}
         self.release_pipes = {}
+        self.trace_fds = {}
         self.supervisor_pidfd = -1
         self.board_fd = -1

@@ -31,8 +31,8 @@ _SOURCE_POLL_INTERVAL_S = 0.002
 class Supervisor:
     """The processes of a run. `close` ends them all and closes every descriptor."""
 
-    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output) -> None:
-        """Start all workers at once. What they print and log goes to `on_output`.
+    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output, *, is_traced: bool = False) -> None:
+        """Start all workers at once. What they print and log goes to `on_output`. `is_traced`: each has a trace.
 
         Raises OSError if a resource cannot be made or a worker cannot be started.
         """
@@ -40,7 +40,7 @@ class Supervisor:
         self.started_ns = perf_counter_ns()
         """When the start of the run began: the time until its workers run counts."""
         with contextlib.ExitStack() as exit_stack:
-            self.resources = RunResources(plan)
+            self.resources = RunResources(plan, is_traced=is_traced)
             exit_stack.callback(self.resources.close)
             worker_indices = [slot.process_index for slot in self.resources.slots]
             self.dead_letters = DeadLetterStore(plan, *make_letter_counters(self.board, worker_indices))

@@ -10,7 +10,7 @@ from stagepipe.engine.sample_rates import StageRates
 from stagepipe.runtime import ProcessSample, RunSample, RunSnapshot
 
 SECOND_NS = 1_000_000_000
-NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, queue_ns=0)
+NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, received=0, queue_ns=0)
 PLANS = [
     SimpleNamespace(name="source", workers=1, stages=(SimpleNamespace(name="source"),)),
     SimpleNamespace(name="a", workers=2, stages=(SimpleNamespace(name="a"), SimpleNamespace(name="b"))),
@@ -29,6 +29,7 @@ def sample(second: float, process: ProcessSample = NOTHING, consumer_queue_ns: i
         taken_at_ns=int(second * SECOND_NS),
         items_done=None,
         processes=(NOTHING, process),
+        consumer_received=0,
         consumer_queue_ns=consumer_queue_ns,
         shared_memory_bytes=0,
     )

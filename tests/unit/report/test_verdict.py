@@ -65,6 +65,9 @@ def test_cpus_that_other_programs_use_are_not_free(slow_decode):
     verdict = judge(slow_decode(cpus=4, other_cpus=2.4))
     assert verdict.fix == ""
     assert "only 0.5 of 4 CPUs are free (other programs use 2.4)" in verdict.advice
+    verdict = judge(slow_decode(cpus=4, other_cpus=2.4, yielding_cpus=1.2))
+    assert verdict.fix == "stages.decode.workers=2"
+    assert "1.7 of 4 CPUs are free (other programs use 1.2)" in verdict.advice
 
 
 def test_other_programs_can_fill_the_machine(slow_decode):
@@ -162,7 +165,7 @@ def test_a_stage_fused_into_an_order_point_is_unfused(make):
     )
     verdict = judge(make.record(*stages, order_point_names=("batch",)))
     assert (verdict.kind, verdict.limited_by) == ("stage", "normalise")
-    assert verdict.fix == "stages.normalise.fuse=false"
+    assert verdict.fix == "stages.normalise.fuse=false stages.normalise.workers=2"
 
 
 def test_workers_go_to_the_first_stage_of_a_fused_process(make):
