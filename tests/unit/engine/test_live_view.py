@@ -32,6 +32,7 @@ def test_a_view_counts_what_the_run_counts(socket_folder):
         items = iter(running)
         for _ in range(100):
             next(items)
+        until_ready(running)
         view = open_view()
         run = take_when(
             view,
