@@ -51,6 +51,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "reseed": "seeded worker_init_fn",
         "mutable": "writable writeable copy in_place inplace",
         "max_restarts": "restarts restart_limit max_failures",
+        "attach": "top listen monitor_socket live",
         "max_skipped": "max_errors max_errored_blocks skip_limit max_skips",
         "transport": "channel ipc comm",
         "mode": "type kind",

@@ -24,6 +24,7 @@ trace_output   writes the trace of a run at its end
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 series         the run over time, from samples of the board
+live_view      watches a run of another process: snapshots of its board -> LiveRun
 sample_rates   what two samples say: shares, rates, queues
 item_rate      the rate that a progress bar shows
 run_history    the rates of earlier runs of a config, for the advice of a report
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
+    from stagepipe.engine.live_view import LiveView
     from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
@@ -57,6 +59,7 @@ __all__ = [
     "EpochPosition",
     "InlineRun",
     "IterationState",
+    "LiveView",
     "LocalRun",
     "Nondeterminism",
     "PipelineState",
@@ -87,6 +90,7 @@ __getattr__ = lazy_names(
         "EpochPosition": "position",
         "InlineRun": "inline",
         "IterationState": "iteration",
+        "LiveView": "live_view",
         "LocalRun": "local",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",

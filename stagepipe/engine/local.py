@@ -114,7 +114,7 @@ class LocalRun:
                 self._supervisor = Supervisor(plan, on_output, is_traced=self._trace_output is not None)
                 exit_stack.callback(self._supervisor.close)
                 self._consumer: Consumer = make_consumer(self._supervisor)
-                self._sampler = RunSampler(self._supervisor)
+                self._sampler = RunSampler(self._supervisor.board, self._supervisor.resources.process_indices_by_group)
                 self._series = None if plan.is_probe else self._start_series()
             self._serve_metrics()
             exit_stack.pop_all()

@@ -281,6 +281,7 @@ class PipelineSpec:
             python_type="int | str",
         ),
     ] = None
+    attach: Annotated[bool, ConfigKey("false: no process can attach to the run, as `stagepipe top` does.")] = True
     source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
     stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
     sinks: Annotated[

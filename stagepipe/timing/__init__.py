@@ -9,8 +9,15 @@ recorder        collects rows of durations and adds them to the board in batches
 trace_buffer    what a process did when, record by record; only in a run that is traced
 """
 
-from stagepipe.timing.board import Board, BoardLayout, make_board_fd
-from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
+from stagepipe.timing.board import LAYOUT_VERSION, Board, BoardLayout, make_board_fd, read_layout_version
+from stagepipe.timing.counters import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    DeliveryCounter,
+    ProcessCounter,
+    ProcessState,
+    StageCounter,
+)
 from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, bucket_index
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
 from stagepipe.timing.process_region import (
@@ -35,6 +42,7 @@ from stagepipe.timing.trace_buffer import (
 
 __all__ = [
     "HISTOGRAM_WORDS",
+    "LAYOUT_VERSION",
     "LEDGER_WORDS",
     "QUEUE_COUNT_WORDS",
     "QUEUE_SUM_WORD",
@@ -44,6 +52,7 @@ __all__ = [
     "Board",
     "BoardLayout",
     "CostLedger",
+    "DeliveryCounter",
     "DurationRecorder",
     "Histogram",
     "LedgerEntry",
@@ -62,6 +71,7 @@ __all__ = [
     "make_board_fd",
     "make_trace_fd",
     "pack_durations",
+    "read_layout_version",
     "read_trace",
     "unpack_durations",
 ]

@@ -9,8 +9,14 @@ run_trace     RunTrace: what each process did when, in a run that is traced
 """
 
 from stagepipe.runtime.snapshot.run_sample import ProcessSample, RunSample, RunSampler
-from stagepipe.runtime.snapshot.run_snapshot import RunSnapshot, WorkerSnapshot, take_run_snapshot
-from stagepipe.runtime.snapshot.run_timings import HopTimings, RunTimings, StageTimings, take_run_timings
+from stagepipe.runtime.snapshot.run_snapshot import RunSnapshot, WorkerSnapshot, read_run_snapshot, take_run_snapshot
+from stagepipe.runtime.snapshot.run_timings import (
+    HopTimings,
+    RunTimings,
+    StageTimings,
+    read_run_timings,
+    take_run_timings,
+)
 from stagepipe.runtime.snapshot.run_trace import RunTrace, take_run_trace
 
 __all__ = [
@@ -23,6 +29,8 @@ __all__ = [
     "RunTrace",
     "StageTimings",
     "WorkerSnapshot",
+    "read_run_snapshot",
+    "read_run_timings",
     "take_run_snapshot",
     "take_run_timings",
     "take_run_trace",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -27,6 +28,22 @@ class WorkerSlot:
     def name(self) -> str:
         """Stage and worker number, as in `decode/1`."""
         return f"{self.process_plan.name}/{self.worker}"
+
+
+def make_worker_slots(processes: Sequence[ProcessPlan]) -> tuple[WorkerSlot, ...]:
+    """Return a slot for each worker of a run, in the order of the chain."""
+    group_workers = [(group, worker) for group, process in enumerate(processes) for worker in range(process.workers)]
+    return tuple(
+        WorkerSlot(index, group, worker, processes[group]) for index, (group, worker) in enumerate(group_workers)
+    )
+
+
+def group_process_indices(slots: Sequence[WorkerSlot]) -> list[list[int]]:
+    """Return the process indices of each worker group, in the order of the chain; the consumer's come last."""
+    groups: dict[int, list[int]] = {}
+    for slot in slots:
+        groups.setdefault(slot.worker_group, []).append(slot.process_index)
+    return [*groups.values(), [len(slots)]]
 
 
 @dataclass
@@ -66,13 +83,7 @@ class RunResources:
 
     def _create_all(self) -> None:
         plan = self.plan
-        group_workers = [
-            (group, worker) for group, process in enumerate(plan.processes) for worker in range(process.workers)
-        ]
-        self.slots = tuple(
-            WorkerSlot(index, group, worker, plan.processes[group])
-            for index, (group, worker) in enumerate(group_workers)
-        )
+        self.slots = make_worker_slots(plan.processes)
         stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
         self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
         self.supervisor_pidfd = os.pidfd_open(os.getpid())
@@ -113,11 +124,7 @@ class RunResources:
     @property
     def process_indices_by_group(self) -> list[list[int]]:
         """The process indices of each worker group, in the order of the chain; the consumer's come last."""
-        group_count = len(self.plan.processes)
-        groups = [
-            [slot.process_index for slot in self.slots if slot.worker_group == group] for group in range(group_count)
-        ]
-        return [*groups, [self.consumer_process_index]]
+        return group_process_indices(self.slots)
 
     def get_visible_arena_fds(self, slot: WorkerSlot) -> dict[int, int]:
         """The arenas that a worker maps, by process index: its own and those of the groups before it."""

@@ -5,6 +5,7 @@ In the worker's process.
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from time import perf_counter_ns
@@ -51,6 +52,8 @@ class Worker:
         self._board = Board(spec.board_fd, spec.layout)
         self._region = self._board.region(spec.process)
         self._region[ProcessCounter.STARTED_NS] = self._region[ProcessCounter.STARTED_NS] or spec.started_ns
+        self._region[ProcessCounter.PID] = os.getpid()
+        self._region[ProcessCounter.INCARNATION] = spec.incarnation
         arena = Arena(spec.process, spec.arena_fds[spec.process], spec.memory_bytes, spec.era)
         self._memory = SharedMemoryPool(
             arena, dict(spec.arena_fds), dict(spec.release_fds), limit_bytes=spec.memory_bytes
