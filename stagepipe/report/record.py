@@ -79,6 +79,7 @@ class StageRecord:
     repeated_ns: int = 0  # in attempts that failed and were repeated: a part of the overhead
     threads: int = 1  # that each worker may use
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
+    is_blocked_measured: bool = True  # on Ray, a worker cannot tell a full next stage from missing input
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, DeliveryStatistics, MemoryHandle
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -41,10 +41,15 @@ if TYPE_CHECKING:
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
+        DeadLetterEvent,
+        UnpicklableResultError,
         count_outputs,
+        dump_with_main_objects,
+        find_unpicklable_stage,
         format_error,
         format_key,
         format_user_traceback,
+        pickle_main_objects,
     )
     from stagepipe.runtime.snapshot import (
         HopTimings,
@@ -59,7 +64,7 @@ if TYPE_CHECKING:
         take_run_timings,
     )
     from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, compute_wanted_bytes
-    from stagepipe.runtime.worker import worker_main
+    from stagepipe.runtime.worker import install_main_objects, worker_main
 
 __all__ = [
     "SMALL_ITEM_BUDGET_BYTES",
@@ -67,9 +72,11 @@ __all__ = [
     "Box",
     "Cardinality",
     "Consumer",
+    "DeadLetterEvent",
     "DeadLetterStore",
     "DeadLetterWriter",
     "DeliverySnapshot",
+    "DeliveryStatistics",
     "HeldMemoryLimit",
     "HopTimings",
     "IsolatedGenerators",
@@ -91,18 +98,23 @@ __all__ = [
     "StageRunner",
     "StageTimings",
     "Supervisor",
+    "UnpicklableResultError",
     "WorkerSnapshot",
     "compute_wanted_bytes",
     "count_outputs",
+    "dump_with_main_objects",
     "end_spare_server",
+    "find_unpicklable_stage",
     "format_error",
     "format_key",
     "format_user_traceback",
     "forward_output",
     "install_lazy_seeding",
+    "install_main_objects",
     "launch_fork_server",
     "launch_spare_server",
     "make_private_stage_region",
+    "pickle_main_objects",
     "serve_forks",
     "take_run_snapshot",
     "take_run_timings",
@@ -113,12 +125,19 @@ __getattr__ = lazy_names(
     __name__,
     {
         "WORKER_START_HOOK": "supervisor",
+        "install_main_objects": "worker",
+        "pickle_main_objects": "protocol",
+        "find_unpicklable_stage": "protocol",
+        "dump_with_main_objects": "protocol",
+        "UnpicklableResultError": "protocol",
+        "DeadLetterEvent": "protocol",
         "Box": "execution",
         "Cardinality": "protocol",
         "Consumer": "consumer",
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
         "DeliverySnapshot": "consumer",
+        "DeliveryStatistics": "consumer",
         "HeldMemoryLimit": "flow",
         "HopTimings": "snapshot",
         "IsolatedGenerators": "execution",

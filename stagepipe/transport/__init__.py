@@ -6,7 +6,7 @@ codec   an item as a pickle and buffers, and back
 hop     the sending and the receiving end of a hop, and the order of items
 """
 
-from stagepipe.transport.codec import Encoder
+from stagepipe.transport.codec import EncodedBuffer, Encoder, decode
 from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender, UnreadableItemError
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
@@ -38,6 +38,7 @@ __all__ = [
     "MAX_INLINE_BYTES",
     "MIN_PUNCH_BYTES",
     "Arena",
+    "EncodedBuffer",
     "Encoder",
     "Lease",
     "LeaseExtent",
@@ -53,6 +54,7 @@ __all__ = [
     "TransferPolicy",
     "UnreadableItemError",
     "WakeEvent",
+    "decode",
     "encode_policy_word",
     "era_span_bytes",
     "extend_arena_fd",

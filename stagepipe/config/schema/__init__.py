@@ -5,6 +5,7 @@ Runs in the process that loads the config.
 models       a model of each mapping, made from the keys of its spec
 fields       the types of the values that only some keys have
 conditions   the type of `when`
+engines      the types of `engine` and `resources`
 value_types  what a type is: validator, error messages and JSON Schema; and the types that any key may have
 checking     checks a config against the models
 json_schema  the JSON Schema of the models, for editors

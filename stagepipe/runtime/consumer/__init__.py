@@ -8,6 +8,6 @@ statistics  what was delivered when, and who waited for whom
 """
 
 from stagepipe.runtime.consumer.consumer import Consumer, MemoryHandle
-from stagepipe.runtime.consumer.statistics import DeliverySnapshot
+from stagepipe.runtime.consumer.statistics import DeliverySnapshot, DeliveryStatistics
 
-__all__ = ["Consumer", "DeliverySnapshot", "MemoryHandle"]
+__all__ = ["Consumer", "DeliverySnapshot", "DeliveryStatistics", "MemoryHandle"]
