@@ -18,6 +18,8 @@ _MIN_SHARE: Final = 0.01
 """Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
 _MIN_STORE_BYTES: Final = 80 << 20
 """Ray accepts no smaller object store than 75 MB (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
+_START_ATTEMPTS: Final = 3
+"""Ray gives its processes 30 s to start (ray/_private/node.py), which a busy machine exceeds."""
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
@@ -58,19 +60,24 @@ class RayCluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a run sends nothing off this machine
         store_bytes = _STORE_MEMORY_SHARE * min(read_free_memory_bytes(), shutil.disk_usage(_SHARED_MEMORY_FOLDER).free)
         self._starts = True
-        try:
-            self._ray.init(
-                address="local",
-                num_cpus=machine.cpus,
-                include_dashboard=False,
-                object_store_memory=max(int(store_bytes), _MIN_STORE_BYTES),
-                logging_level=logging.WARNING,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=self._folder,
-            )
-        except Exception as error:
-            self.close()
-            raise RunError(f"engine: ray: cannot start Ray on this machine: {error}") from error
+        for attempt in range(_START_ATTEMPTS):
+            try:
+                self._ray.init(
+                    address="local",
+                    num_cpus=machine.cpus,
+                    include_dashboard=False,
+                    object_store_memory=max(int(store_bytes), _MIN_STORE_BYTES),
+                    logging_level=logging.WARNING,
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=self._folder,
+                )
+                break
+            except Exception as error:
+                self._ray.shutdown()
+                if "timed out" in str(error) and attempt + 1 < _START_ATTEMPTS:
+                    continue
+                self.close()
+                raise RunError(f"engine: ray: cannot start Ray on this machine: {error}") from error
         logging.getLogger("ray.data").setLevel(logging.WARNING)
 
     def _join(self, address: str) -> None:
