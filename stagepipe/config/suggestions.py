@@ -108,17 +108,11 @@ def _write_workers_hint(syntax: ConfigSyntax) -> str:
     return "`workers` belongs in an entry of `stages`"
 
 
-def _write_engine_hint(syntax: ConfigSyntax) -> str:
-    inline = "--inline" if syntax is ConfigSyntax.YAML else "inline=True"
-    return f"remove it: stages run in processes of this machine, or in this process with `{inline}`"
-
-
 UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], AdviceText]] = {
     ("stages[]", "batch_size"): _write_list_hint,
     ("stages[]", "batchsize"): _write_list_hint,
     ("", "batch_size"): _make_stage_hint("Batch"),
     ("", "shuffle"): _make_stage_hint("Shuffle"),
-    ("", "engine"): _write_engine_hint,
     ("", "epochs"): "remove it: the training loop counts the epochs",
     ("", "workers"): _write_workers_hint,
     ("source", "workers"): _write_dataset_workers_hint,

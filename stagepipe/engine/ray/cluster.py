@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any, Final
 
 from stagepipe.core import RunError, UsageError, install_command
@@ -20,6 +21,9 @@ _MIN_STORE_BYTES: Final = 80 << 20
 """Ray accepts no smaller object store than 75 MB (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 _START_ATTEMPTS: Final = 3
 """Ray gives its processes 30 s to start (ray/_private/node.py), which a busy machine exceeds."""
+_RELEASE_TIMEOUT_S: Final = 10.0
+"""Long enough for processes to end on a busy machine, short enough for an answer within seconds."""
+_POLL_INTERVAL_S: Final = 0.1
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
@@ -89,8 +93,16 @@ class RayCluster:
         self._joins = True
 
     def divide_cpus(self, processes: Sequence[ProcessPlan]) -> CpuShares:
-        """Return the CPUs of each process, of those that are free now. Raises UsageError if they do not suffice."""
-        total, free = self._ray.cluster_resources(), self._ray.available_resources()
+        """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice.
+
+        Waits some seconds for workers of a run that has just ended: Ray releases their CPUs when they are gone.
+        """
+        deadline_s = monotonic() + _RELEASE_TIMEOUT_S
+        while True:
+            total, free = self._ray.cluster_resources(), self._ray.available_resources()
+            if free.get("CPU", 0.0) >= total.get("CPU", 0.0) or monotonic() >= deadline_s:
+                break
+            sleep(_POLL_INTERVAL_S)
         largest = max((node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]), default=0.0)
         _check_gpus(processes, total.get("GPU", 0.0))
         return divide_cpus(processes, total.get("CPU", 0.0), free.get("CPU", 0.0), largest)

@@ -11,7 +11,6 @@ from tests.support.pipelines import pipeline, stage
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
 
 
-
 def processes(*stages):
     spec = load(pipeline(*stages))
     return make_plan(spec, Machine(cpus=2, memory_bytes=8 << 30), CURVES).processes
@@ -40,7 +39,8 @@ def test_what_a_stage_asks_for_is_its_own_and_the_others_share_the_rest():
 def test_more_than_the_cluster_has_is_refused_with_the_sum_and_the_fix():
     stages = [stage("double", workers=2, resources={"cpus": 1})]
     with pytest.raises(
-        UsageError, match=r"ask for 2 CPUs \(double: 2 x 1\).* 2 of the cluster's 2 CPUs are free; set a smaller `resour"
+        UsageError,
+        match=r"ask for 2 CPUs \(double: 2 x 1\).* 2 of the cluster's 2 CPUs are free; set a smaller",
     ):
         divide_cpus(processes(*stages), total=2, free=2, largest_node=2)
 

@@ -15,7 +15,6 @@ from stagepipe.plan import make_plan
 from stagepipe.timing import StageCounter
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
-
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
 
 
