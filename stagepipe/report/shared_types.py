@@ -49,7 +49,7 @@ class HopTransport(msgspec.Struct, frozen=True):
     changes: tuple[HopThresholdChange, ...] = ()
 
 
-class MessageCounts(msgspec.Struct, frozen=True):
+class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory.
 
     Those in the `object_store` went through Ray's.

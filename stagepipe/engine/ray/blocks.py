@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from time import perf_counter_ns
@@ -23,8 +24,8 @@ from stagepipe.transport import EncodedBuffer, Encoder, SharedMemoryPool, decode
 
 _ALIGNMENT: Final = 64
 """Of buffers: that of Arrow and of the object store."""
-_HEADER: Final = struct.Struct("<QQ")
-"""The number of buffers and the bytes of the pickle."""
+_HEADER: Final = struct.Struct("<QQQ")
+"""The number of buffers, the bytes of the pickle, and 1 if the item may hold tensors, which nothing makes read-only."""
 _BUFFER: Final = struct.Struct("<QQ")
 """The bytes of a buffer, and 1 if pickle asks for it, 0 for an array of ours."""
 _MIN_BLOCK_BYTES: Final = 64 << 10
@@ -118,7 +119,7 @@ class BlockBuilder:
         self._end_row(kind, key, (samples, 0), end)
 
     def build(self) -> pa.Table:
-        """Return the rows as a table, and start anew."""
+        """Return the rows as a table, and start without rows again."""
         kinds, keys, samples, sender_ns = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
         offsets = np.array(self._offsets, np.int64)
         payloads = pa.Array.from_buffers(
@@ -140,7 +141,7 @@ class BlockBuilder:
         return pa.Table.from_arrays(columns, schema=SCHEMA)
 
     def _write_head(self, start: int, buffers: Sequence[EncodedBuffer], pickle_data: bytes) -> None:
-        head = _HEADER.pack(len(buffers), len(pickle_data))
+        head = _HEADER.pack(len(buffers), len(pickle_data), "torch" in sys.modules)
         head += b"".join(_BUFFER.pack(buffer.nbytes, buffer.is_pickle_buffer) for buffer in buffers)
         head += pickle_data
         self._data[start : start + len(head)] = np.frombuffer(head, np.uint8)
@@ -180,12 +181,13 @@ def load_value(row: Row) -> Any:
 def decode_item(payload: memoryview, *, copies: bool, is_readonly: bool) -> tuple[Any, int]:
     """Return the item of a payload, and the nanoseconds that it took.
 
-    `copies`: into memory of its own; else its arrays are views of the payload. Raises TransportError.
+    `copies`: into memory of its own; else its arrays are views of the payload, unless it may hold tensors, which could
+    be written to. Raises TransportError.
     """
     started_ns = perf_counter_ns()
-    if copies:
+    buffer_count, pickle_bytes, may_hold_tensors = _HEADER.unpack_from(payload)
+    if copies or may_hold_tensors:
         payload = np.array(np.frombuffer(payload, np.uint8)).data
-    buffer_count, pickle_bytes = _HEADER.unpack_from(payload)
     position = _HEADER.size + _BUFFER.size * buffer_count
     pickle_data = payload[position : position + pickle_bytes]
     position = _align(position + pickle_bytes)

@@ -69,11 +69,12 @@ def make_dataset(
     processes = plan.processes[1 : layout.count]
     workers = max([1, *(process.workers for process in processes)])
     key = f"{run_id}/{epoch}"
+    ranges = choose_ranges(item_count, max(workers, shares.source_tasks))
     dataset = ray.data.read_datasource(
-        ItemSource(ray.put(source), key, choose_ranges(item_count, max(workers, shares.source_tasks))),
+        ItemSource(ray.put(source), key, ranges),
         concurrency=shares.source_tasks,
         ray_remote_args={"num_cpus": shares.by_process[0], "max_retries": plan.max_restarts},
-        override_num_blocks=None,
+        override_num_blocks=max(len(ranges), 1),  # else Ray splits the blocks until there are 200
     )
     _set_options(dataset, plan)
     for index, (process, packed) in enumerate(zip(processes, operators, strict=True), 1):
@@ -83,7 +84,7 @@ def make_dataset(
             batch_format="pyarrow",
             zero_copy_batch=True,
             fn_constructor_args=(packed,),
-            concurrency=process.workers,
+            compute=ray.data.ActorPoolStrategy(size=process.workers),
             num_cpus=shares.by_process[index],
             **_make_remote_options(process, plan.max_restarts),
         )
@@ -95,6 +96,7 @@ def _set_options(dataset: Any, plan: Plan) -> None:
     """Set what this Dataset needs, and leave the caller's own ones as they are."""
     context = dataset.context
     context.enable_progress_bars = False
+    context.print_on_execution_start = False
     context.execution_options.preserve_order = not plan.any_order
     context.execution_options.verbose_progress = False
     context.target_max_block_size = 2 * MAX_BLOCK_BYTES  # else Ray joins our blocks to large ones

@@ -39,7 +39,7 @@ _MAX_SLOW_ITEMS: Final = 10
 """As many as in the record of a local run."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class WorkerClock:
     """The time of one worker, by its own clock, in ns: from its first block to its last, and within blocks."""
 
@@ -52,7 +52,7 @@ class WorkerClock:
     busy_ns: int = 0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ProcessCounts:
     """What the workers of a process have counted, added up."""
 
@@ -70,7 +70,7 @@ class ProcessCounts:
             self.stages = list(counts.stages)
         else:
             self.stages = [_add_stages(old, new) for old, new in zip(self.stages, counts.stages, strict=True)]
-        clock = self.workers.setdefault(counts.worker, WorkerClock(counts.began_ns))
+        clock = self.workers.setdefault(counts.worker, WorkerClock(began_ns=counts.began_ns))
         clock.ended_ns = max(clock.ended_ns, counts.ended_ns)
         clock.began_ns = min(clock.began_ns, counts.began_ns)
         clock.in_blocks_ns += counts.ended_ns - counts.began_ns

@@ -66,6 +66,8 @@ class RayRun:
         self._source_identity = self._source_reader.identify()
         self._samples_rate = RateEstimator()
         self._items_rate = RateEstimator()
+        self._items: Generator[tuple[Any, int], None, None] | None = None
+        """The items of the epoch that is under way."""
         self._status = "finished"
         self._error_message: str | None = None
         self._run_id = uuid.uuid4().hex
@@ -118,7 +120,8 @@ class RayRun:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails, or Ray cannot go on."""
         statistics = self._statistics
         iteration = statistics.outside_clock.begin_iteration()
-        blocks = self._iter_items(epoch)
+        self._end_epoch()
+        blocks = self._items = self._iter_items(epoch)
         try:
             while True:
                 started_ns = perf_counter_ns()
@@ -146,6 +149,12 @@ class RayRun:
         finally:
             blocks.close()
             statistics.outside_clock.end_iteration(iteration)
+
+    def _end_epoch(self) -> None:
+        """End the operators of an epoch that was broken off."""
+        if self._items is not None:
+            self._items.close()
+            self._items = None
 
     def _iter_items(self, epoch: int) -> Generator[tuple[Any, int], None, None]:
         ready_items = self._output.ready_items
@@ -280,7 +289,10 @@ class RayRun:
     def close(self) -> None:
         """End the cluster if the run has started it. The record stays."""
         self._statistics.end()
-        self._cluster.close()
+        try:
+            self._end_epoch()
+        finally:
+            self._cluster.close()
 
     def __enter__(self) -> Self:
         """Return the run."""

@@ -270,9 +270,8 @@ class StageOperator:
 
 def _decode(row: Row, process: OperatorProcess, chain: StageChain, *, is_private: bool) -> Box | None:
     """Return the item of a row in a box; None if it cannot be read, which counts as a failure of the first stage."""
-    copies = is_private or "torch" in sys.modules  # a tensor over the store's memory could be written to
     try:
-        value, decode_ns = decode_item(row.payload, copies=copies, is_readonly=not is_private)
+        value, decode_ns = decode_item(row.payload, copies=is_private, is_readonly=not is_private)
     except Exception as error:  # noqa: BLE001 - a user's unpickling may raise anything
         chain.reject(row.key, error, (row.samples, b""))
         return None

@@ -15,7 +15,7 @@ def _ray(local_ray):
 
 def test_a_killed_worker_loses_nothing_and_repeats_nothing(tmp_path):
     config = pipeline(
-        stage("draws"), stage(f"{BAD}.kills_itself_once", with_={"path": str(tmp_path / "died")}), source=30, seed=2
+        stage(f"{BAD}.kills_itself_once", with_={"path": str(tmp_path / "died")}), stage("draws"), source=30, seed=2
     )
     results = outputs({**config, "engine": "ray"})
     assert (tmp_path / "died").exists(), "the worker has died"
@@ -48,7 +48,6 @@ def test_a_state_resumes_on_ray_and_goes_back_to_the_local_engine():
         items = iter(running)
         first = [plain(next(items)) for _ in range(2)]
         state = running.state_dict()
-        items._items.close()
     with Pipeline(config) as resumed:
         resumed.load_state_dict(state)
         assert first + [plain(item) for item in resumed] == expected
