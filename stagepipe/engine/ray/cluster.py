@@ -24,6 +24,7 @@ _START_ATTEMPTS: Final = 3
 _RELEASE_TIMEOUT_S: Final = 10.0
 """Long enough for processes to end on a busy machine, short enough for an answer within seconds."""
 _POLL_INTERVAL_S: Final = 0.1
+_EXECUTOR_LOGGER: Final = "ray.data._internal.execution.streaming_executor"
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
@@ -82,7 +83,7 @@ class RayCluster:
                     continue
                 self.close()
                 raise RunError(f"engine: ray: cannot start Ray on this machine: {error}") from error
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        logging.getLogger(_EXECUTOR_LOGGER).addFilter(_is_warning)  # Ray Data sets the levels again
 
     def _join(self, address: str) -> None:
         try:
@@ -172,3 +173,7 @@ def _get_cpus(process: ProcessPlan) -> float | None:
 def _get_gpus(process: ProcessPlan) -> float:
     resources = process.first_stage.resources
     return 0.0 if resources is None or resources.gpus is None else resources.gpus
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING

@@ -73,7 +73,8 @@ def make_dataset(
     dataset = ray.data.read_datasource(
         ItemSource(ray.put(source), key, ranges),
         concurrency=shares.source_tasks,
-        ray_remote_args={"num_cpus": shares.by_process[0], "max_retries": plan.max_restarts},
+        num_cpus=shares.by_process[0],
+        max_retries=plan.max_restarts,
         override_num_blocks=max(len(ranges), 1),  # else Ray splits the blocks until there are 200
     )
     _set_options(dataset, plan)
