@@ -1,8 +1,11 @@
 """Runs on a real Ray of two CPUs: deaths, errors, refusals, resumes. What an item becomes is in the engine contract."""
 
+from collections import Counter
+
 import pytest
 
 from stagepipe import Pipeline, RunError, UsageError
+from stagepipe.api import open_shards, run_to_sink
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
@@ -62,3 +65,20 @@ def test_the_report_counts_each_item_once_and_leaves_out_what_it_does_not_know()
     assert all(hop.phases.encode_ns.max > 0 and hop.phases.decode_ns.max > 0 for hop in report.hops[:3])
     assert all(hop.phases.queue_ns.max == 0 for hop in report.hops)
     assert not any(stage.is_blocked_measured for stage in report.stages)
+
+
+def test_any_order_yields_each_item_exactly_once():
+    config = pipeline(stage("parts"), stage("two", workers=2), source=40, order="any")
+    assert Counter(outputs({**config, "engine": "ray"})) == Counter(outputs({**config, "order": "source"}, inline=True))
+
+
+def test_sinks_with_workers_write_the_shards_of_the_local_engine(tmp_path):
+    for engine in ("ray", "local"):
+        sink = {"uses": "stagepipe.sinks.jsonl", "workers": 2, "with": {"path": str(tmp_path / engine)}}
+        config = pipeline(stage("double"), source=50, sink=sink, engine=engine)
+        running = Pipeline(config)
+        with open_shards(running) as shards, running:
+            run_to_sink(running, lambda _: None, shards=shards)
+    written = {path.name: path.read_bytes() for path in (tmp_path / "local").glob("*.jsonl*")}
+    assert written
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ray").glob("*.jsonl*")} == written
