@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import tempfile
 
 from benchmarks.common.figures import estimate
 from benchmarks.common.turns import order
@@ -30,19 +31,20 @@ def main() -> None:
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address="local",
-        num_cpus=len(os.sched_getaffinity(0)),
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        _node_ip_address="127.0.0.1",
-    )
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    try:
-        for nbytes in arguments.sizes:
-            compare(nbytes, arguments.rounds)
-    finally:
-        ray.shutdown()
+    with tempfile.TemporaryDirectory(prefix="stagepipe-ray-") as folder:
+        ray.init(
+            address="local",
+            num_cpus=len(os.sched_getaffinity(0)),
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        try:
+            for nbytes in arguments.sizes:
+                compare(nbytes, arguments.rounds)
+        finally:
+            ray.shutdown()
 
 
 def compare(nbytes: int, rounds: int) -> None:
