@@ -535,6 +535,8 @@ def _choose_outputs(
     for name, value in (("trace", trace), ("prometheus", prometheus)):
         if is_inline and value is not None:
             raise UsageError(f"{name}={str(value)!r}: an inline run has no worker processes to show; remove `inline`")
+        if spec.engine.kind == "ray" and value is not None:
+            raise UsageError(f"{name}={str(value)!r}: not with `engine: ray`; run with `engine=local`")
     from stagepipe.config import check_address, check_trace_path
 
     report = spec.report

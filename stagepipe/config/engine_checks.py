@@ -22,6 +22,7 @@ _REASON_BY_KEY: Final = {
 }
 _PROCESS_KEYS: Final = ("env", "resources", "device")
 """Keys that need a process of the stage's own."""
+_LOCAL_REPORT_KEYS: Final = ("trace", "prometheus")
 _IGNORED_KEYS: Final = ("memory_bytes", "window", "preload", "start", "transport")
 
 
@@ -29,6 +30,7 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
     """Yield a problem for each key of a stage or a sink that the stages' engine, Ray Data, does not have."""
     if not _is_ray(root.get("engine")):
         return
+    yield from _check_report(root.get("report"))
     order_point = ""
     for stage, traits in zip(stages, stage_traits, strict=True):
         order_point = order_point or (traits.label.rpartition(".")[2] if traits.is_order_point else "")
@@ -37,6 +39,13 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
     for entry in sink.items if isinstance(sink, ListNode) else [sink]:
         if isinstance(entry, MapNode):
             yield from _check_keys(entry, "", is_sink=True)
+
+
+def _check_report(report: Node | None) -> Iterator[Problem]:
+    for key in _LOCAL_REPORT_KEYS:
+        if isinstance(report, MapNode) and report.get(key) is not None:
+            message = f"with `engine: ray`, a report has no `{key}`: Ray starts the processes itself"
+            yield report.entries[key].key_location.make_problem(message, f"remove `{key}`, or run with `engine=local`")
 
 
 def _check_keys(stage: MapNode, order_point: str, *, is_sink: bool) -> Iterator[Problem]:

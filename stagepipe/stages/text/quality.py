@@ -16,7 +16,8 @@ class QualityFilter:
     dropped.
 
     Args:
-        filters: filters of `datatrove.pipeline.filters`, asked in this order. In YAML each is `{uses: ..., with: ...}`.
+        filters: filters of `datatrove.pipeline.filters`, asked in this order, such as
+            `[{uses: datatrove.pipeline.filters.FineWebQualityFilter}]`.
 
     >>> from datatrove.pipeline.filters import FineWebQualityFilter
     >>> keep = QualityFilter([FineWebQualityFilter()])
