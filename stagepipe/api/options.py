@@ -102,3 +102,5 @@ class RunOptions(TypedDict, total=False):
     """Modules that are imported once, before the workers are forked."""
     max_skipped: int | str
     """Maximum number of skipped items, as a count or a percentage such as 1%. Beyond it the run fails."""
+    attach: bool
+    """false: no process can attach to the run, as `stagepipe top` does."""

@@ -75,6 +75,9 @@ class Pipeline(Generic[T_co]):
 
     `cache=False` neither reads nor writes the outputs that stages with a `cache` keep.
 
+    `trace` and `prometheus` replace those of the config's `report`: the file of a trace, which is written when the
+    pipeline is closed, and an address such as `"127.0.0.1:9100"` at which Prometheus finds metrics meanwhile.
+
     Items have the shapes and dtypes that the last stage returned. They belong to the caller and are writable. Arrays
     lie in shared memory, which is reused once the last view of them is gone.
 
@@ -94,12 +97,15 @@ class Pipeline(Generic[T_co]):
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
         cache: bool = True,
+        trace: str | Path | None = None,
+        prometheus: str | int | None = None,
     ) -> None:
         """Check the config. No worker is started yet; their fork server is, unless `inline`."""
         if not inline:
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)
+        self._outputs = _choose_outputs(self.spec, trace, prometheus, is_inline=inline)
         self._config_path = _find_shown_path(config)
         self._is_inline = inline
         self._limit = limit
@@ -228,7 +234,9 @@ class Pipeline(Generic[T_co]):
             plan = self._plan_inline() if self._is_inline else self.make_plan()
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
-            self._run = engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output)
+            self._run = (
+                engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output, self._outputs)
+            )
             if isinstance(self._run, engine.LocalRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
@@ -508,6 +516,27 @@ def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
     from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
+
+
+def _choose_outputs(
+    spec: PipelineSpec, trace: str | Path | None, prometheus: str | int | None, *, is_inline: bool
+) -> engine.RunOutputs:
+    """Return where the run shows what it does: as the arguments say, else as the config says."""
+    for name, value in (("trace", trace), ("prometheus", prometheus)):
+        if is_inline and value is not None:
+            raise UsageError(f"{name}={str(value)!r}: an inline run has no worker processes to show; remove `inline`")
+    from stagepipe.config import check_address, check_trace_path
+
+    report = spec.report
+    try:
+        trace_path = report.trace_path if trace is None else check_trace_path(str(trace))
+    except ValueError as error:
+        raise UsageError(f"trace={str(trace)!r}: {error}") from None
+    try:
+        address = report.prometheus if prometheus is None else check_address(prometheus)
+    except ValueError as error:
+        raise UsageError(f"prometheus={prometheus!r}: {error}") from None
+    return engine.RunOutputs(None if trace_path is None else Path(trace_path), address)
 
 
 def _find_shown_path(config: object) -> str:

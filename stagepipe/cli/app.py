@@ -16,6 +16,7 @@ from stagepipe.cli.report import report
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
 from stagepipe.cli.standard_streams import open_standard_streams
+from stagepipe.cli.top import top
 from stagepipe.cli.validate import validate
 from stagepipe.core import VERSION
 
@@ -30,6 +31,7 @@ app.command()(init)
 app.command(cls=ConfigCommand)(run)
 app.command(cls=ConfigCommand)(validate)
 app.command(cls=ConfigCommand)(plan)
+app.command()(top)
 app.command()(report)
 app.command("list")(list_built_ins)
 app.command()(doctor)

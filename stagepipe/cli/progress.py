@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -152,11 +153,11 @@ def _draw_headline(progress: Progress, total: int | None) -> Text:
     is_going = total is None or progress.items_done < total
     if progress.items_per_s and is_going:
         parts.append(f"{format_rate(progress.items_per_s)}/s")
-    parts.append(f"elapsed {_format_clock(progress.elapsed_ns / 1e9)}")
+    parts.append(f"elapsed {format_clock(progress.elapsed_ns / 1e9)}")
     if progress.starting:
         parts.append(f"starting {', '.join(progress.starting)}")
     elif total is not None and progress.items_per_s and is_going:
-        parts.append(f"ETA {_format_clock((total - progress.items_done) / progress.items_per_s)}")
+        parts.append(f"ETA {format_clock((total - progress.items_done) / progress.items_per_s)}")
     return _make_line("  ".join(parts))
 
 
@@ -172,12 +173,20 @@ def _draw_stages(stages: list[StageProgress], source: StageProgress) -> Table:
     for stage in stages:
         queue = "" if stage is source else f"{stage.queued:,.1f}"
         figures = (f"{format_rate(stage.items_per_s)}/s", format_percent(stage.busy), queue)
-        grid.add_row(_make_line(f"  {_format_name(stage)}"), *(("starting", "", "") if stage.is_starting else figures))
+        grid.add_row(
+            _make_line(f"  {format_stage_name(stage.name, stage.fused)}"),
+            *(("starting", "", "") if stage.is_starting else figures),
+        )
     return grid
 
 
-def _format_name(stage: StageProgress) -> str:
-    name = " + ".join((stage.name, *stage.fused))
+def format_stage_name(first: str, fused: Sequence[str]) -> str:
+    """Format the stages of a process, shortened.
+
+    >>> format_stage_name("crop", ("resize",))
+    'crop + resize'
+    """
+    name = " + ".join((first, *fused))
     return name if len(name) <= _MAX_NAME_CHARS else f"{name[: _MAX_NAME_CHARS - 3]}..."
 
 
@@ -187,10 +196,10 @@ def _make_line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
-def _format_clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Format minutes and seconds, or hours too.
 
-    >>> _format_clock(75), _format_clock(7265)
+    >>> format_clock(75), format_clock(7265)
     ('1:15', '2:01:05')
     """
     minutes, second = divmod(int(seconds), 60)

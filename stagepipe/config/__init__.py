@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from stagepipe.config.loading import load
     from stagepipe.config.python_calls import PythonCall
-    from stagepipe.config.schema import build_json_schema
+    from stagepipe.config.schema import build_json_schema, check_address, check_trace_path
     from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
     from stagepipe.config.suggestions import find_option_key
     from stagepipe.config.summary import find_spec_warnings, summarize_spec
@@ -60,6 +60,8 @@ __all__ = [
     "NoFileError",
     "PythonCall",
     "build_json_schema",
+    "check_address",
+    "check_trace_path",
     "describe_built_in",
     "find_in_folders",
     "find_option_key",
@@ -83,6 +85,8 @@ __getattr__ = lazy_names(
         "NoFileError": "target_files",
         "PythonCall": "python_calls",
         "build_json_schema": "schema",
+        "check_address": "schema",
+        "check_trace_path": "schema",
         "describe_built_in": "catalog",
         "find_in_folders": "static_analysis",
         "find_option_key": "suggestions",

@@ -51,6 +51,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "reseed": "seeded worker_init_fn",
         "mutable": "writable writeable copy in_place inplace",
         "max_restarts": "restarts restart_limit max_failures",
+        "attach": "top listen monitor_socket live",
         "max_skipped": "max_errors max_errored_blocks skip_limit max_skips",
         "transport": "channel ipc comm",
         "mode": "type kind",
@@ -58,6 +59,8 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "report": "reports metrics logging monitoring",
         "json": "json_path file path",
         "html": "html_path page",
+        "trace": "trace_path perfetto chrome_trace timeline profile",
+        "prometheus": "metrics_port prometheus_port exporter",
         "stateful": "state has_state",
     }.items()
 }

@@ -18,9 +18,13 @@ cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
+metrics        the same for Prometheus
+metrics_server serves them over HTTP
+trace_output   writes the trace of a run at its end
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 series         the run over time, from samples of the board
+live_view      watches a run of another process: snapshots of its board -> LiveRun
 sample_rates   what two samples say: shares, rates, queues
 item_rate      the rate that a progress bar shows
 run_history    the rates of earlier runs of a config, for the advice of a report
@@ -38,7 +42,8 @@ if TYPE_CHECKING:
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
-    from stagepipe.engine.local import LocalRun
+    from stagepipe.engine.live_view import LiveView
+    from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
     from stagepipe.engine.run_history import RunHistory
@@ -54,10 +59,12 @@ __all__ = [
     "EpochPosition",
     "InlineRun",
     "IterationState",
+    "LiveView",
     "LocalRun",
     "Nondeterminism",
     "PipelineState",
     "RunHistory",
+    "RunOutputs",
     "check_source",
     "describe_config",
     "describe_stage_code",
@@ -83,10 +90,12 @@ __getattr__ = lazy_names(
         "EpochPosition": "position",
         "InlineRun": "inline",
         "IterationState": "iteration",
+        "LiveView": "live_view",
         "LocalRun": "local",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
         "RunHistory": "run_history",
+        "RunOutputs": "local",
         "check_source": "source_check",
         "describe_config": "config_description",
         "describe_stage_code": "stage_code",

@@ -82,7 +82,7 @@ class RunMonitor:
             items_total=epoch_items_plus_one - 1 if epoch_items_plus_one else None,
             items_out=deliveries.items,
             samples_out=deliveries.samples,
-            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
+            samples_per_s=self._samples_rate.update(deliveries.started_ns + deliveries.wall_ns, deliveries.samples),
             items_per_s=self._items_rate.update(now_ns, self._total_items_done),
             starting=snapshot.starting_stages,
             stages=self._stage_rates.update(snapshot, sample),

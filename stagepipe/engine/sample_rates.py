@@ -50,6 +50,8 @@ class StageRates:
             return replace(self._last_rates[index], is_starting=plan.name in starting)
         [items_per_ns] = divide_by_covered_time(own, lambda sample: sample.items)
         [busy] = divide_by_covered_time(own, lambda sample: sample.busy_ns)
+        [starved] = divide_by_covered_time(own, lambda sample: sample.starved_ns)
+        [blocked] = divide_by_covered_time(own, lambda sample: sample.blocked_ns)
         [queued] = compute_queued(samples, index, plans)
         return StageProgress(
             name=plan.name,
@@ -57,18 +59,21 @@ class StageRates:
             items_per_s=items_per_ns * 1e9 * plan.workers,
             busy=min(busy, 1.0),
             queued=queued if index else 0.0,  # nothing is sent to the source
+            starved=min(starved, 1.0),
+            blocked=min(blocked, 1.0),
             is_starting=plan.name in starting,
         )
 
     def _compute_consumer(self, plans: Sequence[ProcessPlan]) -> StageProgress:
         (before, delivered_before), (after, delivered) = self._points[0], self._points[-1]
-        elapsed_ns = max(after.taken_at_ns - before.taken_at_ns, 1)
+        elapsed_ns = max(delivered.wall_ns - delivered_before.wall_ns, 1)
         [queued] = compute_queued([before, after], len(plans), plans)
         return StageProgress(
             name=SINK_NAME,
             items_per_s=(delivered.items - delivered_before.items) * 1e9 / elapsed_ns,
             busy=min(max(delivered.busy_ns - delivered_before.busy_ns, 0) / elapsed_ns, 1.0),
             queued=queued,
+            starved=min(max(delivered.wait_ns - delivered_before.wait_ns, 0) / elapsed_ns, 1.0),
         )
 
 

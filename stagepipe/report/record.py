@@ -143,9 +143,9 @@ class RunRecord:
 class StageProgress:
     """One process of a run that is going, over the last seconds: a stage, and the stages `fused` into it.
 
-    `items_per_s` are those that its last stage finished, `busy` is the share of its workers' time in the stages'
-    functions (0 to 1), and `queued` the mean number of messages that waited for it. The last one is the consumer, named
-    `sink`.
+    `items_per_s` are those that its last stage finished; `busy`, `starved` and `blocked` are shares of its workers'
+    time (0 to 1): in the stages' functions, waiting for input, and for room; `queued` is the mean number of messages
+    that waited for it. The last one is the consumer, named `sink`.
     """
 
     name: str
@@ -153,6 +153,8 @@ class StageProgress:
     items_per_s: float = 0.0
     busy: float = 0.0
     queued: float = 0.0
+    starved: float = 0.0
+    blocked: float = 0.0
     is_starting: bool = False  # not all of its workers are ready yet
 
 

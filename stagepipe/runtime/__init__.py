@@ -11,6 +11,7 @@ dead_letters  skipped items: written where they fail, kept in the caller's proce
 fork_server   forks workers in milliseconds, from a process that has imported what they need
 execution     what runs on an item: stages, sources, retries, seeding; in workers and inline
 flow          backpressure, and leases on blocks of older eras; in workers and in the caller's process
+attach        how another process comes into a run: a private socket that hands out descriptors; both ends
 logs          what workers print and log, from the worker to the caller
 protocol      messages, worker specs, lineage, keys and errors; shared by all processes
 """
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle
+    from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle, make_consumer
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -53,23 +55,35 @@ if TYPE_CHECKING:
         RunSampler,
         RunSnapshot,
         RunTimings,
+        RunTrace,
         StageTimings,
         WorkerSnapshot,
+        read_run_snapshot,
+        read_run_timings,
         take_run_snapshot,
         take_run_timings,
+        take_run_trace,
     )
-    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, compute_wanted_bytes
+    from stagepipe.runtime.supervisor import (
+        WORKER_START_HOOK,
+        Supervisor,
+        compute_wanted_bytes,
+        group_process_indices,
+        make_worker_slots,
+    )
     from stagepipe.runtime.worker import worker_main
 
 __all__ = [
     "SMALL_ITEM_BUDGET_BYTES",
     "WORKER_START_HOOK",
+    "AttachedRun",
     "Box",
     "Cardinality",
     "Consumer",
     "DeadLetterStore",
     "DeadLetterWriter",
     "DeliverySnapshot",
+    "FoundRuns",
     "HeldMemoryLimit",
     "HopTimings",
     "IsolatedGenerators",
@@ -78,12 +92,14 @@ __all__ = [
     "OrderedGrouping",
     "OutputCallback",
     "OutputLine",
+    "ProcessDescription",
     "ProcessSample",
     "Route",
     "RunSample",
     "RunSampler",
     "RunSnapshot",
     "RunTimings",
+    "RunTrace",
     "SourceReader",
     "SourceRunner",
     "StageChain",
@@ -95,17 +111,24 @@ __all__ = [
     "compute_wanted_bytes",
     "count_outputs",
     "end_spare_server",
+    "find_runs",
     "format_error",
     "format_key",
     "format_user_traceback",
     "forward_output",
+    "group_process_indices",
     "install_lazy_seeding",
     "launch_fork_server",
     "launch_spare_server",
+    "make_consumer",
     "make_private_stage_region",
+    "make_worker_slots",
+    "read_run_snapshot",
+    "read_run_timings",
     "serve_forks",
     "take_run_snapshot",
     "take_run_timings",
+    "take_run_trace",
     "worker_main",
 ]
 
@@ -114,11 +137,13 @@ __getattr__ = lazy_names(
     {
         "WORKER_START_HOOK": "supervisor",
         "Box": "execution",
+        "AttachedRun": "attach",
         "Cardinality": "protocol",
         "Consumer": "consumer",
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
         "DeliverySnapshot": "consumer",
+        "FoundRuns": "attach",
         "HeldMemoryLimit": "flow",
         "HopTimings": "snapshot",
         "IsolatedGenerators": "execution",
@@ -128,11 +153,13 @@ __getattr__ = lazy_names(
         "Route": "execution",
         "OutputCallback": "logs",
         "OutputLine": "logs",
+        "ProcessDescription": "attach",
         "ProcessSample": "snapshot",
         "RunSample": "snapshot",
         "RunSampler": "snapshot",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
+        "RunTrace": "snapshot",
         "SMALL_ITEM_BUDGET_BYTES": "flow",
         "SourceReader": "execution",
         "SourceRunner": "execution",
@@ -145,17 +172,24 @@ __getattr__ = lazy_names(
         "compute_wanted_bytes": "supervisor",
         "count_outputs": "protocol",
         "end_spare_server": "fork_server",
+        "find_runs": "attach",
         "format_error": "protocol",
         "format_key": "protocol",
         "format_user_traceback": "protocol",
         "forward_output": "logs",
+        "group_process_indices": "supervisor",
         "install_lazy_seeding": "execution",
         "launch_fork_server": "fork_server",
         "launch_spare_server": "fork_server",
+        "make_consumer": "consumer",
         "make_private_stage_region": "execution",
+        "read_run_snapshot": "snapshot",
+        "read_run_timings": "snapshot",
+        "make_worker_slots": "supervisor",
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",
         "take_run_timings": "snapshot",
+        "take_run_trace": "snapshot",
         "worker_main": "worker",
     },
 )

@@ -226,6 +226,21 @@ class ReportSpec:
 
     json_path: Annotated[str | None, ConfigKey("Write the report as JSON (stagepipe.report/2).", name="json")] = None
     html_path: Annotated[str | None, ConfigKey("Write the report as one HTML page.", name="html")] = None
+    trace_path: Annotated[
+        str | None,
+        ConfigKey(
+            "Write a trace for Perfetto: what each process did when, as .json or .json.gz.",
+            name="trace",
+            value_type="TracePath",
+        ),
+    ] = None
+    prometheus: Annotated[
+        tuple[str, int] | None,
+        ConfigKey(
+            "Serve metrics for Prometheus on this address, such as 127.0.0.1:9100. Port 0: a free one.",
+            value_type="Address",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +281,7 @@ class PipelineSpec:
             python_type="int | str",
         ),
     ] = None
+    attach: Annotated[bool, ConfigKey("false: no process can attach to the run, as `stagepipe top` does.")] = True
     source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
     stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
     sinks: Annotated[

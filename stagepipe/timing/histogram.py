@@ -127,3 +127,12 @@ class Histogram:
     def __add__(self, other: Histogram) -> Histogram:
         """The histogram of the durations of both."""
         return Histogram(self.counts + other.counts, self.sum_ns + other.sum_ns, max(self.max_ns, other.max_ns))
+
+    def __sub__(self, earlier: Histogram) -> Histogram:
+        """The durations that were added since `earlier`, the same histogram then. `max_ns` is that of all.
+
+        >>> first = Histogram.from_values_ns([10])
+        >>> (first + Histogram.from_values_ns([30]) - first).percentile_ns(50)
+        30
+        """
+        return Histogram(self.counts - earlier.counts, self.sum_ns - earlier.sum_ns, self.max_ns)

@@ -7,7 +7,16 @@ hop     the sending and the receiving end of a hop, and the order of items
 """
 
 from stagepipe.transport.codec import Encoder, decode
-from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender, UnreadableItemError
+from stagepipe.transport.hop import (
+    ReceivedPacket,
+    Receiver,
+    ReorderBuffer,
+    SendCounts,
+    Sender,
+    UnreadableItemError,
+    make_receiver,
+    make_sender,
+)
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
     Arena,
@@ -60,6 +69,8 @@ __all__ = [
     "make_arena_fd",
     "make_byte_pipe",
     "make_packet_pipe",
+    "make_receiver",
+    "make_sender",
     "punch_hole",
     "size_class_bytes",
 ]

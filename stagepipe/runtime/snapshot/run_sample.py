@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from stagepipe.runtime.supervisor import Supervisor
-from stagepipe.timing import QUEUE_COUNT_WORDS, QUEUE_SUM_WORD, ProcessCounter, ProcessRegion, StageCounter
+from stagepipe.timing import QUEUE_COUNT_WORDS, QUEUE_SUM_WORD, Board, ProcessCounter, ProcessRegion, StageCounter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +45,10 @@ class RunSample:
 class RunSampler:
     """Takes samples of one run. It looks up its words on the board once, because they are read four times a second."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        """Read the board of `supervisor`."""
-        board = self._board = supervisor.board
-        *groups, (consumer,) = supervisor.resources.process_indices_by_group
+    def __init__(self, board: Board, process_indices_by_group: Sequence[Sequence[int]]) -> None:
+        """`process_indices_by_group`: those of each process of the plan, then that of the consumer."""
+        self._board = board
+        *groups, (consumer,) = process_indices_by_group
         self._processes = [_ProcessReader([board.region(index) for index in group]) for group in groups]
         self._consumer_receive_words = board.region(consumer).receive_histogram_words
 

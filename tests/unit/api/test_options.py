@@ -40,6 +40,7 @@ RUN_VALUES: dict[str, list[Any]] = {
     "max_restarts": [3],
     "start": ["fork", "spawn"],
     "preload": [["json"]],
+    "attach": [False],
     "max_skipped": [3, "1%"],
 }
 

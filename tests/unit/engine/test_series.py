@@ -94,7 +94,7 @@ def test_a_long_run_keeps_every_second_sample(monkeypatch):
 def test_a_long_run_keeps_memory_of_all_its_time(monkeypatch):
     monkeypatch.setattr(series_module, "_INTERVAL_NS", 3600 * SECOND_NS)
     monkeypatch.setattr(series_module, "_MAX_PSS_SHARE", 1.0)  # whatever it costs here
-    begin_s = time.perf_counter()
+    begin_s = int(time.perf_counter())  # whole, so that no interval is a nanosecond short
     series = record([make_sample(begin_s + second) for second in range(4000)], lambda: [os.getpid()])
     for points, gap_s in ((series.rss_bytes, 32), (series.pss_bytes, 20)):
         times_s = [point.time_ns / SECOND_NS for point in points]
