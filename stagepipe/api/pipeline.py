@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from stagepipe.core import SkipCount, SourceIdentity
     from stagepipe.costs import CostCurves
-    from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
+    from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism, RayRun
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
     from stagepipe.report import DeadLetter, Progress, Report
@@ -110,7 +110,7 @@ class Pipeline(Generic[T_co]):
         self._is_inline = inline
         self._limit = limit
         self._uses_caches = cache
-        self._run: LocalRun | InlineRun | None = None
+        self._run: LocalRun | InlineRun | RayRun | None = None
         self._consumer_name = "consumer"
         self._is_consumer_sink = False
         self._keep_idle_pages = False
@@ -223,25 +223,35 @@ class Pipeline(Generic[T_co]):
         self._ensure_started()
         return self
 
-    def _ensure_started(self) -> LocalRun | InlineRun:
+    def _ensure_started(self) -> LocalRun | InlineRun | RayRun:
         if self._state.closed_reason:
             raise UsageError(self._state.closed_reason)
         if self._run is None:
             if self._is_inline and self._saves_state:  # its stages are the caller's own objects, and may change
                 _ = self._state_description
-            if not self._is_inline:
+            if not self._recomputes:
                 launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
             plan = self._plan_inline() if self._is_inline else self.make_plan()
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
-            self._run = (
-                engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output, self._outputs)
-            )
+            self._run = self._start_run(plan)
             if isinstance(self._run, engine.LocalRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)
         return self._run
+
+    @property
+    def _recomputes(self) -> bool:
+        """Whether the engine has no cursors: a resume computes an epoch again from its start."""
+        return self._is_inline or self.spec.engine.kind == "ray"
+
+    def _start_run(self, plan: Plan) -> LocalRun | InlineRun | RayRun:
+        if self._is_inline:
+            return engine.InlineRun(plan)
+        if self.spec.engine.kind == "ray":
+            return engine.RayRun(plan, self.spec.engine)
+        return engine.LocalRun(plan, self.on_output, self._outputs)
 
     def __iter__(self) -> Iterator[T_co]:
         """Iterate over one epoch, or over the rest of the one that was loaded. Work on it starts now.
@@ -259,7 +269,7 @@ class Pipeline(Generic[T_co]):
         self._state.begin_iteration(iteration_state)
         return engine.EpochIterator(iteration_state, self._state, self)
 
-    def _check_source(self, run: LocalRun | InlineRun) -> None:
+    def _check_source(self, run: LocalRun | InlineRun | RayRun) -> None:
         """Raise UsageError if the next iteration starts at a position in other data. It waits for the source."""
         if self._saved_source is not None and not self._state.next_position.is_start:
             current = run.wait_for_source()
@@ -268,12 +278,12 @@ class Pipeline(Generic[T_co]):
             engine.check_source(self._saved_source, current)
         self._saved_source = None
 
-    def _resume_skip_count(self, run: LocalRun | InlineRun) -> None:
+    def _resume_skip_count(self, run: LocalRun | InlineRun | RayRun) -> None:
         """Let `max_skipped` go on with the count of the loaded state. Raises RunError if that exceeds it already."""
         if self._saved_skips is None:
             return
         # Inline, an epoch is computed again from its start, so what failed there before the position fails again.
-        is_counted_again = self._is_inline and self._state.next_position.cursor is not None
+        is_counted_again = self._recomputes and self._state.next_position.cursor is not None
         if not is_counted_again:
             run.dead_letters.resume_count(self._saved_skips)
             limit_error = run.dead_letters.make_limit_error()
@@ -299,7 +309,8 @@ class Pipeline(Generic[T_co]):
         """Start the run and return it, to share its items among several processes. Raises UsageError when inline."""
         run = self._ensure_started()
         if not isinstance(run, engine.LocalRun):
-            message = "an inline pipeline has no memory to share with other processes; remove `inline`"
+            kind, hint = ("an inline", "remove `inline`") if self._is_inline else ("a Ray", "run with `engine=local`")
+            message = f"{kind} pipeline has no memory to share with other processes; {hint}"
             raise UsageError(message)
         return run
 
@@ -402,14 +413,13 @@ class Pipeline(Generic[T_co]):
             self._state_description,
             self.shard,
             order_points=[stage.name for stage in self._lower_sinks(self.spec).stages if stage.is_order_point],
-            is_inline=self._is_inline,
+            is_inline=self._recomputes,
             allow_changed=allow_changed,
         )
-        if self._is_inline and self.spec.order == "any" and position.items_yielded:
+        if self._recomputes and self.spec.order == "any" and position.items_yielded:
             order = self.spec.source.syntax.format_setting("order", "any")
-            raise UsageError(
-                f"an inline pipeline cannot resume in the middle of an epoch with `{order}`; remove `inline`"
-            )
+            kind, hint = ("an inline", "remove `inline`") if self._is_inline else ("a Ray", "run with `engine=local`")
+            raise UsageError(f"{kind} pipeline cannot resume in the middle of an epoch with `{order}`; {hint}")
         self._state.load_position(position)
         self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)
         self._saved_skips = engine.find_saved_skips(state, self.shard)
@@ -437,7 +447,7 @@ class Pipeline(Generic[T_co]):
 
         Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
         """
-        if not isinstance(self._run, engine.LocalRun):
+        if self._run is None or self._is_inline or isinstance(self._run, engine.InlineRun):
             not_running = self._state.closed_reason or "the pipeline has not started yet"
             reason = "an inline run has no hops" if self._is_inline else not_running
             message = f"no report: {reason}"

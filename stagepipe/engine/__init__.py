@@ -2,6 +2,8 @@
 
 local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
+inline_hops    the processes of a plan as function calls
+ray/           runs the stages as operators of Ray Data
 pipeline_state which epoch of a pipeline is next, and which iteration is the newest
 iteration      an epoch that is under way
 position       a position in an epoch
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
+    from stagepipe.engine.ray import RayRun
     from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
@@ -63,6 +66,7 @@ __all__ = [
     "LocalRun",
     "Nondeterminism",
     "PipelineState",
+    "RayRun",
     "RunHistory",
     "RunOutputs",
     "check_source",
@@ -94,6 +98,7 @@ __getattr__ = lazy_names(
         "LocalRun": "local",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
+        "RayRun": "ray",
         "RunHistory": "run_history",
         "RunOutputs": "local",
         "check_source": "source_check",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stagepipe.engine.hop_records import make_hop_records, sum_counter
 from stagepipe.engine.monitor import RunMonitor, WorkerUsage
@@ -194,7 +195,7 @@ def _make_worker_loads(workers: Sequence[WorkerSnapshot]) -> tuple[WorkerLoad, .
 
 def _make_process_fields(
     workers: Sequence[WorkerSnapshot], now_ns: int, usage_by_process: Mapping[int, WorkerUsage]
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """What only the first stage of a process records: the time and the memory of its workers."""
     started = [worker.counters for worker in workers if worker.counters[ProcessCounter.STARTED_NS]]
     usage = [usage_by_process.get(worker.slot.process_index, WorkerUsage()) for worker in workers]
@@ -216,7 +217,7 @@ def _make_process_fields(
     }
 
 
-def _make_fused_fields(counts: Sequence[int]) -> dict[str, int]:
+def _make_fused_fields(counts: Sequence[int]) -> dict[str, Any]:
     return {"wall_ns": counts[StageCounter.BUSY_NS], "starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
 
 

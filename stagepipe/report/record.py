@@ -80,6 +80,7 @@ class StageRecord:
     threads: int = 1  # that each worker may use
     is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
+    is_blocked_measured: bool = True  # on Ray, a worker cannot tell a full next stage from missing input
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
 
 

@@ -22,7 +22,7 @@ from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
     from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle, make_consumer
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, DeliveryStatistics, MemoryHandle, make_consumer
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -43,10 +43,15 @@ if TYPE_CHECKING:
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
+        DeadLetterEvent,
+        UnpicklableResultError,
         count_outputs,
+        dump_with_main_objects,
+        find_unpicklable_stage,
         format_error,
         format_key,
         format_user_traceback,
+        pickle_main_objects,
     )
     from stagepipe.runtime.snapshot import (
         HopTimings,
@@ -71,7 +76,7 @@ if TYPE_CHECKING:
         group_process_indices,
         make_worker_slots,
     )
-    from stagepipe.runtime.worker import worker_main
+    from stagepipe.runtime.worker import install_main_objects, worker_main
 
 __all__ = [
     "SMALL_ITEM_BUDGET_BYTES",
@@ -80,9 +85,11 @@ __all__ = [
     "Box",
     "Cardinality",
     "Consumer",
+    "DeadLetterEvent",
     "DeadLetterStore",
     "DeadLetterWriter",
     "DeliverySnapshot",
+    "DeliveryStatistics",
     "FoundRuns",
     "HeldMemoryLimit",
     "HopTimings",
@@ -107,22 +114,27 @@ __all__ = [
     "StageRunner",
     "StageTimings",
     "Supervisor",
+    "UnpicklableResultError",
     "WorkerSnapshot",
     "compute_wanted_bytes",
     "count_outputs",
+    "dump_with_main_objects",
     "end_spare_server",
     "find_runs",
+    "find_unpicklable_stage",
     "format_error",
     "format_key",
     "format_user_traceback",
     "forward_output",
     "group_process_indices",
     "install_lazy_seeding",
+    "install_main_objects",
     "launch_fork_server",
     "launch_spare_server",
     "make_consumer",
     "make_private_stage_region",
     "make_worker_slots",
+    "pickle_main_objects",
     "read_run_snapshot",
     "read_run_timings",
     "serve_forks",
@@ -136,6 +148,12 @@ __getattr__ = lazy_names(
     __name__,
     {
         "WORKER_START_HOOK": "supervisor",
+        "install_main_objects": "worker",
+        "pickle_main_objects": "protocol",
+        "find_unpicklable_stage": "protocol",
+        "dump_with_main_objects": "protocol",
+        "UnpicklableResultError": "protocol",
+        "DeadLetterEvent": "protocol",
         "Box": "execution",
         "AttachedRun": "attach",
         "Cardinality": "protocol",
@@ -144,6 +162,7 @@ __getattr__ = lazy_names(
         "DeadLetterWriter": "dead_letters",
         "DeliverySnapshot": "consumer",
         "FoundRuns": "attach",
+        "DeliveryStatistics": "consumer",
         "HeldMemoryLimit": "flow",
         "HopTimings": "snapshot",
         "IsolatedGenerators": "execution",

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from stagepipe.core import ConfigSyntax
 from stagepipe.spec.condition import FieldTests
+from stagepipe.spec.engine import LOCAL_ENGINE, EngineSpec, ResourcesSpec
 from stagepipe.spec.keys import ConfigKey
 from stagepipe.spec.target import Target
 
@@ -153,6 +154,15 @@ class StageSpec:
             "false: do not seed random generators before each item, neither the global ones nor the stage's own."
         ),
     ] = True
+    resources: Annotated[
+        ResourcesSpec | None,
+        ConfigKey(
+            "What Ray reserves for each worker: {cpus: 0.5, gpus: 1}. Default: a share of the CPUs.",
+            value_type="Resources",
+            python_type="dict[str, float]",
+            is_process_key=True,
+        ),
+    ] = None
     is_order_point: bool = False
     items_per_output: int = 1
     sink_path: str = ""
@@ -282,6 +292,14 @@ class PipelineSpec:
         ),
     ] = None
     attach: Annotated[bool, ConfigKey("false: no process can attach to the run, as `stagepipe top` does.")] = True
+    engine: Annotated[
+        EngineSpec,
+        ConfigKey(
+            "local: processes on this machine. ray, or {ray: {address: auto}}: a Ray cluster.",
+            value_type="Engine",
+            python_type="str | dict[str, Any]",
+        ),
+    ] = LOCAL_ENGINE
     source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
     stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
     sinks: Annotated[

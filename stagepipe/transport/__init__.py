@@ -6,7 +6,7 @@ codec   an item as a pickle and buffers, and back
 hop     the sending and the receiving end of a hop, and the order of items
 """
 
-from stagepipe.transport.codec import Encoder, decode
+from stagepipe.transport.codec import EncodedBuffer, Encoder, decode
 from stagepipe.transport.hop import (
     ReceivedPacket,
     Receiver,
@@ -47,6 +47,7 @@ __all__ = [
     "MAX_INLINE_BYTES",
     "MIN_PUNCH_BYTES",
     "Arena",
+    "EncodedBuffer",
     "Encoder",
     "Lease",
     "LeaseExtent",

@@ -6,6 +6,7 @@ models       a model of each mapping, made from the keys of its spec
 fields       the types of the values that only some keys have
 conditions   the type of `when`
 outputs      the types of the trace and the address in `report`
+engines      the types of `engine` and `resources`
 value_types  what a type is: validator, error messages and JSON Schema; and the types that any key may have
 checking     checks a config against the models
 json_schema  the JSON Schema of the models, for editors

@@ -9,7 +9,7 @@ statistics       what was delivered when, and who waited for whom
 """
 
 from stagepipe.runtime.consumer.consumer import Consumer, MemoryHandle
-from stagepipe.runtime.consumer.statistics import DeliverySnapshot, read_deliveries
+from stagepipe.runtime.consumer.statistics import DeliverySnapshot, DeliveryStatistics, read_deliveries
 from stagepipe.runtime.consumer.traced_consumer import make_consumer
 
-__all__ = ["Consumer", "DeliverySnapshot", "MemoryHandle", "make_consumer", "read_deliveries"]
+__all__ = ["Consumer", "DeliverySnapshot", "DeliveryStatistics", "MemoryHandle", "make_consumer", "read_deliveries"]

@@ -355,3 +355,14 @@ def test_a_long_run_is_judged_despite_a_long_start(make):
 def test_confidence_is_never_above_its_maximum(make, slow_decode):
     for record in (slow_decode(), heavy_hop(make), make.record(make.stage("source", busy=1.0))):
         assert 0 <= judge(record).confidence <= 0.95
+
+
+@pytest.mark.parametrize("busy,kind", [(0.1, "none"), (0.9, "stage")])
+def test_on_ray_a_stage_is_the_limit_only_if_it_works_most_of_the_time(make, busy, kind):
+    stages = (
+        make.stage("source", busy=0.01, starved=0.9, is_blocked_measured=False),
+        make.stage("decode", busy=busy, starved=1 - busy, cpu=busy, is_blocked_measured=False),
+    )
+    verdict = judge(make.record(*stages))
+    assert verdict.kind == kind
+    assert "decode" in verdict.sentence
