@@ -27,7 +27,7 @@ _MIN_WORK_NS = 1_000_000_000
 _MIN_STRAGGLER_RATIO = 3.0
 """An item takes a straggler so many times as long as the other workers of its stage."""
 
-_MIN_SLOW_ITEMS_SHARE = 0.5
+_MIN_SLOW_ITEMS_SHARE = 0.8
 """So many of a straggler's items take at least half of their mean. Fewer: the items are slow, and it has met them."""
 
 _MIN_SPREAD = 5.0
