@@ -31,15 +31,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import parse_names
-from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
-from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
-from benchmarks.common.turns import order
+from benchmarks.common.command import find_commit, machine, machine_line, parse_names, repeat_command
+from benchmarks.common.turn import TurnError, adopt_orphans, order, run_turn
 from benchmarks.peers.contestants import CONTESTANTS, PACKAGES, REFERENCE, Contestant
-from benchmarks.peers.digest import find_difference
 from benchmarks.peers.jobs import JOBS
+from benchmarks.peers.make_page import is_far_behind, judge, list_losses, make_table
 from benchmarks.peers.results import Results
-from benchmarks.peers.tables import is_far_behind, judge, list_losses, make_table
+from benchmarks.peers.turn import find_difference
 
 _ROUNDS = 6
 _QUICK_ROUNDS = 2

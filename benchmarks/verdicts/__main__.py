@@ -31,8 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.command import finish, write_json
-from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
+from benchmarks.common.command import find_commit, finish, machine, machine_line, repeat_command, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 

@@ -25,8 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.common.command import finish, write_json
-from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
+from benchmarks.common.command import find_commit, finish, machine, machine_line, repeat_command, write_json
 from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from benchmarks.verdicts.__main__ import _serve_slowly
 from benchmarks.verdicts.cases import CASES, Case, Surroundings

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
-from benchmarks.verdicts.records import decode_record, encode_record
-from benchmarks.verdicts.turn import take_turn
+from benchmarks.verdicts.turn import decode_record, encode_record, take_turn
 from stagepipe.report import RunRecord
 
 pytestmark = pytest.mark.timeout(40)

@@ -1,4 +1,4 @@
-"""One contestant, in its own process: `python -m benchmarks.start.child NAME STARTED_NS [ARGUMENT]` prints JSON.
+"""One contestant, in its own process: `python -m benchmarks.start_child NAME STARTED_NS [ARGUMENT]` prints JSON.
 
 STARTED_NS is the time (`perf_counter_ns`) at which the parent started this process. Imports stand inside the functions:
 they are what is measured.
@@ -41,7 +41,7 @@ def first_items(stages: str) -> dict[str, float]:
         "stages": [
             {
                 "name": f"s{number}",
-                "uses": "benchmarks.start.torch_stages.with_torch" if kind else "benchmarks.start.stages.pass_on",
+                "uses": "benchmarks.common.torch_parts.add_zero" if kind else "benchmarks.common.stages.pass_on",
             }
             for number in range(int(count))
         ],
@@ -74,7 +74,7 @@ def restarts(_: str) -> dict[str, float]:
 
     config = {
         "source": {"uses": "stagepipe.sources.numbers", "with": {"count": 100_000_000}},
-        "stages": [{"name": "stage", "uses": "benchmarks.start.stages.tell_pid"}],
+        "stages": [{"name": "stage", "uses": "benchmarks.common.stages.tell_pid"}],
     }
     downtimes = [0.0]
     with Pipeline(config) as pipeline:
@@ -112,7 +112,7 @@ def _make_models(name: str, model_bytes: int) -> Any:
     import torch
 
     from benchmarks.loader import models
-    from benchmarks.loader.datasets import EpochSampler, ThreeModels
+    from benchmarks.loader.models import EpochSampler, ThreeModels
 
     torch.set_num_threads(1)
     if name == "stagepipe":

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,11 +29,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.common.command import machine, machine_line
 from benchmarks.common.figures import Estimate, ratio
-from benchmarks.common.machine import machine, machine_line
-from benchmarks.common.turn import ROOT
-from benchmarks.common.turns import order
-from benchmarks.guard.guard_turn import CASES
+from benchmarks.common.turn import ROOT, order
+from benchmarks.guard_turn import CASES
 
 _ROUNDS = 9
 _LIMIT = 1.15
@@ -96,12 +96,13 @@ def _measure(base: Path, rounds: int) -> dict[str, Estimate]:
     for number in range(rounds):
         for case in order(list(CASES), number):
             for name in order(list(trees), number):
-                figures[case, name].append(_take_turn(case, trees[name]))
+                figures[case, name].append(_take_turn(case, trees[name], base.parent))
     return {case: ratio(figures[case, "tree"], figures[case, "base"]) for case in CASES}
 
 
-def _take_turn(case: str, tree: Path) -> float:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(Path(__file__).parent)])}
+def _take_turn(case: str, tree: Path, folder: Path) -> float:
+    """Let the guard_turn in `folder` measure the stagepipe of `tree`."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(folder)])}
     command = [sys.executable, "-P", "-c", f"import guard_turn; print(guard_turn.measure_us({case!r}))"]
     try:
         done = subprocess.run(
@@ -118,7 +119,7 @@ def _take_turn(case: str, tree: Path) -> float:
 
 @contextmanager
 def _check_out(reference: str) -> Iterator[tuple[Path, str]]:
-    """Check the commit out into a temporary worktree. Yield its folder, and its number and title."""
+    """Check the commit out into a temporary worktree, with guard_turn beside. Yield its folder, number and title."""
     git = ["git", "-C", str(ROOT)]
     found = subprocess.run(
         [*git, "log", "-1", "--format=%h %s", "--end-of-options", reference, "--"],
@@ -129,6 +130,7 @@ def _check_out(reference: str) -> Iterator[tuple[Path, str]]:
         raise GuardError(message)
     subject = found.stdout.strip()
     with tempfile.TemporaryDirectory(prefix="guard-") as folder:
+        shutil.copy(ROOT / "benchmarks" / "guard_turn.py", folder)
         tree = Path(folder) / "base"
         subprocess.run([*git, "worktree", "add", "--quiet", "--detach", str(tree), subject.split()[0]], check=True)
         try:

@@ -1,13 +1,18 @@
-"""Bytes over sockets: Listener and Client, a Unix socket, memfds sent over one, and gRPC."""
+"""Bytes and memory on one machine: Listener and Client, a Unix socket, memfds sent over one, and iceoryx2.
+
+iceoryx2's server writes into a loaned slice of shared memory, and the client reads it in place. Both sides wait for an
+event. Polling would be faster, but would occupy a processor on each side.
+"""
 
 from __future__ import annotations
 
 import array as arrays
+import ctypes
 import mmap
 import os
 import socket
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from math import prod
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.published.e4 import Array, Maker, Served, start_maker
+from benchmarks.published.model import Payload, turn_prefix
 
 _NUMBER_BYTES = 8
 
@@ -142,40 +148,108 @@ class ReusedMemfd(UnixSocket):
         return self._mapped
 
 
-# ---------------------------------------------------------------------------------------------- gRPC
+# ---------------------------------------------------------------------------------------------- iceoryx2
 
-_GRPC_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
-
-
-def _serve_grpc(connection: Connection) -> None:
-    import grpc
-
-    server = grpc.server(ThreadPoolExecutor(1), options=_GRPC_OPTIONS)
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    maker = start_maker(connection, address)
-
-    def answer(request: bytes, _: Any) -> bytes:
-        return maker.array(int.from_bytes(request, "little")).tobytes()
-
-    handlers = {"Array": grpc.unary_unary_rpc_method_handler(answer)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Step", handlers),))
-    server.wait_for_termination()
+_ALIGNMENT_BYTES = 64
+_FIRST_BYTES = 4096
+"""The first size of a loan; it grows by powers of two."""
 
 
-class Grpc(Served):
-    """A unary call whose messages are bytes, without a schema."""
+class _Side:
+    """A node with an event and a slice for each direction."""
 
-    def __init__(self) -> None:
-        import grpc
+    def __init__(self, prefix: str, folder: str) -> None:
+        import iceoryx2
 
-        super().__init__(_serve_grpc)
-        self._channel = grpc.insecure_channel(self.address, options=_GRPC_OPTIONS)
-        self._call = self._channel.unary_unary("/Step/Array")
+        iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+        config = iceoryx2.config.default()
+        config.global_cfg.prefix = iceoryx2.FileName.new(prefix)
+        config.global_cfg.root_path = iceoryx2.Path.new(folder)
+        self._iceoryx2 = iceoryx2
+        self._node = iceoryx2.NodeBuilder.new().config(config).create(iceoryx2.ServiceType.Ipc)
+
+    def service(self, name: str) -> Any:
+        return self._node.service_builder(self._iceoryx2.ServiceName.new(name))
+
+    def event(self, name: str) -> Any:
+        return self.service(name).event().open_or_create()
+
+    def slices(self, name: str) -> Any:
+        builder = self.service(name).publish_subscribe(self._iceoryx2.Slice[ctypes.c_uint8])
+        return builder.payload_alignment(self._iceoryx2.Alignment.new(_ALIGNMENT_BYTES)).open_or_create()
+
+    def publisher(self, name: str) -> Any:
+        growing = self._iceoryx2.AllocationStrategy.PowerOfTwo
+        builder = self.slices(name).publisher_builder()
+        return builder.initial_max_slice_len(_FIRST_BYTES).allocation_strategy(growing).create()
+
+
+def _serve_iceoryx(connection: Connection, prefix: str, folder: str, in_place: bool) -> None:  # noqa: FBT001 - arguments of a process
+    side = _Side(prefix, folder)
+    asked, answered = (
+        side.event("asked").listener_builder().create(),
+        side.event("answered").notifier_builder().create(),
+    )
+    requests = side.slices("requests").subscriber_builder().create()
+    answers = side.publisher("answers")
+    maker = start_maker(connection, None)
+    while True:
+        asked.blocking_wait()
+        while (request := requests.receive()) is not None:
+            number = int.from_bytes(bytes(request.payload().as_memory_view()), "little")
+            _publish(answers, maker, number, in_place=in_place)
+            request.delete()
+            answered.notify()
+
+
+def _publish(answers: Any, maker: Maker, number: int, *, in_place: bool) -> None:
+    nbytes = prod(maker.shape) * np.dtype(np.float64).itemsize
+    array = None if in_place else maker.array(number)
+    sample = answers.loan_slice_uninit(nbytes)
+    buffer = (ctypes.c_uint8 * nbytes).from_address(sample.payload().as_ptr())
+    loan = np.frombuffer(memoryview(buffer), np.float64)
+    if array is None:
+        maker.fill(loan.reshape(maker.shape), number)
+    else:
+        np.copyto(loan.reshape(array.shape), array)
+    sample.assume_init().send()
+
+
+class Iceoryx(Served):
+    """Publish and subscribe, a service for each direction. If `in_place`, the server creates the array in its loan."""
+
+    def __init__(self, *, in_place: bool) -> None:
+        names = (f"{turn_prefix()}_", tempfile.gettempdir())  # both are short, because sockets have them in their names
+        self._side = _Side(*names)
+        self._answered = self._side.event("answered").listener_builder().create()
+        self._answers = self._side.slices("answers").subscriber_builder().create()
+        super().__init__(_serve_iceoryx, *names, in_place)
+        self._asked = self._side.event("asked").notifier_builder().create()
+        self._requests = self._side.publisher("requests")
+        self._held: Any = None
+
+    def prepare(self, payload: Payload) -> None:
+        self._release()
+        super().prepare(payload)
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.delete()
+            self._held = None
 
     def ask(self, number: int) -> Array:
-        return np.frombuffer(self._call(number.to_bytes(_NUMBER_BYTES, "little"), wait_for_ready=True))
+        """Request the array. It lies in the memory that the server wrote to, and is valid until the next request."""
+        self._release()
+        request = self._requests.loan_slice_uninit(8)
+        ctypes.memmove(request.payload().as_ptr(), number.to_bytes(8, "little"), 8)
+        request.assume_init().send()
+        self._asked.notify()
+        while (sample := self._answers.receive()) is None:
+            self._answered.blocking_wait()
+        self._held = sample
+        received = sample.payload()
+        return np.frombuffer((ctypes.c_uint8 * received.len()).from_address(received.as_ptr()), np.float64)
 
     def close(self) -> None:
-        self._channel.close()
+        self._release()
         super().close()

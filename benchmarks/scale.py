@@ -20,18 +20,39 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import stagepipe
+from benchmarks.common.command import hardware_line, machine, machine_line
 from benchmarks.common.figures import Estimate, estimate
-from benchmarks.common.machine import hardware_line, machine, machine_line
-from benchmarks.common.turns import order
+from benchmarks.common.turn import order
 from benchmarks.common.usage import CpuMeter
+
+
+class Arrays:
+    """Items {id, array}: the same array every time, or each built in the outgoing shared memory."""
+
+    def __init__(self, count: int, nbytes: int = 0, *, built: bool = False) -> None:
+        self._count, self._nbytes, self._built = count, nbytes, built
+        self._array = None if built or not nbytes else np.ones(nbytes, np.uint8)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for number in range(self._count):
+            yield {"id": number, "array": _build(self._nbytes) if self._built else self._array}
+
+
+def _build(nbytes: int) -> NDArray[np.uint8]:
+    """Make an array in the outgoing shared memory. Who keeps a reference to it makes the transport copy it."""
+    array: NDArray[np.uint8] = stagepipe.empty(nbytes, np.uint8)
+    array[:1] = 1
+    return array
+
 
 _ROUNDS = 6
 _SMALL_ITEMS, _MIN_SMALL_ITEMS = 60_000, 10_000
@@ -71,12 +92,12 @@ def _measure(config: dict[str, Any], count: int, *, is_cpu: bool) -> float:
 
 
 def _make_source(count: int, **values: Any) -> dict[str, Any]:
-    return {"uses": "benchmarks.scale.ops.Arrays", "with": {"count": count, **values}}
+    return {"uses": "benchmarks.scale.Arrays", "with": {"count": count, **values}}
 
 
 def _pass_through(stages: int = 1, workers: int = 1, **keys: Any) -> float:
     count = max(_MIN_SMALL_ITEMS, _SMALL_ITEMS // stages)
-    listed = [{"name": f"s{n}", "uses": "benchmarks.scale.ops.pass_on", "workers": workers} for n in range(stages)]
+    listed = [{"name": f"s{n}", "uses": "benchmarks.common.stages.pass_on", "workers": workers} for n in range(stages)]
     return _measure({"source": _make_source(count), "stages": listed, **keys}, count, is_cpu=True)
 
 

@@ -27,10 +27,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.common.command import finish, parse_names
-from benchmarks.common.figures import estimate, ratio
-from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.targets import Target, is_met
+from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command
+from benchmarks.common.figures import Target, estimate, is_met, ratio
 from benchmarks.common.turn import make_environment
 
 PARTS: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -73,7 +71,7 @@ def _list_contestants(part: str, turn: int) -> Sequence[tuple[str, str]]:
 
 
 def _measure(name: str, argument: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.start.child", name, str(time.perf_counter_ns()), argument]
+    command = [sys.executable, "-m", "benchmarks.start_child", name, str(time.perf_counter_ns()), argument]
     done = subprocess.run(command, env=make_environment(), stdout=subprocess.PIPE, timeout=_TIMEOUT_S, check=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
