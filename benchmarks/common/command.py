@@ -23,7 +23,10 @@ _PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
 
 
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe the machine. `packages` are listed with the usual ones; a package that is not installed is left out."""
+    """Describe the machine. `packages` are listed with the usual ones; a package that is not installed is left out.
+
+    `commit` is that of this checkout.
+    """
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
     )
@@ -38,6 +41,7 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
+        "commit": find_commit(),
         "load_average": os.getloadavg()[0],
         "versions": versions,
     }
@@ -75,7 +79,8 @@ def repeat_command(name: str) -> str:
 def machine_line(description: dict[str, Any]) -> str:
     """Describe the machine and its software in one line."""
     versions = ", ".join(f"{name} {version}" for name, version in description["versions"].items())
-    return f"{hardware_line(description)}, {versions}; load average {description['load_average']:.1f}"
+    commit = f", commit {description['commit']}" if "commit" in description else ""  # older files have none
+    return f"{hardware_line(description)}, {versions}{commit}; load average {description['load_average']:.1f}"
 
 
 def hardware_line(description: dict[str, Any]) -> str:

@@ -116,7 +116,7 @@ def main(request_text: str, result: str) -> None:
     """Take the turn and write its figures. Whatever the framework has started ends with this process."""
     request = Request(**json.loads(request_text))
     module, _, name = request.framework.partition(":")
-    run: Run = getattr(import_module(f"benchmarks.peers.frameworks.{module}"), name)
+    run: Run = getattr(import_module(f"benchmarks.peers.{module}"), name)
     figures = _inspect(run, request) if request.inspected else _time(run, request)
     Path(result).write_text(json.dumps(figures))
     sys.stdout.flush()

@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.command import find_commit, finish, machine, machine_line, repeat_command, write_json
+from benchmarks.common.command import finish, machine, machine_line, repeat_command, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     adopt_orphans()
     began_s = time.monotonic()
-    about = {**machine(), "commit": find_commit()}
+    about = machine()
     print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
     print(f"\n{'case':24} right  {'gain':>6}  fix | after", flush=True)
     document: dict[str, Any] = {"machine": about, "cases": {}}

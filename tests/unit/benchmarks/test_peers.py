@@ -313,7 +313,7 @@ def test_durations_have_three_digits_and_a_unit():
 def test_every_contestant_names_a_function_and_jobs_that_exist():
     for contestant in CONTESTANTS.values():
         module, _, function = contestant.run.partition(":")
-        source = (ROOT / "benchmarks" / "peers" / "frameworks" / f"{module}.py").read_text()
+        source = (ROOT / "benchmarks" / "peers" / f"{module}.py").read_text()
         assert f"\ndef {function}(job: Job, workers: int" in source
         assert set(contestant.jobs) <= JOBS.keys()
 

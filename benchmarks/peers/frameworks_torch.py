@@ -1,15 +1,23 @@
-"""PyTorch: DataLoader and torchdata.nodes."""
+"""Frameworks around torch: DataLoader and torchdata.nodes, Hugging Face datasets, WebDataset. See `frameworks`.
+
+Hugging Face's `map` is in its streaming form: the other one writes its table to the disk before the first item comes.
+WebDataset reads tar shards of the photographs by a WebLoader's workers.
+"""
 
 from __future__ import annotations
 
+import io
+import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from benchmarks.peers.jobs import JOBS, Item, Job, Process, Samples, make_steps
+from benchmarks.peers.jobs import JOBS, Item, Job, Process, Samples, list_images, make_steps
 
 PREFETCH = 4
 
@@ -131,3 +139,90 @@ class Collate:
 def to_tensors(batch: Item) -> Item:
     """Make tensors of arrays, over the same memory."""
     return {key: torch.as_tensor(value) for key, value in batch.items()}
+
+
+class Transform:
+    """All work on the indices that `with_transform` gets."""
+
+    def __init__(self, name: str) -> None:
+        """Steps are made in the worker."""
+        self._process = Process(name)
+
+    def __call__(self, rows: dict[str, list[int]]) -> dict[str, list[Any]]:
+        """Return columns of samples."""
+        samples = [self._process(index) for index in rows["number"]]
+        return {key: [sample[key] for sample in samples] for key in samples[0]}
+
+
+def _make_sample(row: dict[str, int], name: str) -> Item:
+    return Process(name)(row["number"])
+
+
+def with_transform(job: Job, workers: int) -> Iterator[Item]:
+    """A table of numbers whose transform does all work when a DataLoader's worker reads."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    table = datasets.Dataset.from_dict({"number": range(job.count)}).with_transform(Transform(job.name))
+    return _load_table(table, job, workers)
+
+
+def streaming(job: Job, workers: int) -> Iterator[Item]:
+    """An iterable dataset in as many shards as workers, mapped while a DataLoader reads."""
+    import datasets
+
+    table = datasets.Dataset.from_dict({"number": range(job.count)}).to_iterable_dataset(num_shards=workers)
+    mapped = table.map(_make_sample, fn_kwargs={"name": job.name}, remove_columns=["number"])
+    return _load_table(mapped, job, workers)
+
+
+def _load_table(table: Any, job: Job, workers: int) -> Iterator[Item]:
+    job.prepare()
+    return unpack(job, DataLoader(table, num_workers=workers, prefetch_factor=PREFETCH, **make_batch_options(job)))
+
+
+_SHARDS = 8
+
+
+def shards(job: Job, workers: int) -> Iterator[Item]:
+    """Tar shards, one reader a worker; the batch is made in the worker."""
+    import webdataset
+
+    folder = _write_shards(job.count)
+    urls = str(folder / f"{{0..{_SHARDS - 1}}}.tar")
+    own: dict[str, Any]
+    dataset: Any = webdataset.WebDataset(urls, shardshuffle=False).map(_Steps(job.name))
+    if job.batch:
+        dataset, own = dataset.batched(job.batch, collation_fn=job.collate), {}
+    else:
+        dataset, own = dataset.batched(job.pool_chunk, collation_fn=keep), {"collate_fn": keep}  # no tiny tensors
+    return unpack(job, webdataset.WebLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=4, **own))
+
+
+class _Steps:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, sample: dict[str, Any]) -> Item:
+        item: Item = {"index": int(sample["__key__"]), "data": sample["jpg"]}
+        for step in make_steps(self._name):
+            item = step(item)
+        return item
+
+
+def _write_shards(count: int) -> Path:
+    """Write the shards beside the photographs, where the next turns find them: that is done before any training."""
+    paths = list_images()
+    folder = paths[0].parents[2] / f"shards-{count}"
+    if folder.exists():
+        return folder
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
+    for shard in range(_SHARDS):
+        with tarfile.open(unfinished / f"{shard}.tar", "w") as tar:
+            for index in range(shard, min(count, 6 * len(paths)), _SHARDS):
+                content = paths[index % len(paths)].read_bytes()
+                member = tarfile.TarInfo(f"{index:08d}.jpg")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    unfinished.rename(folder)
+    return folder
