@@ -76,6 +76,9 @@ def main() -> None:
         run([command, "validate", "wheel.yaml"], job)
         run([command, "run", "wheel.yaml", "--quiet", "--report", "report.json"], job)
         run([str(python), "check.py"], job)
+        run([command, "init", "project", "--kind", "table"], job)
+        run([str(python), "make_data.py"], job / "project")
+        run([command, "run", "pipeline.yaml", "--quiet"], job / "project")
 
 
 def build(folder: Path) -> Path:

@@ -4,7 +4,7 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
 
     cli                      the commands, one file each, and how they print
     builder                  `from_source(...).map(...)`: a pipeline as a chain of typed calls
-    testing, torch           crash points for tests; `Loader` and `StageDataset`, in the training process
+    testing, torch           `run_stage` and crash points for tests; `Loader`, `StageDataset` for training
     api                      `Pipeline`; a run to its end, with a sink and a state file
     engine                   runs a plan: locally in processes, or inline; states, probes, what a report is made of
     runtime                  the processes of the local engine: supervisor, workers, consumer, and how they talk
@@ -13,7 +13,7 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
     report                   recorded counters -> report, verdict, advice; and its renderers
     plan                     spec + machine -> plan; starts no process
     costs                    cost curves, and the choice between pipe and shared memory; starts no process
-    machine                  what this machine has and allows: CPUs, memory, limits, devices
+    machine, starters        what this machine has and allows; the projects that `stagepipe init` writes
     config                   YAML, mappings and overrides -> spec; all mistakes at once, each with its place
     spec                     the frozen description of a pipeline that every layer above reads
     shards                   how the parts that workers of a sink write become shards, exactly once

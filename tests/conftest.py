@@ -175,3 +175,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"differs from {path}; if intended, pytest --update-goldens"
 
     return check
+
+
+@pytest.fixture
+def socket_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the runs of this test alone listen for `stagepipe top`. It is made by the first."""
+    from stagepipe.runtime.attach import folder
+
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(folder, "_TEMPORARY_FOLDER", tmp_path)
+    monkeypatch.setattr(folder, "_LOGIN_RUNTIME_FOLDER", tmp_path / "no-login")
+    return folder.get_socket_folder()

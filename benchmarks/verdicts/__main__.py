@@ -9,6 +9,10 @@ other, each in a new process of 3 to 5 s. A round is right if the verdict names 
 the whole run with its start. `after` says what is advised then. `stops`: no advice followed the last
 step where that gained less than 5 %.
 
+A round is `disturbed`, neither right nor wrong, if the verdict says that other programs take the CPUs, and they did use
+a quarter of them: then what was planted was not the limit. After the last round, each such case is measured again, as
+often as there were rounds at most, until it has its number. With --case, the other cases of FILE stay as they are.
+
 `busy machine` starts a process for each CPU that computes, and the change is that they end. `throttled cgroup` needs
 root and the `cpu` controller of cgroup version 1 or 2; otherwise it is skipped. Exit status: 1 if a round was wrong.
 """
@@ -16,6 +20,8 @@ root and the `cpu` controller of cgroup version 1 or 2; otherwise it is skipped.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import re
 import shutil
@@ -31,15 +37,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.command import finish, machine, machine_line, repeat_command, write_json
+from benchmarks.common.command import find_commit, finish, machine, machine_line, repeat_command, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 
-_LIMIT_S = 90.0
+_LIMIT_S = 150.0
 _MAX_STEPS = 3
 _MIN_GAIN = 1.05
 _ANSWER_S = 0.02
 _QUOTA_SHARE = 0.15
+_MIN_OTHER_CPU_SHARE = 0.25
 _CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 Round = dict[str, Any]
@@ -56,22 +63,23 @@ def main(arguments: Sequence[str]) -> int:
     began_s = time.monotonic()
     about = machine()
     print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
-    print(f"\n{'case':24} right  {'gain':>6}  fix | after", flush=True)
-    document: dict[str, Any] = {"machine": about, "cases": {}}
-    has_failed = False
+    cases = [case for case in CASES if case.name in (options.case or [case.name])]
+    document = _open_document(options, about)
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, _serve_slowly() as port:
-        for case in [case for case in CASES if case.name in options.case] if options.case else CASES:
-            try:
-                rounds = [_measure(case, Path(folder), port, options.records) for _ in range(options.rounds)]
-            except (SkippedCaseError, TurnError) as error:
-                has_failed |= isinstance(error, TurnError)
-                print(f"{case.name:24} {'FAILED' if isinstance(error, TurnError) else 'skipped'}: {error}", flush=True)
-                continue
-            document["cases"][case.name] = rounds
-            print(_format_case(case, rounds), flush=True)
+        for number in range(options.rounds):
+            for case in cases:
+                _measure_round(case, Path(folder), port, options.records if number == 0 else None, document)
             write_json(options.json, document)
+            print(f"round {number + 1} of {options.rounds} after {time.monotonic() - began_s:.0f} s", flush=True)
+        for _, case in itertools.product(range(options.rounds), cases):
+            if len(list_undisturbed(document, case.name)) < options.rounds and case.name in document["cases"]:
+                _measure_round(case, Path(folder), port, None, document)
+                write_json(options.json, document)
+    print(f"\n{'case':24} right  {'gain':>6}  fix | after")
+    for case in cases:
+        print(format_case(case.name, document))
     finish(began_s, options.json, document)
-    return int(has_failed or not all(each["right"] for rounds in document["cases"].values() for each in rounds))
+    return int(not all(each["right"] for case in cases for each in list_undisturbed(document, case.name)))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -79,7 +87,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     names = [case.name for case in CASES]
     parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=5, help="each case is measured in each")
-    parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each case")
+    parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each round")
     parser.add_argument("--records", type=Path, help="folder for records of the first runs, for tests")
     return parser.parse_args(arguments)
 
@@ -98,6 +106,46 @@ def is_right(case: Case, verdict: Mapping[str, Any]) -> bool:
         and re.fullmatch(case.fix, verdict["fix"]) is not None
         and case.says in text
     )
+
+
+def _open_document(options: argparse.Namespace, about: Mapping[str, Any]) -> dict[str, Any]:
+    """A new document; with --case, the rounds of the other cases in an existing file are kept."""
+    document: dict[str, Any] = {"machine": about, "cases": {}, "skipped": {}}
+    if options.case and options.json is not None and options.json.exists():
+        kept = json.loads(options.json.read_text())["cases"]
+        document["cases"] = {name: rounds for name, rounds in kept.items() if name not in options.case}
+    return document
+
+
+def list_undisturbed(document: Mapping[str, Any], name: str) -> list[Round]:
+    """List the rounds of a case that are right or wrong.
+
+    >>> len(list_undisturbed({"cases": {"slow sink": [{"disturbed": True}, {"disturbed": False}]}}, "slow sink"))
+    1
+    """
+    return [each for each in document["cases"].get(name, ()) if not each["disturbed"]]
+
+
+def _measure_round(case: Case, folder: Path, port: int, records: Path | None, document: dict[str, Any]) -> None:
+    """Measure a case once and note it in the document, or why it could not be measured."""
+    try:
+        found = _measure(case, folder, port, records)
+    except SkippedCaseError as error:
+        document["skipped"][case.name] = str(error)
+        return
+    except TurnError as error:
+        failed = {"kind": "failed", "limited_by": "", "fix": "", "advice": "", "sentence": str(error)}
+        found = {"right": False, "gain": 0.0, "stops": True, "steps": [{"fix": "", "rate": 0.0, "verdict": failed}]}
+    now = {"commit": find_commit(), "load_average": os.getloadavg()[0]}
+    document["cases"].setdefault(case.name, []).append({**now, "disturbed": _is_disturbed(case, found), **found})
+
+
+def _is_disturbed(case: Case, found: Round) -> bool:
+    """Whether other programs were the limit, by what they used as well as by the verdict."""
+    before = found["steps"][0]
+    cpus = len(os.sched_getaffinity(0))
+    is_busy = before.get("other_cpus", 0.0) >= _MIN_OTHER_CPU_SHARE * cpus
+    return case.trouble != "busy" and is_busy and before["verdict"]["limited_by"] == "other programs"
 
 
 def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round:
@@ -150,7 +198,7 @@ def _run(case: Case, folder: Path, port: int, overrides: Sequence[str], cpu_grou
 
 
 def _describe_step(fix: str, result: Round, case: Case) -> Round:
-    rates = {key: result[key] for key in ("wall_s", "steady", "total")}
+    rates = {key: result[key] for key in ("wall_s", "steady", "total", "other_cpus")}
     return {"fix": fix, "rate": result[case.rate], **rates, "verdict": result["verdict"]}
 
 
@@ -158,19 +206,33 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stagepipe"
 
 
-def _format_case(case: Case, rounds: Sequence[Round]) -> str:
+def format_case(name: str, document: Mapping[str, Any]) -> str:
+    """Return the line of a case, and below it what was said in a round that was wrong.
+
+    >>> format_case("busy machine", {"skipped": {"busy machine": "no CPU is free"}, "cases": {}})
+    'busy machine             skipped: no CPU is free'
+    """
+    if name in document["skipped"]:
+        return f"{name:24} skipped: {document['skipped'][name]}"
+    case = next(case for case in CASES if case.name == name)
+    everything, rounds = document["cases"].get(name, []), list_undisturbed(document, name)
+    disturbed = f"{'':26}disturbed {len(everything) - len(rounds)} times: other programs took the CPUs"
+    if not rounds:
+        return f"{name:24} 0 of 0\n{disturbed}"
     right = f"{sum(each['right'] for each in rounds)} of {len(rounds)}"
     gain = f"{median(each['gain'] for each in rounds):.2f}{'T' if case.rate == 'total' else ' '}"
     steps = rounds[0]["steps"]
     fixes = ", ".join(step["fix"] for step in steps[1:]) or "-"
     stops = "" if all(each["stops"] for each in rounds) else " (goes on although the last step did not pay)"
     last = steps[-1]["verdict"]
-    line = f"{case.name:24} {right:6} {gain:>6}  {fixes} | {last['fix'] or last['advice']}{stops}"
-    wrong = next((each["steps"][0]["verdict"] for each in rounds if not each["right"]), None)
-    if wrong is not None:
-        line += f"\n{'':26}said: {wrong['kind']}, {wrong['limited_by'] or '-'}, fix {wrong['fix'] or '-'}"
-        line += f"\n{'':26}{wrong['sentence']} {wrong['advice']}"
-    return line
+    lines = [f"{name:24} {right:6} {gain:>6}  {fixes} | {last['fix'] or last['advice']}{stops}"]
+    lines += [disturbed] if len(rounds) < len(everything) else []
+    for step in (each["steps"][0] for each in rounds if not each["right"]):
+        wrong = step["verdict"]
+        said = f"{wrong['kind']}, {wrong['limited_by'] or '-'}, fix {wrong['fix'] or '-'}"
+        lines.append(f"{'':26}said: {said}; others used {step.get('other_cpus', 0):.1f} CPUs")
+        lines.append(f"{'':26}{wrong['sentence']} {wrong['advice']}")
+    return "\n".join(lines)
 
 
 @contextmanager

@@ -95,12 +95,14 @@ def take_turn(
                 time.sleep(consumer_ms / 1000)
     wall_s = time.perf_counter() - began_s
     report = pipeline.report()
+    record = _get_record(pipeline, report)
     return {
         "wall_s": wall_s,
         "steady": report.run.items_per_s,
         "total": report.run.items_in / wall_s,
         "verdict": msgspec.to_builtins(report.verdict),
-        "record": encode_record(_get_record(pipeline, report)),
+        "other_cpus": record.other_cpus,
+        "record": encode_record(record),
     }
 
 

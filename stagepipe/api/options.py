@@ -49,6 +49,8 @@ class StageOptions(TypedDict, total=False):
     """true: the stage gets a private copy that it may modify."""
     reseed: bool
     """false: do not seed random generators before each item, neither the global ones nor the stage's own."""
+    resources: dict[str, float]
+    """What Ray reserves for each worker: {cpus: 0.5, gpus: 1}. Default: a share of the CPUs."""
 
 
 class SourceOptions(TypedDict, total=False):
@@ -102,3 +104,7 @@ class RunOptions(TypedDict, total=False):
     """Modules that are imported once, before the workers are forked."""
     max_skipped: int | str
     """Maximum number of skipped items, as a count or a percentage such as 1%. Beyond it the run fails."""
+    attach: bool
+    """false: no process can attach to the run, as `stagepipe top` does."""
+    engine: str | dict[str, Any]
+    """local: processes on this machine. ray, or {ray: {address: auto}}: a Ray cluster."""

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from stagepipe.core import SkipCount, SourceIdentity
-    from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism
+    from stagepipe.costs import CostCurves
+    from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism, RayRun
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
     from stagepipe.report import DeadLetter, Progress, Report
@@ -74,6 +75,9 @@ class Pipeline(Generic[T_co]):
 
     `cache=False` neither reads nor writes the outputs that stages with a `cache` keep.
 
+    `trace` and `prometheus` replace those of the config's `report`: the file of a trace, which is written when the
+    pipeline is closed, and an address such as `"127.0.0.1:9100"` at which Prometheus finds metrics meanwhile.
+
     Items have the shapes and dtypes that the last stage returned. They belong to the caller and are writable. Arrays
     lie in shared memory, which is reused once the last view of them is gone.
 
@@ -93,17 +97,20 @@ class Pipeline(Generic[T_co]):
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
         cache: bool = True,
+        trace: str | Path | None = None,
+        prometheus: str | int | None = None,
     ) -> None:
         """Check the config. No worker is started yet; their fork server is, unless `inline`."""
         if not inline:
             launch_spare_server()  # it starts while this process reads the config
         self.shard = Shard(rank, world_size, even) if only is None else _make_item_selection(only, world_size)
         self.spec: PipelineSpec = _load_spec(config, overrides)
+        self._outputs = _choose_outputs(self.spec, trace, prometheus, is_inline=inline)
         self._config_path = _find_shown_path(config)
         self._is_inline = inline
         self._limit = limit
         self._uses_caches = cache
-        self._run: LocalRun | InlineRun | None = None
+        self._run: LocalRun | InlineRun | RayRun | None = None
         self._consumer_name = "consumer"
         self._is_consumer_sink = False
         self._keep_idle_pages = False
@@ -143,13 +150,20 @@ class Pipeline(Generic[T_co]):
     def _lower_sinks(self, spec: PipelineSpec) -> PipelineSpec:
         return lower_sinks(spec) if self._feeds_sinks else spec
 
-    def _plan_spec(self, spec: PipelineSpec) -> Plan:
+    def _plan_spec(self, spec: PipelineSpec, curves: CostCurves | None = None) -> Plan:
+        """Plan a run of the spec. Without `curves`, those of this machine, which may have to be measured first."""
         from stagepipe.calibration import load_curves
         from stagepipe.machine import detect_machine
         from stagepipe.plan import make_plan
 
-        plan = make_plan(spec, detect_machine(), load_curves(VERSION), limit=self._limit)
+        plan = make_plan(spec, detect_machine(), curves or load_curves(VERSION), limit=self._limit)
         return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
+
+    def _plan_inline(self) -> Plan:
+        """Plan an inline run: it has no hops, so nothing is measured, and no process starts."""
+        from stagepipe.costs import MADE_UP_CURVES
+
+        return self._plan_spec(self._lower_sinks(self._resolve_auto_workers().spec), MADE_UP_CURVES)
 
     def _resolve_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto`, once: a probe starts processes."""
@@ -209,23 +223,35 @@ class Pipeline(Generic[T_co]):
         self._ensure_started()
         return self
 
-    def _ensure_started(self) -> LocalRun | InlineRun:
+    def _ensure_started(self) -> LocalRun | InlineRun | RayRun:
         if self._state.closed_reason:
             raise UsageError(self._state.closed_reason)
         if self._run is None:
             if self._is_inline and self._saves_state:  # its stages are the caller's own objects, and may change
                 _ = self._state_description
-            if not self._is_inline:
+            if not self._recomputes:
                 launch_fork_server(self.spec)  # it imports what workers need while this process imports the engine
-            plan = self.make_plan()
+            plan = self._plan_inline() if self._is_inline else self.make_plan()
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
-            self._run = engine.InlineRun(plan) if self._is_inline else engine.LocalRun(plan, self.on_output)
+            self._run = self._start_run(plan)
             if isinstance(self._run, engine.LocalRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)
         return self._run
+
+    @property
+    def _recomputes(self) -> bool:
+        """Whether the engine has no cursors: a resume computes an epoch again from its start."""
+        return self._is_inline or self.spec.engine.kind == "ray"
+
+    def _start_run(self, plan: Plan) -> LocalRun | InlineRun | RayRun:
+        if self._is_inline:
+            return engine.InlineRun(plan)
+        if self.spec.engine.kind == "ray":
+            return engine.RayRun(plan, self.spec.engine)
+        return engine.LocalRun(plan, self.on_output, self._outputs)
 
     def __iter__(self) -> Iterator[T_co]:
         """Iterate over one epoch, or over the rest of the one that was loaded. Work on it starts now.
@@ -243,7 +269,7 @@ class Pipeline(Generic[T_co]):
         self._state.begin_iteration(iteration_state)
         return engine.EpochIterator(iteration_state, self._state, self)
 
-    def _check_source(self, run: LocalRun | InlineRun) -> None:
+    def _check_source(self, run: LocalRun | InlineRun | RayRun) -> None:
         """Raise UsageError if the next iteration starts at a position in other data. It waits for the source."""
         if self._saved_source is not None and not self._state.next_position.is_start:
             current = run.wait_for_source()
@@ -252,12 +278,12 @@ class Pipeline(Generic[T_co]):
             engine.check_source(self._saved_source, current)
         self._saved_source = None
 
-    def _resume_skip_count(self, run: LocalRun | InlineRun) -> None:
+    def _resume_skip_count(self, run: LocalRun | InlineRun | RayRun) -> None:
         """Let `max_skipped` go on with the count of the loaded state. Raises RunError if that exceeds it already."""
         if self._saved_skips is None:
             return
         # Inline, an epoch is computed again from its start, so what failed there before the position fails again.
-        is_counted_again = self._is_inline and self._state.next_position.cursor is not None
+        is_counted_again = self._recomputes and self._state.next_position.cursor is not None
         if not is_counted_again:
             run.dead_letters.resume_count(self._saved_skips)
             limit_error = run.dead_letters.make_limit_error()
@@ -283,7 +309,8 @@ class Pipeline(Generic[T_co]):
         """Start the run and return it, to share its items among several processes. Raises UsageError when inline."""
         run = self._ensure_started()
         if not isinstance(run, engine.LocalRun):
-            message = "an inline pipeline has no memory to share with other processes; remove `inline`"
+            kind, hint = ("an inline", "remove `inline`") if self._is_inline else ("a Ray", "run with `engine=local`")
+            message = f"{kind} pipeline has no memory to share with other processes; {hint}"
             raise UsageError(message)
         return run
 
@@ -386,14 +413,13 @@ class Pipeline(Generic[T_co]):
             self._state_description,
             self.shard,
             order_points=[stage.name for stage in self._lower_sinks(self.spec).stages if stage.is_order_point],
-            is_inline=self._is_inline,
+            is_inline=self._recomputes,
             allow_changed=allow_changed,
         )
-        if self._is_inline and self.spec.order == "any" and position.items_yielded:
+        if self._recomputes and self.spec.order == "any" and position.items_yielded:
             order = self.spec.source.syntax.format_setting("order", "any")
-            raise UsageError(
-                f"an inline pipeline cannot resume in the middle of an epoch with `{order}`; remove `inline`"
-            )
+            kind, hint = ("an inline", "remove `inline`") if self._is_inline else ("a Ray", "run with `engine=local`")
+            raise UsageError(f"{kind} pipeline cannot resume in the middle of an epoch with `{order}`; {hint}")
         self._state.load_position(position)
         self._saved_source = None if allow_changed else engine.find_saved_source(state, self.shard)
         self._saved_skips = engine.find_saved_skips(state, self.shard)
@@ -421,7 +447,7 @@ class Pipeline(Generic[T_co]):
 
         Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
         """
-        if not isinstance(self._run, engine.LocalRun):
+        if self._run is None or self._is_inline or isinstance(self._run, engine.InlineRun):
             not_running = self._state.closed_reason or "the pipeline has not started yet"
             reason = "an inline run has no hops" if self._is_inline else not_running
             message = f"no report: {reason}"
@@ -500,6 +526,27 @@ def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
     from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)
+
+
+def _choose_outputs(
+    spec: PipelineSpec, trace: str | Path | None, prometheus: str | int | None, *, is_inline: bool
+) -> engine.RunOutputs:
+    """Return where the run shows what it does: as the arguments say, else as the config says."""
+    for name, value in (("trace", trace), ("prometheus", prometheus)):
+        if is_inline and value is not None:
+            raise UsageError(f"{name}={str(value)!r}: an inline run has no worker processes to show; remove `inline`")
+    from stagepipe.config import check_address, check_trace_path
+
+    report = spec.report
+    try:
+        trace_path = report.trace_path if trace is None else check_trace_path(str(trace))
+    except ValueError as error:
+        raise UsageError(f"trace={str(trace)!r}: {error}") from None
+    try:
+        address = report.prometheus if prometheus is None else check_address(prometheus)
+    except ValueError as error:
+        raise UsageError(f"prometheus={prometheus!r}: {error}") from None
+    return engine.RunOutputs(None if trace_path is None else Path(trace_path), address)
 
 
 def _find_shown_path(config: object) -> str:

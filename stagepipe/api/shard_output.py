@@ -8,7 +8,7 @@ then a record in the journal, with the state of the pipeline after the last of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from time import monotonic
@@ -81,10 +81,8 @@ class ShardOutput:
             self._folders.append(self._opened.enter_context(closing(open_folder(sink, type(sink).__name__))))
         self._journal = self._opened.enter_context(closing(Journal(self._folders[0].path)))
         record = None
-        if resume:
-            record = self._journal.load(len(sinks))
-        elif self._journal.exists:
-            self._require_overwrite(sinks[0])
+        if resume or self._journal.exists:
+            record = self._load_record(sinks, resume=resume)
         if record is None:
             self._start_job()
             return
@@ -100,6 +98,24 @@ class ShardOutput:
             if record.has_all_items:  # killed between the last two records
                 self._complete()
                 self.is_finished = True
+
+    def _load_record(self, sinks: list[PartSink], *, resume: bool) -> JournalRecord | None:
+        """Return the record to resume; None to start a new job. Raises UsageError where neither is allowed."""
+        if not sinks[0].overwrite and self._has_no_progress(len(sinks)):
+            return None  # such as after a wrong path of the source: the next run has another config
+        if resume:
+            return self._journal.load(len(sinks))
+        self._require_overwrite(sinks[0])
+        return None
+
+    def _has_no_progress(self, sink_count: int) -> bool:
+        """Whether the journal is of a job that ended before its first item, and there is nothing else."""
+        try:
+            record = self._journal.load(sink_count)
+        except UsageError:
+            return False
+        is_at_start = record is not None and _get_position(record.state) == _get_position(self._pipeline.state_dict())
+        return is_at_start and all(folder.is_unused() for folder in self._folders)
 
     def _require_overwrite(self, sink: PartSink) -> None:
         if not sink.overwrite:
@@ -230,6 +246,11 @@ def _build(make: Callable[[], Any]) -> Any:
     except Exception as error:
         message = f"sink: cannot be built: {format_error(error)}"
         raise RunError(message, stage="sink", worker=0, trace=format_user_traceback(error)) from error
+
+
+def _get_position(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a state that says how far the run is."""
+    return {key: value for key, value in state.items() if key.startswith("rank")}
 
 
 def _require_own_folders(sinks: list[PartSink]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -335,14 +336,22 @@ class PipelineBuilder(Generic[T_co]):
         with pipeline:
             return list(itertools.islice(pipeline, count))
 
-    def run(self, *, limit: int | None = None, resume: bool = False) -> Report:
+    def run(
+        self,
+        *,
+        limit: int | None = None,
+        resume: bool = False,
+        trace: str | Path | None = None,
+        prometheus: str | int | None = None,
+    ) -> Report:
         """Run one epoch to its end, into the sinks if there are any, and return the report.
 
         `limit` ends the epoch after this number of source items. `resume` goes on with the run whose journal is in the
-        folder of the first sink with workers; without a journal, a run starts. Raises RunError if the run or a sink
+        folder of the first sink with workers; without a journal, a run starts. `trace` and `prometheus` are those of
+        `Pipeline`. Raises RunError if the run or a sink
         fails, and UsageError if a folder cannot be used or its run has finished.
         """
-        pipeline = Pipeline[Any](self, limit=limit)
+        pipeline = Pipeline[Any](self, limit=limit, trace=trace, prometheus=prometheus)
         with open_shards(pipeline, resume=resume) as shards:
             if shards is not None and shards.is_finished:
                 raise UsageError(shards.finished_message)
@@ -350,7 +359,7 @@ class PipelineBuilder(Generic[T_co]):
                 run_to_sink(pipeline, _ignore_progress, shards=shards)
         return pipeline.report()
 
-    def open(
+    def open(  # noqa: PLR0913 - the options of `Pipeline`
         self,
         *,
         inline: bool = False,
@@ -360,10 +369,21 @@ class PipelineBuilder(Generic[T_co]):
         even: EvenMode | None = None,
         only: Sequence[int] | None = None,
         cache: bool = True,
+        trace: str | Path | None = None,
+        prometheus: str | int | None = None,
     ) -> Pipeline[T_co]:
         """Return the pipeline, for `with` and any number of epochs. Takes the arguments of `Pipeline`."""
         return Pipeline(
-            self, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even, only=only, cache=cache
+            self,
+            inline=inline,
+            limit=limit,
+            rank=rank,
+            world_size=world_size,
+            even=even,
+            only=only,
+            cache=cache,
+            trace=trace,
+            prometheus=prometheus,
         )
 
     def loader(self, **options: Unpack[LoaderOptions]) -> Loader:

@@ -1,14 +1,19 @@
 """The `stagepipe` command, in the calling process. A command reads its arguments and calls a layer below; no logic.
 
 app          mounts the commands
+init         `stagepipe init`
 run          `stagepipe run`
 validate     `stagepipe validate`
 plan         `stagepipe plan`
+top          `stagepipe top`
 report       `stagepipe report`: prints, draws and compares saved reports
+built_ins    `stagepipe list`
+doctor       `stagepipe doctor`
 bench        `stagepipe bench`
 schema       `stagepipe schema`
 forecasts    prints and draws forecasts; used by `plan` and `run`
 reports      checks report paths; writes and prints reports
+live_table   draws a run that is going; used by `top`
 progress     the progress bar, or a line every 10 s
 interrupts   Ctrl-C, SIGTERM and a closed terminal
 standard_streams  stdout and stderr that are closed or full

@@ -7,27 +7,34 @@ from typing import Annotated
 import typer
 
 from stagepipe.cli.bench import bench
+from stagepipe.cli.built_ins import list_built_ins
 from stagepipe.cli.calls import CommandGroup, ConfigCommand
+from stagepipe.cli.doctor import doctor
+from stagepipe.cli.init import init
 from stagepipe.cli.plan import plan
 from stagepipe.cli.report import report
 from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
 from stagepipe.cli.standard_streams import open_standard_streams
+from stagepipe.cli.top import top
 from stagepipe.cli.validate import validate
 from stagepipe.core import VERSION
 
 app = typer.Typer(
     cls=CommandGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Data preparation in stages, each in its own process, with every hop between them measured.",
 )
+app.command()(init)
 app.command(cls=ConfigCommand)(run)
 app.command(cls=ConfigCommand)(validate)
 app.command(cls=ConfigCommand)(plan)
+app.command()(top)
 app.command()(report)
+app.command("list")(list_built_ins)
+app.command()(doctor)
 app.command()(bench)
 app.command()(schema)
 

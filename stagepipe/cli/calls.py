@@ -22,7 +22,7 @@ class CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""
-        if Path(args[0]).suffix in _CONFIG_SUFFIXES and args[0] not in self.commands:
+        if not ctx.resilient_parsing and Path(args[0]).suffix in _CONFIG_SUFFIXES and args[0] not in self.commands:
             with exit_on_error():
                 raise UsageError(f"`{args[0]}` is not a command; did you mean `stagepipe run {' '.join(args)}`?")
         return super().resolve_command(ctx, args)
@@ -33,6 +33,8 @@ class ConfigCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of the command."""
+        if ctx.resilient_parsing:  # a shell completes a call that is not finished
+            return super().parse_args(ctx, args)
         known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         for index, argument in enumerate(args):
             option, equals, value = argument.partition("=")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -80,12 +81,14 @@ class ProgressDisplay:
 
 
 def format_progress_line(progress: Progress, total: int | None) -> str:
-    """Format the plain line.
+    """Format the plain line: items of the source that are through, and their rate.
 
     >>> format_progress_line(pipeline.progress(), 2000)  # doctest: +SKIP
-    'stagepipe: 20.0 s  1,234 of 2,000 items  345 items/s  busiest decode'
+    'stagepipe: 20.0 s  1,234 of 2,000 items  345/s  busiest decode'
     """
-    parts = [f"{progress.elapsed_ns / 1e9:.1f} s", _format_items(progress, total), _format_rate(progress)]
+    parts = [f"{progress.elapsed_ns / 1e9:.1f} s", _format_items(progress, total)]
+    if progress.items_per_s:
+        parts.append(f"{format_rate(progress.items_per_s)}/s")
     if progress.starting:
         parts.append(f"starting {', '.join(progress.starting)}")
     if progress.busiest:
@@ -94,18 +97,7 @@ def format_progress_line(progress: Progress, total: int | None) -> str:
 
 
 def _format_items(progress: Progress, total: int | None) -> str:
-    return f"{progress.items_in:,} items" if total is None else f"{progress.items_in:,} of {total:,} items"
-
-
-def _format_rate(progress: Progress) -> str:
-    """Samples per second, or items of the source until the first sample is out: a large batch takes a while.
-
-    Where each item is one sample, the line has the one unit.
-    """
-    if progress.samples_out:
-        unit = "items" if progress.samples_out == progress.items_out else "samples"
-        return f"{format_rate(progress.samples_per_s)} {unit}/s"
-    return f"{format_rate(progress.items_per_s)} items/s"
+    return f"{progress.items_done:,} items" if total is None else f"{progress.items_done:,} of {total:,} items"
 
 
 def _make_console() -> Console:
@@ -154,18 +146,18 @@ def _draw(progress: Progress, total: int | None, height: int) -> RenderableType:
 
 def _draw_headline(progress: Progress, total: int | None) -> Text:
     """Draw the line `1,234 of 2,000 items  62 %  345/s  elapsed 0:20  ETA 0:12`."""
-    done = f"{progress.items_done:,} items"
-    if total is not None:
-        done = f"{progress.items_done:,} of {total:,} items"
-    parts = [done, *([format_percent(min(progress.items_done / total, 1.0))] if total else [])]
+    parts = [
+        _format_items(progress, total),
+        *([format_percent(min(progress.items_done / total, 1.0))] if total else []),
+    ]
     is_going = total is None or progress.items_done < total
     if progress.items_per_s and is_going:
         parts.append(f"{format_rate(progress.items_per_s)}/s")
-    parts.append(f"elapsed {_format_clock(progress.elapsed_ns / 1e9)}")
+    parts.append(f"elapsed {format_clock(progress.elapsed_ns / 1e9)}")
     if progress.starting:
         parts.append(f"starting {', '.join(progress.starting)}")
     elif total is not None and progress.items_per_s and is_going:
-        parts.append(f"ETA {_format_clock((total - progress.items_done) / progress.items_per_s)}")
+        parts.append(f"ETA {format_clock((total - progress.items_done) / progress.items_per_s)}")
     return _make_line("  ".join(parts))
 
 
@@ -181,12 +173,20 @@ def _draw_stages(stages: list[StageProgress], source: StageProgress) -> Table:
     for stage in stages:
         queue = "" if stage is source else f"{stage.queued:,.1f}"
         figures = (f"{format_rate(stage.items_per_s)}/s", format_percent(stage.busy), queue)
-        grid.add_row(_make_line(f"  {_format_name(stage)}"), *(("starting", "", "") if stage.is_starting else figures))
+        grid.add_row(
+            _make_line(f"  {format_stage_name(stage.name, stage.fused)}"),
+            *(("starting", "", "") if stage.is_starting else figures),
+        )
     return grid
 
 
-def _format_name(stage: StageProgress) -> str:
-    name = " + ".join((stage.name, *stage.fused))
+def format_stage_name(first: str, fused: Sequence[str]) -> str:
+    """Format the stages of a process, shortened.
+
+    >>> format_stage_name("crop", ("resize",))
+    'crop + resize'
+    """
+    name = " + ".join((first, *fused))
     return name if len(name) <= _MAX_NAME_CHARS else f"{name[: _MAX_NAME_CHARS - 3]}..."
 
 
@@ -196,10 +196,10 @@ def _make_line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="crop")
 
 
-def _format_clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Format minutes and seconds, or hours too.
 
-    >>> _format_clock(75), _format_clock(7265)
+    >>> format_clock(75), format_clock(7265)
     ('1:15', '2:01:05')
     """
     minutes, second = divmod(int(seconds), 60)

@@ -33,6 +33,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     report: Annotated[
         list[Path] | None, typer.Option(help="Write the report to FILE.json or FILE.html; repeatable.")
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write a trace for Perfetto (ui.perfetto.dev) to FILE.json.gz or FILE.json.")
+    ] = None,
     inline: Annotated[bool, typer.Option("--inline", help="Run all stages in this process: for pdb.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print neither progress nor table.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all of the report: hops, phases.")] = False,
@@ -69,7 +72,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         SignalHandler() as signals,
         ExitStack() as stack,
     ):
-        options = {"inline": inline, "limit": limit, "cache": not no_cache}
+        options = {"inline": inline, "limit": limit, "cache": not no_cache, "trace": trace}
         pipeline = _make_pipeline(config, overrides or [], only_dead_letters, **options)
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
@@ -103,6 +106,8 @@ def run(  # noqa: PLR0913 - one parameter per option
                 write_reports(result, report_paths)
                 if not quiet:
                     print_report(result, is_verbose=verbose)
+                    for path in report_paths:
+                        print(f"wrote {path}", file=sys.stderr)
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:

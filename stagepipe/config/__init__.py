@@ -21,6 +21,7 @@ validation       checks keys and values, and words the problems
 spec_builder     makes the spec of a checked config
 config_hash      hashes a config, and its source
 summary          prints a pipeline in one line, and warns about risky settings
+catalog/         what is built in, with its arguments, for `stagepipe list`
 suggestions      hints for misspelt and foreign keys and values
 schema/          every key with the type of its value, and the JSON Schema
 static_analysis/ resolves import paths through source files
@@ -32,9 +33,17 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
+    from stagepipe.config.catalog import (
+        BuiltIn,
+        BuiltInArgument,
+        BuiltInDescription,
+        BuiltInKind,
+        describe_built_in,
+        list_built_ins,
+    )
     from stagepipe.config.loading import load
     from stagepipe.config.python_calls import PythonCall
-    from stagepipe.config.schema import build_json_schema
+    from stagepipe.config.schema import build_json_schema, check_address, check_trace_path
     from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
     from stagepipe.config.suggestions import find_option_key
     from stagepipe.config.summary import find_spec_warnings, summarize_spec
@@ -42,15 +51,23 @@ if TYPE_CHECKING:
     from stagepipe.config.yaml import write_yaml
 
 __all__ = [
+    "BuiltIn",
+    "BuiltInArgument",
+    "BuiltInDescription",
+    "BuiltInKind",
     "ModuleLocation",
     "ModuleLocator",
     "NoFileError",
     "PythonCall",
     "build_json_schema",
+    "check_address",
+    "check_trace_path",
+    "describe_built_in",
     "find_in_folders",
     "find_option_key",
     "find_spec_warnings",
     "find_target_files",
+    "list_built_ins",
     "load",
     "summarize_spec",
     "write_yaml",
@@ -59,15 +76,23 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "BuiltIn": "catalog",
+        "BuiltInArgument": "catalog",
+        "BuiltInDescription": "catalog",
+        "BuiltInKind": "catalog",
         "ModuleLocation": "static_analysis",
         "ModuleLocator": "static_analysis",
         "NoFileError": "target_files",
         "PythonCall": "python_calls",
         "build_json_schema": "schema",
+        "check_address": "schema",
+        "check_trace_path": "schema",
+        "describe_built_in": "catalog",
         "find_in_folders": "static_analysis",
         "find_option_key": "suggestions",
         "find_spec_warnings": "summary",
         "find_target_files": "target_files",
+        "list_built_ins": "catalog",
         "load": "loading",
         "summarize_spec": "summary",
         "write_yaml": "yaml",

@@ -86,13 +86,17 @@ def _find_inner(container: AcceptedValue, value: Any, path: tuple[Any, ...]) -> 
 
 def _make_mismatch(value: Any, accepted: Sequence[AcceptedValue], path: tuple[Any, ...]) -> Mismatch:
     def write_message(syntax: ConfigSyntax) -> str:
-        return f"expected {_describe(accepted, syntax)}, found {format_value(value, syntax)}"
+        return f"expected {describe_accepted(accepted, syntax)}, found {format_value(value, syntax)}"
 
     return Mismatch(path, write_message, _make_hint(value, accepted))
 
 
-def _describe(accepted: Sequence[AcceptedValue], syntax: ConfigSyntax) -> str:
-    """Say what is accepted, without null: leaving the argument out says that."""
+def describe_accepted(accepted: Sequence[AcceptedValue], syntax: ConfigSyntax) -> str:
+    """Say what is accepted, without null: leaving the argument out says that.
+
+    >>> describe_accepted((ValueKind.INT, Choice("auto")), ConfigSyntax.YAML)
+    'a whole number or `auto`'
+    """
     choices = [one.value for one in accepted if isinstance(one, Choice) and isinstance(one.value, str)]
     others = [one for one in accepted if not (isinstance(one, Choice) and isinstance(one.value, str))]
     words = [_name(one, syntax) for one in others if one is not ValueKind.NONE]

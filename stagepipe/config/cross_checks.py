@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stagepipe.config.cache_checks import check_caches
+from stagepipe.config.engine_checks import check_engine
 from stagepipe.config.stage_traits import SinkTraits, StageTraits
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode, SourceLocation
 from stagepipe.core import Problem
@@ -88,6 +89,7 @@ def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -
         if traits.takes_whole_items:
             yield from _check_whole_item_stage(stage, traits.label)
     yield from check_caches(root, get_stages(root), stage_traits)
+    yield from check_engine(root, get_stages(root), stage_traits)
 
 
 def _check_unique_names(root: MapNode) -> Iterator[Problem]:

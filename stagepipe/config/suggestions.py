@@ -32,7 +32,7 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "on_error": "on_failure on_exception error_policy errors ignore_errors handler",
         "allow_none": "none_ok nullable optional keep_none accept_none",
         "cpus": "cpu_affinity affinity cpu cores cpuset cpu_set",
-        "device": "gpus gpu num_gpus devices cuda accelerator",
+        "device": "gpus gpu devices cuda accelerator",
         "name": "id label title rename key",
         "env": "environment env_vars environ",
         "retries": "max_retries retry num_retries attempts",
@@ -51,13 +51,18 @@ KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
         "reseed": "seeded worker_init_fn",
         "mutable": "writable writeable copy in_place inplace",
         "max_restarts": "restarts restart_limit max_failures",
+        "attach": "top listen monitor_socket live",
         "max_skipped": "max_errors max_errored_blocks skip_limit max_skips",
         "transport": "channel ipc comm",
         "mode": "type kind",
         "threshold": "min_size cutoff threshold_bytes",
+        "engine": "executor backend runner scheduler cluster",
+        "resources": "ray_remote_args num_cpus num_gpus limits requests",
         "report": "reports metrics logging monitoring",
         "json": "json_path file path",
         "html": "html_path page",
+        "trace": "trace_path perfetto chrome_trace timeline profile",
+        "prometheus": "metrics_port prometheus_port exporter",
         "stateful": "state has_state",
     }.items()
 }
@@ -106,17 +111,11 @@ def _write_workers_hint(syntax: ConfigSyntax) -> str:
     return "`workers` belongs in an entry of `stages`"
 
 
-def _write_engine_hint(syntax: ConfigSyntax) -> str:
-    inline = "--inline" if syntax is ConfigSyntax.YAML else "inline=True"
-    return f"remove it: stages run in processes of this machine, or in this process with `{inline}`"
-
-
 UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], AdviceText]] = {
     ("stages[]", "batch_size"): _write_list_hint,
     ("stages[]", "batchsize"): _write_list_hint,
     ("", "batch_size"): _make_stage_hint("Batch"),
     ("", "shuffle"): _make_stage_hint("Shuffle"),
-    ("", "engine"): _write_engine_hint,
     ("", "epochs"): "remove it: the training loop counts the epochs",
     ("", "workers"): _write_workers_hint,
     ("source", "workers"): _write_dataset_workers_hint,

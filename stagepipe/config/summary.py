@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stagepipe.config.engine_checks import find_engine_notes
 from stagepipe.spec import PipelineSpec
 
 
@@ -30,11 +31,12 @@ def summarize_spec(spec: PipelineSpec) -> str:
 
 
 def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
-    """Yield warnings about settings that are valid but may fail a run."""
+    """Yield warnings about settings that are valid but may fail a run, and about those that the engine ignores."""
+    yield from find_engine_notes(spec)
     sender_name = "source"
     sender_workers: int | str = 1
     process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if stage.fuse is not True]
-    for name, workers, mode in (*process_stages, ("sink", 1, "auto")):
+    for name, workers, mode in () if spec.engine.kind == "ray" else (*process_stages, ("sink", 1, "auto")):
         uses_pipe_only = (spec.transport.mode if mode == "auto" else mode) == "pipe"
         if uses_pipe_only and (sender_workers, workers) != (1, 1):
             yield (

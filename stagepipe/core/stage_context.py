@@ -80,11 +80,12 @@ class Context:
 
 
 class WorkerIdentity(NamedTuple):
-    """A worker of a stage: its number, the number of workers of the stage, and the seed of the run."""
+    """A worker: its number, the number of workers beside it, the seed of the run, and its first stage."""
 
     worker: int
     worker_count: int
     seed: int
+    stage: str = ""
 
 
 @dataclass

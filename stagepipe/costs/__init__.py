@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         revise_rule,
         summarize_ledgers,
     )
-    from stagepipe.costs.curves import CostCurve, CostCurves
+    from stagepipe.costs.curves import MADE_UP_CURVES, CostCurve, CostCurves
     from stagepipe.costs.negotiator import (
         PIPE,
         SHARED_MEMORY,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "MADE_UP_CURVES",
     "MIN_MESSAGES_FOR_MEDIAN",
     "PIPE",
     "SHARED_MEMORY",
@@ -52,6 +53,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "MADE_UP_CURVES": "curves",
         "CostCurve": "curves",
         "CostCurves": "curves",
         "CostMeasurement": "adaptive",

@@ -2,6 +2,8 @@
 
 local          runs the stages in worker processes on this machine
 inline         runs all stages in the calling process
+inline_hops    the processes of a plan as function calls
+ray/           runs the stages as operators of Ray Data
 pipeline_state which epoch of a pipeline is next, and which iteration is the newest
 iteration      an epoch that is under way
 position       a position in an epoch
@@ -18,9 +20,13 @@ cost_cache     the costs that a probe has measured, for the next run with `auto`
 determinism    runs the first few items several times and finds what differs
 probe          runs the first few items through real workers and measures them
 monitor        memory and rates during the run
+metrics        the same for Prometheus
+metrics_server serves them over HTTP
+trace_output   writes the trace of a run at its end
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
 series         the run over time, from samples of the board
+live_view      watches a run of another process: snapshots of its board -> LiveRun
 sample_rates   what two samples say: shares, rates, queues
 item_rate      the rate that a progress bar shows
 run_history    the rates of earlier runs of a config, for the advice of a report
@@ -38,9 +44,11 @@ if TYPE_CHECKING:
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
-    from stagepipe.engine.local import LocalRun
+    from stagepipe.engine.live_view import LiveView
+    from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
+    from stagepipe.engine.ray import RayRun
     from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
@@ -54,10 +62,13 @@ __all__ = [
     "EpochPosition",
     "InlineRun",
     "IterationState",
+    "LiveView",
     "LocalRun",
     "Nondeterminism",
     "PipelineState",
+    "RayRun",
     "RunHistory",
+    "RunOutputs",
     "check_source",
     "describe_config",
     "describe_stage_code",
@@ -83,10 +94,13 @@ __getattr__ = lazy_names(
         "EpochPosition": "position",
         "InlineRun": "inline",
         "IterationState": "iteration",
+        "LiveView": "live_view",
         "LocalRun": "local",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
+        "RayRun": "ray",
         "RunHistory": "run_history",
+        "RunOutputs": "local",
         "check_source": "source_check",
         "describe_config": "config_description",
         "describe_stage_code": "stage_code",

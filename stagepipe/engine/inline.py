@@ -6,27 +6,22 @@ yields. It uses the same stages, chains and order points as the workers; only th
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
+from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress
 from stagepipe.runtime import (
-    Box,
     Cardinality,
     DeadLetterStore,
     DeadLetterWriter,
     IsolatedGenerators,
-    ItemHeader,
-    OrderedGrouping,
-    Route,
     SourceReader,
     SourceRunner,
-    StageChain,
     StageError,
     StageRunner,
     count_outputs,
@@ -35,119 +30,6 @@ from stagepipe.runtime import (
     format_user_traceback,
     make_private_stage_region,
 )
-
-DeadLetterCallback = Callable[[StageRunner, Key, StageError, bytes], None]
-
-
-class _InlineOutput:
-    """The end of the chain: holds the items that are ready to be yielded, as (value, samples)."""
-
-    def __init__(self, on_dead_letter: DeadLetterCallback) -> None:
-        self.ready_items: deque[tuple[Any, int]] = deque()
-        self.on_dead_letter = on_dead_letter
-
-    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        del key, meta
-        self.ready_items.append((box.pop(), samples))
-
-    def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
-        pass
-
-    def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
-        if error is not None:
-            self.on_dead_letter(stage, key, error, header[1])
-
-    def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
-        pass
-
-    def finish_epoch(self) -> None:
-        pass
-
-    def start_epoch(self, epoch: int) -> None:
-        del epoch
-        self.ready_items.clear()  # an epoch that was broken off may have left some
-
-
-class _InlineStageProcess(_InlineOutput):
-    """A stage process as a function call. With `batch`, it buffers items until the batch is full."""
-
-    def __init__(self, stages: list[StageRunner], downstream: _InlineOutput) -> None:
-        super().__init__(downstream.on_dead_letter)
-        self._stages = stages
-        self._chain = StageChain(stages, downstream)
-        self._downstream = downstream
-        self._batch = stages[0].plan.batch if stages else None
-        self._buffered_items: list[tuple[Key, Any, ItemHeader]] = []
-        self._passing_keys: set[Key] = set()
-        """Of the buffered items, those that pass the stage by: they keep their place among the others."""
-
-    def start_epoch(self, epoch: int) -> None:
-        self._buffered_items.clear()
-        self._passing_keys.clear()
-        for stage in self._stages:
-            stage.start_epoch(epoch)
-        self._downstream.start_epoch(epoch)
-
-    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        if self._batch is None:
-            self._chain.push(key, box, samples, meta)
-            return
-        route = self._chain.choose_route(key, box[0], (samples, meta))
-        if route is Route.FAILED:
-            return
-        if route is Route.AROUND:
-            self._passing_keys.add(key)
-        self._buffered_items.append((key, box.pop(), (samples, meta)))
-        called_count = len(self._buffered_items) - len(self._passing_keys)
-        if called_count in {0, self._batch.size}:
-            self._run_batch()
-
-    def _run_batch(self) -> None:
-        buffered, passing_keys = self._buffered_items, self._passing_keys
-        self._buffered_items = []
-        self._passing_keys = set()
-        if buffered:
-            self._chain.push_batch(
-                [key for key, _, _ in buffered],
-                [value for key, value, _ in buffered if key not in passing_keys],
-                [header for _, _, header in buffered],
-                {key: value for key, value, _ in buffered if key in passing_keys},
-            )
-
-    def finish_epoch(self) -> None:
-        self._run_batch()
-        self._downstream.finish_epoch()
-
-
-class _InlineOrderPoint(_InlineOutput):
-    """An order point as a function call. Leaves arrive in order, and nothing is resumed from its cursors."""
-
-    def __init__(self, stages: list[StageRunner], downstream: _InlineOutput, input_segment: int) -> None:
-        super().__init__(downstream.on_dead_letter)
-        self._stages = stages
-        self._grouping = OrderedGrouping(stages[0], input_segment)
-        self._chain = StageChain(stages[1:], downstream)
-        self._downstream = downstream
-
-    def start_epoch(self, epoch: int) -> None:
-        self._grouping.seek(Cursor(), 0)
-        for stage in self._stages:
-            stage.start_epoch(epoch)
-        self._downstream.start_epoch(epoch)
-
-    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
-        self._grouping.add_item(key, box, samples, meta)
-        self._push_outputs()
-
-    def _push_outputs(self) -> None:
-        while self._grouping.pending_outputs:
-            number, box, samples, meta = self._grouping.pending_outputs.popleft()
-            self._chain.push((number,), box, samples, meta)
-
-    def finish_epoch(self) -> None:
-        self._grouping.finish_segment()
-        self._push_outputs()
-        self._downstream.finish_epoch()
 
 
 class InlineRun:
@@ -166,20 +48,20 @@ class InlineRun:
             shard=plan.shard,
             any_order=False,
         )
-        self._output = _InlineOutput(self._store_dead_letter)
+        self._output = InlineOutput(self._store_dead_letter)
         is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self.items_yielded = 0
         self.samples_yielded = 0
-        downstream: _InlineOutput = self._output
+        downstream: InlineOutput = self._output
         self._cardinalities: list[Cardinality] = []
         for process in reversed(plan.processes[1:]):
             stages = self._build_stages(process)
             self._cardinalities = [*(stage.cardinality for stage in stages), *self._cardinalities]
             if process.role is ProcessRole.ORDER_POINT:
-                downstream = _InlineOrderPoint(stages, downstream, process.input_segment)
+                downstream = InlineOrderPoint(stages, downstream, process.input_segment)
             else:
-                downstream = _InlineStageProcess(stages, downstream)
+                downstream = InlineStageProcess(stages, downstream)
         source, *fused_stages = self._build_stages(plan.processes[0])
         self._cardinalities = [*(stage.cardinality for stage in fused_stages), *self._cardinalities]
         self._source_stages = [source, *fused_stages]

@@ -11,12 +11,13 @@ from stagepipe.engine.position import EpochPosition
 
 if TYPE_CHECKING:
     from stagepipe.engine.inline import InlineRun
+    from stagepipe.engine.ray import RayRun
 
 
 class IterationState:
     """The state of one iteration. The pipeline refers to it and not to the iterator, which refers to the pipeline."""
 
-    def __init__(self, run: LocalRun | InlineRun, start: EpochPosition) -> None:
+    def __init__(self, run: LocalRun | InlineRun | RayRun, start: EpochPosition) -> None:
         """Start before the first item."""
         self.run = run
         self.start = start

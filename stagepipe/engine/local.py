@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import zmq
 
@@ -17,6 +19,7 @@ from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
 from stagepipe.engine.monitor import RunMonitor
 from stagepipe.engine.recording import make_run_record
 from stagepipe.engine.series import SeriesRecorder
+from stagepipe.engine.trace_output import TraceOutput
 from stagepipe.machine import detect_machine
 from stagepipe.plan import Plan, check_plan_limits, find_memory_warnings
 from stagepipe.report import Progress, RunRecord, Series
@@ -29,10 +32,15 @@ from stagepipe.runtime import (
     RunSnapshot,
     Supervisor,
     forward_output,
+    make_consumer,
     take_run_snapshot,
     take_run_timings,
+    take_run_trace,
 )
 from stagepipe.transport import Lease
+
+if TYPE_CHECKING:
+    from stagepipe.engine.metrics_server import MetricsServer
 
 _log = logging.getLogger("stagepipe")
 _FIXES_BY_ERRNO = {
@@ -45,6 +53,14 @@ _FIXES_BY_ERRNO = {
     errno.EFBIG: "set a smaller `memory`, or raise the limit of file sizes (`ulimit -f`)",
 }
 """What to change if the start fails with this error."""
+
+
+def _start_metrics_server(outputs: RunOutputs) -> MetricsServer | None:
+    if outputs.prometheus is None:
+        return None
+    from stagepipe.engine.metrics_server import MetricsServer  # only here: with Prometheus's client
+
+    return MetricsServer(*outputs.prometheus)
 
 
 @contextmanager
@@ -69,24 +85,39 @@ class EpochCancelledError(RunError):
     """The epoch was cancelled from another thread: no more items are wanted, and the run has not failed."""
 
 
+@dataclass(frozen=True)
+class RunOutputs:
+    """Where a run shows what it does: a file for its trace, host and port for Prometheus. Each may be None."""
+
+    trace_path: Path | None = None
+    prometheus: tuple[str, int] | None = None
+
+
 class LocalRun:
     """A run in worker processes. A context manager; call `iter_epoch` once for each epoch."""
 
-    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output) -> None:
+    def __init__(
+        self, plan: Plan, on_output: OutputCallback = forward_output, outputs: RunOutputs = RunOutputs()
+    ) -> None:
         """Start the workers; what they print and log goes to `on_output`.
 
-        Raises UsageError if a system limit is too low for the plan, and RunError if the workers cannot start.
+        Raises UsageError if a system limit is too low for the plan or `outputs` cannot be used, and RunError if the
+        workers cannot start.
         """
         self.plan = plan
-        with _explain_start_errors(plan):
-            self._supervisor = Supervisor(plan, on_output)
-            try:
-                self._consumer = Consumer(self._supervisor)
-                self._sampler = RunSampler(self._supervisor)
+        self._trace_output = None if outputs.trace_path is None else TraceOutput(outputs.trace_path)
+        with contextlib.ExitStack() as exit_stack:
+            self._metrics_server = _start_metrics_server(outputs)
+            if self._metrics_server is not None:
+                exit_stack.callback(self._metrics_server.close)
+            with _explain_start_errors(plan):
+                self._supervisor = Supervisor(plan, on_output, is_traced=self._trace_output is not None)
+                exit_stack.callback(self._supervisor.close)
+                self._consumer: Consumer = make_consumer(self._supervisor)
+                self._sampler = RunSampler(self._supervisor.board, self._supervisor.resources.process_indices_by_group)
                 self._series = None if plan.is_probe else self._start_series()
-            except BaseException:
-                self._supervisor.close()
-                raise
+            self._serve_metrics()
+            exit_stack.pop_all()
         self._monitor = RunMonitor()
         self._status = "finished"
         self._error_message: str | None = None
@@ -171,6 +202,11 @@ class LocalRun:
         if self._is_closed:
             message = "no report: closing the run was interrupted"
             raise UsageError(message)
+        self._monitor.sample_usage(self.take_snapshot().workers)
+        return self._count_record()
+
+    def _count_record(self) -> RunRecord:
+        """Make the record from the counters as they are, and from what the monitor has measured last."""
         self._consumer.flush()
         record = make_run_record(
             self.plan,
@@ -187,6 +223,20 @@ class LocalRun:
         from stagepipe.forecast import estimate_changes  # only here: a run needs it at its end
 
         return replace(record, what_if=estimate_changes(self.plan, record))
+
+    def _serve_metrics(self) -> None:
+        if self._metrics_server is not None:
+            from stagepipe.engine.metrics import RunCollector
+
+            supervisor = self._supervisor
+            self._metrics_server.serve(
+                RunCollector(self.plan, self.take_snapshot, lambda: take_run_timings(supervisor), self._sampler.take)
+            )
+
+    def _write_trace(self, record: RunRecord) -> None:
+        if self._trace_output is not None:
+            started_ns = self._consumer.statistics.take_snapshot().started_ns
+            self._trace_output.write(self.plan, take_run_trace(self._supervisor), record.series, started_ns)
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
@@ -208,8 +258,11 @@ class LocalRun:
             try:
                 self._supervisor.stop()
             finally:  # also after a Ctrl-C
-                self._record = self.make_record()
+                self._record = self._count_record()
+                self._write_trace(self._record)
         finally:
+            if self._metrics_server is not None:
+                self._metrics_server.close()
             try:
                 if self._series is not None:
                     self._series.stop()

@@ -36,6 +36,8 @@ class RunMonitor:
         """As last measured, by process index."""
         self.other_cpus = 0.0
         """Mean number of CPUs that other programs have used during the run, as last measured."""
+        self.yielding_cpus = 0.0
+        """Those of them that programs of a lower priority have used."""
         self.cpu_quota = 0.0
         """CPUs that the control group may use; 0: no limit."""
         self.throttled_share = 0.0
@@ -55,6 +57,7 @@ class RunMonitor:
         Call it before the workers end.
         """
         self.other_cpus = self._load_meter.measure_other_cpus()
+        self.yielding_cpus = min(self._load_meter.measure_yielding_cpus(), self.other_cpus)
         self.cpu_quota = cpu_quota() or 0.0
         periods, throttled = (now - then for now, then in zip(read_throttling(), self._first_periods, strict=True))
         self.throttled_share = throttled / periods if periods > 0 else 0.0
@@ -79,7 +82,7 @@ class RunMonitor:
             items_total=epoch_items_plus_one - 1 if epoch_items_plus_one else None,
             items_out=deliveries.items,
             samples_out=deliveries.samples,
-            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
+            samples_per_s=self._samples_rate.update(deliveries.started_ns + deliveries.wall_ns, deliveries.samples),
             items_per_s=self._items_rate.update(now_ns, self._total_items_done),
             starting=snapshot.starting_stages,
             stages=self._stage_rates.update(snapshot, sample),

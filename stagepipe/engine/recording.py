@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stagepipe.engine.hop_records import make_hop_records, sum_counter
 from stagepipe.engine.monitor import RunMonitor, WorkerUsage
@@ -88,6 +89,7 @@ def make_run_record(
         ),
         cpus=plan.cpu_count,
         other_cpus=monitor.other_cpus,
+        yielding_cpus=monitor.yielding_cpus,
         cpu_quota=monitor.cpu_quota,
         throttled_share=monitor.throttled_share,
         window_items=_compute_window_items(plan.segments[0], hops),
@@ -175,6 +177,7 @@ def _make_stage_records(
                     retries=counts[StageCounter.RETRIES],
                     repeated_ns=counts[StageCounter.REPEATED_NS],
                     threads=stage.threads or 1,
+                    is_stateful=stage.stateful,
                     worker_loads=() if is_fused else _make_worker_loads(workers),
                     crashes=crashes[stage.name],
                     fused_into=process.name if is_fused else None,
@@ -192,7 +195,7 @@ def _make_worker_loads(workers: Sequence[WorkerSnapshot]) -> tuple[WorkerLoad, .
 
 def _make_process_fields(
     workers: Sequence[WorkerSnapshot], now_ns: int, usage_by_process: Mapping[int, WorkerUsage]
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """What only the first stage of a process records: the time and the memory of its workers."""
     started = [worker.counters for worker in workers if worker.counters[ProcessCounter.STARTED_NS]]
     usage = [usage_by_process.get(worker.slot.process_index, WorkerUsage()) for worker in workers]
@@ -214,7 +217,7 @@ def _make_process_fields(
     }
 
 
-def _make_fused_fields(counts: Sequence[int]) -> dict[str, int]:
+def _make_fused_fields(counts: Sequence[int]) -> dict[str, Any]:
     return {"wall_ns": counts[StageCounter.BUSY_NS], "starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
 
 

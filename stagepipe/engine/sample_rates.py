@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from stagepipe.plan import SINK_NAME, ProcessPlan
 from stagepipe.report import StageProgress
 from stagepipe.runtime import DeliverySnapshot, ProcessSample, RunSample, RunSnapshot
@@ -48,6 +50,8 @@ class StageRates:
             return replace(self._last_rates[index], is_starting=plan.name in starting)
         [items_per_ns] = divide_by_covered_time(own, lambda sample: sample.items)
         [busy] = divide_by_covered_time(own, lambda sample: sample.busy_ns)
+        [starved] = divide_by_covered_time(own, lambda sample: sample.starved_ns)
+        [blocked] = divide_by_covered_time(own, lambda sample: sample.blocked_ns)
         [queued] = compute_queued(samples, index, plans)
         return StageProgress(
             name=plan.name,
@@ -55,18 +59,21 @@ class StageRates:
             items_per_s=items_per_ns * 1e9 * plan.workers,
             busy=min(busy, 1.0),
             queued=queued if index else 0.0,  # nothing is sent to the source
+            starved=min(starved, 1.0),
+            blocked=min(blocked, 1.0),
             is_starting=plan.name in starting,
         )
 
     def _compute_consumer(self, plans: Sequence[ProcessPlan]) -> StageProgress:
         (before, delivered_before), (after, delivered) = self._points[0], self._points[-1]
-        elapsed_ns = max(after.taken_at_ns - before.taken_at_ns, 1)
+        elapsed_ns = max(delivered.wall_ns - delivered_before.wall_ns, 1)
         [queued] = compute_queued([before, after], len(plans), plans)
         return StageProgress(
             name=SINK_NAME,
             items_per_s=(delivered.items - delivered_before.items) * 1e9 / elapsed_ns,
             busy=min(max(delivered.busy_ns - delivered_before.busy_ns, 0) / elapsed_ns, 1.0),
             queued=queued,
+            starved=min(max(delivered.wait_ns - delivered_before.wait_ns, 0) / elapsed_ns, 1.0),
         )
 
 
@@ -84,6 +91,31 @@ def divide_by_covered_time(samples: Sequence[ProcessSample], count: Callable[[Pr
             values += [max(count(sample) - count(last_written), 0) / covered_ns] * waiting_intervals
             last_written, waiting_intervals = sample, 0
     return values + [0.0] * waiting_intervals
+
+
+def trace_queued(samples: Sequence[RunSample], index: int | None) -> tuple[float, ...]:
+    """Return the mean number of messages that waited for process `index`, or for the consumer (None), in each interval.
+
+    A message is counted when it is received, but it waited before: the waits of those of an interval are spread over
+    the time from their mean wait before it to its end. What has not been received yet is not known to wait.
+    """
+    edges_ns = np.array([sample.taken_at_ns for sample in samples], np.float64)
+    queued_ns = np.zeros(len(samples) - 1)
+    for before, sample in pairwise(samples):
+        (old_received, old_waited_ns), (received, waited_ns) = (_read_waits(each, index) for each in (before, sample))
+        total_ns = max(waited_ns - old_waited_ns, 0)
+        wait_ns = total_ns / max(received - old_received, 1)
+        first_ns = max(before.taken_at_ns - wait_ns, edges_ns[0])
+        ends_ns = np.clip(edges_ns, first_ns, sample.taken_at_ns)
+        queued_ns += total_ns * np.diff(ends_ns) / max(sample.taken_at_ns - first_ns, 1)
+    return tuple(round(float(queued), 2) for queued in queued_ns / np.maximum(np.diff(edges_ns), 1))
+
+
+def _read_waits(sample: RunSample, index: int | None) -> tuple[int, int]:
+    """The messages that a process, or the consumer (None), has received, and how long they waited before."""
+    if index is None:
+        return sample.consumer_received, sample.consumer_queue_ns
+    return sample.processes[index].received, sample.processes[index].queue_ns
 
 
 def compute_queued(samples: Sequence[RunSample], index: int, processes: Sequence[ProcessPlan]) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 import psutil
 
-from stagepipe.engine.sample_rates import compute_queued, divide_by_covered_time
+from stagepipe.engine.sample_rates import divide_by_covered_time, trace_queued
 from stagepipe.plan import Plan
 from stagepipe.report import HopSeries, MemoryPoint, Series, StageSeries
 from stagepipe.runtime import ProcessSample, RunSample
@@ -78,7 +78,7 @@ class SeriesRecorder:
                 HopSeries(
                     source=plan.processes[index].stages[-1].name,
                     target=hop.target,
-                    queued=compute_queued(samples, index + 1, plan.processes),
+                    queued=trace_queued(samples, index + 1 if index + 1 < len(plan.processes) else None),
                 )
                 for index, hop in enumerate(plan.hops)
             ),

@@ -15,6 +15,8 @@ from stagepipe.machine.cpu_time import cpu_time_ns
 _STAT_PATH = Path("/proc/stat")
 _IDLE_FIELDS = (3, 4)
 """`idle` and `iowait`, proc_stat(5). All other time was taken by a process, the kernel or the hypervisor."""
+_NICE_FIELD = 1
+"""The user time of processes with a lower priority than usual (nice above 0)."""
 _BUSY_FIELDS = 8
 """The fields after `steal` are parts of `user` and `nice`."""
 
@@ -22,7 +24,8 @@ _BUSY_FIELDS = 8
 class CpuLoadMeter:
     """Measures how many CPUs other processes use, from its creation on.
 
-    Others are all but this process and its descendants. Only the CPUs that this process may use count.
+    Others are all but this process and its descendants. Only the CPUs that this process may use count. Others of a
+    lower priority (nice) count too, but give way.
 
     >>> meter = CpuLoadMeter()
     >>> meter.measure_other_cpus() >= 0
@@ -33,7 +36,7 @@ class CpuLoadMeter:
         """Start to measure."""
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._start_ns = monotonic_ns()
-        self._start_busy_ns = _read_busy_ns(self._cpus)
+        self._start_busy_ns, self._start_niced_ns = _read_cpu_times_ns(self._cpus)
         self._start_own_ns = _read_own_ns()
 
     def measure_other_cpus(self) -> float:
@@ -42,9 +45,19 @@ class CpuLoadMeter:
         Call it while the descendants still run: the CPU time of those that have ended may be unknown.
         """
         elapsed_ns = monotonic_ns() - self._start_ns
-        busy_ns = _read_busy_ns(self._cpus) - self._start_busy_ns
+        busy_ns = _read_cpu_times_ns(self._cpus)[0] - self._start_busy_ns
         own_ns = sum(ns - self._start_own_ns.get(pid, 0) for pid, ns in _read_own_ns().items())
         return min(max((busy_ns - own_ns) / max(elapsed_ns, 1), 0.0), float(len(self._cpus)))
+
+    def measure_yielding_cpus(self) -> float:
+        """Return how many of these CPUs others have used at a lower priority than this process: they give way to it.
+
+        It is 0 if this process has a lower priority itself: the kernel does not count them apart then.
+        """
+        if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+            return 0.0
+        niced_ns = _read_cpu_times_ns(self._cpus)[1] - self._start_niced_ns
+        return niced_ns / max(monotonic_ns() - self._start_ns, 1)
 
 
 def compute_free_cpus(other_cpus: float) -> float:
@@ -61,19 +74,20 @@ def read_free_memory_bytes() -> int:
     return available if free is None else min(available, free)
 
 
-def _read_busy_ns(cpus: frozenset[int]) -> int:
-    """The time in which these CPUs were not idle, since boot; 0 if the kernel does not report it."""
+def _read_cpu_times_ns(cpus: frozenset[int]) -> tuple[int, int]:
+    """The time in which these CPUs were not idle, and that of niced processes in it, since boot; 0 if not reported."""
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     try:
         lines = [line.split() for line in _STAT_PATH.read_text().splitlines() if line.startswith("cpu")]
     except OSError:
-        return 0
-    ticks = 0
+        return 0, 0
+    busy_ticks = niced_ticks = 0
     for name, *fields in lines:
         if name[3:].isdigit() and int(name[3:]) in cpus:
             times = [int(field) for field in fields[:_BUSY_FIELDS]]
-            ticks += sum(times) - sum(times[index] for index in _IDLE_FIELDS)
-    return ticks * tick_ns
+            busy_ticks += sum(times) - sum(times[index] for index in _IDLE_FIELDS)
+            niced_ticks += times[_NICE_FIELD]
+    return busy_ticks * tick_ns, niced_ticks * tick_ns
 
 
 def _read_own_ns() -> Mapping[int, int]:

@@ -162,6 +162,7 @@ class Plan:
     uses_torch: bool = False  # a target imports torch
     max_writers: int | None = None  # workers that each sink may have, for the memory of their parts; None: any
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
+    attach: bool = True  # other processes of the user may attach to the run
 
     @property
     def syntax(self) -> ConfigSyntax:

@@ -49,6 +49,7 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
         preload=spec.preload,
         uses_torch=spec.uses_torch,
         max_skipped=spec.max_skipped,
+        attach=spec.attach,
         max_writers=count_max_writers(spec, memory),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from stagepipe.core import UsageError, format_bytes
-from stagepipe.costs import CostCurves
+from stagepipe.costs import MADE_UP_CURVES
 from stagepipe.machine import SystemLimits, detect_machine, read_system_limits
 from stagepipe.plan.model import Plan
 from stagepipe.plan.planner import make_plan
@@ -152,4 +152,4 @@ def _count_workers(plan: Plan) -> int:
 def _make_uncalibrated_plan(spec: PipelineSpec) -> Plan:
     """A plan with made-up cost curves and without GPUs. Neither affects the limits."""
     without_devices = replace(spec, stages=tuple(replace(stage, device=None) for stage in spec.stages))
-    return make_plan(without_devices, detect_machine(), CostCurves.from_points((1, 2), (1, 1), (1, 1)))
+    return make_plan(without_devices, detect_machine(), MADE_UP_CURVES)

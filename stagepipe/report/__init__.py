@@ -13,7 +13,9 @@ utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
 advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
+live           a run while it goes: what `stagepipe top` shows
 past_runs      whether the last change paid: the rates of earlier runs
+trace/         what each process did when, as a file for Perfetto
 render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
 
@@ -24,6 +26,15 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.report.build import build_report, compute_steady_samples_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
+    from stagepipe.report.live import (
+        LIVE_SCHEMA,
+        LiveHop,
+        LivePercentiles,
+        LiveRun,
+        LiveStage,
+        find_limiting_stage,
+        live_run_to_json,
+    )
     from stagepipe.report.model import Report
     from stagepipe.report.past_runs import PastRun, summarize_run
     from stagepipe.report.record import (
@@ -63,6 +74,7 @@ if TYPE_CHECKING:
         WhatIf,
         WorkerRestartReport,
     )
+    from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceSummary, TraceTrack, write_trace
     from stagepipe.report.utilization import (
         CONSUMER,
         FULL_MACHINE_CPU_SHARE,
@@ -75,9 +87,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CONSUMER",
     "FULL_MACHINE_CPU_SHARE",
+    "LIVE_SCHEMA",
     "MIN_MULTITHREADED_CPU_RATIO",
     "PHASES",
     "ByteCounts",
+    "ClockReading",
     "Comparison",
     "ConsumerReport",
     "CostPrediction",
@@ -89,6 +103,10 @@ __all__ = [
     "HopThresholdChange",
     "HopTransport",
     "HostReport",
+    "LiveHop",
+    "LivePercentiles",
+    "LiveRun",
+    "LiveStage",
     "MemoryPoint",
     "MemoryPressure",
     "MessageCounts",
@@ -107,6 +125,10 @@ __all__ = [
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
+    "TraceData",
+    "TraceDeath",
+    "TraceSummary",
+    "TraceTrack",
     "WhatIf",
     "WorkerLoad",
     "WorkerRestartReport",
@@ -114,8 +136,10 @@ __all__ = [
     "compare_runs",
     "compute_process_loads",
     "compute_steady_samples_per_s",
+    "find_limiting_stage",
     "from_json",
     "is_comparable",
+    "live_run_to_json",
     "render_brief",
     "render_comparison",
     "render_html",
@@ -123,11 +147,19 @@ __all__ = [
     "render_summary",
     "summarize_run",
     "to_json",
+    "write_trace",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "LIVE_SCHEMA": "live",
+        "LiveHop": "live",
+        "LivePercentiles": "live",
+        "LiveRun": "live",
+        "LiveStage": "live",
+        "find_limiting_stage": "live",
+        "live_run_to_json": "live",
         "ByteCounts": "shared_types",
         "CONSUMER": "utilization",
         "Comparison": "comparison",
@@ -162,6 +194,12 @@ __getattr__ = lazy_names(
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",
+        "ClockReading": "trace",
+        "TraceData": "trace",
+        "TraceDeath": "trace",
+        "TraceSummary": "trace",
+        "TraceTrack": "trace",
+        "write_trace": "trace",
         "WhatIf": "shared_types",
         "WorkerLoad": "record",
         "WorkerRestartReport": "shared_types",

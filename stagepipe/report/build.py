@@ -143,6 +143,7 @@ def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
         crashes=stage.crashes,
         fused_into=stage.fused_into,
         passed_by=stage.passed_by,
+        is_blocked_measured=stage.is_blocked_measured,
     )
 
 

@@ -69,6 +69,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `items` are those that the stage ran on; `passed_by` are those that its `when` does not match.
 
+    Without `is_blocked_measured`, `starved` is all waiting: Ray does not tell a full next stage from missing input.
+
     A fused stage runs in the process of another: `fused_into` names the first stage of that process. It never waits,
     so its `busy` is 1.
     """
@@ -91,6 +93,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int = 0
     fused_into: str | None = None
     passed_by: int = 0
+    is_blocked_measured: bool = True
 
 
 class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ def drop_step_that_did_not_pay(verdict: Verdict, run: PastRun, past_runs: Sequen
     if advised:
         text = _describe_useless_workers(run, past_runs, advised)
     else:
-        text = _describe_useless_fusion(verdict.fix.split(" ")[0], run, past_runs)
+        text = _describe_useless_fusion(verdict.fix.split(" "), run, past_runs)
     return msgspec.structs.replace(verdict, fix="", advice=text) if text else verdict
 
 
@@ -110,16 +110,18 @@ def _describe_useless_workers(run: PastRun, past_runs: Sequence[PastRun], advise
     )
 
 
-def _describe_useless_fusion(override: str, run: PastRun, past_runs: Sequence[PastRun]) -> str:
-    path, _, value = override.partition("=")
+def _describe_useless_fusion(overrides: Sequence[str], run: PastRun, past_runs: Sequence[PastRun]) -> str:
+    path, _, value = overrides[0].partition("=")
     name = path.removeprefix("stages.").removesuffix(".fuse")
     if path != f"stages.{name}.fuse" or name not in run.layout:
         return ""
     fuse = value == "true"
+    prefix = f"stages.{name}.workers="
+    workers = next((int(each.removeprefix(prefix)) for each in overrides if each.startswith(prefix)), 1)
     rates = [
         past.items_per_s
         for past in _find_comparable_runs([name], run, past_runs)
-        if (past.layout[name] == _FUSED) == fuse
+        if (past.layout[name] == _FUSED if fuse else past.layout[name] >= workers)
     ]
     rate = max(rates, default=None)
     if rate is None or rate >= _MIN_PAYING_RATIO * run.items_per_s:

@@ -78,7 +78,9 @@ class StageRecord:
     fused_into: str | None = None
     repeated_ns: int = 0  # in attempts that failed and were repeated: a part of the overhead
     threads: int = 1  # that each worker may use
+    is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
+    is_blocked_measured: bool = True  # on Ray, a worker cannot tell a full next stage from missing input
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
 
 
@@ -123,6 +125,7 @@ class RunRecord:
     memory: SharedMemoryReport
     cpus: int = 1
     other_cpus: float = 0.0  # mean number of CPUs that other programs used
+    yielding_cpus: float = 0.0  # of these, those of programs with a lower priority, which give way
     cpu_quota: float = 0.0  # CPUs that the control group may use; 0: no limit
     throttled_share: float = 0.0  # share of the quota's periods in which it was used up
     slowest: tuple[SlowItem, ...] = ()
@@ -141,9 +144,9 @@ class RunRecord:
 class StageProgress:
     """One process of a run that is going, over the last seconds: a stage, and the stages `fused` into it.
 
-    `items_per_s` are those that its last stage finished, `busy` is the share of its workers' time in the stages'
-    functions (0 to 1), and `queued` the mean number of messages that waited for it. The last one is the consumer, named
-    `sink`.
+    `items_per_s` are those that its last stage finished; `busy`, `starved` and `blocked` are shares of its workers'
+    time (0 to 1): in the stages' functions, waiting for input, and for room; `queued` is the mean number of messages
+    that waited for it. The last one is the consumer, named `sink`.
     """
 
     name: str
@@ -151,6 +154,8 @@ class StageProgress:
     items_per_s: float = 0.0
     busy: float = 0.0
     queued: float = 0.0
+    starved: float = 0.0
+    blocked: float = 0.0
     is_starting: bool = False  # not all of its workers are ready yet
 
 

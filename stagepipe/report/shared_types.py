@@ -37,7 +37,7 @@ class HopThresholdChange(msgspec.Struct, frozen=True):
 
 
 class HopTransport(msgspec.Struct, frozen=True):
-    """How the messages of a hop travel, and why. `mode` is `local`, `pipe`, `shared_memory` or `auto`.
+    """How the messages of a hop travel, and why. `mode` is `local`, `pipe`, `shared_memory`, `auto` or `object_store`.
 
     Buffers of `threshold_bytes` and more go to shared memory. This is the value at the end of the run; `changes` lists
     how it got there.
@@ -49,18 +49,22 @@ class HopTransport(msgspec.Struct, frozen=True):
     changes: tuple[HopThresholdChange, ...] = ()
 
 
-class MessageCounts(msgspec.Struct, frozen=True):
-    """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory."""
+class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory.
+
+    Those in the `object_store` went through Ray's.
+    """
 
     local: int = 0
     pipe: int = 0
     shared_memory: int = 0
     mixed: int = 0
+    object_store: int = 0
 
     @property
     def total(self) -> int:
         """The messages of all transports."""
-        return self.local + self.pipe + self.shared_memory + self.mixed
+        return self.local + self.pipe + self.shared_memory + self.mixed + self.object_store
 
 
 class ByteCounts(msgspec.Struct, frozen=True):
@@ -150,8 +154,9 @@ class WorkerRestartReport(msgspec.Struct, frozen=True, kw_only=True):
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate of what one change alone would have given. `items_per_s` is in the unit of `RunReport.items_per_s`.
 
-    `kind` is `workers`, `fuse` or `without`. `change` says it in words, `overrides` are for the command
-    line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again.
+    `kind` is `workers`, `fuse`, `mode` or `without`. `change` says it in words, `overrides` are for the command
+    line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again. That of `mode`, a
+    forced transport given up, is the least to expect.
     """
 
     kind: str

@@ -74,11 +74,12 @@ class ProcessLoad:
     @property
     def costliest_stage(self) -> str:
         """The stage whose function takes the most time."""
-        return (
-            max(self.member_stages, key=lambda stage: stage.run_histogram.sum_ns).name
-            if self.member_stages
-            else self.name
-        )
+        return self.costliest_member.name if self.member_stages else self.name
+
+    @property
+    def costliest_member(self) -> StageRecord:
+        """The same as a record. The consumer has none."""
+        return max(self.member_stages, key=lambda stage: stage.run_histogram.sum_ns)
 
     @property
     def total_hop_ns(self) -> int:

@@ -14,6 +14,7 @@ The questions, most decisive first. `limits` has a function for each kind of lim
 
 from __future__ import annotations
 
+from stagepipe.core import format_percent
 from stagepipe.report.limits import (
     Evidence,
     gather_evidence,
@@ -32,6 +33,8 @@ from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord
 from stagepipe.report.utilization import CONSUMER
 
+_MIN_BUSY_SHARE_ON_RAY = 0.5
+"""A stage that is busy for less of its time is not what a run on Ray waits for."""
 _INCOMPARABLE_KINDS = frozenset({"none", "startup", "restarts", "consumer"})
 """Verdicts on runs whose rate does not say what their stages can do: too short, or held up by something else."""
 
@@ -59,8 +62,31 @@ def judge(record: RunRecord) -> Verdict:
     lost_time_verdict = judge_too_few_items(evidence) or judge_restarts(evidence)
     if lost_time_verdict is not None:
         return lost_time_verdict
+    scheduling_verdict = _judge_scheduling(record)
+    if scheduling_verdict is not None:
+        return scheduling_verdict
     verdict = _judge_flowing_run(evidence)
     return judge_startup(evidence, verdict) or verdict
+
+
+def _judge_scheduling(record: RunRecord) -> Verdict | None:
+    """Judge a run on Ray in which all workers mostly wait: a hop's own cost is not what they wait for."""
+    workers = [stage for stage in record.stages if stage.fused_into is None]
+    if any(stage.is_blocked_measured for stage in workers):
+        return None
+    shares = {stage.name: stage.busy_ns / max(stage.wall_ns - stage.starting_ns, 1) for stage in workers}
+    busiest = max(shares, key=lambda name: shares[name])
+    if shares[busiest] >= _MIN_BUSY_SHARE_ON_RAY:
+        return None
+    return Verdict(
+        limited_by="",
+        kind="none",
+        confidence=0.5,
+        sentence=f"No stage is the limit: the busiest, {busiest}, was busy {format_percent(shares[busiest])} of the "
+        "time after start-up; Ray took the rest, to start workers, and to schedule and move blocks.",
+        advice="No config change to suggest: a hop on Ray pays for items with more work; `engine=local` runs them on "
+        "one machine.",
+    )
 
 
 def _judge_flowing_run(evidence: Evidence) -> Verdict:

@@ -11,6 +11,7 @@ dead_letters  skipped items: written where they fail, kept in the caller's proce
 fork_server   forks workers in milliseconds, from a process that has imported what they need
 execution     what runs on an item: stages, sources, retries, seeding; in workers and inline
 flow          backpressure, and leases on blocks of older eras; in workers and in the caller's process
+attach        how another process comes into a run: a private socket that hands out descriptors; both ends
 logs          what workers print and log, from the worker to the caller
 protocol      messages, worker specs, lineage, keys and errors; shared by all processes
 """
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, MemoryHandle
+    from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs
+    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, DeliveryStatistics, MemoryHandle, make_consumer
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -41,10 +43,15 @@ if TYPE_CHECKING:
     from stagepipe.runtime.logs import OutputCallback, OutputLine, forward_output
     from stagepipe.runtime.protocol import (
         Cardinality,
+        DeadLetterEvent,
+        UnpicklableResultError,
         count_outputs,
+        dump_with_main_objects,
+        find_unpicklable_stage,
         format_error,
         format_key,
         format_user_traceback,
+        pickle_main_objects,
     )
     from stagepipe.runtime.snapshot import (
         HopTimings,
@@ -53,23 +60,37 @@ if TYPE_CHECKING:
         RunSampler,
         RunSnapshot,
         RunTimings,
+        RunTrace,
         StageTimings,
         WorkerSnapshot,
+        read_run_snapshot,
+        read_run_timings,
         take_run_snapshot,
         take_run_timings,
+        take_run_trace,
     )
-    from stagepipe.runtime.supervisor import WORKER_START_HOOK, Supervisor, compute_wanted_bytes
-    from stagepipe.runtime.worker import worker_main
+    from stagepipe.runtime.supervisor import (
+        WORKER_START_HOOK,
+        Supervisor,
+        compute_wanted_bytes,
+        group_process_indices,
+        make_worker_slots,
+    )
+    from stagepipe.runtime.worker import install_main_objects, worker_main
 
 __all__ = [
     "SMALL_ITEM_BUDGET_BYTES",
     "WORKER_START_HOOK",
+    "AttachedRun",
     "Box",
     "Cardinality",
     "Consumer",
+    "DeadLetterEvent",
     "DeadLetterStore",
     "DeadLetterWriter",
     "DeliverySnapshot",
+    "DeliveryStatistics",
+    "FoundRuns",
     "HeldMemoryLimit",
     "HopTimings",
     "IsolatedGenerators",
@@ -78,12 +99,14 @@ __all__ = [
     "OrderedGrouping",
     "OutputCallback",
     "OutputLine",
+    "ProcessDescription",
     "ProcessSample",
     "Route",
     "RunSample",
     "RunSampler",
     "RunSnapshot",
     "RunTimings",
+    "RunTrace",
     "SourceReader",
     "SourceRunner",
     "StageChain",
@@ -91,21 +114,33 @@ __all__ = [
     "StageRunner",
     "StageTimings",
     "Supervisor",
+    "UnpicklableResultError",
     "WorkerSnapshot",
     "compute_wanted_bytes",
     "count_outputs",
+    "dump_with_main_objects",
     "end_spare_server",
+    "find_runs",
+    "find_unpicklable_stage",
     "format_error",
     "format_key",
     "format_user_traceback",
     "forward_output",
+    "group_process_indices",
     "install_lazy_seeding",
+    "install_main_objects",
     "launch_fork_server",
     "launch_spare_server",
+    "make_consumer",
     "make_private_stage_region",
+    "make_worker_slots",
+    "pickle_main_objects",
+    "read_run_snapshot",
+    "read_run_timings",
     "serve_forks",
     "take_run_snapshot",
     "take_run_timings",
+    "take_run_trace",
     "worker_main",
 ]
 
@@ -113,12 +148,21 @@ __getattr__ = lazy_names(
     __name__,
     {
         "WORKER_START_HOOK": "supervisor",
+        "install_main_objects": "worker",
+        "pickle_main_objects": "protocol",
+        "find_unpicklable_stage": "protocol",
+        "dump_with_main_objects": "protocol",
+        "UnpicklableResultError": "protocol",
+        "DeadLetterEvent": "protocol",
         "Box": "execution",
+        "AttachedRun": "attach",
         "Cardinality": "protocol",
         "Consumer": "consumer",
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",
         "DeliverySnapshot": "consumer",
+        "FoundRuns": "attach",
+        "DeliveryStatistics": "consumer",
         "HeldMemoryLimit": "flow",
         "HopTimings": "snapshot",
         "IsolatedGenerators": "execution",
@@ -128,11 +172,13 @@ __getattr__ = lazy_names(
         "Route": "execution",
         "OutputCallback": "logs",
         "OutputLine": "logs",
+        "ProcessDescription": "attach",
         "ProcessSample": "snapshot",
         "RunSample": "snapshot",
         "RunSampler": "snapshot",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
+        "RunTrace": "snapshot",
         "SMALL_ITEM_BUDGET_BYTES": "flow",
         "SourceReader": "execution",
         "SourceRunner": "execution",
@@ -145,17 +191,24 @@ __getattr__ = lazy_names(
         "compute_wanted_bytes": "supervisor",
         "count_outputs": "protocol",
         "end_spare_server": "fork_server",
+        "find_runs": "attach",
         "format_error": "protocol",
         "format_key": "protocol",
         "format_user_traceback": "protocol",
         "forward_output": "logs",
+        "group_process_indices": "supervisor",
         "install_lazy_seeding": "execution",
         "launch_fork_server": "fork_server",
         "launch_spare_server": "fork_server",
+        "make_consumer": "consumer",
         "make_private_stage_region": "execution",
+        "read_run_snapshot": "snapshot",
+        "read_run_timings": "snapshot",
+        "make_worker_slots": "supervisor",
         "serve_forks": "fork_server",
         "take_run_snapshot": "snapshot",
         "take_run_timings": "snapshot",
+        "take_run_trace": "snapshot",
         "worker_main": "worker",
     },
 )

@@ -51,6 +51,12 @@ class SinkFolder(ABC):
         """Rows of all parts, those of earlier runs of the same job included."""
         self._has_new_names = False
 
+    def is_unused(self) -> bool:
+        """Whether the folder has nothing but a journal, and what killed workers left."""
+        return all(
+            path.name == JOURNAL_NAME or not _is_kept_without_overwrite(path.name) for path in self._iter_paths()
+        )
+
     def require_empty(self) -> None:
         """Raise UsageError if the folder has files, or is a job's that did not end, unless the sink has `overwrite`."""
         foreign_name = next((path.name for path in self._iter_paths() if _is_kept_without_overwrite(path.name)), None)

@@ -37,7 +37,7 @@ class HuggingFaceSink(PartSink):
     `data-00000-of-00003.arrow` ..., as `Dataset.save_to_disk` calls them.
 
     Args:
-        path: the folder, relative to the current directory; it is created if it is missing.
+        path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
         schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a
             `pyarrow.Schema`, such as `Features(...).arrow_schema`. Without it, the first part decides: all later parts
             must have its columns, in types that fit.

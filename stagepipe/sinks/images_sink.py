@@ -33,7 +33,7 @@ class ImagesSink(FileTreeSink):
     mode `RGB` or `L`. Other modes are refused: whether a palette, say, is colors or the numbers of a mask, you know.
 
     Args:
-        path: the folder, relative to the current directory; it is created if it is missing.
+        path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
         field: the field with the image, such as `image` or `views.left`. None: the item itself.
         name: the field with the file's name, a text or a whole number. None: the item's number in the output.
         format: `jpeg` or `png`.

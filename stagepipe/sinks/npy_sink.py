@@ -25,9 +25,13 @@ _MAX_ROWS: Final = 10**18
 class NpySink(PartSink):
     """Write arrays as rows of `path/000000.npy` ..., for `np.load(..., mmap_mode="r")`. YAML: `stagepipe.sinks.npy`.
 
-    Takes the arguments of `PartSink`, and `field`: the field of a dict item that is the array. All arrays have the
-    shape and dtype of the first one; a number is an array without axes. For several fields, use
+    All arrays have the shape and dtype of the first one; a number is an array without axes. For several fields, use
     `stagepipe.sinks.npz_shards`.
+
+    Args:
+        path: see `PartSink`.
+        options: the other arguments of `PartSink`.
+        field: the field of a dict item that is the array. None: the item itself.
 
     Raises ValueError for another shape or dtype, and TypeError for objects.
     """
@@ -117,7 +121,11 @@ class NpzShardSink(PartSink):
 
     Each field becomes an array with a first axis of one row per item; names and values are those of
     `stagepipe.sinks.npz`. A shard is one part of up to `shard_items` items; raise `part_bytes` too if they are large.
-    `compress` deflates the arrays.
+
+    Args:
+        path: see `PartSink`.
+        options: the other arguments of `PartSink`.
+        compress: deflate the arrays. Files get smaller, and writing gets many times slower.
 
     Raises ValueError for items with different fields or shapes.
     """

@@ -22,7 +22,7 @@ class NpzSink:
     `stagepipe.sinks.flat_arrays` describes which array each field becomes.
 
     Args:
-        path: the folder, relative to the current directory; it is created if it is missing.
+        path: the folder, such as `out`, relative to the current directory; it is created if it is missing.
         compress: deflate the arrays. Files get smaller, and writing gets many times slower.
         overwrite: first delete the numbered archives of an earlier run. Without it, a folder that is not empty is
             refused.
@@ -64,6 +64,8 @@ class NpzSink:
         try:
             write_archive(partial_path, flatten_to_arrays(item), self.compression)
             partial_path.replace(final_path)
+        except OSError as error:
+            raise OSError(f"npz: {final_path} cannot be written: {error.strerror or error}; make room") from None
         finally:
             partial_path.unlink(missing_ok=True)
         self._next_number += 1

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 class ParquetSink(PartSink):
     """Write each item, a dict, as a row of `path/000000.parquet` ... In YAML it is `uses: stagepipe.sinks.parquet`.
 
-    Takes the arguments of `PartSink`, and
-
-    schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a `pyarrow.Schema`.
-        Without it, the first part decides: all later parts must have its columns, in types that fit.
-    compression: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli` or `none`.
-
     Arrays and tensors become lists, nested for each axis. Dicts become structs. Dataclasses are rows too. A row group
     is one part. Columns are dictionary-encoded, except floats of which few repeat.
+
+    Args:
+        path: see `PartSink`.
+        options: the other arguments of `PartSink`.
+        schema: the type of each column, such as `{x: list<float32>, label: int64, name: string}`, or a
+            `pyarrow.Schema`. Without it, the first part decides: all later parts must have its columns, in types that
+            fit.
+        compression: `snappy`, `zstd`, `gzip`, `lz4`, `brotli` or `none`.
 
     Needs pyarrow: `pip install pyarrow`. Raises TypeError and ValueError, with the field and the row.
     """

@@ -45,7 +45,8 @@ class PartSink(ABC):
     workers. `docs/how-to/sinks.md` shows a subclass.
 
     Args:
-        path: the folder of the shards, relative to the current directory; it is created if it is missing.
+        path: the folder of the shards, such as `out`, relative to the current directory; it is created if it is
+            missing.
         shard_items: a shard has at most so many items, in whole parts.
         shard_bytes: a shard has at most so many bytes, in whole parts. Default: 256 MB.
         prefix: what the names of the shards begin with: `train-` makes `train-000000.jsonl`.
@@ -79,11 +80,11 @@ class PartSink(ABC):
     ) -> None:
         self.path: Final = Path(path)
         self.shard_items: Final = _check_count("shard_items", shard_items)
-        self.shard_bytes: Final = parse_bytes(shard_bytes)
+        self.shard_bytes: Final = _parse_size("shard_bytes", shard_bytes)
         self.prefix: Final = prefix
         self.overwrite: Final = overwrite
         self.part_items: Final = _check_count("part_items", part_items)
-        self.part_bytes: Final = None if part_bytes is None else parse_bytes(part_bytes)
+        self.part_bytes: Final = None if part_bytes is None else _parse_size("part_bytes", part_bytes)
         self.matches: Callable[[Any], object] | None = None
         """Whether an item is for this sink; None: all are."""
         if prefix and not _PREFIX_PATTERN.fullmatch(prefix):
@@ -166,6 +167,13 @@ class PartSink(ABC):
     def make_part_path(self) -> Path:
         """Return a new path: never that of a worker which is still at the same part, before a seek. Not for users."""
         return self.path / f"{PART_PREFIX}{uuid4().hex}"
+
+
+def _parse_size(name: str, value: int | str) -> int:
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _check_count(name: str, value: int | None) -> int | None:

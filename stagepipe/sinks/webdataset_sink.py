@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,22 +18,26 @@ from stagepipe.sinks.part_sink import PartPlace, PartSink
 
 _KEY_FIELD: Final = "__key__"
 _END_OF_ARCHIVE: Final = bytes(2 * tarfile.BLOCKSIZE)
+_KEYS_LENGTH: Final = struct.Struct("<I")
 _IMAGE_FORMATS: Final = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "ppm": "PPM"}
 
 
 class WebDatasetSink(PartSink):
     """Write each item as a sample of a tar shard, `path/000000.tar` ... In YAML: `uses: stagepipe.sinks.webdataset`.
 
-    Takes the arguments of `PartSink`, and `key`: the field with the sample's name. Without `key`, it is the field
-    `__key__` if there is one, else the numbers of the part and of the item in it.
-
     An item is a dict; each field becomes a file `<key>.<field>`. A field called like a file type is written as such:
     `jpg` and `png` (bytes or PIL images), `npy`, `json`, `txt`, `cls`, with or without a name before it (`left.png`).
     The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`; `bytes` keep the
     name of the field. The package's `decode()` reads all of them.
 
+    Args:
+        path: see `PartSink`.
+        options: the other arguments of `PartSink`.
+        key: the field with the sample's name. None: the field `__key__` if there is one, else the numbers of the part
+            and of the item in it.
+
     Raises TypeError and ValueError, with the item and the field. An item without fields, two fields of one file name
-    (case does not count), and the name of the item before in the part are refused.
+    (case does not count), and the name of the item before are refused.
     """
 
     appends: ClassVar[bool] = True
@@ -43,15 +48,30 @@ class WebDatasetSink(PartSink):
         self._key_field = key
 
     def write_part(self, items: Sequence[Any], path: Path) -> None:
-        """Write the members of each item, without the end of the archive."""
+        """Write the members of each item, without the end of the archive, then its first and last name."""
         part_number = context().item[0] if self._key_field is None else 0
         with path.open("wb") as file:
-            last_key: str | None = None
+            first_key = last_key = None
             for row, item in enumerate(items):
                 try:
                     last_key = self._write_sample(file, item, f"{part_number:06d}-{row:05d}", last_key)
                 except (TypeError, ValueError) as error:
                     raise type(error)(f"webdataset: row {row} of the part: {error}") from error
+                first_key = first_key or last_key
+            keys = json.dumps([first_key, last_key]).encode()
+            file.write(keys + _KEYS_LENGTH.pack(len(keys)))
+
+    def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
+        """Cut off the names, and refuse the name of the last sample of the part before."""
+        with path.open("r+b") as file:
+            end = file.seek(-_KEYS_LENGTH.size, os.SEEK_END)
+            length: int = _KEYS_LENGTH.unpack(file.read())[0]
+            file.seek(end - length)
+            first_key, last_key = json.loads(file.read(length))
+            if first_key == kept.get("last_key"):
+                raise ValueError(_describe_repeated(first_key))
+            file.truncate(end - length)
+        kept["last_key"] = last_key
 
     def finish_shard(self, file: BinaryIO, parts: Sequence[PartPlace], kept: Mapping[str, Any]) -> None:
         """End the archive."""
@@ -71,7 +91,7 @@ class WebDatasetSink(PartSink):
         if "." in key.rpartition("/")[2] or not key:
             raise ValueError(f"the name {key!r} of a sample must have no dot; the package ends it at the first one")
         if key == last_key:
-            raise ValueError(f"the name {key!r} is that of the item before; the package would make one sample of both")
+            raise ValueError(_describe_repeated(key))
         field_by_extension: dict[str, Any] = {}
         for field, value in item.items():
             if field in {key_field, _KEY_FIELD}:
@@ -89,6 +109,10 @@ class WebDatasetSink(PartSink):
         if not field_by_extension:
             raise ValueError("the item has no fields to write, so there would be no such sample; drop it before")
         return key
+
+
+def _describe_repeated(key: str) -> str:
+    return f"the name {key!r} is that of the item before; the package would make one sample of both"
 
 
 def encode_field(field: str, value: Any) -> tuple[str, bytes]:

@@ -37,7 +37,8 @@ class ZarrSink(FileTreeSink):
     called `data`. All items have the same fields, and each field one shape and dtype. Text may differ in length.
 
     Args:
-        path: the folder of the group, relative to the current directory; it is created if it is missing.
+        path: the folder of the group, such as `out.zarr`, relative to the current directory; it is created if it is
+            missing.
         chunk_items: rows of a chunk. `part_items` becomes a multiple of it.
         compression: `zstd`, `blosc`, `gzip` or `none`.
         overwrite: delete the arrays of an earlier run first. Without it, a folder that is not empty is refused.

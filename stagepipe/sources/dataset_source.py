@@ -37,7 +37,8 @@ class DatasetSource:
 
     Args:
         dataset: a map-style dataset (`__getitem__` and `__len__`), an iterable one (`IterableDataset`, or only
-            `__iter__`), or in a config the path of its class or of a function that returns one.
+            `__iter__`), or in a config the path of its class or of a function that returns one, such as
+            `my_data.Digits`.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. A record source
             may have its own: then it is used without this argument, and `"blocks"` is possible.
         sampler: an iterable of indices, instead of `shuffle`.

@@ -15,7 +15,14 @@ from urllib.parse import unquote, urlsplit
 from stagepipe.core import SourceFiles, describe_files
 from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
-from stagepipe.sources.storage import StoredFile, find_stored_files, is_remote, require_unchanged, sample_contents
+from stagepipe.sources.storage import (
+    StoredFile,
+    check_folders,
+    find_stored_files,
+    is_remote,
+    require_unchanged,
+    sample_contents,
+)
 
 
 class FilesSource(RecordSource):
@@ -24,9 +31,9 @@ class FilesSource(RecordSource):
     In YAML it is `uses: stagepipe.sources.files`.
 
     Args:
-        glob: one pattern or a list; `**` matches folders at any depth, `~` is the home folder. A relative pattern is
-            relative to the current directory. A file that matches two patterns is yielded once. A URL
-            (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
+        glob: one pattern, such as `"data/**/*.jpg"`, or a list; `**` matches folders at any depth, `~` is the home
+            folder. A relative pattern is relative to the current directory. A file that matches two patterns is
+            yielded once. A URL (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         read: add `data`, the file's content as `bytes`. Without it the first stage opens the file, in parallel in its
             workers; with it no stage needs to open files. Files of URLs are read in the workers of the stage `dataset`.
@@ -137,6 +144,7 @@ def _find_files(patterns: list[str]) -> dict[str, tuple[int, int]]:
                 status = Path(match).stat()
                 if stat.S_ISREG(status.st_mode):
                     found[match] = (status.st_size, status.st_mtime_ns)
+        check_folders(pattern, "files", has_matches=bool(found))
     if not found:
         raise ValueError(
             f"files: no file matches {', '.join(map(repr, patterns))} in the current directory {Path.cwd()}; start "

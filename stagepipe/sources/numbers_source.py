@@ -9,6 +9,9 @@ from typing import Any
 class NumbersSource(Sequence[int]):
     """Yield the `int`s 0, 1 ... `count` - 1. In YAML it is `uses: stagepipe.sources.numbers`.
 
+    Args:
+        count: how many numbers, such as `1000`.
+
     >>> list(NumbersSource(3))
     [0, 1, 2]
 

@@ -3,10 +3,12 @@
 model      the frozen dataclasses; their fields are the one list of a config's keys
 target     the code that a stage runs, with its arguments
 condition  `when`: which items a stage runs on
+engine     `engine` and `resources`: what runs the stages, and what Ray reserves for them
 keys       what a field says about its key, for the schema and the builder's options
 """
 
 from stagepipe.spec.condition import COMPARISONS, FIELD_TESTS, Condition, FieldTests, format_condition
+from stagepipe.spec.engine import EngineSpec, ResourcesSpec
 from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys, iter_options
 from stagepipe.spec.model import (
     BatchSpec,
@@ -28,10 +30,12 @@ __all__ = [
     "CacheSpec",
     "Condition",
     "ConfigKey",
+    "EngineSpec",
     "FieldTests",
     "KeyField",
     "PipelineSpec",
     "ReportSpec",
+    "ResourcesSpec",
     "SinkSpec",
     "SourceSpec",
     "StageSpec",

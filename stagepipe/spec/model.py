@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from stagepipe.core import ConfigSyntax
 from stagepipe.spec.condition import FieldTests
+from stagepipe.spec.engine import LOCAL_ENGINE, EngineSpec, ResourcesSpec
 from stagepipe.spec.keys import ConfigKey
 from stagepipe.spec.target import Target
 
@@ -153,6 +154,15 @@ class StageSpec:
             "false: do not seed random generators before each item, neither the global ones nor the stage's own."
         ),
     ] = True
+    resources: Annotated[
+        ResourcesSpec | None,
+        ConfigKey(
+            "What Ray reserves for each worker: {cpus: 0.5, gpus: 1}. Default: a share of the CPUs.",
+            value_type="Resources",
+            python_type="dict[str, float]",
+            is_process_key=True,
+        ),
+    ] = None
     is_order_point: bool = False
     items_per_output: int = 1
     sink_path: str = ""
@@ -226,6 +236,21 @@ class ReportSpec:
 
     json_path: Annotated[str | None, ConfigKey("Write the report as JSON (stagepipe.report/2).", name="json")] = None
     html_path: Annotated[str | None, ConfigKey("Write the report as one HTML page.", name="html")] = None
+    trace_path: Annotated[
+        str | None,
+        ConfigKey(
+            "Write a trace for Perfetto: what each process did when, as .json or .json.gz.",
+            name="trace",
+            value_type="TracePath",
+        ),
+    ] = None
+    prometheus: Annotated[
+        tuple[str, int] | None,
+        ConfigKey(
+            "Serve metrics for Prometheus on this address, such as 127.0.0.1:9100. Port 0: a free one.",
+            value_type="Address",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +291,15 @@ class PipelineSpec:
             python_type="int | str",
         ),
     ] = None
+    attach: Annotated[bool, ConfigKey("false: no process can attach to the run, as `stagepipe top` does.")] = True
+    engine: Annotated[
+        EngineSpec,
+        ConfigKey(
+            "local: processes on this machine. ray, or {ray: {address: auto}}: a Ray cluster.",
+            value_type="Engine",
+            python_type="str | dict[str, Any]",
+        ),
+    ] = LOCAL_ENGINE
     source: Annotated[SourceSpec, ConfigKey("Where items come from.")]
     stages: Annotated[tuple[StageSpec, ...], ConfigKey("The stages, in order.")] = ()
     sinks: Annotated[

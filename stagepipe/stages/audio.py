@@ -9,17 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, open_input, requires
+import numpy as np
 
+from stagepipe.core import TargetError
+from stagepipe.stages.optional_packages import (
+    check_choice,
+    check_positive,
+    describe_value,
+    open_input,
+    read_input,
+    requires,
+)
+
+AudioBackend = Literal["soundfile", "torchcodec"]
 SampleType = Literal["float32", "float64", "int16", "int32"]
 ResampleQuality = Literal["quick", "low", "medium", "high", "very high"]
 
+_BACKENDS: Final = ("soundfile", "torchcodec")
 _SAMPLE_TYPES: Final = ("float32", "float64", "int16", "int32")
 _SOXR_QUALITIES: Final = {"quick": "QQ", "low": "LQ", "medium": "MQ", "high": "HQ", "very high": "VHQ"}
 
 
 class DecodeAudio:
-    """Decode an audio file (WAV, FLAC, Ogg, MP3) with soundfile. In YAML it is `stagepipe.stages.audio.Decode`.
+    """Decode an audio file (WAV, FLAC, Ogg, MP3). In YAML it is `stagepipe.stages.audio.Decode`.
 
     Called with a path or with the bytes of a file, it returns `{"samples": ..., "sample_rate": ...}`. Floating-point
     samples are between -1 and 1.
@@ -29,6 +41,9 @@ class DecodeAudio:
         start_s: where to start reading, in seconds.
         duration_s: how many seconds to read; None for all. A shorter file gives fewer samples.
         dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`. `mono` takes a floating-point one.
+        backend: the library that decodes: `soundfile`, or `torchcodec`, which also decodes AAC, M4A and the sound of
+            videos. `torchaudio.load` uses it too. It needs the libraries of FFmpeg, decodes the whole file to cut out
+            a part, and gives `float32` alone; of an Ogg file, up to a block of frames more at the end.
 
     >>> import io, numpy, soundfile
     >>> file = io.BytesIO()
@@ -37,7 +52,7 @@ class DecodeAudio:
     >>> recording["samples"].shape, recording["sample_rate"]
     ((400,), 8000)
 
-    Raises TargetError if soundfile is not installed, ValueError for bytes that it cannot decode, and
+    Raises TargetError if the library is not installed, ValueError for bytes that it cannot decode, and
     FileNotFoundError.
     """
 
@@ -48,8 +63,12 @@ class DecodeAudio:
         start_s: float = 0.0,
         duration_s: float | None = None,
         dtype: SampleType = "float32",
+        backend: AudioBackend = "soundfile",
     ) -> None:
         check_choice(dtype, _SAMPLE_TYPES, "dtype", "audio.Decode")
+        check_choice(backend, _BACKENDS, "backend", "audio.Decode")
+        if backend == "torchcodec" and dtype != "float32":
+            raise ValueError(f"audio.Decode: torchcodec gives float32, not {dtype}; use `backend: soundfile`")
         if mono and dtype.startswith("int"):
             raise ValueError(f"audio.Decode: mono gives the mean of the channels, which is no {dtype}; use float32")
         if start_s < 0 or (duration_s is not None and duration_s <= 0):
@@ -58,23 +77,59 @@ class DecodeAudio:
         self.start_s: Final = start_s
         self.duration_s: Final = duration_s
         self.dtype: Final = dtype
-        with requires("audio.Decode", extra="audio"):
-            import soundfile  # noqa: F401 - fails early
+        self.backend: Final = backend
+        self._decode: Final = self._decode_with_soundfile if backend == "soundfile" else self._decode_with_torchcodec
+        if backend == "soundfile":
+            with requires("audio.Decode", extra="audio"):
+                import soundfile  # noqa: F401 - fails early
+        else:
+            with requires("audio.Decode", extra="torchcodec"):
+                import torchcodec.decoders  # noqa: F401 - fails early
+            _require_ffmpeg()
 
     def __call__(self, data: Any) -> dict[str, Any]:
         """Return the samples and their rate."""
+        open_input(data, "audio.Decode")  # its errors say enough
+        try:
+            samples, rate = self._decode(data)
+        except (RuntimeError, ValueError) as error:  # of both libraries
+            raise ValueError(f"audio.Decode: {self.backend} cannot decode {describe_value(data)}: {error}") from error
+        return {"samples": samples.mean(axis=1) if self.mono else samples, "sample_rate": rate}
+
+    def _decode_with_soundfile(self, data: Any) -> tuple[np.ndarray, int]:
         import soundfile
 
-        source = open_input(data, "audio.Decode")
-        try:
-            with soundfile.SoundFile(source) as file:
-                rate = int(file.samplerate)
-                file.seek(min(round(self.start_s * rate), file.frames))
-                count = -1 if self.duration_s is None else round(self.duration_s * rate)
-                samples = file.read(count, dtype=self.dtype, always_2d=True)
-        except soundfile.SoundFileError as error:
-            raise ValueError(f"audio.Decode: soundfile cannot decode {describe_value(data)}: {error}") from error
-        return {"samples": samples.mean(axis=1) if self.mono else samples, "sample_rate": rate}
+        with soundfile.SoundFile(open_input(data, "audio.Decode")) as file:
+            rate = int(file.samplerate)
+            start, count = self._get_range(rate)
+            file.seek(min(start, file.frames))
+            return file.read(-1 if count is None else count, dtype=self.dtype, always_2d=True), rate
+
+    def _decode_with_torchcodec(self, data: Any) -> tuple[np.ndarray, int]:
+        from torchcodec.decoders import AudioDecoder
+
+        recording = AudioDecoder(read_input(data, "audio.Decode")).get_all_samples()  # FLAC in memory cannot seek
+        start, count = self._get_range(recording.sample_rate)
+        samples = recording.data.numpy().T[start : None if count is None else start + count]
+        return np.ascontiguousarray(samples), int(recording.sample_rate)
+
+    def _get_range(self, rate: int) -> tuple[int, int | None]:
+        """Return the first frame, and how many."""
+        return round(self.start_s * rate), None if self.duration_s is None else round(self.duration_s * rate)
+
+
+def _require_ffmpeg() -> None:
+    """Raise TargetError if torchcodec finds no FFmpeg: it loads its libraries at the first use."""
+    from torchcodec.decoders import AudioDecoder
+
+    try:
+        AudioDecoder(b"")
+    except (RuntimeError, ValueError, OSError) as error:
+        if "Could not load libtorchcodec" in str(error):
+            raise TargetError(
+                "audio.Decode: torchcodec finds no libraries of FFmpeg; install FFmpeg (`apt install ffmpeg`), or use "
+                "`backend: soundfile`"
+            ) from None
 
 
 Decode = DecodeAudio
@@ -85,7 +140,7 @@ class Resample:
     """Change the sample rate of a recording with the SoX resampler (soxr). Its other fields stay.
 
     Args:
-        rate: the new rate, in hertz.
+        rate: the new rate in hertz, such as `16000`.
         quality: `quick`, `low`, `medium`, `high` or `very high`.
 
     >>> import numpy

@@ -18,7 +18,8 @@ class Fetch:
     passed on, or with `batched` collated.
 
     Args:
-        dataset: the dataset, or in a config the path of its class or of a function that returns it.
+        dataset: the dataset, or in a config the path of its class or of a function that returns it, such as
+            `my_data.Digits`.
         batched: whether items are lists of indices that become one batch.
         takes_lists: whether a call has a list of items, because the stage has a `batch`. Otherwise a list is one
             index, which a sampler has yielded: `dataset[[0, 1]]`.

@@ -25,7 +25,8 @@ class FetchShard:
     Without torch, `stagepipe.context().item[0]` is k.
 
     Args:
-        dataset: the dataset, or in a config the path of its class or of a function that returns it.
+        dataset: the dataset, or in a config the path of its class or of a function that returns it, such as
+            `my_data.Digits`.
         shards: the number of shards. The items of the source are 0 ... `shards` - 1.
         batch_size: collate the samples of each shard in lists of this length. None: each sample is an item.
         drop_last: drop a shard's last list if it is shorter.

@@ -9,7 +9,10 @@ from stagepipe.core import SKIP
 
 
 class Filter:
-    """Pass an item on if `where(item)` is true, otherwise drop it. In YAML, `where` is a nested `uses`.
+    """Pass an item on if `where(item)` is true, otherwise drop it.
+
+    Args:
+        where: a function of an item; in YAML a nested `uses`, such as `{uses: my_ops.is_sharp}`.
 
     >>> is_even = Filter(where=lambda number: number % 2 == 0)
     >>> is_even(2), is_even(3)

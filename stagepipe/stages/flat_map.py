@@ -7,9 +7,12 @@ from typing import Any
 
 
 class FlatMap:
-    """Yield each item of `function(item)`. In YAML, `function` is a nested `uses`.
+    """Yield each item of `function(item)`.
 
     A generator function needs no `FlatMap`: as a stage, it yields its items one by one.
+
+    Args:
+        function: returns an iterable of items; in YAML a nested `uses`, such as `{uses: my_ops.tiles}`.
 
     >>> split = FlatMap(function=str.split)
     >>> list(split("a b"))

@@ -24,11 +24,14 @@ from stagepipe.stages.optional_packages import (
 
 ImageMode = Literal["RGB", "L", "RGBA"]
 ImageBackend = Literal["pillow", "opencv"]
+DecoderBackend = Literal["pillow", "opencv", "torchcodec"]
 FitMode = Literal["stretch", "contain", "cover", "crop", "pad"]
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 
 _BACKENDS: Final = ("pillow", "opencv")
+_DECODER_BACKENDS: Final = ("pillow", "opencv", "torchcodec")
 _MODES: Final = ("RGB", "L", "RGBA")
+_TORCHCODEC_MODES: Final = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGB_ALPHA"}
 _FIT_MODES: Final = ("stretch", "contain", "cover", "crop", "pad")
 _INTERPOLATIONS: Final = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 _IMAGE_NDIMS: Final = (2, 3)
@@ -43,9 +46,10 @@ class DecodeImage:
 
     Args:
         mode: the channels of the result; other images are converted.
-        backend: the library that decodes: `pillow` or `opencv`. Their pixels may differ by rounding. `opencv` decodes
-            no RGBA, and fills what a truncated JPEG lacks instead of refusing it.
-        exif_orientation: turn the image as its EXIF data says.
+        backend: the library that decodes: `pillow`, `opencv` or `torchcodec`, which has the decoders that were
+            torchvision's. Their pixels may differ by rounding. `opencv` decodes no RGBA, and fills what a truncated
+            JPEG lacks instead of refusing it. All of them take the first picture of an animation.
+        exif_orientation: turn the image as its EXIF data says. `torchcodec` always does.
 
     >>> from PIL import Image
     >>> file = BytesIO()
@@ -57,15 +61,17 @@ class DecodeImage:
     """
 
     def __init__(
-        self, *, mode: ImageMode = "RGB", backend: ImageBackend = "pillow", exif_orientation: bool = True
+        self, *, mode: ImageMode = "RGB", backend: DecoderBackend = "pillow", exif_orientation: bool = True
     ) -> None:
         check_choice(mode, _MODES, "mode", "image.Decode")
-        check_choice(backend, _BACKENDS, "backend", "image.Decode")
+        check_choice(backend, _DECODER_BACKENDS, "backend", "image.Decode")
         if backend == "opencv" and mode == "RGBA":
             raise ValueError("image.Decode: opencv decodes no RGBA; use `backend: pillow`")
         self.mode: Final = mode
         self.exif_orientation: Final = exif_orientation
-        self._decode: Final = self._decode_with_pillow if backend == "pillow" else self._decode_with_opencv
+        if backend == "torchcodec" and not exif_orientation:
+            raise ValueError("image.Decode: torchcodec turns every image as EXIF says; use another `backend`")
+        self._decode: Final = getattr(self, f"_decode_with_{backend}")
         self.backend: Final = backend
         _import_backend(backend, "image.Decode")
 
@@ -73,7 +79,7 @@ class DecodeImage:
         """Return the decoded image."""
         open_input(data, "image.Decode")  # its errors say enough
         try:
-            return self._decode(data)
+            return self._decode(data)  # type: ignore[no-any-return]
         except Exception as error:
             raise ValueError(
                 f"image.Decode: {self.backend} cannot decode {describe_value(data)}: {type(error).__name__}: {error}"
@@ -97,6 +103,14 @@ class DecodeImage:
             raise ValueError("no image format that OpenCV knows")
         return image  # type: ignore[no-any-return]
 
+    def _decode_with_torchcodec(self, data: Any) -> np.ndarray:
+        from torchcodec.decoders import decode_image
+
+        tensor = decode_image(read_input(data, "image.Decode"), mode=_TORCHCODEC_MODES[self.mode])
+        planes = tensor if tensor.ndim == max(_IMAGE_NDIMS) else tensor[0]  # of an animation
+        array = planes[0] if self.mode == "L" else planes.permute(1, 2, 0).contiguous()
+        return array.numpy()  # type: ignore[no-any-return]
+
 
 Decode = DecodeImage
 """Alias of `DecodeImage`: `uses: stagepipe.stages.image.Decode`."""
@@ -106,7 +120,7 @@ class Resize:
     """Resize an image with Pillow. An array gives an array, a PIL image a PIL image.
 
     Args:
-        size: pixels: one number for a square, or [height, width].
+        size: pixels: one number for a square, such as `224`, or [height, width].
         fit: `stretch` ignores the proportions. The others keep them: `contain` fits into `size`, `cover` covers it,
             `crop` covers it and cuts what stands out on both sides, `pad` fits into it and adds black borders.
             They are `Image.resize` and `ImageOps.contain`, `cover`, `fit` and `pad` of Pillow.
@@ -248,9 +262,12 @@ def _import_backend(backend: str, stage: str) -> None:
     if backend == "pillow":
         with requires(stage, extra="image"):
             import PIL.Image  # noqa: F401 - fails early
-    else:
+    elif backend == "opencv":
         with requires(stage, package="opencv-python-headless"):
             import cv2  # noqa: F401 - fails early
+    else:
+        with requires(stage, extra="torchcodec"):
+            import torchcodec.decoders  # noqa: F401 - fails early
 
 
 def _check_image_array(image: Any, stage: str) -> np.ndarray:

@@ -22,7 +22,10 @@ class _FieldList:
 
 
 class Select(_FieldList):
-    """Keep these fields, in this order. In YAML: `{uses: stagepipe.stages.Select, with: {fields: [image, label]}}`.
+    """Keep these fields of an item, in this order.
+
+    Args:
+        fields: their names, such as `[image, label]`.
 
     >>> Select(["x"])({"x": 1, "y": 2})
     {'x': 1}
@@ -37,7 +40,10 @@ class Select(_FieldList):
 
 
 class Drop(_FieldList):
-    """Leave these fields out. In YAML: `{uses: stagepipe.stages.Drop, with: {fields: [raw]}}`.
+    """Leave these fields of an item out.
+
+    Args:
+        fields: their names, such as `[raw]`.
 
     Where only some items have the field, add `when: {raw: {exists: true}}` to the stage.
 
@@ -56,9 +62,8 @@ class Drop(_FieldList):
 class Rename:
     """Give fields new names; their order stays.
 
-    In YAML: `{uses: stagepipe.stages.Rename, with: {fields: {jpg: image}}}`.
-
-    `fields` maps the old name of each to the new one. Two fields may swap their names.
+    Args:
+        fields: maps the old name of each to the new one, such as `{jpg: image}`. Two fields may swap their names.
 
     >>> Rename({"x": "z"})({"x": 1, "y": 2})
     {'z': 1, 'y': 2}

@@ -14,6 +14,9 @@ class Shuffle(OrderPointStage):
     Unlike a sliding buffer, a block can be repeated from its first item and the seed alone, so a crash or a resume does
     not change the order. The last block of an epoch may be shorter. Each item is yielded exactly once, unchanged.
 
+    Args:
+        size: items in a block, such as `1000`; all of them are in memory at once.
+
     >>> shuffle = Shuffle(size=3)
     >>> [shuffle.add(value, 1) for value in "abc"]
     [False, False, True]

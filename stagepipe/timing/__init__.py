@@ -6,18 +6,45 @@ process_region  the part of a process on the board, and of its stages
 histogram       log-linear histograms of durations
 ledger          the cost of messages, by transfer kind and size
 recorder        collects rows of durations and adds them to the board in batches
+trace_buffer    what a process did when, record by record; only in a run that is traced
 """
 
-from stagepipe.timing.board import Board, BoardLayout, make_board_fd
-from stagepipe.timing.counters import RECEIVE_PHASES, SEND_PHASES, ProcessCounter, ProcessState, StageCounter
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram
+from stagepipe.timing.board import LAYOUT_VERSION, Board, BoardLayout, make_board_fd, read_layout_version
+from stagepipe.timing.counters import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    DeliveryCounter,
+    ProcessCounter,
+    ProcessState,
+    StageCounter,
+)
+from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, bucket_index
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
-from stagepipe.timing.process_region import QUEUE_SUM_WORD, STAGE_WORDS, ProcessRegion, SlowItemRow, StageRegion
+from stagepipe.timing.process_region import (
+    QUEUE_COUNT_WORDS,
+    QUEUE_SUM_WORD,
+    STAGE_WORDS,
+    ProcessRegion,
+    SlowItemRow,
+    StageRegion,
+)
 from stagepipe.timing.recorder import DurationRecorder
+from stagepipe.timing.trace_buffer import (
+    TraceBuffer,
+    TraceKind,
+    TraceRecord,
+    TraceRing,
+    make_trace_fd,
+    pack_durations,
+    read_trace,
+    unpack_durations,
+)
 
 __all__ = [
     "HISTOGRAM_WORDS",
+    "LAYOUT_VERSION",
     "LEDGER_WORDS",
+    "QUEUE_COUNT_WORDS",
     "QUEUE_SUM_WORD",
     "RECEIVE_PHASES",
     "SEND_PHASES",
@@ -25,6 +52,7 @@ __all__ = [
     "Board",
     "BoardLayout",
     "CostLedger",
+    "DeliveryCounter",
     "DurationRecorder",
     "Histogram",
     "LedgerEntry",
@@ -34,6 +62,16 @@ __all__ = [
     "SlowItemRow",
     "StageCounter",
     "StageRegion",
+    "TraceBuffer",
+    "TraceKind",
+    "TraceRecord",
+    "TraceRing",
     "TransferKind",
+    "bucket_index",
     "make_board_fd",
+    "make_trace_fd",
+    "pack_durations",
+    "read_layout_version",
+    "read_trace",
+    "unpack_durations",
 ]

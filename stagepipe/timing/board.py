@@ -2,7 +2,8 @@
 
 Its layout, in 8-byte words:
 
-    run          the generation, and the shared memory of older eras
+    run          the generation, the shared memory of older eras, the version of the layout, the end of the run
+    deliveries   what the consumer has delivered, as the supervisor's thread last saw it (`DeliveryCounter`)
     seek         the current seek message, with its generation and checksum
     segments     the progress and the admission state of each segment
     policies     the transfer policy of each hop, which the supervisor may change during the run
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,15 +25,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.timing.counters import ProcessCounter
+from stagepipe.timing.counters import DeliveryCounter, ProcessCounter
 from stagepipe.timing.process_region import ProcessRegion, region_word_count
 
+LAYOUT_VERSION = 1
+"""The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
+
+Raise it with each change of the layout: `tests/unit/runtime/attach/test_layout_version.py` says when.
+"""
 # The words of the run, written by the supervisor.
 GENERATION_WORD = 0
 """The current generation."""
 _STALE_BYTES_WORD = 1
 """The bytes of shared memory that older eras still use."""
-_RUN_WORDS = 8
+_LAYOUT_VERSION_WORD = 2
+"""`LAYOUT_VERSION` of the process that made the board. It keeps this place in every version."""
+_ENDED_WORD = 3
+"""1 once the workers are asked to stop."""
+_DELIVERY_WORD = 8
+"""The first of the words of `DeliveryCounter`."""
+_RUN_WORDS = _DELIVERY_WORD + len(DeliveryCounter)
 _SEEK_WORDS = 128
 """The current seek: its generation, its length and checksum, its bytes. A simple seek has less than 100 bytes."""
 _SEEK_BYTES = 8 * (_SEEK_WORDS - 2)
@@ -72,10 +85,11 @@ class BoardLayout:
 class Board:
     """The board, mapped into one process."""
 
-    def __init__(self, fd: int, layout: BoardLayout) -> None:
-        """Map `fd`, a memfd of `make_board_fd`."""
+    def __init__(self, fd: int, layout: BoardLayout, *, is_writable: bool = True) -> None:
+        """Map `fd`, a memfd of `make_board_fd`. Without `is_writable` a write raises TypeError or ValueError."""
         self.layout = layout
-        self._mmap = mmap.mmap(fd, layout.word_count * 8)
+        access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
+        self._mmap = mmap.mmap(fd, layout.word_count * 8, access=access)
         self.words = memoryview(self._mmap).cast("Q")
         self.array: NDArray[np.uint64] = np.frombuffer(self._mmap, np.uint64)
         start = 8 * (_RUN_WORDS + 2)
@@ -128,6 +142,20 @@ class Board:
     @stale_bytes.setter
     def stale_bytes(self, nbytes: int) -> None:
         self.words[_STALE_BYTES_WORD] = nbytes
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended: its workers were asked to stop."""
+        return bool(self.words[_ENDED_WORD])
+
+    def publish_end(self) -> None:
+        """Publish that the run has ended. Only the supervisor calls this."""
+        self.words[_ENDED_WORD] = 1
+
+    @property
+    def delivery_words(self) -> memoryview:
+        """The words of `DeliveryCounter`. Only the supervisor's thread writes them."""
+        return self.words[_DELIVERY_WORD : _DELIVERY_WORD + len(DeliveryCounter)]
 
     def largest_block_bytes(self, processes: Sequence[int]) -> int:
         """The size in bytes of the largest block that any of `processes` has allocated."""
@@ -218,7 +246,14 @@ class Board:
 
 
 def make_board_fd(layout: BoardLayout) -> int:
-    """Create a memfd for a board; all its words are zero."""
+    """Create a memfd for a board; all its words are zero, but for the version of the layout."""
     fd = os.memfd_create("stagepipe-board", os.MFD_CLOEXEC)
     os.ftruncate(fd, layout.word_count * 8)
+    os.pwrite(fd, struct.pack("Q", LAYOUT_VERSION), 8 * _LAYOUT_VERSION_WORD)
     return fd
+
+
+def read_layout_version(fd: int) -> int:
+    """The `LAYOUT_VERSION` of the process that made the board `fd`; 0 if it is no board."""
+    data = os.pread(fd, 8, 8 * _LAYOUT_VERSION_WORD)
+    return int(struct.unpack("Q", data)[0]) if len(data) == 8 else 0  # noqa: PLR2004 - the bytes of a word

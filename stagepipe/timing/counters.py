@@ -44,7 +44,22 @@ class ProcessCounter(IntEnum):
     CHUNK_ITEM_NS = 32  # what an item of its last chunk took, on average; a worker that sends chunks
     CHUNK_ITEM_BYTES = 33  # and how many bytes a row of it had
     FLUSHED_NS = 34  # when these counters were last written
+    PID = 35  # of the worker
+    INCARNATION = 36  # 0 for the first worker in its slot, 1 for its successor
     LAST_RESERVED = 39
+
+
+class DeliveryCounter(IntEnum):
+    """What the consumer has counted, by the offset in words. Durations and times are in ns."""
+
+    STARTED_NS = 0  # when the start of the run began
+    WALL_NS = 1  # from there until these words were written
+    ITEMS = 2
+    SAMPLES = 3
+    FIRST_ITEM_NS = 4
+    WAIT_NS = 5
+    BUSY_NS = 6
+    OUTSIDE_NS = 7
 
 
 MAX_KEY_PARTS = 4

@@ -116,6 +116,23 @@ class Histogram:
         bucket = int(np.searchsorted(np.cumsum(self.counts), max(percent / 100 * total, 1)))
         return min(int(BUCKET_MIDPOINTS_NS[bucket]), self.max_ns)
 
+    def count_from(self, low_ns: float) -> int:
+        """The number of durations of `low_ns` and more, accurate to 2 % of it.
+
+        >>> Histogram.from_values_ns([10, 20, 30]).count_from(20)
+        2
+        """
+        return int(self.counts[low_ns <= BUCKET_MIDPOINTS_NS].sum())
+
     def __add__(self, other: Histogram) -> Histogram:
         """The histogram of the durations of both."""
         return Histogram(self.counts + other.counts, self.sum_ns + other.sum_ns, max(self.max_ns, other.max_ns))
+
+    def __sub__(self, earlier: Histogram) -> Histogram:
+        """The durations that were added since `earlier`, the same histogram then. `max_ns` is that of all.
+
+        >>> first = Histogram.from_values_ns([10])
+        >>> (first + Histogram.from_values_ns([30]) - first).percentile_ns(50)
+        30
+        """
+        return Histogram(self.counts - earlier.counts, self.sum_ns - earlier.sum_ns, self.max_ns)

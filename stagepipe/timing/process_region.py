@@ -20,8 +20,12 @@ MAX_SLOW_ITEMS = 5
 """The number of slowest items that a stage keeps."""
 
 STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + 3 * MAX_SLOW_ITEMS
-QUEUE_SUM_WORD = RECEIVE_PHASES.index("queue_ns") * HISTOGRAM_WORDS + BUCKET_COUNT
-"""The word of `ProcessRegion.receive_histogram_words` with the time that the received messages waited, in ns."""
+_QUEUE_WORD = RECEIVE_PHASES.index("queue_ns") * HISTOGRAM_WORDS
+QUEUE_COUNT_WORDS = slice(_QUEUE_WORD, _QUEUE_WORD + BUCKET_COUNT)
+"""The words of `ProcessRegion.receive_histogram_words` that add up to the number of received messages."""
+
+QUEUE_SUM_WORD = _QUEUE_WORD + BUCKET_COUNT
+"""The word with the time that the received messages waited, in ns."""
 
 _PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
 

@@ -6,8 +6,17 @@ codec   an item as a pickle and buffers, and back
 hop     the sending and the receiving end of a hop, and the order of items
 """
 
-from stagepipe.transport.codec import Encoder
-from stagepipe.transport.hop import ReceivedPacket, Receiver, ReorderBuffer, SendCounts, Sender, UnreadableItemError
+from stagepipe.transport.codec import EncodedBuffer, Encoder, decode
+from stagepipe.transport.hop import (
+    ReceivedPacket,
+    Receiver,
+    ReorderBuffer,
+    SendCounts,
+    Sender,
+    UnreadableItemError,
+    make_receiver,
+    make_sender,
+)
 from stagepipe.transport.memory import (
     MIN_PUNCH_BYTES,
     Arena,
@@ -38,6 +47,7 @@ __all__ = [
     "MAX_INLINE_BYTES",
     "MIN_PUNCH_BYTES",
     "Arena",
+    "EncodedBuffer",
     "Encoder",
     "Lease",
     "LeaseExtent",
@@ -53,12 +63,15 @@ __all__ = [
     "TransferPolicy",
     "UnreadableItemError",
     "WakeEvent",
+    "decode",
     "encode_policy_word",
     "era_span_bytes",
     "extend_arena_fd",
     "make_arena_fd",
     "make_byte_pipe",
     "make_packet_pipe",
+    "make_receiver",
+    "make_sender",
     "punch_hole",
     "size_class_bytes",
 ]

@@ -1,6 +1,8 @@
-"""A fork server for one test, where a test needs one that others cannot use."""
+"""A fork server for one test, where a test needs one that others cannot use; and a Ray for the tests of a module."""
 
+import shutil
 import sys
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -20,3 +22,29 @@ def own_servers(monkeypatch: pytest.MonkeyPatch):
     yield
     for server in registry._servers.values():
         server.retire()
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    """A Ray of two CPUs on this machine, without a dashboard. Nothing of it is left."""
+    ray = pytest.importorskip("ray")
+    folder = tempfile.mkdtemp(prefix="sp-ray-")  # short: the paths of sockets have 107 characters
+    for attempt in range(3):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                object_store_memory=100 << 20,
+                logging_level="WARNING",
+                _node_ip_address="127.0.0.1",
+                _temp_dir=folder,
+            )
+            break
+        except Exception:  # Ray gives its processes 30 s to start, which a busy machine exceeds
+            ray.shutdown()
+            if attempt == 2:
+                raise
+    yield ray
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)

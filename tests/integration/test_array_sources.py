@@ -108,6 +108,26 @@ def test_hdf5_reads_one_dataset_or_several(train_h5):
     }
 
 
+def test_a_damaged_chunk_is_named_with_its_file(train_h5, tmp_path):
+    import h5py
+    import zarr
+
+    with h5py.File(train_h5) as file:
+        chunk = file["images"].id.get_chunk_info(1)
+    with train_h5.open("r+b") as file:
+        file.seek(chunk.byte_offset)
+        file.write(b"\xff" * chunk.size)
+    source = Hdf5Source(str(train_h5), keys="images")
+    assert source[0].tolist() == [0, 1]
+    with pytest.raises(OSError, match=r"^hdf5: .*train\.h5: row 5 cannot be read: OSError: "):
+        source[7]
+
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(24).reshape(12, 2), chunks=(5, 2))
+    (tmp_path / "a.zarr/c/1/0").write_bytes(b"\xff" * 40)
+    with pytest.raises((OSError, ValueError), match=r"^zarr: .*a\.zarr: row 5 cannot be read: "):
+        ZarrSource(str(tmp_path / "a.zarr"))[7]
+
+
 def test_hdf5_reads_a_chunk_once_where_rows_of_it_follow(tmp_path):
     import h5py
 

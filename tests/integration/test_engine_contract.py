@@ -11,12 +11,15 @@ from tests.support.pipelines import STAGES, batch, outputs, pipeline, plain, shu
 from tests.support.stages import Record, parts, two
 
 ENGINES = ["inline", "auto", pytest.param("pipe", marks=pytest.mark.slow), "shared_memory"]
+RAY = pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")])
 N = range(20)
 
 
 def run(config: dict[str, Any], engine: str, *, workers: int = 2, **keys: Any) -> list[Any]:
     if engine == "inline":
         return outputs(config, inline=True, **keys)
+    if engine == "ray":
+        return outputs({**with_workers(config, workers), "engine": "ray"}, **keys)
     return outputs({**with_workers(config, workers), "transport": {"mode": engine}}, **keys)
 
 
@@ -28,8 +31,10 @@ def column(*rows: Any, dtype: str = "int64") -> Any:
     return ("array", dtype, list(rows))
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[*ENGINES, RAY])
 def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "ray":
+        request.getfixturevalue("local_ray")
     return request.param
 
 

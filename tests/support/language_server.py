@@ -1,9 +1,10 @@
-"""A client of a language server: opens one document, and asks for completions and hovers at a mark in it."""
+"""A client of a language server: opens documents, and asks for completions, hovers and diagnostics."""
 
 import json
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Queue
 from types import TracebackType
@@ -13,15 +14,18 @@ _ANSWER_TIMEOUT_S = 60
 
 
 class LanguageServer:
-    """basedpyright's language server, on a folder. Use it as a context manager."""
+    """A language server on a folder. Use it as a context manager."""
 
-    def __init__(self, folder: Path, python: str) -> None:
-        server = Path(sys.executable).parent / "basedpyright-langserver"
-        self._settings = {"python": {"pythonPath": python}, "basedpyright": {}}
-        self._process = subprocess.Popen([server, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    language = ""
+    suffix = ""
+
+    def __init__(self, folder: Path, command: Sequence[str | Path], settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._process = subprocess.Popen([*command, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._folder = folder
         self._last_id = 0
         self._answers: Queue[dict[str, Any]] = Queue()
+        self._diagnostics: Queue[dict[str, Any]] = Queue()
         threading.Thread(target=self._read_messages, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -48,7 +52,7 @@ class LanguageServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
     def ask(self, method: str, parameters: Any) -> Any:
         """Send a request and return its result."""
@@ -61,14 +65,26 @@ class LanguageServer:
 
     def at_mark(self, method: str, text: str) -> Any:
         """Open a document with `text` and ask at the `|` in it, which is removed."""
-        uri = (self._folder / f"document_{self._last_id}.py").as_uri()
         before, _, after = text.partition("|")
-        document = {"uri": uri, "languageId": "python", "version": 1, "text": before + after}
-        self._send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
+        uri = self._open(before + after)
         position = {"line": before.count("\n"), "character": len(before.rpartition("\n")[2])}
         return self.ask(f"textDocument/{method}", {"textDocument": {"uri": uri}, "position": position})
 
-    def complete(self, text: str) -> dict[str, str]:
+    def diagnose(self, text: str) -> list[dict[str, Any]]:
+        """Open a document with `text`, and return the problems that the server reports of it."""
+        uri = self._open(text)
+        while (found := self._diagnostics.get(timeout=_ANSWER_TIMEOUT_S))["uri"] != uri:
+            pass
+        return found["diagnostics"]
+
+    def _open(self, text: str) -> str:
+        uri = (self._folder / f"document_{self._last_id}{self.suffix}").as_uri()
+        self._last_id += 1  # no two documents have one name
+        document = {"uri": uri, "languageId": self.language, "version": 1, "text": text}
+        self._send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
+        return uri
+
+    def complete(self, text: str) -> dict[str, Any]:
         """Return the completions at the mark: their labels and descriptions."""
         items = self.at_mark("completion", text)["items"]
         return {item["label"]: item for item in items}
@@ -102,3 +118,27 @@ class LanguageServer:
                 self._send({"id": message["id"], "result": result})
             elif "id" in message:
                 self._answers.put(message)
+            elif message["method"] == "textDocument/publishDiagnostics":
+                self._diagnostics.put(message["params"])
+
+
+class PythonLanguageServer(LanguageServer):
+    """basedpyright's language server, for the interpreter `python`."""
+
+    language = "python"
+    suffix = ".py"
+
+    def __init__(self, folder: Path, python: str) -> None:
+        server = Path(sys.executable).parent / "basedpyright-langserver"
+        super().__init__(folder, [server], {"python": {"pythonPath": python}, "basedpyright": {}})
+
+
+class YamlLanguageServer(LanguageServer):
+    """The language server behind the YAML extensions of editors. It finds a schema by the first line of a document."""
+
+    language = "yaml"
+    suffix = ".yaml"
+
+    def __init__(self, folder: Path, server: Path) -> None:
+        settings = {"validate": True, "completion": True, "hover": True, "schemaStore": {"enable": False}}
+        super().__init__(folder, [server], {"yaml": settings})

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from stagepipe.api import RunOptions, StageOptions
-from tests.support.language_server import LanguageServer
+from tests.support.language_server import PythonLanguageServer
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.timeout(120)
@@ -28,7 +28,7 @@ def editor(tmp_path_factory):
     folder = tmp_path_factory.mktemp("editor")
     settings = {"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-    with LanguageServer(folder, python=sys.executable) as server:
+    with PythonLanguageServer(folder, python=sys.executable) as server:
         yield server
 
 

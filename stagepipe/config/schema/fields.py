@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from stagepipe.config.schema.caches import CACHE_SCHEMA, check_cache
 from stagepipe.config.schema.conditions import CONDITION_SCHEMA, check_condition
+from stagepipe.config.schema.engines import ENGINE_SCHEMA, RESOURCES_SCHEMA, check_engine, check_resources
+from stagepipe.config.schema.outputs import ADDRESS_SCHEMA, TRACE_SCHEMA, check_address, check_trace_path
 from stagepipe.config.schema.value_types import (
     MAPPING,
     InvalidValueError,
@@ -222,4 +224,8 @@ Uses = ValueType(_check_uses, {"type": "string", "minLength": 1})
 SourceUses = ValueType(_check_source_uses, {"type": "string", "minLength": 1})
 When = ValueType(check_condition, CONDITION_SCHEMA)
 StageCache = ValueType(check_cache, CACHE_SCHEMA)
+TracePath = ValueType(check_trace_path, TRACE_SCHEMA)
+Address = ValueType(check_address, ADDRESS_SCHEMA)
+Engine = ValueType(check_engine, ENGINE_SCHEMA)
+Resources = ValueType(check_resources, RESOURCES_SCHEMA)
 Version = ValueType(_check_version, {"const": 1})

@@ -15,6 +15,7 @@ from stagepipe.config.schema import fields
 from stagepipe.config.schema.value_types import BOOLEAN, MAPPING, TEXT, ValueType, bounded_int, make_choice
 from stagepipe.spec import (
     BatchSpec,
+    EngineSpec,
     KeyField,
     PipelineSpec,
     ReportSpec,
@@ -117,6 +118,8 @@ def _find_value_type(key: KeyField, hint: Any) -> ValueType | MappingModel:
 
 def _write_default(key: KeyField) -> Any:
     default = key.field.default
+    if isinstance(default, EngineSpec):
+        return str(default)
     if dataclasses.is_dataclass(default):
         return {inner.key: getattr(default, inner.field.name) for inner in iter_keys(type(default))}
     if key.info.value_type == "Duration" and isinstance(default, int):

@@ -28,9 +28,9 @@ from stagepipe.config.yaml.nodes import (
 )
 from stagepipe.config.yaml.omegaconf import OmegaConfResolver, is_omegaconf
 from stagepipe.config.yaml.overrides import apply_overrides
-from stagepipe.config.yaml.parser import read_file
+from stagepipe.config.yaml.parser import parse_value, read_file
 from stagepipe.config.yaml.references import ReferenceResolver, resolve_environment
-from stagepipe.config.yaml.writer import write_yaml
+from stagepipe.config.yaml.writer import write_flow_yaml, write_yaml
 
 __all__ = [
     "ListNode",
@@ -49,8 +49,10 @@ __all__ = [
     "is_null",
     "is_omegaconf",
     "iter_children",
+    "parse_value",
     "read_file",
     "resolve_environment",
     "to_plain",
+    "write_flow_yaml",
     "write_yaml",
 ]

@@ -24,6 +24,18 @@ def write_yaml(value: Any) -> str:
     )
 
 
+def write_flow_yaml(value: Any) -> str:
+    """Return the YAML of a value in one line.
+
+    >>> write_flow_yaml({"glob": "data/*.jpg", "sizes": [1, 2]})
+    '{glob: data/*.jpg, sizes: [1, 2]}'
+    """
+    text = yaml.dump(
+        value, Dumper=_PlainDumper, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**6
+    )
+    return text.removesuffix("\n").removesuffix("\n...")  # the end that YAML puts after a lone scalar
+
+
 _UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
 """YAML 1.1 reads them as the end of a line, and folds them: they need an escape, which only double quotes have."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path
-from stagepipe.report.advice.more_workers import advise_on_stages
+from stagepipe.report.advice.more_workers import advise_on_stages, can_have_workers
 from stagepipe.report.record import HopRecord, RunRecord
-from stagepipe.report.utilization import CONSUMER, ProcessLoad
+from stagepipe.report.utilization import ProcessLoad
 
 _MIN_MODE_COST_RATIO = 1.1
 """A forced mode is worth changing if the other is predicted to be cheaper by more than the noise of the calibration."""
@@ -25,16 +25,7 @@ def advise_on_hop(
     advice = None if is_to_sink else _advise_other_mode(hop) or _advise_fusion(hop, limiting_process, record, loads)
     if advice is not None:
         return advice
-    can_add_workers = (
-        limiting_process is not None
-        and limiting_process.name != CONSUMER
-        and limiting_process.member_stages[0] is not record.stages[0]
-    )
-    if (
-        limiting_process is not None
-        and can_add_workers
-        and not any(stage.name in record.order_point_names for stage in limiting_process.member_stages)
-    ):
+    if limiting_process is not None and can_have_workers(limiting_process, record):
         return advise_on_stages([limiting_process], 0.0, record)
     copy_histogram = hop.phase_histograms.get("copy_ns")
     if copy_histogram is not None and copy_histogram.sum_ns > hop.cost_histogram.sum_ns / 2:

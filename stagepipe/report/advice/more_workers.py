@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stagepipe.core import format_percent
 from stagepipe.report.advice.config_advice import (
@@ -13,7 +14,7 @@ from stagepipe.report.advice.config_advice import (
     find_config_path,
     is_writer,
 )
-from stagepipe.report.record import RunRecord
+from stagepipe.report.record import RunRecord, StageRecord
 from stagepipe.report.utilization import ProcessLoad, compute_cpus_used, wants_cpu
 
 _MAX_WORKER_FACTOR = 4
@@ -40,15 +41,20 @@ _MIN_PARTS = 8
 
 
 def can_have_workers(load: ProcessLoad, record: RunRecord) -> bool:
-    """Whether a process may run in several workers: it is not the consumer, the source or an order point."""
-    names = {stage.name for stage in load.member_stages}
-    return bool(names) and record.stages[0].name not in names and names.isdisjoint(record.order_point_names)
+    """Whether a process may run in several workers: it is not the consumer, the source or an order point.
+
+    Nor does it keep state: several workers would have several states, and other items.
+    """
+    if not load.member_stages or load.member_stages[0] is record.stages[0]:
+        return False
+    return not any(stage.is_stateful or stage.name in record.order_point_names for stage in load.member_stages)
 
 
 def advise_on_stage(
     limiting_process: ProcessLoad, second_most_used: ProcessLoad | None, record: RunRecord
 ) -> ConfigAdvice:
     """Advise on a stage that is the limit while CPUs are free: more workers, unless it must run in one."""
+    next_utilization = second_most_used.utilization if second_most_used is not None else 0.0
     if can_have_workers(limiting_process, record):
         parts = limiting_process.member_stages[0].items
         if is_writer(limiting_process.name, record) and parts < _MIN_PARTS:
@@ -57,25 +63,63 @@ def advise_on_stage(
                 "worker. Set `part_items` of the sink to less, so that more workers have parts to write."
             )
             return ConfigAdvice("", text)
-        next_utilization = second_most_used.utilization if second_most_used is not None else 0.0
         return advise_on_stages([limiting_process], next_utilization, record)
-    last_stage = limiting_process.member_stages[-1].name
-    if len(limiting_process.member_stages) > 1 and last_stage not in record.order_point_names:
-        text = f"Run {last_stage} in its own process: {limiting_process.name} runs in one worker."
-        return ConfigAdvice(f"stages.{last_stage}.fuse=false", text)
+    separable = _find_separable_stage(limiting_process, record)
+    if separable is not None:
+        return _advise_own_process(separable, limiting_process, next_utilization, record)
+    has_state = any(stage.is_stateful for stage in limiting_process.member_stages)
+    reason, remedy = (
+        ("keeps state", "make it cheaper")
+        if has_state
+        else ("keeps the order", "send it less data: smaller arrays, uint8 instead of float32")
+    )
     text = (
-        f"No config change will help: {limiting_process.costliest_stage} keeps the order and runs in one worker. "
-        "Move work to the stages before it, or send it less data: smaller arrays, uint8 instead of float32."
+        f"No config change will help: {limiting_process.costliest_stage} {reason} and runs in one worker. "
+        f"Move work to the stages before it, or {remedy}."
     )
     return ConfigAdvice("", text)
 
 
+def _find_separable_stage(load: ProcessLoad, record: RunRecord) -> StageRecord | None:
+    """The fused stage to run in a process of its own, with those behind it: the costliest, or else the first one."""
+    fused = load.member_stages[1:]
+    if not fused or fused[-1].name in record.order_point_names:
+        return None
+    return load.costliest_member if load.costliest_member in fused else fused[0]
+
+
+def _advise_own_process(
+    stage: StageRecord, load: ProcessLoad, next_utilization: float, record: RunRecord
+) -> ConfigAdvice:
+    """Advise a process of its own for a fused stage, with several workers if it takes most of the time."""
+    path = find_config_path(stage.name, record)
+    moved = load.member_stages[load.member_stages.index(stage) :]
+    moved_share = _sum_run_ns(moved) / max(_sum_run_ns(load.member_stages), 1)
+    moved_load = replace(load, work_ns=int(load.work_ns * moved_share))
+    next_utilization = max(next_utilization, load.utilization * (1 - moved_share))
+    free_cpus = max(record.cpus - compute_cpus_used(record) - record.other_cpus + record.yielding_cpus, 0.0)
+    may_have_workers = not any(each.is_stateful or each.name in record.order_point_names for each in moved)
+    workers = 1
+    if (
+        may_have_workers
+        and moved_load.utilization > next_utilization
+        and not _explain_full_machine(load, free_cpus, f"{free_cpus:.1f} CPUs are free")
+    ):
+        workers = _choose_workers(moved_load, next_utilization, free_cpus)
+    text = f"Run {stage.name} in its own process: {load.name} runs in one worker."
+    if workers == 1:
+        return ConfigAdvice(f"{path}.fuse=false", text)
+    text += f" Give it {workers} workers."
+    return ConfigAdvice(f"{path}.fuse=false {path}.workers={workers}", text)
+
+
 def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, record: RunRecord) -> ConfigAdvice:
     """Advise enough workers to bring these processes level with the next one, as far as CPUs are free."""
-    free_cpus = max(record.cpus - compute_cpus_used(record) - record.other_cpus, 0.0)
+    other_cpus = record.other_cpus - record.yielding_cpus
+    free_cpus = max(record.cpus - compute_cpus_used(record) - other_cpus, 0.0)
     free_text = f"{free_cpus:.1f} of {record.cpus} CPUs are free"
-    if record.other_cpus >= _MIN_REPORTED_OTHER_CPUS:
-        free_text += f" (other programs use {record.other_cpus:.1f})"
+    if other_cpus >= _MIN_REPORTED_OTHER_CPUS:
+        free_text += f" (other programs use {other_cpus:.1f})"
     fixes, clauses = [], []
     left_cpus = free_cpus
     added_workers = 0
@@ -87,7 +131,7 @@ def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, reco
         added_workers += workers - load.workers
         left_cpus -= (workers - load.workers) * _compute_wanted_cpus(load)
         fixes.append(f"{find_config_path(load.name, record)}.workers={workers}")
-        clauses.append(f"{load.name} {workers} workers instead of {load.workers}")
+        clauses.append(f"{_describe_process(load)} {workers} workers instead of {load.workers}")
     reason = "each waits for most of its time" if not any(map(wants_cpu, loads)) else free_text
     text = f"Give {' and '.join(clauses)}: {reason}."
     window = MIN_WINDOW_PER_WORKER * (count_workers(record) + added_workers)
@@ -95,6 +139,16 @@ def advise_on_stages(loads: Sequence[ProcessLoad], next_utilization: float, reco
         fixes.append(f"window={window}")
         text += f" They need a window of {window} items."
     return ConfigAdvice(" ".join(fixes), text)
+
+
+def _describe_process(load: ProcessLoad) -> str:
+    """Return the name of a process; with the stage that takes its time, if that is fused into it."""
+    costliest = load.costliest_stage
+    return load.name if costliest == load.name else f"{load.name}, in whose process {costliest} runs,"
+
+
+def _sum_run_ns(stages: Sequence[StageRecord]) -> int:
+    return sum(stage.run_histogram.sum_ns for stage in stages)
 
 
 def _explain_full_machine(load: ProcessLoad, free_cpus: float, free_text: str) -> str:

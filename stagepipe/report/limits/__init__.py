@@ -7,13 +7,14 @@ flow       items held back between processes: by memory, a slow worker, the orde
 processes  one process is busy: the consumer, a sink, the source, a stage, one of its hops, or two in turn
 """
 
-from stagepipe.report.limits.evidence import Evidence, gather_evidence
+from stagepipe.report.limits.evidence import MIN_LIMITING_UTILIZATION, Evidence, gather_evidence
 from stagepipe.report.limits.flow import judge_flow, judge_straggler
 from stagepipe.report.limits.lost_time import judge_restarts, judge_startup, judge_too_few_items
 from stagepipe.report.limits.machine import judge_machine, judge_quota
 from stagepipe.report.limits.processes import judge_change, judge_most_used, judge_wasteful_hop
 
 __all__ = [
+    "MIN_LIMITING_UTILIZATION",
     "Evidence",
     "gather_evidence",
     "judge_change",

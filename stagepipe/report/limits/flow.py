@@ -27,6 +27,9 @@ _MIN_WORK_NS = 1_000_000_000
 _MIN_STRAGGLER_RATIO = 3.0
 """An item takes a straggler so many times as long as the other workers of its stage."""
 
+_MIN_SLOW_ITEMS_SHARE = 0.5
+"""So many of a straggler's items take at least half of their mean. Fewer: the items are slow, and it has met them."""
+
 _MIN_SPREAD = 5.0
 """Ratio of p99 to p50 of a stage's time from which its slow items hold up those behind them."""
 
@@ -41,7 +44,7 @@ def judge_straggler(evidence: Evidence) -> Verdict | None:
     """Judge a run in which one worker of a stage is busy with slow items while the others wait."""
     for load in evidence.loads:
         stage = load.member_stages[0] if load.member_stages else None
-        worker = None if stage is None else _find_straggler(stage)
+        worker = None if stage is None else _find_straggler(stage, load.costliest_member)
         if stage is None or worker is None:
             continue
         active_ns = load.active_ns / load.workers
@@ -111,13 +114,19 @@ def _judge_order(stage: StageRecord, evidence: Evidence, held_text: str, confide
     return make_verdict("order", "window", confidence, sentence, advise_on_order(stage, evidence.record))
 
 
-def _find_straggler(stage: StageRecord) -> int | None:
-    """The worker whose mean time for an item is far above that of the others."""
+def _find_straggler(stage: StageRecord, costliest: StageRecord) -> int | None:
+    """The worker whose mean time for an item is far above that of the others, and for most of its items.
+
+    `costliest` is the stage of the process whose function takes most.
+    """
     if len(stage.worker_loads) < 2 or any(load.items < 1 for load in stage.worker_loads):  # noqa: PLR2004 - itself, and others
         return None
     slowest = max(range(len(stage.worker_loads)), key=lambda worker: _mean_item_ns(stage, worker))
-    is_far_above = _mean_item_ns(stage, slowest) >= _MIN_STRAGGLER_RATIO * median(_list_other_means_ns(stage, slowest))
-    return slowest if is_far_above else None
+    own_ns = _mean_item_ns(stage, slowest)
+    if own_ns < _MIN_STRAGGLER_RATIO * median(_list_other_means_ns(stage, slowest)):
+        return None
+    slow_items = costliest.run_histogram.count_from(own_ns / 2)
+    return slowest if slow_items >= _MIN_SLOW_ITEMS_SHARE * stage.worker_loads[slowest].items else None
 
 
 def _mean_item_ns(stage: StageRecord, worker: int) -> float:
@@ -130,7 +139,10 @@ def _list_other_means_ns(stage: StageRecord, worker: int) -> list[float]:
 
 
 def _find_uneven_stage(evidence: Evidence) -> StageRecord | None:
-    """The stage with the slow items that hold up others; None if it is rather the window that is too small for all."""
+    """The stage with the slow items that hold up others; None if it is rather the window that is too small for all.
+
+    One worker takes its items in their order: they wait for nothing.
+    """
     record = evidence.record
     if not record.is_ordered or record.window_items < _MIN_WINDOW_PER_WORKER * _count_most_workers(evidence.loads):
         return None
@@ -138,6 +150,7 @@ def _find_uneven_stage(evidence: Evidence) -> StageRecord | None:
         stage
         for stage in record.stages[1:]
         if stage.name not in record.order_point_names
+        and stage.workers > 1
         and stage.run_histogram.percentile_ns(99) >= _MIN_SPREAD * max(stage.run_histogram.percentile_ns(50), 1)
         and stage.run_histogram.sum_ns == max(other.run_histogram.sum_ns for other in record.stages)
     ]

@@ -86,6 +86,7 @@ def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdi
 def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:
     """Judge a run that a hop limits which can be made cheaper: that helps on a full machine too."""
     hop = _find_limiting_hop(evidence.most_used, evidence.record) if evidence.has_busy_process else None
+    hop = hop or _find_alternating_hop(evidence.record)
     if hop is None:
         return None
     verdict = _judge_hop(hop, evidence)
@@ -140,6 +141,20 @@ def _find_limiting_hop(load: ProcessLoad, record: RunRecord) -> HopRecord | None
     ends_ns = sum(stage.run_histogram.sum_ns for stage in record.stages if stage.name in ends)
     exceeds_ends = side.hop.cost_histogram.sum_ns > ends_ns and load.name != CONSUMER
     return side.hop if side.spent_ns > (load.run_ns / 2 if exceeds_ends else load.run_ns) else None
+
+
+def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
+    """Return a hop of a forced mode whose messages are under way for most of the time.
+
+    Both sides may work by turns then, as with large messages by pipe, and neither is busy for most of the time.
+    """
+    active_ns = record.wall_ns - record.first_item_ns - record.consumer.outside_loop_ns
+    functions_ns = max(stage.run_histogram.sum_ns / max(stage.workers, 1) for stage in record.stages)
+    hop = max(record.hops, key=lambda each: each.cost_histogram.sum_ns, default=None)
+    if hop is None or hop.transport.mode not in ("pipe", "shared_memory"):
+        return None
+    cost_ns = hop.cost_histogram.sum_ns
+    return hop if cost_ns > max(MIN_LIMITING_UTILIZATION * active_ns, functions_ns) else None
 
 
 def _judge_hop(hop: HopRecord, evidence: Evidence) -> Verdict:

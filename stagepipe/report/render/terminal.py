@@ -31,7 +31,13 @@ _SHARE_STYLES = (
 )
 """Shares of a stage's time, in the order of the bar: field, colour, character, and the character without UTF-8."""
 
-_MESSAGE_COUNT_COLUMNS = (("call", "local"), ("pipe", "pipe"), ("memory", "shared_memory"), ("mixed", "mixed"))
+_MESSAGE_COUNT_COLUMNS = (
+    ("call", "local"),
+    ("pipe", "pipe"),
+    ("memory", "shared_memory"),
+    ("mixed", "mixed"),
+    ("store", "object_store"),
+)
 """Message counts of a hop: column heading, and field of `MessageCounts`."""
 
 _MAX_EVENT_ROWS = 5
@@ -268,8 +274,9 @@ def _format_percentile(percentiles: Percentiles, name: str) -> str:
 
 
 def _format_share(stage: StageReport, name: str) -> str:
-    """Format a share in percent; empty for a fused stage, which has no shares of its own."""
-    return "" if stage.fused_into else format_percent(getattr(stage, name))
+    """Format a share in percent; empty for a fused stage, which has no shares of its own, and for what is unknown."""
+    is_unknown = name == "blocked" and not stage.is_blocked_measured
+    return "" if stage.fused_into or is_unknown else format_percent(getattr(stage, name))
 
 
 def _draw_share_bar(stage: StageReport, *, ascii_only: bool) -> Text:

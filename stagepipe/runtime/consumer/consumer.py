@@ -61,6 +61,8 @@ class Consumer:
         self.is_process_ending = False
         """Set before a close at the interpreter's exit: a daemon thread that still iterates then waits for the end."""
         self.statistics = DeliveryStatistics(supervisor.started_ns)
+        # Not at each item, which would cost a loop over small dicts a twentieth.
+        supervisor.on_check = partial(self.statistics.publish, resources.board.delivery_words)
 
     def share_memory(self) -> MemoryHandle:
         """Return what a caller needs to send items on to other processes. Call it once, before the first epoch.

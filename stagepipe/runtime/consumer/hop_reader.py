@@ -21,7 +21,7 @@ from stagepipe.runtime.flow import (
 from stagepipe.runtime.protocol import format_item, format_user_traceback
 from stagepipe.runtime.supervisor import RecoveryCoordinator, RunResources
 from stagepipe.timing import RECEIVE_PHASES, DurationRecorder, ProcessCounter
-from stagepipe.transport import ReceivedPacket, Receiver, SharedMemoryPool, UnreadableItemError
+from stagepipe.transport import ReceivedPacket, SharedMemoryPool, UnreadableItemError, make_receiver
 
 _FLUSH_INTERVAL_NS = 100_000_000
 
@@ -48,7 +48,8 @@ class HopReader:
         self._progress = progress
         self._region = region = resources.board.region(process_index)
         self._recorder = DurationRecorder(region.receive_histogram_words, len(RECEIVE_PHASES), region.receive_ledger)
-        self._receiver = Receiver(
+        self._receiver = make_receiver(
+            resources.consumer_trace,
             resources.pipes[-1].read_fd,
             memory,
             resources.consumer_wake_event,

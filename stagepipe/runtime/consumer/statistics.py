@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter_ns
 
+from stagepipe.timing import DeliveryCounter
+
 _MAX_DELIVERY_POINTS = 512
 """Points of the delivery curve that are kept; then every other one is dropped, and the stride doubles."""
 
@@ -23,6 +25,22 @@ class DeliverySnapshot:
     busy_ns: int
     outside_ns: int
     points: tuple[tuple[int, int], ...]
+
+
+def read_deliveries(words: memoryview) -> DeliverySnapshot:
+    """Return what `DeliveryStatistics.publish` last wrote; it writes neither the first wait nor the points."""
+    return DeliverySnapshot(
+        started_ns=words[DeliveryCounter.STARTED_NS],
+        wall_ns=words[DeliveryCounter.WALL_NS],
+        items=words[DeliveryCounter.ITEMS],
+        samples=words[DeliveryCounter.SAMPLES],
+        first_item_ns=words[DeliveryCounter.FIRST_ITEM_NS],
+        first_wait_ns=0,
+        wait_ns=words[DeliveryCounter.WAIT_NS],
+        busy_ns=words[DeliveryCounter.BUSY_NS],
+        outside_ns=words[DeliveryCounter.OUTSIDE_NS],
+        points=(),
+    )
 
 
 class DeliveryCurve:
@@ -98,6 +116,18 @@ class DeliveryStatistics:
     def end(self) -> None:
         """The run ends now: its clocks stop."""
         self._ended_ns = perf_counter_ns()
+
+    def publish(self, words: memoryview) -> None:
+        """Write what was counted so far to the board's words of `DeliveryCounter`."""
+        now_ns = self._ended_ns or perf_counter_ns()
+        words[DeliveryCounter.STARTED_NS] = self._started_ns
+        words[DeliveryCounter.WALL_NS] = now_ns - self._started_ns
+        words[DeliveryCounter.ITEMS] = self.items
+        words[DeliveryCounter.SAMPLES] = self._samples
+        words[DeliveryCounter.FIRST_ITEM_NS] = self._first_item_ns
+        words[DeliveryCounter.WAIT_NS] = self.wait_ns
+        words[DeliveryCounter.BUSY_NS] = self.busy_ns
+        words[DeliveryCounter.OUTSIDE_NS] = self.outside_clock.read(now_ns)
 
     def take_snapshot(self) -> DeliverySnapshot:
         """Return what was counted so far."""

@@ -4,6 +4,7 @@ stage               StageRunner: builds one stage, calls it, times it and seeds 
 stage_error         StageError: an exception with its stage and item; NoneResultError: a missing `return`
 input_description   what a failing item was, for the text of its error
 chain               StageChain: the fused stages of a process, called one after the other
+traced_stage        StageRunner and StageChain of a run that is traced
 grouping            what an order point does with `order: source`: groups of leaves, and their lineage
 unordered_grouping  the same with `order: any`
 routing             `when`: whether a stage runs on an item
@@ -28,6 +29,7 @@ from stagepipe.runtime.execution.source import SourceRunner
 from stagepipe.runtime.execution.source_reader import READ_ONCE_MESSAGE, SourceReader
 from stagepipe.runtime.execution.stage import StageRunner, make_private_stage_region
 from stagepipe.runtime.execution.stage_error import StageError
+from stagepipe.runtime.execution.traced_stage import make_chain, make_stage
 from stagepipe.runtime.execution.unordered_grouping import make_grouping
 
 __all__ = [
@@ -43,6 +45,8 @@ __all__ = [
     "StageError",
     "StageRunner",
     "install_lazy_seeding",
+    "make_chain",
     "make_grouping",
     "make_private_stage_region",
+    "make_stage",
 ]

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 from stagepipe.core import SKIP, Key, StreamState
-from stagepipe.runtime.execution.chain import Box, ChainOutput, StageChain
+from stagepipe.runtime.execution.chain import Box, ChainOutput
 from stagepipe.runtime.execution.retry import call_with_retries
 from stagepipe.runtime.execution.source_reader import END_OF_SOURCE, SourceReader
 from stagepipe.runtime.execution.stage import StageRunner
+from stagepipe.runtime.execution.traced_stage import make_chain
 from stagepipe.runtime.protocol import ForcedSkip
 from stagepipe.timing import ProcessRegion
 
@@ -34,7 +35,7 @@ class SourceRunner:
         self._stage.refuses_none = self._stage.refuses_none and not reader.passes_none
         self._stage.skips_failures = self._stage.skips_failures and reader.is_indexed
         is_retried = reader.is_indexed and self._stage.plan.retries
-        self._chain = StageChain(stages, output, region, self._read_with_retries if is_retried else self._read)
+        self._chain = make_chain(stages, output, region, self._read_with_retries if is_retried else self._read)
 
     def seek(
         self,

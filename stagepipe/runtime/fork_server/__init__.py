@@ -8,7 +8,6 @@ attributes       what a worker must have from the caller: limits, CPUs, umask, w
 server           the server's loop: it forks, reports exits, and reaps
 child            makes a freshly forked process a worker's: descriptors, environment, generators, threads
 messages         what client and server tell each other
-descriptors      sends descriptors over a socket
 
 multiprocessing's fork server does not serve here: it gives workers its own environment and limits, reaps a worker
 before its process group can be killed, and takes part in the caller's `__main__`. loky has none.

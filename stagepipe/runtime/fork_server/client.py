@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from stagepipe.core import RunError, bind_lifetime, fork_lock, register_owner
-from stagepipe.runtime.fork_server.descriptors import send_with_fds
+from stagepipe.runtime.attach import send_with_fds
 from stagepipe.runtime.fork_server.messages import (
     MAX_REPLY_BYTES,
     ExitReply,

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stagepipe.core import is_installed, watch_torch_use
+from stagepipe.runtime.attach import receive_with_fds
 from stagepipe.runtime.fork_server.child import ForkedLaunch, become_worker
-from stagepipe.runtime.fork_server.descriptors import receive_with_fds
 from stagepipe.runtime.fork_server.messages import (
     ExitReply,
     ExitRequest,

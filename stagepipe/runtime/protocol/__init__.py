@@ -62,6 +62,7 @@ from stagepipe.runtime.protocol.unordered_lineage import (
     unpack_source_items,
     unpack_unordered_lineage,
 )
+from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
 from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
@@ -72,7 +73,7 @@ from stagepipe.runtime.protocol.worker_spec import (
 )
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.protocol.main_objects import pickle_main_objects
+    from stagepipe.runtime.protocol.main_objects import dump_with_main_objects, pickle_main_objects
 
 __all__ = [
     "BROKEN_CUDA_EXIT_CODE",
@@ -108,9 +109,11 @@ __all__ = [
     "decode_event",
     "describe_failure",
     "detach_root",
+    "dump_with_main_objects",
     "encode_message",
     "extract_root",
     "extract_user_stacks",
+    "find_unpicklable_stage",
     "format_error",
     "format_error_text",
     "format_item",
@@ -131,4 +134,4 @@ __all__ = [
     "write_worker_spec",
 ]
 
-__getattr__ = lazy_names(__name__, {"pickle_main_objects": "main_objects"})
+__getattr__ = lazy_names(__name__, {"dump_with_main_objects": "main_objects", "pickle_main_objects": "main_objects"})

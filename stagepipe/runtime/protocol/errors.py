@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -13,6 +15,7 @@ from stagepipe.core import PACKAGE_DIR, RunError, StagepipeError, TransportError
 from stagepipe.runtime.protocol.messages import FailureEvent
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
+_STANDARD_LIBRARY_DIR: Final = sysconfig.get_path("stdlib")
 _USER_CALL_SITES: Final = ("runtime/execution/stage.py", "core/targets.py", "runtime/execution/fields/adapter.py")
 """Files that call the user's code: an error raised in one of them is a call with the wrong arguments."""
 
@@ -52,8 +55,9 @@ def _to_encodable_text(text: str) -> str:
 def format_user_traceback(error: BaseException) -> str:
     """Return the traceback from the user's first frame on.
 
-    The result is empty where all frames are ours and the message is enough. An error of this package that has a cause
-    (a module that fails to import) gets the traceback of its cause. A bug in this package keeps all its frames.
+    The result is empty where all frames are ours and the message is enough: also for a file that we cannot open, which
+    the message names. An error of this package that has a cause (a module that fails to import) gets the traceback of
+    its cause. A bug in this package keeps all its frames.
     """
     is_own_error = isinstance(error, StagepipeError)
     cause = error.__cause__ if is_own_error and error.__cause__ is not None else error
@@ -63,15 +67,26 @@ def format_user_traceback(error: BaseException) -> str:
         return _to_encodable_text("".join(report.format_exception_only()).rstrip())
     if first_user_frame is None and (is_own_error or _is_deliberate_raise(report.stack)):
         return ""
+    if isinstance(cause, OSError) and cause.filename is not None and all(map(_is_ours_or_standard, report.stack)):
+        return ""
     report.stack[:] = report.stack[first_user_frame or 0 :]
     return _to_encodable_text("".join(report.format()).rstrip())
 
 
 def _is_internal_frame(frame: traceback.FrameSummary) -> bool:
-    """Whether the frame is of this package, of the import system, or of functools (a `cached_property` of ours)."""
+    """Whether the frame is of this package, of the import system, or of what stands between ours.
+
+    That is a `cached_property`, and a `with` over a generator that raises another error.
+    """
     name = frame.filename
-    is_standard = name.endswith("/importlib/__init__.py") or name == functools.__file__
+    is_standard = name.endswith("/importlib/__init__.py") or name in {functools.__file__, contextlib.__file__}
     return is_standard or name.startswith((_PACKAGE_DIR, "<frozen importlib"))
+
+
+def _is_ours_or_standard(frame: traceback.FrameSummary) -> bool:
+    name = frame.filename
+    is_standard = name.startswith(_STANDARD_LIBRARY_DIR) and "-packages" not in name
+    return is_standard or _is_internal_frame(frame)
 
 
 def _is_deliberate_raise(stack: traceback.StackSummary) -> bool:

@@ -64,6 +64,7 @@ class WorkerSpec:
     log_level: int = field(default_factory=lambda: logging.getLogger().level)  # of the caller's root logger
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
     is_probe: bool = False  # send a sample of each of the first items
+    trace_fd: int | None = None  # of its trace, in a run that is traced
     records_digests: bool = False  # send a digest of each item
     start_hook: str | None = None  # "package.module:function", called with the spec at the start; set by tests
     start_hook_argument: str = ""  # for the hook to read
@@ -82,7 +83,7 @@ class WorkerSpec:
             *self.release_fds.values(),
         ]
         fds += self.wake_event_fds.values()
-        return fds if self.in_fd is None else [self.in_fd, *fds]
+        return [*fds, *(fd for fd in (self.in_fd, self.trace_fd) if fd is not None)]
 
     def renumber_fds(self, numbers: Mapping[int, int]) -> WorkerSpec:
         """Return the spec with the descriptors that a forked worker has, by their number in the caller."""
@@ -90,6 +91,7 @@ class WorkerSpec:
             self,
             in_fd=None if self.in_fd is None else numbers[self.in_fd],
             out_fd=numbers[self.out_fd],
+            trace_fd=None if self.trace_fd is None else numbers[self.trace_fd],
             arena_fds={process: numbers[fd] for process, fd in self.arena_fds.items()},
             release_fds={process: numbers[fd] for process, fd in self.release_fds.items()},
             wake_event_fds={segment: numbers[fd] for segment, fd in self.wake_event_fds.items()},

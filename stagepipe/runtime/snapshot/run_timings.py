@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
 from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
+from stagepipe.plan import ProcessPlan
 from stagepipe.runtime.supervisor import Supervisor
-from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, CostLedger, Histogram, ProcessRegion, SlowItemRow, StageRegion
+from stagepipe.timing import (
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    Board,
+    CostLedger,
+    Histogram,
+    ProcessRegion,
+    SlowItemRow,
+    StageRegion,
+)
 
 
 @dataclass(frozen=True)
@@ -42,22 +53,28 @@ class RunTimings:
 
 def take_run_timings(supervisor: Supervisor) -> RunTimings:
     """Return the histograms of the run as they are now. Takes a millisecond or more: they are large."""
+    timings = read_run_timings(
+        supervisor.board, supervisor.plan.processes, supervisor.resources.process_indices_by_group
+    )
+    changes = map(supervisor.adaptive_transport.get_rule_changes, range(len(timings.hops)))
+    hops = [replace(hop, rule_changes=each) for hop, each in zip(timings.hops, changes, strict=True)]
+    return RunTimings(timings.stages, tuple(hops))
+
+
+def read_run_timings(
+    board: Board, processes: Sequence[ProcessPlan], process_indices_by_group: Sequence[Sequence[int]]
+) -> RunTimings:
+    """Return what the board alone tells, in another process too: without the changes of the transport rules."""
     regions_by_group = [
-        [supervisor.board.region(process_index) for process_index in process_indices]
-        for process_indices in supervisor.resources.process_indices_by_group
+        [board.region(process_index) for process_index in process_indices]
+        for process_indices in process_indices_by_group
     ]
     stages = {
         stage.name: _take_stage_timings([region.stage_region(stage_index) for region in regions])
-        for process, regions in zip(supervisor.plan.processes, regions_by_group, strict=False)  # the consumer has none
+        for process, regions in zip(processes, regions_by_group, strict=False)  # the consumer has none
         for stage_index, stage in enumerate(process.stages)
     }
-    hops = tuple(
-        _take_hop_timings(
-            regions_by_group[hop], regions_by_group[hop + 1], supervisor.adaptive_transport.get_rule_changes(hop)
-        )
-        for hop in range(len(supervisor.plan.hops))
-    )
-    return RunTimings(stages, hops)
+    return RunTimings(stages, tuple(_take_hop_timings(*sides) for sides in pairwise(regions_by_group)))
 
 
 def _take_stage_timings(regions: list[StageRegion]) -> StageTimings:
@@ -67,9 +84,7 @@ def _take_stage_timings(regions: list[StageRegion]) -> StageTimings:
     )
 
 
-def _take_hop_timings(
-    senders: list[ProcessRegion], receivers: list[ProcessRegion], rule_changes: tuple[TransportRuleChange, ...]
-) -> HopTimings:
+def _take_hop_timings(senders: list[ProcessRegion], receivers: list[ProcessRegion]) -> HopTimings:
     sender_histograms = [region.phase_histograms() for region in senders]
     receiver_histograms = [region.phase_histograms() for region in receivers]
     sides = ((SEND_PHASES, sender_histograms), (RECEIVE_PHASES, receiver_histograms))
@@ -84,7 +99,7 @@ def _take_hop_timings(
                 [region.send_ledger for region in senders], [region.receive_ledger for region in receivers]
             )
         ),
-        rule_changes,
+        (),
         _count_sizes([region.send_ledger for region in senders]),
     )
 

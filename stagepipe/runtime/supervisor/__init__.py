@@ -27,7 +27,12 @@ adaptive_transport  corrects the transport rules of the hops from measured costs
 from stagepipe.runtime.supervisor.memory_pressure import compute_wanted_bytes
 from stagepipe.runtime.supervisor.recovery import RecoveryCoordinator
 from stagepipe.runtime.supervisor.restarts import StallRestart, WorkerRestart
-from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
+from stagepipe.runtime.supervisor.run_resources import (
+    RunResources,
+    WorkerSlot,
+    group_process_indices,
+    make_worker_slots,
+)
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.supervisor import Supervisor
 
@@ -40,4 +45,6 @@ __all__ = [
     "WorkerRestart",
     "WorkerSlot",
     "compute_wanted_bytes",
+    "group_process_indices",
+    "make_worker_slots",
 ]

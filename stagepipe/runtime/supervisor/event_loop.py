@@ -1,4 +1,4 @@
-"""The supervisor's thread: receives the workers' events, sees their deaths, and runs the checks that are due.
+"""The supervisor's thread: receives the workers' events, sees their deaths, runs checks, and answers who attaches.
 
 In the caller's process. It works while the caller is busy with an item.
 """
@@ -6,12 +6,13 @@ In the caller's process. It works while the caller is busy with an item.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import sleep
 
 import zmq
 
 from stagepipe.core import RunError
+from stagepipe.runtime.attach import AttachListener
 from stagepipe.runtime.protocol import WorkerEvent, format_error, format_user_traceback
 from stagepipe.runtime.supervisor.adaptive_transport import AdaptiveTransport
 from stagepipe.runtime.supervisor.control_server import ControlServer
@@ -39,6 +40,8 @@ class EventLoop:
         watchdog: Watchdog,
         adaptive_transport: AdaptiveTransport,
         handle_event: Callable[[WorkerEvent], None],
+        attach_listener: AttachListener | None,
+        on_check: Callable[[], None],
     ) -> None:
         """Start the thread. All workers have been started."""
         self._control_server = control_server
@@ -47,6 +50,8 @@ class EventLoop:
         self._watchdog = watchdog
         self._adaptive_transport = adaptive_transport
         self._handle_event = handle_event
+        self._attach_listener = attach_listener
+        self._on_check = on_check
         self._poller = zmq.Poller()
         self._workers_by_pidfd: dict[int, WorkerProcess] = {}
         self._is_ending = False
@@ -64,6 +69,8 @@ class EventLoop:
     def _run(self) -> None:
         self._poller.register(self._control_server.socket, zmq.POLLIN)
         self._poller.register(self._control_server.wake_event.fd, zmq.POLLIN)
+        if self._attach_listener is not None:
+            self._poller.register(self._attach_listener.fd, zmq.POLLIN)
         for worker in self._worker_pool.workers.values():
             self._watch(worker)
         while not self._is_ending:
@@ -94,6 +101,17 @@ class EventLoop:
         for restart in self._recovery.take_due_restarts():
             self._restart(restart)
         self._control_server.send_queued()
+        self._on_check()
+        self._serve_attaching(ready)
+
+    def _serve_attaching(self, ready: Mapping[int, int]) -> None:
+        listener = self._attach_listener
+        if listener is None or listener.fd not in ready:
+            return
+        fd = listener.fd
+        if not listener.serve():
+            self._poller.unregister(fd)
+            self._attach_listener = None
 
     def _handle_death(self, pidfd: int) -> None:
         worker = self._workers_by_pidfd.pop(pidfd)

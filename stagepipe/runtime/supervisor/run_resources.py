@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
-from stagepipe.timing import Board, BoardLayout, make_board_fd
+from stagepipe.timing import Board, BoardLayout, TraceBuffer, make_board_fd, make_trace_fd
 from stagepipe.transport import PipeEnds, WakeEvent, encode_policy_word, make_arena_fd, make_byte_pipe, make_packet_pipe
 
 
@@ -29,6 +30,22 @@ class WorkerSlot:
         return f"{self.process_plan.name}/{self.worker}"
 
 
+def make_worker_slots(processes: Sequence[ProcessPlan]) -> tuple[WorkerSlot, ...]:
+    """Return a slot for each worker of a run, in the order of the chain."""
+    group_workers = [(group, worker) for group, process in enumerate(processes) for worker in range(process.workers)]
+    return tuple(
+        WorkerSlot(index, group, worker, processes[group]) for index, (group, worker) in enumerate(group_workers)
+    )
+
+
+def group_process_indices(slots: Sequence[WorkerSlot]) -> list[list[int]]:
+    """Return the process indices of each worker group, in the order of the chain; the consumer's come last."""
+    groups: dict[int, list[int]] = {}
+    for slot in slots:
+        groups.setdefault(slot.worker_group, []).append(slot.process_index)
+    return [*groups.values(), [len(slots)]]
+
+
 @dataclass
 class RunResources:
     """All descriptors of a run, each closed once, by `close`.
@@ -37,6 +54,7 @@ class RunResources:
     """
 
     plan: Plan
+    is_traced: bool = False
     slots: tuple[WorkerSlot, ...] = ()
     pipes: list[PipeEnds] = field(default_factory=list)
     arena_memfds: dict[int, int] = field(default_factory=dict)
@@ -49,6 +67,9 @@ class RunResources:
     board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
     board: Board = field(init=False)
     """`board_fd`, mapped into this process. It stays readable after `close`."""
+    trace_fds: dict[int, int] = field(default_factory=dict)
+    """The rings of a run that is traced, by process; the consumer has one too."""
+    consumer_trace: TraceBuffer | None = None
     consumer_wake_event: WakeEvent = field(default_factory=WakeEvent)
     """Ends the consumer's wait for an item."""
 
@@ -62,13 +83,7 @@ class RunResources:
 
     def _create_all(self) -> None:
         plan = self.plan
-        group_workers = [
-            (group, worker) for group, process in enumerate(plan.processes) for worker in range(process.workers)
-        ]
-        self.slots = tuple(
-            WorkerSlot(index, group, worker, plan.processes[group])
-            for index, (group, worker) in enumerate(group_workers)
-        )
+        self.slots = make_worker_slots(plan.processes)
         stages_per_process = (*(len(slot.process_plan.stages) for slot in self.slots), 0)
         self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
         self.supervisor_pidfd = os.pidfd_open(os.getpid())
@@ -79,6 +94,9 @@ class RunResources:
             self.release_pipes[slot.process_index] = make_byte_pipe()
             self.worker_wake_events[slot.process_index] = WakeEvent()
         self.segment_wake_events = [WakeEvent() for _ in plan.segments]
+        if self.is_traced:
+            self.trace_fds = {index: make_trace_fd() for index in self.process_indices}
+            self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index])
         self.board = Board(self.board_fd, self.board_layout)
         for hop_index, hop in enumerate(plan.hops):
             self.board.policy_word(hop_index)[0] = encode_policy_word(hop.threshold_bytes, hop.large_in_pipe)
@@ -106,11 +124,7 @@ class RunResources:
     @property
     def process_indices_by_group(self) -> list[list[int]]:
         """The process indices of each worker group, in the order of the chain; the consumer's come last."""
-        group_count = len(self.plan.processes)
-        groups = [
-            [slot.process_index for slot in self.slots if slot.worker_group == group] for group in range(group_count)
-        ]
-        return [*groups, [self.consumer_process_index]]
+        return group_process_indices(self.slots)
 
     def get_visible_arena_fds(self, slot: WorkerSlot) -> dict[int, int]:
         """The arenas that a worker maps, by process index: its own and those of the groups before it."""
@@ -167,6 +181,7 @@ class RunResources:
             self.supervisor_pidfd,
             self.board_fd,
             *self.arena_memfds.values(),
+            *self.trace_fds.values(),
             *(fd for pair in self.release_pipes.values() for fd in pair),
         ]
         for fd in fds:
@@ -177,5 +192,6 @@ class RunResources:
         self.worker_wake_events = {}
         self.arena_memfds = {}
         self.release_pipes = {}
+        self.trace_fds = {}
         self.supervisor_pidfd = -1
         self.board_fd = -1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from time import perf_counter_ns, sleep
 
 from stagepipe.core import Key, RunError, SourceIdentity
 from stagepipe.plan import Plan
+from stagepipe.runtime.attach import AttachListener, describe_run, open_listener
 from stagepipe.runtime.dead_letters import DeadLetterStore, make_letter_counters
 from stagepipe.runtime.logs import OutputCallback, OutputCollector, forward_output
 from stagepipe.runtime.protocol import ProbeSample, Stop, count_outputs, encode_message
@@ -29,8 +31,8 @@ _SOURCE_POLL_INTERVAL_S = 0.002
 class Supervisor:
     """The processes of a run. `close` ends them all and closes every descriptor."""
 
-    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output) -> None:
-        """Start all workers at once. What they print and log goes to `on_output`.
+    def __init__(self, plan: Plan, on_output: OutputCallback = forward_output, *, is_traced: bool = False) -> None:
+        """Start all workers at once. What they print and log goes to `on_output`. `is_traced`: each has a trace.
 
         Raises OSError if a resource cannot be made or a worker cannot be started.
         """
@@ -38,7 +40,7 @@ class Supervisor:
         self.started_ns = perf_counter_ns()
         """When the start of the run began: the time until its workers run counts."""
         with contextlib.ExitStack() as exit_stack:
-            self.resources = RunResources(plan)
+            self.resources = RunResources(plan, is_traced=is_traced)
             exit_stack.callback(self.resources.close)
             worker_indices = [slot.process_index for slot in self.resources.slots]
             self.dead_letters = DeadLetterStore(plan, *make_letter_counters(self.board, worker_indices))
@@ -55,6 +57,8 @@ class Supervisor:
                 self.recovery, self.dead_letters, self._worker_pool, self._control_server
             )
             self._worker_pool.start_all()
+            self.on_check: Callable[[], None] | None = None
+            """Called on the supervisor's thread several times a second, and with each event."""
             self._event_loop = EventLoop(
                 self._control_server,
                 self._worker_pool,
@@ -62,8 +66,22 @@ class Supervisor:
                 Watchdog(plan, self.board, self.workers),
                 self.adaptive_transport,
                 self._event_handler.handle,
+                self._open_attach_listener(exit_stack),
+                self._check,
             )
             self._exit_stack = exit_stack.pop_all()
+
+    def _open_attach_listener(self, exit_stack: contextlib.ExitStack) -> AttachListener | None:
+        if not self.plan.attach or self.plan.is_probe:
+            return None
+        listener = open_listener(describe_run(self.plan, self.resources.board_layout), self.resources.board_fd)
+        if listener is not None:
+            exit_stack.callback(listener.close)
+        return listener
+
+    def _check(self) -> None:
+        if self.on_check is not None:
+            self.on_check()
 
     def _make_publisher(self) -> SeekPublisher:
         return SeekPublisher(
@@ -123,6 +141,7 @@ class Supervisor:
         """Stop all workers: by command, then SIGTERM, then SIGKILL. Returns the names of those that needed a signal."""
         if not self._worker_pool.begin_stop():
             return []
+        self.board.publish_end()
         for process_index in self.workers:
             self._control_server.queue_command(process_index, encode_message(Stop()))
         slow_workers = terminate_workers(self.workers.values(), is_stop_requested=True)

@@ -114,6 +114,7 @@ class WorkerPool:
             keep_idle_pages=plan.keep_idle_pages,
             is_probe=plan.is_probe,
             records_digests=plan.records_digests,
+            trace_fd=resources.trace_fds.get(slot.process_index),
             start_hook=WORKER_START_HOOK.target,
             start_hook_argument=WORKER_START_HOOK.argument,
         )

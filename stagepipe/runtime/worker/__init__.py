@@ -12,9 +12,11 @@ shared_allocation       allocates for `stagepipe.empty` in shared memory
 scheduling              switches between the normal and the batch scheduling policy
 broken_cuda             ends the process if it cannot use CUDA any more
 upkeep                  releases memory, publishes progress, writes counters: at every tick and every 100 ms
+main_objects            defines classes of the caller's script, where items find them by name
 probe                   measures items in a probe run
 """
 
 from stagepipe.runtime.worker.entrypoint import worker_main
+from stagepipe.runtime.worker.main_objects import install_main_objects
 
-__all__ = ["worker_main"]
+__all__ = ["install_main_objects", "worker_main"]

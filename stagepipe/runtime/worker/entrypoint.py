@@ -55,7 +55,7 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
         add_import_path(spec.config_dir)
     plan = spec.plan
     stage_locals.syntax = plan.first_stage.syntax
-    stage_locals.worker_identity = WorkerIdentity(spec.worker, plan.workers, spec.seed)
+    stage_locals.worker_identity = WorkerIdentity(spec.worker, plan.workers, spec.seed, plan.first_stage.name)
     with contextlib.suppress(OSError):
         # psutil cannot name a process, and importing it would take a tenth of a worker's start.
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])

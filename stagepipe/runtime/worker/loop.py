@@ -5,6 +5,7 @@ In the worker's process.
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from time import perf_counter_ns
@@ -12,8 +13,8 @@ from time import perf_counter_ns
 from stagepipe.core import UsageError, stage_locals
 from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
-from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner
-from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher
+from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner, make_stage
+from stagepipe.runtime.flow import AdmissionController, FedSegment, ProgressPublisher, make_admission
 from stagepipe.runtime.protocol import ReadyEvent, Seek, WorkerSpec, decode_command
 from stagepipe.runtime.worker.broken_cuda import exit_if_cuda_is_broken
 from stagepipe.runtime.worker.chunks import ChunkSize
@@ -26,8 +27,16 @@ from stagepipe.runtime.worker.probe import ItemProbe, ProbedHopOutput, reject_re
 from stagepipe.runtime.worker.roles import SourceRole, StageRole
 from stagepipe.runtime.worker.shared_allocation import allocate_shared
 from stagepipe.runtime.worker.upkeep import WorkerUpkeep
-from stagepipe.timing import Board, ProcessCounter, ProcessState
-from stagepipe.transport import Arena, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
+from stagepipe.timing import Board, ProcessCounter, ProcessState, TraceBuffer, TraceKind
+from stagepipe.transport import (
+    Arena,
+    Receiver,
+    SharedMemoryPool,
+    TransferPolicy,
+    WakeEvent,
+    make_receiver,
+    make_sender,
+)
 
 _COMMAND_WAIT_S = 0.25
 WorkerRole = SourceRole | StageRole | OrderPointRole
@@ -43,6 +52,8 @@ class Worker:
         self._board = Board(spec.board_fd, spec.layout)
         self._region = self._board.region(spec.process)
         self._region[ProcessCounter.STARTED_NS] = self._region[ProcessCounter.STARTED_NS] or spec.started_ns
+        self._region[ProcessCounter.PID] = os.getpid()
+        self._region[ProcessCounter.INCARNATION] = spec.incarnation
         arena = Arena(spec.process, spec.arena_fds[spec.process], spec.memory_bytes, spec.era)
         self._memory = SharedMemoryPool(
             arena, dict(spec.arena_fds), dict(spec.release_fds), limit_bytes=spec.memory_bytes
@@ -55,7 +66,9 @@ class Worker:
             pipe_only=spec.outbound.mode == "pipe" and not spec.outbound.large_in_pipe,
             live_word=self._board.policy_word(spec.worker_group),
         )
-        self._sender = Sender(
+        self._trace = None if spec.trace_fd is None else TraceBuffer(spec.trace_fd)
+        self._sender = make_sender(
+            self._trace,
             spec.out_fd,
             self._memory,
             self._policy,
@@ -145,7 +158,8 @@ class Worker:
         )
 
     def _make_receiver(self, fd: int, *, private: bool) -> Receiver:
-        return Receiver(
+        return make_receiver(
+            self._trace,
             fd,
             self._memory,
             self._control.wake_event,
@@ -160,7 +174,8 @@ class Worker:
         self._building_stage_name = plan.name
         spec = self._spec
         shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
-        stage = StageRunner(plan, spec.worker, spec.seed, spec.config_dir, self._region.stage_region(index), shard)
+        region = self._region.stage_region(index)
+        stage = make_stage(self._trace, plan, spec.worker, spec.seed, spec.config_dir, region, shard)
         stage.on_survivable_failure = exit_if_cuda_is_broken
         stage.copies_matching = plan.mutable and not spec.plan.copies_all_input
         return stage
@@ -169,8 +184,12 @@ class Worker:
         spec = self._spec
         wake_event = WakeEvent(spec.wake_event_fds[segment])
         fed_segment = FedSegment(segment, spec.segment_processes_by_stage, spec.memory_bytes)
-        admission = self._upkeep.counters.admission = AdmissionController(
-            self._board, fed_segment, (wake_event, self._control.wake_event), self._upkeep.on_admission_tick
+        admission = self._upkeep.counters.admission = make_admission(
+            self._trace,
+            self._board,
+            fed_segment,
+            (wake_event, self._control.wake_event),
+            self._upkeep.on_admission_tick,
         )
         return admission
 
@@ -207,6 +226,8 @@ class Worker:
     def _send_ready(self, role: WorkerRole) -> None:
         now_ns = perf_counter_ns()
         spec, region = self._spec, self._region
+        if self._trace is not None:
+            self._trace.add(TraceKind.START, spec.started_ns, now_ns)
         if spec.incarnation:
             region[ProcessCounter.DOWNTIME_NS] += now_ns - spec.started_ns
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from stagepipe.core import ImposedSkip, Key
-from stagepipe.runtime.execution import Box, StageChain, StageRunner, make_grouping
+from stagepipe.runtime.execution import Box, StageRunner, make_chain, make_grouping
 from stagepipe.runtime.flow import AdmissionController, ProgressPublisher
 from stagepipe.runtime.protocol import SampleChunk, Seek
 from stagepipe.runtime.worker.hop_output import HopOutput, SeekInterruptError, WorkerContext
@@ -37,7 +37,7 @@ class OrderPointRole:
     ) -> None:
         """The target of `stages[0]` does the grouping; the other stages are fused to it."""
         self._stage = stages[0]
-        self._chain = StageChain(stages[1:], output, worker_context.region)
+        self._chain = make_chain(stages[1:], output, worker_context.region)
         self._output = output
         self._receiver = boundary.receiver
         self._receiver.on_item = worker_context.region.set_current_item

@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Final
 
-from stagepipe.runtime.execution import Route, SourceReader, SourceRunner, StageChain, StageRunner
+from stagepipe.runtime.execution import Route, SourceReader, SourceRunner, StageRunner, make_chain
 from stagepipe.runtime.flow import AdmissionController
 from stagepipe.runtime.protocol import IndexChunk, Seek, StreamStateEvent, UnbatchedRange
 from stagepipe.runtime.worker.chunks import ChunkLoop, ChunkOutput, ChunkSize
@@ -155,7 +155,7 @@ class StageRole:
     ) -> None:
         """All of `stages` run on each item, one after the other."""
         self._chunk_output = ChunkOutput(output)
-        self._chain = StageChain(stages, self._chunk_output if sends_chunks else output, worker_context.region)
+        self._chain = make_chain(stages, self._chunk_output if sends_chunks else output, worker_context.region)
         self._chunk_loop = ChunkLoop(self._chain, self._chunk_output, worker_context)
         self._sends_chunks = sends_chunks
         self._output = output

@@ -20,7 +20,7 @@ class Hdf5Source(ArrayStoreSource):
     worker keeps a few.
 
     Args:
-        path: a path or pattern, or several. Each file holds all of the datasets.
+        path: a path or pattern, such as `"data/*.h5"`, or several. Each file holds all of the datasets.
         keys: the path of a dataset in the files (`train/images`): then an item is its row. Or a list of them, or a
             mapping of them by field: then an item is a dict. None: all datasets of the files.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles

@@ -64,6 +64,7 @@ class RowArrays:
             _check_rows(array, arrays[0], label)
         self._arrays = arrays
         self._open_array = open_array
+        self._label = label
         self._first_rows = [0, *accumulate(array.shape[0] for array in arrays)]
         self._chunks: RecentlyUsed[Any] = RecentlyUsed(self._read_chunk, kept_chunks)
 
@@ -86,7 +87,7 @@ class RowArrays:
                 chunk, row = divmod(row, array.chunk_rows)
                 yield _copy_row(self._chunks.get((number, chunk))[row])
             else:
-                yield self._open_array(array.file)[row]
+                yield self._read(array, row)
 
     @property
     def block_bytes(self) -> int:
@@ -105,7 +106,16 @@ class RowArrays:
         number, chunk = key
         array = self._arrays[number]
         start = chunk * array.chunk_rows
-        return self._open_array(array.file)[start : start + array.chunk_rows]
+        return self._read(array, slice(start, start + array.chunk_rows))
+
+    def _read(self, array: ArrayFile, rows: int | slice) -> Any:
+        values = self._open_array(array.file)
+        try:
+            return values[rows]
+        except Exception as error:
+            make_error = OSError if isinstance(error, OSError) else ValueError
+            place = f"{self._label}: {array.file}: row {rows.start if isinstance(rows, slice) else rows}"
+            raise make_error(f"{place} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _copy_row(row: Any) -> Any:

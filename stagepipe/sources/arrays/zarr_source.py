@@ -25,7 +25,8 @@ class ZarrSource(ArrayStoreSource):
     In YAML it is `uses: stagepipe.sources.zarr`. A row is read with its chunk, of which each worker keeps a few.
 
     Args:
-        path: the folder or `.zip` of a store, a pattern, or several of them. A URL (`s3://...`) is opened by fsspec.
+        path: the folder or `.zip` of a store, such as `train.zarr`, a pattern, or several of them. A URL
+            (`s3://...`) is opened by fsspec.
         keys: the path of an array in a group (`train/images`): then an item is its row. Or a list of them, or a mapping
             of them by field: then an item is a dict. None: all arrays of the group, or the array that `path` is.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles

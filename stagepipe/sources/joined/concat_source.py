@@ -21,8 +21,8 @@ class ConcatSource(JoinedSource):
     In YAML it is `uses: stagepipe.sources.concat`.
 
     Args:
-        sources: a list of sources: `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, ...]`. A part with
-            `shuffle: true` is shuffled for itself.
+        sources: a list of sources, such as `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, {uses:
+            stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled for itself.
         shuffle: shuffle the items of all sources together, in a different order in each epoch, drawn from the
             pipeline's seed and the epoch.
 

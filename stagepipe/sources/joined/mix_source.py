@@ -26,8 +26,8 @@ class MixSource(JoinedSource):
     thousand items (or more, if a weight is small) the proportions hold to within an item a source.
 
     Args:
-        sources: a list of sources: `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, ...]`. A part with
-            `shuffle: true` is shuffled for itself.
+        sources: a list of sources, such as `[{uses: stagepipe.sources.jsonl, with: {path: a.jsonl}}, {uses:
+            stagepipe.sources.jsonl, with: {path: b.jsonl}}]`. A part with `shuffle: true` is shuffled for itself.
         weights: a number for each source: its share of the items, relative to the sum. None: equal shares.
         until: `first_exhausted`: an epoch ends when a source has no item left. `all_exhausted`: it ends when each
             source has been read to its end; a source that ends sooner begins again, in a new order if it is shuffled.

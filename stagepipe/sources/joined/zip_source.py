@@ -17,8 +17,9 @@ class ZipSource(RecordSource):
     In YAML it is `uses: stagepipe.sources.zip`.
 
     Args:
-        sources: a list of map-style sources: an item is a tuple of their items. Or a mapping of them by field:
-            `{image: {uses: ...}, label: {uses: ...}}`: an item is a dict.
+        sources: a list of map-style sources: an item is a tuple of their items. Or a mapping of them by field,
+            such as `{image: {uses: stagepipe.sources.npy, with: {path: images.npy}}, label: {uses:
+            stagepipe.sources.npy, with: {path: labels.npy}}}`: an item is a dict.
         strict: false: stop at the end of the shortest source. True: sources of unequal length are an error.
         shuffle: shuffle the tuples, in a different order in each epoch, drawn from the pipeline's seed and the epoch.
 

@@ -6,6 +6,7 @@ decompression   decompresses a file into the cache folder
 record_index    where the records of files begin; kept in the cache folder
 content_samples  hashes of some blocks of some files
 source_cache    the files in the cache folder: made once, removed when nobody uses them
+unreadable_folders  the folders whose files a pattern leaves out, because they cannot be read
 """
 
 from stagepipe.sources.storage.content_samples import sample_contents
@@ -19,6 +20,7 @@ from stagepipe.sources.storage.stored_files import (
     is_remote,
     require_unchanged,
 )
+from stagepipe.sources.storage.unreadable_folders import check_folders
 
 __all__ = [
     "REMOTE_BLOCK_BYTES",
@@ -26,6 +28,7 @@ __all__ = [
     "RangeReader",
     "RecordIndex",
     "StoredFile",
+    "check_folders",
     "decompress_into_cache",
     "describe_stored_files",
     "find_stored_files",

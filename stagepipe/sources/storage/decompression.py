@@ -6,6 +6,7 @@ A compressed file cannot be read from the middle: a shuffled or resumed run woul
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import importlib
 import shutil
@@ -18,6 +19,7 @@ from stagepipe.sources.storage.stored_files import StoredFile
 
 _OPENERS: Final = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 """The module of the standard library that opens files with this suffix."""
+_FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 _OTHER_SUFFIXES: Final = {".zst": "zstd -d", ".lz4": "lz4 -d", ".zip": "unzip"}
 
 
@@ -43,6 +45,13 @@ def decompress_into_cache(file: StoredFile) -> StoredFile:
                 shutil.copyfileobj(text, copy, 1 << 20)
         except (EOFError, zlib.error, *damages) as error:
             raise ValueError(f"{file.name}: damaged or not a {suffix} file: {error}") from error
+        except OSError as error:
+            if error.errno not in _FULL_DISK_ERRORS:
+                raise
+            raise OSError(
+                f"{file.name}: its decompressed copy does not fit into {path.parent}: {error.strerror}; make room, set "
+                "XDG_CACHE_HOME to another folder, or decompress the file"
+            ) from error
 
     path = make_cached_file(key, write)
     changes: dict[str, Any] = {"size": path.stat().st_size, "version": key, "file_system": None, "path": str(path)}

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.storage.content_samples import sample_contents
+from stagepipe.sources.storage.unreadable_folders import check_folders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +55,16 @@ def find_stored_files(
 ) -> list[StoredFile]:
     """Return the files that match a path, a pattern or several of them, each once, in the order of their names.
 
-    Raises ValueError if a pattern matches no file, and UsageError if fsspec is missing.
+    Raises ValueError if a pattern matches no file, OSError if its folder cannot be read, and UsageError if fsspec is
+    missing.
     """
     patterns = [path] if isinstance(path, str | os.PathLike) else list(path)
     files: dict[str, StoredFile] = {}
     for pattern in map(str, patterns):
         finder = _find_remote(pattern, label, storage_options or {}) if is_remote(pattern) else _find_local(pattern)
         found = {file.name: file for file in finder}
+        if not is_remote(pattern):
+            check_folders(pattern, label, has_matches=bool(found))
         if not found:
             raise ValueError(_describe_missing(pattern, label))
         files |= found
@@ -99,9 +103,10 @@ def is_remote(path: str) -> bool:
 def _find_local(pattern: str) -> Iterator[StoredFile]:
     # Not Path.glob: it needs a separate folder and refuses an absolute pattern.
     expanded = str(Path(pattern).expanduser())
-    names = [expanded] if Path(expanded).is_file() else globbing.iglob(expanded, recursive=True)  # noqa: PTH207
+    is_file = os.path.isfile  # a Path raises for a folder that cannot be read, which `check_folders` reports
+    names = [expanded] if is_file(expanded) else globbing.iglob(expanded, recursive=True)  # noqa: PTH207
     for name in names:
-        if Path(name).is_file():
+        if is_file(name):
             status = Path(name).stat()
             path = str(Path(name).absolute())
             modified_ns = status.st_mtime_ns

@@ -128,11 +128,14 @@ class ArrowGroupSource(RecordSource):
             return rows
         file_number = bisect_right(self._index.first_records, group) - 1
         content = self._open_file(file_number)
+        number = group - self._index.first_records[file_number]
         try:
-            table = self.read_group(content, group - self._index.first_records[file_number], self._columns)
-        except Exception:
+            table = self.read_group(content, number, self._columns)
+        except Exception as error:
             self._files[file_number].check_unchanged()
-            raise
+            make_error = OSError if isinstance(error, OSError) else ValueError
+            place = f"{self.label}: {self._files[file_number].name}: row group {number}"
+            raise make_error(f"{place} cannot be read: {type(error).__name__}: {error}") from error
         rows = self._groups[group] = ArrowRows(table)
         min_kept = self.blocks_in_a_shuffle if self.shuffle else 1
         while len(self._groups) > min_kept and sum(kept.size_bytes for kept in self._groups.values()) > MAX_KEPT_BYTES:
@@ -160,6 +163,8 @@ class ArrowGroupSource(RecordSource):
         except pa.ArrowInvalid as error:
             file.check_unchanged()
             raise ValueError(f"{self.label}: {file.name}: not a whole {self.label} file: {error}") from error
+        except OSError as error:  # pyarrow's own, whose traceback says no more
+            raise OSError(f"{self.label}: {file.name}: cannot be opened: {error}") from error
         file.check_unchanged()
         return content
 

@@ -29,9 +29,9 @@ class HuggingFaceSource(RecordSource):
     memory than one.
 
     Args:
-        path: the folder that `save_to_disk` wrote; Arrow, Parquet, JSON, CSV or text files, as a path or pattern or
-            several; or what `datasets.load_dataset` takes: a folder of files, or the name of a dataset on the Hub.
-            Files other than Arrow are converted once, into the cache folder of `datasets`.
+        path: the folder that `save_to_disk` wrote, such as `data/corpus`; Arrow, Parquet, JSON, CSV or text files, as a
+            path or pattern or several; or what `datasets.load_dataset` takes: a folder of files, or the name of a
+            dataset on the Hub. Files other than Arrow are converted once, into the cache folder of `datasets`.
         name: the configuration of a dataset that has several.
         split: the split of a dataset that has several, such as `train`, or a part of one: `train[:10%]`.
         columns: the columns to read; others are not touched. None: all.

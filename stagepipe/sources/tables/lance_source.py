@@ -19,7 +19,7 @@ class LanceSource(RecordSource):
     stage `dataset`.
 
     Args:
-        path: the folder of the dataset, or a URL (`s3://...`), which Lance opens.
+        path: the folder of the dataset, such as `train.lance`, or a URL (`s3://...`), which Lance opens.
         columns: the columns to read. None: all.
         version: the version of the dataset. None: the newest when the source is built, in each process; name it if the
             dataset may change during a run.

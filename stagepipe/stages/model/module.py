@@ -30,7 +30,8 @@ class Module:
     Floating-point inputs are converted to the type of the module. A bfloat16 result becomes float32.
 
     Args:
-        module: the module, or a class or function that returns it: in YAML a nested `uses`.
+        module: the module, or a class or function that returns it: in YAML a nested `uses`, such as
+            `{uses: my_models.Encoder}`.
         state: a file with its `state_dict`: `.safetensors`, or what `torch.save` has written (read with
             `weights_only=True`).
         device: where it runs: `cpu`, `cuda`, `cuda:1` ... Nothing is moved to a GPU that is not asked for.

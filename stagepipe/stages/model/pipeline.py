@@ -17,8 +17,8 @@ class HuggingFacePipeline:
 
     Args:
         task: the task of the pipeline, such as `text-classification`.
-        path: a folder that `save_pretrained` has written, with the model and its tokenizer or image processor. Nothing
-            is downloaded.
+        path: a folder that `save_pretrained` has written, such as `models/sentiment`, with the model and its tokenizer
+            or image processor. Nothing is downloaded.
         device: where it runs: `cpu`, `cuda` ...
         options: more arguments for `transformers.pipeline`.
         call_options: arguments for each call, such as `{top_k: 1}`.

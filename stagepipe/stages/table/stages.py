@@ -16,8 +16,8 @@ class Apply:
     The item is a pandas DataFrame, an Arrow table, or a dict of columns as `Batch` makes it.
 
     Args:
-        functions: one function, or a list of them; in YAML each is a nested `uses`. Each takes a table of `kind` and
-            returns one of any kind.
+        functions: one function, or a list of them; in YAML each is a nested `uses`, such as `{uses: my_ops.clean}`.
+            Each takes a table of `kind` and returns one of any kind.
         kind: what the functions take: `pandas` or `arrow`.
         keep_empty: pass on a table without rows; otherwise it is dropped.
 
@@ -66,6 +66,9 @@ def _make_no_table_error(function: Any, result: Any) -> TypeError:
 
 class Convert:
     """Turn a table of any kind, or a dict of columns as `Batch` makes it, into one of `kind`.
+
+    Args:
+        kind: `pandas` or `arrow`.
 
     >>> Convert("arrow")({"x": [1, 2]}).num_rows
     2

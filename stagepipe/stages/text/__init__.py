@@ -1,10 +1,12 @@
-"""Stages for text. `Tokenize` runs in any worker; `Pack` is an order point and runs in its own process.
+"""Stages for text. `Pack` is an order point and runs in its own process, the others in any worker.
 
+quality    `QualityFilter`: drops texts by the rules of datatrove
 tokenize   `Tokenize`: text to token ids
 pack       `Pack`: documents of any length to sequences of one length
 """
 
 from stagepipe.stages.text.pack import Pack
+from stagepipe.stages.text.quality import QualityFilter
 from stagepipe.stages.text.tokenize import Tokenize
 
-__all__ = ["Pack", "Tokenize"]
+__all__ = ["Pack", "QualityFilter", "Tokenize"]

@@ -26,7 +26,7 @@ class Pack(OrderPointStage):
     output is a dict `{field: array}` with an array of shape (length,) and the dtype of the group's first document.
 
     Args:
-        length: tokens in a sequence.
+        length: tokens in a sequence, such as `1024`.
         field: the field of a dict item that holds the ids, and of the output.
         sequences: how many full sequences a group has, at least. More pads less, and holds more in memory.
         separator: a token id to put after each document, such as the tokenizer's end of text.

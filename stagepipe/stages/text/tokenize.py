@@ -20,8 +20,8 @@ class Tokenize:
     times as fast. The ids are not padded: `Batch` pads them, and `stagepipe.stages.text.Pack` packs them.
 
     Args:
-        tokenizer: a file `tokenizer.json`, read by the package tokenizers, or a folder that `save_pretrained` has
-            written, read by transformers. Nothing is downloaded.
+        tokenizer: a file such as `tokenizer.json`, read by the package tokenizers, or a folder that `save_pretrained`
+            has written, read by transformers. Nothing is downloaded.
         add_special_tokens: add the tokens that the tokenizer puts around a text.
         max_length: cut off what goes beyond this number of tokens.
         dtype: the type of the ids: `int64`, `int32` or `uint16`.

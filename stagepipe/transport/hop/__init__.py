@@ -14,6 +14,7 @@ packer          chooses for each buffer of an item: inline, copied to a block, o
 carried_blocks  the blocks whose references go with a packet
 unpacker        the buffers of a packet, as views that hold leases
 reorder         the order of items, restored at an order point
+traced_ends     both ends in a run that is traced
 """
 
 from stagepipe.transport.hop.packer import SendCounts
@@ -21,5 +22,15 @@ from stagepipe.transport.hop.received import ReceivedPacket, UnreadableItemError
 from stagepipe.transport.hop.receiver import Receiver
 from stagepipe.transport.hop.reorder import ReorderBuffer
 from stagepipe.transport.hop.sender import Sender
+from stagepipe.transport.hop.traced_ends import make_receiver, make_sender
 
-__all__ = ["ReceivedPacket", "Receiver", "ReorderBuffer", "SendCounts", "Sender", "UnreadableItemError"]
+__all__ = [
+    "ReceivedPacket",
+    "Receiver",
+    "ReorderBuffer",
+    "SendCounts",
+    "Sender",
+    "UnreadableItemError",
+    "make_receiver",
+    "make_sender",
+]

@@ -65,10 +65,13 @@ def test_every_key_of_a_config_is_described():
 def test_every_command_and_option_is_described():
     page = fill_generated_parts((ROOT / "docs/reference/command-line.md").read_text(), at_build_time=True)
     assert re.findall(r"^## `stagepipe (\w+)`", page, re.MULTILINE) == [
+        "init",
         "run",
         "validate",
         "plan",
         "report",
+        "list",
+        "doctor",
         "bench",
         "schema",
     ]

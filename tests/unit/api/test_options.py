@@ -30,6 +30,7 @@ STAGE_VALUES: dict[str, list[Any]] = {
     "into": ["small"],
     "when": [{"kind": "image"}, "operator.truth", len],
     "cache": ["kept/", {"path": "kept/", "key": "v1", "deterministic": True}],
+    "resources": [{"cpus": 0.5}],
 }
 RUN_VALUES: dict[str, list[Any]] = {
     "name": ["thumbnails"],
@@ -40,7 +41,9 @@ RUN_VALUES: dict[str, list[Any]] = {
     "max_restarts": [3],
     "start": ["fork", "spawn"],
     "preload": [["json"]],
+    "attach": [False],
     "max_skipped": [3, "1%"],
+    "engine": ["ray", {"ray": {"address": "auto"}}],
 }
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from benchmarks.verdicts.__main__ import _is_disturbed, format_case, list_undisturbed
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
+from benchmarks.verdicts.make_page import main as make_page
 from benchmarks.verdicts.turn import decode_record, encode_record, take_turn
 from stagepipe.report import RunRecord
 
@@ -45,3 +50,38 @@ def test_a_window_that_memory_cannot_hold_is_recorded(tmp_path):
     assert pressure.fitting_items < pressure.window_items
     assert pressure.item_bytes >= 8_000_000
     assert pressure.wanted_bytes > 1.1 * pressure.window_items * pressure.item_bytes
+
+
+def make_round(*, limited_by="work", right=True, other_cpus=0.0, **more):
+    verdict = {"kind": "stage", "limited_by": limited_by, "fix": "", "advice": "Do less.", "sentence": "It is slow."}
+    step = {"fix": "", "rate": 10.0, "other_cpus": other_cpus, "verdict": verdict}
+    return {"right": right, "disturbed": False, "gain": 2.0, "stops": True, "steps": [step, step], **more}
+
+
+def test_a_round_is_disturbed_if_other_programs_used_the_cpus_and_the_verdict_says_so():
+    cpus = len(os.sched_getaffinity(0))
+    sleeping, busy = CASES[0], next(case for case in CASES if case.trouble == "busy")
+    others = {"limited_by": "other programs", "right": False}
+    assert _is_disturbed(sleeping, make_round(**others, other_cpus=0.25 * cpus))
+    assert not _is_disturbed(sleeping, make_round(**others, other_cpus=0.2 * cpus))
+    assert not _is_disturbed(sleeping, make_round(right=False, other_cpus=1.0 * cpus))
+    assert not _is_disturbed(busy, make_round(**others, other_cpus=1.0 * cpus))
+
+
+def test_disturbed_rounds_are_neither_right_nor_wrong():
+    rounds = [make_round(), make_round(right=False), make_round(right=False, disturbed=True)]
+    document = {"cases": {"slow sink": rounds}, "skipped": {}}
+    assert len(list_undisturbed(document, "slow sink")) == 2
+    text = format_case("slow sink", document)
+    assert text.startswith("slow sink                1 of 2")
+    assert "disturbed 1 times" in text
+    assert text.count("said: ") == 1
+
+
+def test_the_table_of_the_docs_is_that_of_the_results(tmp_path):
+    docs = Path(__file__).parents[3] / "docs"
+    page = tmp_path / "verdicts.md"
+    page.write_text((docs / "verdicts.md").read_text())
+    results = [str(docs / "benchmarks" / name) for name in ("verdicts.json", "plan_score.json")]
+    make_page([*results, str(page)])
+    assert page.read_text() == (docs / "verdicts.md").read_text()

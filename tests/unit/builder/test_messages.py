@@ -73,7 +73,7 @@ BROKEN_CHAINS = [
     START.with_options(max_skipped="a lot"),
     START.with_options(batch_size=3),
     START.with_options(version=2),
-    START.with_options(engine="ray"),
+    START.with_options(engine="dask"),
     from_dataset([1], num_workers=2),
     from_dataset([1], batch_size=0),
     from_dataset([1], batch_size=2, batch_sampler=[[0]]),

@@ -160,7 +160,7 @@ def test_a_wrong_override_is_reported_with_a_hint(write, override, hint):
 
 def test_all_problems_are_reported_together_in_file_order(write):
     path = write(
-        "name: p!\nseed: x\nsource: {uses: my_ops.red}\nstages:\n  - {name: a, uses: my_ops.Resize}\nengine: ray\n"
+        "name: p!\nseed: x\nsource: {uses: my_ops.red}\nstages:\n  - {name: a, uses: my_ops.Resize}\nengine: dask\n"
     )
     assert [problem.line for problem in problems(path, "windw=1")] == [1, 2, 3, 5, 6, 0]
 

@@ -139,3 +139,12 @@ def test_workers_leave_them_too(expected):
         pipeline.state_dict()
         list(pipeline)
     assert [draw() for _ in range(12)] == expected
+
+
+def test_the_machine_is_not_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with Pipeline(
+        {"source": {"uses": [1, 2]}, "stages": [{"name": "negate", "uses": "operator.neg"}]}, inline=True
+    ) as p:
+        assert list(p) == [-1, -2]
+    assert list(tmp_path.iterdir()) == []

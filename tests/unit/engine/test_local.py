@@ -7,6 +7,7 @@ import pytest
 
 from stagepipe import Pipeline, UsageError
 from stagepipe.engine.local import LocalRun
+from stagepipe.machine import CpuLoadMeter
 from stagepipe.runtime import Supervisor
 from tests.support.pipelines import pipeline, stage
 
@@ -32,13 +33,21 @@ def test_too_many_open_files():
     assert "ulimit -n" in done.stdout
 
 
+def test_a_report_of_an_open_run_knows_the_memory_and_the_load(monkeypatch):
+    monkeypatch.setattr(CpuLoadMeter, "measure_other_cpus", lambda _: 1.25)
+    with Pipeline(pipeline(stage("same"), source=20)) as running:
+        list(running)
+        assert all(each.pss_bytes > 0 for each in running.report().stages)
+        assert running._run.make_record().other_cpus == 1.25
+
+
 def test_a_second_close_after_an_interrupted_one_does_nothing(monkeypatch):
     def interrupt(_: LocalRun) -> None:
         raise KeyboardInterrupt
 
     started = Pipeline(pipeline(stage("same"))).start()
     with monkeypatch.context() as patch:
-        patch.setattr(LocalRun, "make_record", interrupt)
+        patch.setattr(LocalRun, "_count_record", interrupt)
         with pytest.raises(KeyboardInterrupt):
             started.close()
     started.close()

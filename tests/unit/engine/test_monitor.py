@@ -9,7 +9,7 @@ from stagepipe.runtime import ProcessSample, RunSample, RunSnapshot, WorkerSnaps
 from stagepipe.runtime.consumer.statistics import DeliveryStatistics
 from stagepipe.timing import ProcessCounter, StageCounter
 
-NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, queue_ns=0)
+NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, received=0, queue_ns=0)
 
 
 def worker(process_index: int, group: int, name: str, busy_ns: int, pid: int = 0) -> WorkerSnapshot:
@@ -49,7 +49,12 @@ def test_the_busiest_process_is_the_one_whose_workers_were_busiest_since_the_las
         monitor.progress(
             snapshot(worker(0, 0, "source", source_ns), worker(1, 1, "a", a_ns), worker(2, 1, "a", a_ns)),
             RunSample(
-                taken_at_ns=1, items_done=3, processes=(NOTHING,) * 2, consumer_queue_ns=0, shared_memory_bytes=0
+                taken_at_ns=1,
+                items_done=3,
+                processes=(NOTHING,) * 2,
+                consumer_received=0,
+                consumer_queue_ns=0,
+                shared_memory_bytes=0,
             ),
             is_finished=False,
         ).busiest

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stagepipe.forecast import estimate_changes
-from stagepipe.report import HopRecord, RunRecord, WhatIf
+from stagepipe.report import CostPrediction, HopRecord, RunRecord, WhatIf
 from stagepipe.timing import Histogram
 from tests.support.pipelines import batch, stage
 from tests.unit.forecast.test_costs import US, hop_record, plan, record, stage_record
@@ -65,6 +65,23 @@ def test_a_forced_pipe_gets_no_second_worker():
     estimates = by_kind(estimate_changes(plan(stage("same", "slow", transport="pipe")), run(*stages, hops=hops)))
     assert "workers" not in estimates
     assert "fuse" not in estimates
+
+
+def test_a_forced_mode_that_costs_more_is_estimated_without_it():
+    predicted = CostPrediction(pipe_ns=5000 * US, shared_memory_ns=500 * US)
+    made = (worker("source", 100), worker("slow", 9000))
+    hops = (hop("source", "slow", 10_000, predicted=predicted), hop("slow", "sink", predicted=predicted))
+
+    def estimate(transport: str) -> dict[str, WhatIf]:
+        stages = (made[0], replace(made[1], busy_ns=ITEMS * 1000 * US, starved_ns=0))
+        return by_kind(estimate_changes(plan(stage("same", "slow", transport=transport)), run(*stages, hops=hops)))
+
+    freed = estimate("pipe")["mode"]
+    assert freed.overrides == ("stages.slow.transport=auto",)
+    assert freed.change == "auto transport into slow (at least)"
+    assert freed.gain > 0.5
+    assert "mode" not in estimate("shared_memory")
+    assert "mode" not in estimate("auto")
 
 
 def test_what_was_not_measured_is_not_estimated():

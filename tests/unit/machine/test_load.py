@@ -28,7 +28,7 @@ def test_this_process_and_its_children_do_not_count():
         spin(0.4)
         own_cpus = (process_time() - start_cpu_s) / (monotonic() - start_s)
         own_ns = load._read_own_ns()
-        busy_ns = load._read_busy_ns(frozenset(os.sched_getaffinity(0)))
+        busy_ns = load._read_cpu_times_ns(frozenset(os.sched_getaffinity(0)))[0]
         assert meter.measure_other_cpus() <= len(os.sched_getaffinity(0)) - own_cpus / 2
     assert len(own_ns) >= 2
     assert busy_ns > max(own_ns.values())
@@ -43,7 +43,9 @@ def test_an_unrelated_process_counts(monkeypatch):
 
     pid = int(subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True).stdout)
     try:
-        monkeypatch.setattr(load, "_read_busy_ns", lambda _: sum(load._read_own_ns().values()) + cpu_time_ns(pid))
+        monkeypatch.setattr(
+            load, "_read_cpu_times_ns", lambda _: (sum(load._read_own_ns().values()) + cpu_time_ns(pid), 0)
+        )
         before, meter, after = read(), CpuLoadMeter(), read()
         spin(0.3)
         later, found, last = read(), meter.measure_other_cpus(), read()
@@ -54,6 +56,22 @@ def test_an_unrelated_process_counts(monkeypatch):
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_programs_of_a_lower_priority_give_way(monkeypatch, tmp_path):
+    cpu, other_cpu = min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0)) + 1
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(load, "_STAT_PATH", stat)
+    monkeypatch.setattr(os, "getpriority", lambda *_: priority)
+    stat.write_text(f"cpu  9 9 9 9 9 9 9 9 0 0\ncpu{cpu} 0 0 0 0 0 0 0 0 0 0\ncpu{other_cpu} 0 0 0 0 0 0 0 0 0 0\n")
+    priority, meter = 0, CpuLoadMeter()
+    assert meter.measure_yielding_cpus() == 0
+    stat.write_text(f"cpu{cpu} 40 300 20 5 5 0 0 1 0 0\ncpu{other_cpu} 0 500 0 0 0 0 0 0 0 0\n")
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    assert load._read_cpu_times_ns(frozenset({cpu})) == (361 * 1e9 / ticks_per_s, 300 * 1e9 / ticks_per_s)
+    assert meter.measure_yielding_cpus() > 0
+    priority = 5  # its own time is counted as theirs is
+    assert meter.measure_yielding_cpus() == 0
 
 
 def test_free_cpus_are_those_that_others_leave_within_the_quota(monkeypatch):

@@ -109,7 +109,15 @@ def sink_without_workers(make):
 
 def straggler(make):
     loads = (WorkerLoad(items=20, busy_ns=9 * make.second), *(WorkerLoad(items=300, busy_ns=make.second),) * 3)
-    decode = make.stage("decode", busy=0.3, starved=0.65, workers=4, worker_loads=loads)
+    run = Histogram.from_values_ns([3_300_000] * 900 + [450_000_000] * 20)
+    decode = make.stage("decode", busy=0.3, starved=0.65, workers=4, worker_loads=loads, run_histogram=run)
+    return make.record(make.stage("source", busy=0.05, blocked=0.9), decode, window_items=16)
+
+
+def worker_that_met_the_slow_items(make):
+    loads = (WorkerLoad(items=220, busy_ns=7 * make.second), *(WorkerLoad(items=260, busy_ns=make.second),) * 3)
+    run = Histogram.from_values_ns([3_000_000] * 950 + [140_000_000] * 50)
+    decode = make.stage("decode", busy=0.4, starved=0.55, workers=4, worker_loads=loads, run_histogram=run)
     return make.record(make.stage("source", busy=0.05, blocked=0.9), decode, window_items=16)
 
 
@@ -150,6 +158,17 @@ def stage_without_free_cpus(make):
 def order_point(make):
     stages = (make.stage("source", busy=0.1, blocked=0.8), make.stage("batch", busy=0.97))
     return make.record(*stages, order_point_names=("batch",))
+
+
+def stages_fused_into_the_source(make):
+    load = make.stage("load", busy=0.8, fused_into="source")
+    return make.record(
+        make.stage("source", busy=0.02), load, make.stage("tidy", busy=0.05, fused_into="source"), cpus=8
+    )
+
+
+def stage_with_state(make):
+    return make.record(make.stage("source", busy=0.1, blocked=0.8), make.stage("dedup", busy=0.9, is_stateful=True))
 
 
 def stage_fused_into_an_order_point(make):
@@ -266,6 +285,7 @@ RECORDS = (
     sink_of_few_parts,
     sink_without_workers,
     straggler,
+    worker_that_met_the_slow_items,
     slow_items_under_a_kept_order,
     window_that_memory_cannot_hold,
     stage,
@@ -273,6 +293,8 @@ RECORDS = (
     stage_without_free_cpus,
     order_point,
     stage_fused_into_an_order_point,
+    stages_fused_into_the_source,
+    stage_with_state,
     source,
     busy_consumer,
     training_step,

@@ -42,7 +42,7 @@ def test_the_json_has_the_documented_field_names(rich_record):
         *("from", "to", "transport", "messages", "bytes", "cost_ns", "phases", "predicted", "saved_ns"),
     }
     assert set(hop["transport"]) == {"mode", "threshold_bytes", "reason", "changes"}
-    assert set(hop["messages"]) == {"local", "pipe", "shared_memory", "mixed"}
+    assert set(hop["messages"]) == {"local", "pipe", "shared_memory", "mixed", "object_store"}
     assert set(hop["bytes"]) == {"inline", "copied", "zero_copy"}
     phases = ["encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns"]
     phases += ["queue_ns", "receive_ns", "decode_ns"]

@@ -65,6 +65,9 @@ def test_cpus_that_other_programs_use_are_not_free(slow_decode):
     verdict = judge(slow_decode(cpus=4, other_cpus=2.4))
     assert verdict.fix == ""
     assert "only 0.5 of 4 CPUs are free (other programs use 2.4)" in verdict.advice
+    verdict = judge(slow_decode(cpus=4, other_cpus=2.4, yielding_cpus=1.2))
+    assert verdict.fix == "stages.decode.workers=2"
+    assert "1.7 of 4 CPUs are free (other programs use 1.2)" in verdict.advice
 
 
 def test_other_programs_can_fill_the_machine(slow_decode):
@@ -162,7 +165,7 @@ def test_a_stage_fused_into_an_order_point_is_unfused(make):
     )
     verdict = judge(make.record(*stages, order_point_names=("batch",)))
     assert (verdict.kind, verdict.limited_by) == ("stage", "normalise")
-    assert verdict.fix == "stages.normalise.fuse=false"
+    assert verdict.fix == "stages.normalise.fuse=false stages.normalise.workers=2"
 
 
 def test_workers_go_to_the_first_stage_of_a_fused_process(make):
@@ -352,3 +355,14 @@ def test_a_long_run_is_judged_despite_a_long_start(make):
 def test_confidence_is_never_above_its_maximum(make, slow_decode):
     for record in (slow_decode(), heavy_hop(make), make.record(make.stage("source", busy=1.0))):
         assert 0 <= judge(record).confidence <= 0.95
+
+
+@pytest.mark.parametrize("busy,kind", [(0.1, "none"), (0.9, "stage")])
+def test_on_ray_a_stage_is_the_limit_only_if_it_works_most_of_the_time(make, busy, kind):
+    stages = (
+        make.stage("source", busy=0.01, starved=0.9, is_blocked_measured=False),
+        make.stage("decode", busy=busy, starved=1 - busy, cpu=busy, is_blocked_measured=False),
+    )
+    verdict = judge(make.record(*stages))
+    assert verdict.kind == kind
+    assert "decode" in verdict.sentence

@@ -239,14 +239,40 @@ def test_one_run_at_a_time_writes_to_a_folder(tmp_path: Path):
 
 
 def test_a_changed_config_is_refused_with_the_difference(tmp_path: Path):
-    config = make_config(tmp_path / "out", "jsonl", 10)
-    with stagepipe.api.open_shards(stagepipe.Pipeline(config, inline=True)):
-        pass
-    changed = make_config(tmp_path / "out", "jsonl", 10, prefix="train-")
+    def resume(**arguments: Any) -> None:
+        config = make_config(tmp_path / "out", "jsonl", 300, **arguments)
+        write({**config, "stages": [*config["stages"], {"name": "fail", "uses": fail_at_250}]}, resume=True)
+
+    with pytest.raises(RunError, match="item 250"):
+        resume()
     with pytest.raises(UsageError, match=r"stages\.jsonl\.with\.prefix: .*'train-'"):
-        write(changed, resume=True)
-    write({**make_config(tmp_path / "out", "jsonl", 10, workers=2, overwrite=True)}, resume=True)
+        resume(prefix="train-")
+    with pytest.raises(RunError, match="item 250"):  # as before: neither counts
+        resume(workers=2, overwrite=True)
+    assert len(read_rows(tmp_path / "out", "jsonl")) == 200
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_failed_before_its_first_item_is_started_anew_with_another_config(tmp_path: Path, resume: bool):
+    config = make_config(tmp_path / "out", "jsonl", 10)
+    with pytest.raises(RunError, match="no file matches"):
+        write({**config, "source": {"uses": "stagepipe.sources.files", "with": {"glob": str(tmp_path / "*.jpg")}}})
+    write(config, resume=resume)
     assert len(read_rows(tmp_path / "out", "jsonl")) == 10
+    with pytest.raises(UsageError, match="shards of an earlier run; add --resume"):
+        write(config)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_failed_before_its_first_item_leaves_files_of_the_user(tmp_path: Path, resume: bool):
+    config = make_config(tmp_path / "out", "jsonl", 10)
+    missing = {"uses": "stagepipe.sources.files", "with": {"glob": str(tmp_path / "*.jpg")}}
+    with pytest.raises(RunError, match="no file matches"):
+        write({**config, "source": missing})
+    (tmp_path / "out/000000.jsonl").write_text("mine")
+    with pytest.raises(UsageError, match="different config" if resume else "shards of an earlier run"):
+        write(config, resume=resume)
+    assert (tmp_path / "out/000000.jsonl").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "huggingface", "images", "zarr"])

@@ -1,5 +1,6 @@
 """Items that a format cannot hold, or would lose, are refused with their row; unknown words before the run."""
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from stagepipe import ConfigError, Pipeline
+from stagepipe import ConfigError, Pipeline, RunError
 from stagepipe.sinks import (
     HuggingFaceSink,
     ImagesSink,
@@ -17,7 +18,7 @@ from stagepipe.sinks import (
     WebDatasetSink,
     ZarrSink,
 )
-from tests.support.sink_output import make_config
+from tests.support.sink_output import make_config, write
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,30 @@ def test_an_image_that_is_too_wide_for_a_jpeg_is_refused(tmp_path: Path):
 def test_an_unknown_word_is_found_before_the_run(tmp_path: Path, kind: str, name: str):
     with pytest.raises(ConfigError, match=rf"(?s){name}.*lz"):
         Pipeline(make_config(tmp_path, kind, 1, **{name: "lz"}), inline=True)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 1, 2], [0, 1, 5, 1]])
+def test_names_of_samples_are_compared_over_parts(tmp_path: Path, numbers: list[int]):
+    items = [{"__key__": f"{number}", "x": place} for place, number in enumerate(numbers)]
+    sink = {"uses": WebDatasetSink, "with": {"path": str(tmp_path / "out"), "part_items": 2}}
+    config = {"source": {"uses": items}, "sink": sink}
+    if numbers[1] == numbers[2]:
+        with pytest.raises(RunError, match="item 2 and after: ValueError: the name '1' is that of the item before"):
+            write(config)
+        return
+    write(config)
+    with tarfile.open(tmp_path / "out/000000.tar") as shard:
+        assert shard.getnames() == [f"{number}.x.json" for number in numbers]
+
+
+def test_what_a_schema_refuses_is_told_without_a_traceback(tmp_path: Path):
+    sink = {"uses": ParquetSink, "with": {"path": str(tmp_path / "out"), "schema": {"m": "int64"}}}
+    with pytest.raises(RunError, match="field `n` of row 0 of the part is not in `schema`") as caught:
+        write({"source": {"uses": [{"n": 1}]}, "sink": sink})
+    assert caught.value.trace == ""
+
+
+@pytest.mark.parametrize("name", ["shard_bytes", "part_bytes"])
+def test_a_wrong_size_is_named(name: str):
+    with pytest.raises(ValueError, match=rf"^{name}: expected a size such as 512MB or 4GiB, found -1"):
+        ParquetSink("out", **{name: -1})

@@ -1,7 +1,12 @@
 """The audio stages: samples as soundfile wrote them, at the rate asked for."""
 
+import ctypes.util
 import io
+import os
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +14,7 @@ import soundfile
 
 from stagepipe.core import TargetError
 from stagepipe.stages import audio
+from tests.support.paths import ROOT
 
 RATE = 8_000
 TONE = np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE).astype(np.float32) / 2
@@ -100,3 +106,66 @@ def test_a_missing_package_is_named_with_its_command(module, make, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TargetError, match=rf"requires the package {module}; run `pip install 'soundfile>="):
         make()
+
+
+TORCHCODEC_SCRIPT = """
+import sys
+import numpy as np
+from pathlib import Path
+from stagepipe.stages import audio
+
+for options in ({}, {"mono": False}, {"start_s": 0.25, "duration_s": 0.5}, {"start_s": 5}):
+    for path in sys.argv[1:]:
+        ours = audio.Decode(backend="torchcodec", **options)(Path(path).read_bytes())
+        other = audio.Decode(**options)(path)
+        assert ours["sample_rate"] == other["sample_rate"]
+        assert (ours["samples"].shape, ours["samples"].dtype) == (other["samples"].shape, np.float32)
+        np.testing.assert_allclose(ours["samples"], other["samples"], atol=1e-5)
+try:
+    audio.Decode(backend="torchcodec")(b"hello")
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_torchcodec_decodes_what_soundfile_does(tmp_path):
+    """FFmpeg's libraries are those that PyAV brings, under the names that torchcodec looks for."""
+    import av
+
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    bundled = Path(av.__file__).parent.parent / "av.libs"
+    for path in bundled.glob("lib[as]*"):
+        if match := re.fullmatch(r"(lib(?:av|sw)\w+)-\w+\.so\.(\d+).*", path.name):
+            (libraries / f"{match[1]}.so.{match[2]}").symlink_to(path)
+    if not (libraries / "libavutil.so.60").exists():
+        pytest.skip("this PyAV brings no FFmpeg 8")
+    paths = []
+    for file_format, subtype in (("WAV", "FLOAT"), ("FLAC", "PCM_24")):
+        path = tmp_path / f"a.{file_format.lower()}"
+        path.write_bytes(encode(STEREO, file_format, subtype))
+        paths.append(str(path))
+    done = subprocess.run(
+        [sys.executable, "-c", TORCHCODEC_SCRIPT, *paths],
+        env={**os.environ, "LD_LIBRARY_PATH": f"{libraries}:{bundled}", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "audio.Decode: torchcodec cannot decode 5 bytes that begin with b'hello'" in done.stdout
+
+
+def test_torchcodec_without_ffmpeg_says_what_to_install():
+    if ctypes.util.find_library("avutil"):
+        pytest.skip("FFmpeg is installed")
+    with pytest.raises(TargetError, match="torchcodec finds no libraries of FFmpeg; install FFmpeg"):
+        audio.Decode(backend="torchcodec")
+
+
+def test_torchcodec_gives_float32_alone():
+    with pytest.raises(ValueError, match="torchcodec gives float32, not int16; use `backend: soundfile`"):
+        audio.Decode(backend="torchcodec", mono=False, dtype="int16")

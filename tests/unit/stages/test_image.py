@@ -13,6 +13,7 @@ from stagepipe.core import TargetError
 from stagepipe.stages import image
 
 BACKENDS = ["pillow", "opencv"]
+DECODERS = [*BACKENDS, "torchcodec"]
 
 
 def smooth(height=24, width=40):
@@ -26,14 +27,14 @@ def encode(array, file_format="PNG", **options):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", DECODERS)
 def test_every_backend_decodes_the_pixels_of_a_lossless_file(backend):
     decode = image.Decode(backend=backend)
     np.testing.assert_array_equal(decode(encode(smooth())), smooth())
     assert decode(encode(smooth())).flags.c_contiguous
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", DECODERS)
 def test_backends_agree_on_a_jpeg_and_on_grey(backend):
     data = encode(smooth(), "JPEG", quality=95)
     assert np.abs(image.Decode(backend=backend)(data).astype(int) - smooth()).mean() < 3
@@ -42,9 +43,28 @@ def test_backends_agree_on_a_jpeg_and_on_grey(backend):
     assert np.abs(grey.astype(int) - image.Decode(mode="L")(data)).max() <= 3
 
 
-def test_alpha_is_kept_if_asked_for():
+@pytest.mark.parametrize("backend", ["pillow", "torchcodec"])
+def test_alpha_is_kept_if_asked_for(backend):
     rgba = np.dstack([smooth(), np.full((24, 40), 7, np.uint8)])
-    np.testing.assert_array_equal(image.Decode(mode="RGBA")(encode(rgba)), rgba)
+    np.testing.assert_array_equal(image.Decode(mode="RGBA", backend=backend)(encode(rgba)), rgba)
+
+
+def test_torchcodec_turns_as_exif_says_and_takes_no_other_wish():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(smooth(), "JPEG", exif=exif)
+    turned = image.Decode(backend="torchcodec")(data)
+    assert np.abs(turned.astype(int) - image.Decode()(data)).max() <= 3
+    with pytest.raises(ValueError, match="torchcodec turns every image as EXIF says; use another `backend`"):
+        image.Decode(backend="torchcodec", exif_orientation=False)
+
+
+@pytest.mark.parametrize("backend", ["pillow", "torchcodec"])
+def test_the_first_picture_of_an_animation_is_decoded(backend):
+    pictures = [Image.new("RGB", (40, 24), color) for color in ("red", "blue")]
+    file = io.BytesIO()
+    pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:])
+    np.testing.assert_array_equal(image.Decode(backend=backend)(file.getvalue()), np.asarray(pictures[0]))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -64,7 +84,7 @@ def test_a_path_bytes_and_an_array_of_bytes_are_one_image(tmp_path):
         np.testing.assert_array_equal(decode(value), smooth())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", DECODERS)
 def test_bytes_that_are_no_image_are_refused(backend):
     with pytest.raises(ValueError, match=rf"image.Decode: {backend} cannot decode 5 bytes that begin with b'hello'"):
         image.Decode(backend=backend)(b"hello")

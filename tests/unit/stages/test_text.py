@@ -5,12 +5,13 @@ import sys
 
 import numpy as np
 import pytest
+from datatrove.pipeline.filters import C4QualityFilter, FineWebQualityFilter, LambdaFilter
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from stagepipe import Pipeline
+from stagepipe import SKIP, Pipeline, defer, from_source
 from stagepipe.core import TargetError
 from stagepipe.stages import OrderPointStage
-from stagepipe.stages.text import Pack, Tokenize
+from stagepipe.stages.text import Pack, QualityFilter, Tokenize
 from tests.support.paths import ROOT
 
 WORDS = ["<pad>", "<s>", "to", "be", "or", "not"]
@@ -144,3 +145,43 @@ def test_a_group_that_was_cleared_leaves_nothing_behind():
 def test_an_item_without_token_ids_is_refused(item, error, words):
     with pytest.raises(error, match=words):
         Pack(length=4).add(item, 1)
+
+
+SENTENCES = "It was a bright day in April.\nThe clocks were striking thirteen."
+
+
+def test_a_text_of_poor_quality_is_dropped_and_a_good_one_cleaned():
+    keep = QualityFilter(
+        [C4QualityFilter(min_num_sentences=-1), LambdaFilter(lambda document: len(document.text) > 20)]
+    )
+    assert keep(SENTENCES) == SENTENCES
+    assert keep(f"Home | About\n{SENTENCES}\nThis site uses cookies.") == SENTENCES
+    assert keep("Lorem ipsum dolor sit amet.") is SKIP  # C4 says why
+    assert keep("Home | About | Contact") is SKIP  # no line is left
+    assert QualityFilter([FineWebQualityFilter()])("Buy now\nBest price\nCheap") is SKIP
+
+
+def test_the_items_of_poor_texts_are_dropped_in_a_pipeline():
+    texts = [SENTENCES, "Lorem ipsum dolor sit amet.", f"{SENTENCES}\nmore"]
+    keep = defer(QualityFilter, [defer(C4QualityFilter, min_num_sentences=-1)])
+    source = from_source([{"id": number, "text": text} for number, text in enumerate(texts)])
+    pipeline = source.map(keep, field="text", workers=2, name="keep")
+    assert pipeline.take(9) == [{"id": 0, "text": SENTENCES}, {"id": 2, "text": SENTENCES}]
+
+
+@pytest.mark.parametrize("filters, words", [([], "an empty list"), ([len], "builtin_function_or_method")])
+def test_what_is_no_filter_of_datatrove_is_refused(filters, words):
+    with pytest.raises(TypeError, match=rf"`filters` has .*{words}; give filters of datatrove.pipeline.filters"):
+        QualityFilter(filters)
+
+
+def test_what_is_no_text_has_no_quality():
+    with pytest.raises(TypeError, match="expected a text, found an object of type dict; name the field"):
+        QualityFilter([FineWebQualityFilter()])({"text": SENTENCES})
+
+
+def test_without_datatrove_the_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datatrove", None)
+    monkeypatch.delitem(sys.modules, "datatrove.data", raising=False)
+    with pytest.raises(TargetError, match=r"text.QualityFilter requires the package datatrove; run `pip install "):
+        QualityFilter([])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stagepipe.timing import (
     HISTOGRAM_WORDS,
+    LAYOUT_VERSION,
     LEDGER_WORDS,
     RECEIVE_PHASES,
     SEND_PHASES,
@@ -84,7 +85,8 @@ def test_no_two_fields_share_a_word(layout):
 
 
 def test_a_new_board_is_zero_and_every_process_is_starting(board):
-    assert not board.array.any()
+    assert np.flatnonzero(board.array).tolist() == [2]
+    assert board.array[2] == LAYOUT_VERSION
     assert ProcessState(board.region(1)[ProcessCounter.PROCESS_STATE]) is ProcessState.STARTING
 
 

@@ -19,6 +19,9 @@ _WIDTH: Final = 280
 _HEIGHT: Final = 110
 _TOP: Final = 16
 _BOTTOM: Final = 92
+_MIN_SIZE_RATIO = 64
+"""The axis of sizes spans at least this much, so that both cost curves are on it, and a bar has room around it."""
+
 _CURVE_POINTS: Final = 24
 
 STATES: Final = ("busy", "overhead", "blocked", "starved", "starting")
@@ -105,6 +108,7 @@ def draw_sizes(
     known = [_read_curve(curves, name) for name in ("pipe", "copied")]
     lowest = max(min(count.min_bytes for count in sizes), 64)
     largest = max(*(count.max_bytes for count in sizes), lowest * 2)
+    lowest = min(lowest, max(largest // _MIN_SIZE_RATIO, 1))
     if threshold_bytes > 0:
         lowest, largest = min(lowest, threshold_bytes // 2 or 1), max(largest, min(threshold_bytes * 2, 1 << 40))
     span = math.log(largest / lowest)

@@ -108,7 +108,13 @@ def _draw_hop(hop: HopReport, *, is_limit: bool) -> Markup:
 
 def describe_transport(hop: HopReport) -> str:
     """Return how the messages of a hop travelled, the most frequent way first."""
-    names = {"local": "call", "pipe": "pipe", "shared_memory": "shared memory", "mixed": "mixed"}
+    names = {
+        "local": "call",
+        "pipe": "pipe",
+        "shared_memory": "shared memory",
+        "mixed": "mixed",
+        "object_store": "store",
+    }
     counts = {name: getattr(hop.messages, key) for key, name in names.items()}
     used = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     return ", ".join(used) or hop.transport.mode.replace("_", " ")

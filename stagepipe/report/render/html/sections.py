@@ -19,8 +19,11 @@ from stagepipe.report.series import MemoryPoint, Series
 _MAX_EVENTS: Final = 20
 """Dead letters and restarts that are shown; the JSON has all."""
 
+_MIN_ONE_DECIMAL: Final = 0.1
 _MAX_TRACE_CHARACTERS: Final = 1000
 _MAX_TITLE_CHARACTERS: Final = 400
+
+_STATUS_TEXTS: Final = {"interrupted": "was interrupted"}
 
 _PHASES: Final = {
     "encode_ns": "encode",
@@ -39,7 +42,8 @@ def make_verdict(report: Report) -> Markup:
     verdict, run = report.verdict, report.run
     rate = f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
     counts = (
-        f"{run.status}: {run.items_in:,} items in, {run.items_out:,} out, {rate}, "
+        f"The run {_STATUS_TEXTS.get(run.status, run.status)}: "
+        f"{run.items_in:,} items in, {run.items_out:,} out, {rate}, "
         f"{format_ns(run.wall_ns)} in total, first item after {format_ns(run.first_item_ns)}"
     )
     parts: list[Content] = [element("p", verdict.sentence, class_="sentence")]
@@ -124,11 +128,14 @@ def _make_hops(report: Report) -> list[Markup]:
     heading = ("hop", "travels by", "why", "messages", "each", "cost p50", "p90", "p99", "queue p50", "saved")
     rows = []
     for hop in report.hops:
-        waiting = format_ns(hop.phases.queue_ns.p50)
-        costs = (format_ns(value) for value in (hop.cost_ns.p50, hop.cost_ns.p90, hop.cost_ns.p99))
-        size = format_bytes(hop.bytes.total / max(hop.messages.total, 1))
-        facts = (describe_transport(hop), hop.transport.reason, f"{hop.messages.total:,}", size, *costs, waiting)
-        rows.append((_name(hop), *facts, _format_signed_ns(hop.saved_ns)))
+        facts = (describe_transport(hop), hop.transport.reason, f"{hop.messages.total:,}")
+        durations_ns = (hop.cost_ns.p50, hop.cost_ns.p90, hop.cost_ns.p99, hop.phases.queue_ns.p50)
+        figures = [
+            format_bytes(hop.bytes.total / max(hop.messages.total, 1)),
+            *map(format_ns, durations_ns),
+            _format_signed_ns(hop.saved_ns),
+        ]
+        rows.append((_name(hop), *facts, *([""] * len(figures) if hop.transport.mode == "local" else figures)))
     changes = [
         element(
             "p",
@@ -211,13 +218,14 @@ def _make_series(report: Report) -> list[Markup]:
         shares.append(_figure(f"{stage.name}: shares", draw_areas(times, areas, label=label)))
     queues = []
     for hop in series.hops:
-        most = f"{max(hop.queued, default=0):,.1f} items"
+        most = f"{_format_mean(max(hop.queued, default=0.0))} items"
         lines = [Line("queued", list(zip(times, hop.queued, strict=False)))]
         name = f"{hop.source} → {hop.target}"
         label = f"{name}: items on their way over time, at most {most}"
         queues.append(_figure(f"{name}: queue", draw_lines(lines, label=label, maximum_text=most, end_s=times[-1])))
     parts = [element("h3", "Rates"), element("div", *charts, class_="charts"), element("h3", "Shares")]
-    parts += [draw_legend(("busy", "blocked", "starved")), element("div", *shares, class_="charts")]
+    rest = element("p", "What is left of 100 % is overhead: sending, receiving, waiting for a CPU.", class_="note")
+    parts += [draw_legend(("busy", "blocked", "starved")), rest, element("div", *shares, class_="charts")]
     if queues:
         parts += [element("h3", "Queues"), element("div", *queues, class_="charts")]
     return [*parts, *_make_memory(series, times)]
@@ -358,6 +366,15 @@ def _make_line_legend(styles: Mapping[str, int]) -> Markup:
 def _figure(title: str, chart: Markup, caption: str = "") -> Markup:
     below = [element("figcaption", caption)] if caption else []
     return element("figure", element("h3", title), chart, *below)
+
+
+def _format_mean(number: float) -> str:
+    """Format a mean number of items: one decimal, or one digit of a small number.
+
+    >>> _format_mean(12.34), _format_mean(0.0123), _format_mean(0.0)
+    ('12.3', '0.01', '0')
+    """
+    return f"{number:,.1f}" if number >= _MIN_ONE_DECIMAL else f"{number:.1g}"
 
 
 def _name(hop: HopReport) -> str:

@@ -9,6 +9,7 @@ import pytest
 from stagepipe.core import StagepipeError, TargetError, build_target
 from stagepipe.runtime import format_error, format_user_traceback
 from stagepipe.runtime.protocol import UnpicklableResultError, read_only_hint
+from stagepipe.sources import FilesSource
 from stagepipe.stages import Batch
 
 LOCK = threading.Lock()
@@ -83,3 +84,20 @@ def test_a_write_into_the_input_gets_a_hint():
     assert hint.endswith("copy it, or set `mutable: true` on stage decode")
     assert read_only_hint(ValueError("another"), "decode") == ""
     assert read_only_hint(RuntimeError("output array is read-only"), "decode") == ""
+
+
+def open_twice(path):
+    return open(path).read()  # noqa: PTH123 - in a frame of the user
+
+
+def test_a_file_that_only_we_open_needs_no_trace(tmp_path):
+    missing = tmp_path / "a.jsonl"
+    files = FilesSource(str(write_file(missing)), read=True)
+    missing.unlink()
+    assert format_user_traceback(raised_by(files.__getitem__, 0)) == ""
+    assert "in open_twice" in format_user_traceback(raised_by(lambda: open_twice(missing)))
+
+
+def write_file(path):
+    path.write_text("{}")
+    return path

@@ -10,6 +10,7 @@ import pytest
 
 from stagepipe.sources import CsvSource, JsonlSource, TextSource
 from stagepipe.sources.record_files import line_bounds
+from stagepipe.sources.storage import decompression
 
 WITH_MARK = b"\xef\xbb\xbf"
 
@@ -187,3 +188,10 @@ def test_blocks_of_lines_begin_each_mebibyte():
     order = source.make_order("blocks")
     order.begin(1, 2)
     assert sorted(order[index] for index in range(22)) == list(range(22))
+
+
+def test_a_full_disk_under_a_compressed_file_says_what_to_do(monkeypatch):
+    name = write("a.jsonl.gz", gzip.compress(b"1\n"))
+    monkeypatch.setattr(decompression, "make_cached_file", lambda _key, write: write(Path("/dev/full")))
+    with pytest.raises(OSError, match=r"a\.jsonl\.gz: its decompressed copy does not fit into /dev: No space left on"):
+        JsonlSource(name)

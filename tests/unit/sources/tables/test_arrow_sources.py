@@ -1,5 +1,6 @@
 """Parquet and Arrow: the values of a row, which groups are read, and what is wrong with a bad file."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from stagepipe import UsageError
 from stagepipe.sources import ArrowSource, ParquetSource
 from stagepipe.sources.tables import arrow_groups
+from tests.support.rights import drops_rights, run_without_rights
 from tests.support.source_cases import make_table
 
 
@@ -140,3 +142,25 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"stagepipe\.sources\.parquet needs pyarrow: pip install 'pyarrow>=[\d.]+'"):
         ParquetSource("a.parquet")
+
+
+def test_a_damaged_row_group_is_named_with_its_file():
+    pq.write_table(make_table(range(4000)), "a.parquet", row_group_size=1000, use_dictionary=False)
+    position = pq.ParquetFile("a.parquet").metadata.row_group(2).column(0).data_page_offset
+    with Path("a.parquet").open("r+b") as file:
+        file.seek(position + 40)
+        file.write(b"\xff" * 200)
+    source = ParquetSource("a.parquet")
+    assert source[0]["id"] == 0
+    with pytest.raises(OSError, match=r"^parquet: a\.parquet: row group 2 cannot be read: OSError: "):
+        source[2000]
+
+
+def test_a_file_that_pyarrow_cannot_open_is_named(folder: Path):
+    if os.getuid() == 0 and not drops_rights():
+        pytest.skip("root reads every file")
+    pq.write_table(make_table(range(4)), "a.parquet")
+    Path("a.parquet").chmod(0)
+    script = "from stagepipe.sources import ParquetSource; len(ParquetSource('a.parquet'))"
+    done = run_without_rights([sys.executable, "-c", script], folder)
+    assert "OSError: parquet: a.parquet: cannot be opened: [Errno 13] " in done.stderr

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from stagepipe.runtime.fork_server.descriptors import receive_with_fds, send_with_fds
+from stagepipe.runtime.attach.descriptors import receive_with_fds, send_with_fds
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Sends a message with descriptors over a socket pair (SCM_RIGHTS, unix(7)). In the caller and the server."""
+"""Sends a message with descriptors over a Unix socket (SCM_RIGHTS, unix(7)). At both ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER: Final = struct.Struct("I")
 
 def send_with_fds(connection: socket.socket, message: bytes, fds: Sequence[int]) -> None:
     """Send `message` and copies of `fds`. The message travels in a memfd, because a packet has a size limit."""
-    message_fd = os.memfd_create("stagepipe-fork", os.MFD_CLOEXEC)
+    message_fd = os.memfd_create("stagepipe-message", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(message_fd), "wb") as file:
             file.write(message)

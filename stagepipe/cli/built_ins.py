@@ -1,0 +1,170 @@
+"""`stagepipe list`: the built-in sources, stages and sinks, and the arguments of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from stagepipe.cli.errors import exit_on_error
+from stagepipe.cli.reports import print_renderable
+from stagepipe.core import ConfigSyntax, UsageError, closest_match
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from stagepipe.config import BuiltIn, BuiltInArgument
+
+_KINDS: Final = ("sources", "stages", "sinks")
+"""The members of `BuiltInKind`, in the plural and its order."""
+
+
+def _complete_words(incomplete: str) -> list[str]:
+    """Return the kinds and names that begin so; called by the shell."""
+    from stagepipe.config import list_built_ins
+
+    names = dict.fromkeys([*_KINDS, *(built_in.name for built_in in list_built_ins())])
+    return [name for name in names if name.startswith(incomplete)]
+
+
+@exit_on_error()
+def list_built_ins(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[sources|stages|sinks] [NAME]",
+            help="Only these, or one of them, such as jsonl or image.Resize.",
+            autocompletion=_complete_words,
+        ),
+    ] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the built-in sources, stages and sinks; with NAME, its arguments and an entry of a config.
+
+    Exit status: 0, or 2 for an unknown name.
+    """
+    found, name = _find(words or [])
+    if name is None:
+        entries = [_to_entry(built_in) for built_in in found]
+        print(json.dumps(entries, indent=2)) if as_json else print_renderable(_draw_list(found))
+    elif as_json:
+        print(json.dumps([_to_full_entry(built_in) for built_in in found], indent=2))
+    else:
+        for built_in in found:
+            print_renderable(_draw_built_in(built_in))
+
+
+def _find(words: Sequence[str]) -> tuple[list[BuiltIn], str | None]:
+    """Return what the words name, and the name among them. Raises UsageError for an unknown one."""
+    from stagepipe import config
+
+    rest = list(words)
+    all_built_ins = found = config.list_built_ins()
+    if rest and rest[0] in _KINDS:
+        kind = list(config.BuiltInKind)[_KINDS.index(rest.pop(0))]
+        found = [built_in for built_in in found if built_in.kind is kind]
+    if not rest:
+        return found, None
+    if len(rest) > 1:
+        raise UsageError(f"stagepipe list {' '.join(words)}: give a kind ({', '.join(_KINDS)}), a name, or both")
+    matches = _match(rest[0], found)
+    if not matches:
+        raise UsageError(f"nothing built in has the name `{' '.join(words)}`; {_make_hint(rest[0], all_built_ins)}")
+    return matches, rest[0]
+
+
+def _match(name: str, found: Sequence[BuiltIn]) -> list[BuiltIn]:
+    """Return those of a name: `Resize`, `image.Resize` or the whole path, in any case."""
+    folded = name.casefold()
+    exact = [b for b in found if folded in {b.path.casefold(), b.name.casefold()}]
+    return exact or [b for b in found if b.name.casefold().rpartition(".")[2] == folded]
+
+
+def _make_hint(name: str, found: Sequence[BuiltIn]) -> str:
+    elsewhere = _match(name, found)
+    if elsewhere:
+        return f"write `stagepipe list {_KINDS[list(type(elsewhere[0].kind)).index(elsewhere[0].kind)]} {name}`"
+    names = [*_KINDS, *(b.name for b in found), *(b.name.rpartition(".")[2] for b in found)]
+    match = closest_match(name, names)
+    return f"did you mean `{match}`?" if match else "`stagepipe list` prints all names"
+
+
+def _to_entry(built_in: BuiltIn) -> dict[str, str]:
+    kind = built_in.kind.name.lower()
+    return {"kind": kind, "name": built_in.name, "uses": built_in.path, "summary": built_in.summary}
+
+
+def _to_full_entry(built_in: BuiltIn) -> dict[str, Any]:
+    from stagepipe.config import describe_built_in
+
+    description = describe_built_in(built_in)
+    arguments = [
+        {
+            "name": argument.name,
+            "type": argument.type,
+            "required": argument.is_required,
+            **({} if argument.is_required else {"default": argument.default}),
+            "description": argument.meaning,
+        }
+        for argument in description.arguments
+    ]
+    return {
+        **_to_entry(built_in),
+        "description": description.description,
+        "arguments": arguments,
+        "shared_arguments": list(description.shared_arguments),
+        "example": description.example,
+    }
+
+
+def _draw_list(found: Iterable[BuiltIn]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    tables: dict[str, Table] = {}
+    for built_in in found:
+        package = built_in.path.removesuffix(f".{built_in.name}")
+        if package not in tables:
+            title = Text(package, "bold")
+            tables[package] = Table(
+                box=None, title=title, title_justify="left", show_header=False, padding=(0, 2, 0, 0)
+            )
+            tables[package].add_column(no_wrap=True)
+            tables[package].add_column()
+        tables[package].add_row(f"  {built_in.name}", Text(built_in.summary))
+    more = Text("\nstagepipe list NAME prints the arguments of one and an entry of a config.")
+    return Group(*tables.values(), more)
+
+
+def _draw_built_in(built_in: BuiltIn) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from stagepipe.config import describe_built_in
+
+    description = describe_built_in(built_in)
+    parts: list[RenderableType] = [Text(built_in.path, "bold"), Text(description.description)]
+    if description.arguments:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline")
+        table.add_column("argument", no_wrap=True)
+        for title in ("accepts", "default", "meaning"):
+            table.add_column(title)
+        for argument in description.arguments:
+            table.add_row(argument.name, argument.type, _format_default(argument), Text(argument.meaning))
+        parts += [Text(), table]
+    if description.shared_arguments:
+        names = ", ".join(description.shared_arguments)
+        parts += [Text(), Text(f"It also takes {names}: see `stagepipe list sources dataset`.")]
+    return Group(*parts, Text("\nIn a config:\n", "underline"), Text(description.example), Text())
+
+
+def _format_default(argument: BuiltInArgument) -> str:
+    if argument.is_required:
+        return "required"
+    text = ConfigSyntax.YAML.format_value(argument.default)
+    return text if text.strip() == text and text else f'"{text}"'

@@ -1,0 +1,99 @@
+"""Refuses what Ray cannot do, by name and with the reason; what is ignored there, `find_engine_notes` says. Pure.
+
+Runs in the process that loads the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from stagepipe.config.stage_traits import StageTraits
+from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode
+from stagepipe.core import Problem
+from stagepipe.spec import PipelineSpec, StageSpec
+
+_ORDER_POINT_REASON: Final = "it comes after the order point `{}`, so it runs in the calling process"
+_SINK_REASON: Final = "on Ray, sinks write in the calling process"
+_REASON_BY_KEY: Final = {
+    "timeout": "Ray has no watchdog that ends a single item",
+    "stateful": "Ray deals out blocks to workers in no fixed order, and a worker that is replaced has lost its state",
+    "cpus": "Ray chooses the CPUs",
+}
+_PROCESS_KEYS: Final = ("env", "resources", "device")
+"""Keys that need a process of the stage's own."""
+_IGNORED_KEYS: Final = ("memory_bytes", "window", "preload", "start", "transport")
+
+
+def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
+    """Yield a problem for each key of a stage or a sink that the stages' engine, Ray Data, does not have."""
+    if not _is_ray(root.get("engine")):
+        return
+    order_point = ""
+    for stage, traits in zip(stages, stage_traits, strict=True):
+        order_point = order_point or (traits.label.rpartition(".")[2] if traits.is_order_point else "")
+        yield from _check_keys(stage, order_point, is_sink=False)
+    sink = root.get("sink")
+    for entry in sink.items if isinstance(sink, ListNode) else [sink]:
+        if isinstance(entry, MapNode):
+            yield from _check_keys(entry, "", is_sink=True)
+
+
+def _check_keys(stage: MapNode, order_point: str, *, is_sink: bool) -> Iterator[Problem]:
+    for key, entry in stage.entries.items():
+        if stage.get(key) is None or (key == "stateful" and not _is_true(entry.node)):
+            continue
+        reason = _REASON_BY_KEY.get(key, "")
+        if key in _PROCESS_KEYS and (order_point or is_sink):
+            reason = _SINK_REASON if is_sink else _ORDER_POINT_REASON.format(order_point)
+        elif key == "device" and stage.get_text("device") != "cpu" and not _asks_for_gpus(stage):
+            reason = "Ray gives a worker no GPU that its stage does not ask for"
+        if reason:
+            setting = entry.key_location.syntax.format_setting("resources", {"gpus": 1})
+            hint = f"add `{setting}`" if key == "device" and not (order_point or is_sink) else f"remove `{key}`"
+            message = f"with `engine: ray`, a {'sink' if is_sink else 'stage'} takes no `{key}`: {reason}"
+            yield entry.key_location.make_problem(message, f"{hint}, or run with `engine=local`")
+
+
+def find_engine_notes(spec: PipelineSpec) -> Iterator[str]:
+    """Yield what Ray ignores, because it changes no item."""
+    if spec.engine.kind != "ray":
+        return
+    ignored = [key for key in _IGNORED_KEYS if getattr(spec, key) != PipelineSpec.__dataclass_fields__[key].default]
+    names = [f"`{key.removesuffix('_bytes')}`" for key in ignored]
+    if names:
+        yield f"engine: ray does without {', '.join(names)}: Ray starts the processes and moves the items"
+    driver_stages = list(_find_driver_stages(spec))
+    if driver_stages:
+        yield (
+            f"engine: ray runs {', '.join(driver_stages)} in the calling process, one after the other: all from the "
+            "first order point on"
+        )
+
+
+def _find_driver_stages(spec: PipelineSpec) -> Iterator[str]:
+    is_after = False
+    for stage in spec.stages:
+        if is_after and stage.fuse is not True:
+            yield f"{stage.name} ({stage.workers} workers)" if _has_workers(stage) else stage.name
+        is_after = is_after or stage.is_order_point
+    yield from (f"sink ({sink.workers} workers)" for sink in spec.sinks if sink.writes_parts and sink.workers != 1)
+
+
+def _has_workers(stage: StageSpec) -> bool:
+    return stage.workers != 1
+
+
+def _is_ray(engine: Node | None) -> bool:
+    if isinstance(engine, ScalarNode):
+        return bool(engine.value == "ray")
+    return isinstance(engine, MapNode) and engine.get("ray") is not None
+
+
+def _asks_for_gpus(stage: MapNode) -> bool:
+    resources = stage.get("resources")
+    return isinstance(resources, MapNode) and resources.get("gpus") is not None
+
+
+def _is_true(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value is True

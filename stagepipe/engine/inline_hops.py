@@ -1,0 +1,136 @@
+"""The processes of a plan as function calls: the inline engine runs all of a plan so, the Ray engine some of it.
+
+In the process of the caller; the stage process also in the workers of Ray.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from stagepipe.core import Cursor, Key
+from stagepipe.runtime import Box, ItemHeader, OrderedGrouping, Route, StageChain, StageError, StageRunner
+
+DeadLetterCallback = Callable[[StageRunner, Key, StageError, bytes], None]
+"""Called with an item that failed and is skipped: the stage, the item's key, the error, the lineage."""
+
+
+class InlineOutput:
+    """The end of the chain: holds the items that are ready to be yielded, as (value, samples)."""
+
+    def __init__(self, on_dead_letter: DeadLetterCallback) -> None:
+        self.ready_items: deque[tuple[Any, int]] = deque()
+        self.on_dead_letter = on_dead_letter
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Take an item; the box is left empty."""
+        del key, meta
+        self.ready_items.append((box.pop(), samples))
+
+    def send_tombstone(self, key: Key, samples: int, meta: bytes) -> None:
+        """Take the news that a stage dropped an item."""
+
+    def send_skip(self, stage: StageRunner, key: Key, error: StageError | None, header: ItemHeader) -> None:
+        """Take the news that an item failed and is skipped."""
+        if error is not None:
+            self.on_dead_letter(stage, key, error, header[1])
+
+    def send_close(self, key: Key, part_count: int, meta: bytes) -> None:
+        """Take the number of parts of an item."""
+
+    def finish_epoch(self) -> None:
+        """End the epoch: what is buffered goes on."""
+
+    def start_epoch(self, epoch: int) -> None:
+        """Start an epoch, and forget what is left of another."""
+        del epoch
+        self.ready_items.clear()  # an epoch that was broken off may have left some
+
+
+class InlineStageProcess(InlineOutput):
+    """A stage process as a function call. With `batch`, it buffers items until the batch is full."""
+
+    def __init__(self, stages: list[StageRunner], downstream: InlineOutput) -> None:
+        super().__init__(downstream.on_dead_letter)
+        self._stages = stages
+        self._chain = StageChain(stages, downstream)
+        self._downstream = downstream
+        self._batch = stages[0].plan.batch if stages else None
+        self._buffered_items: list[tuple[Key, Any, ItemHeader]] = []
+        self._passing_keys: set[Key] = set()
+        """Of the buffered items, those that pass the stage by: they keep their place among the others."""
+
+    def start_epoch(self, epoch: int) -> None:
+        """Start an epoch, and forget what is left of another."""
+        self._buffered_items.clear()
+        self._passing_keys.clear()
+        for stage in self._stages:
+            stage.start_epoch(epoch)
+        self._downstream.start_epoch(epoch)
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Take an item; the box is left empty."""
+        if self._batch is None:
+            self._chain.push(key, box, samples, meta)
+            return
+        route = self._chain.choose_route(key, box[0], (samples, meta))
+        if route is Route.FAILED:
+            return
+        if route is Route.AROUND:
+            self._passing_keys.add(key)
+        self._buffered_items.append((key, box.pop(), (samples, meta)))
+        called_count = len(self._buffered_items) - len(self._passing_keys)
+        if called_count in {0, self._batch.size}:
+            self._run_batch()
+
+    def _run_batch(self) -> None:
+        buffered, passing_keys = self._buffered_items, self._passing_keys
+        self._buffered_items = []
+        self._passing_keys = set()
+        if buffered:
+            self._chain.push_batch(
+                [key for key, _, _ in buffered],
+                [value for key, value, _ in buffered if key not in passing_keys],
+                [header for _, _, header in buffered],
+                {key: value for key, value, _ in buffered if key in passing_keys},
+            )
+
+    def finish_epoch(self) -> None:
+        """End the epoch: what is buffered goes on."""
+        self._run_batch()
+        self._downstream.finish_epoch()
+
+
+class InlineOrderPoint(InlineOutput):
+    """An order point as a function call. Leaves arrive in order, and nothing is resumed from its cursors."""
+
+    def __init__(self, stages: list[StageRunner], downstream: InlineOutput, input_segment: int) -> None:
+        super().__init__(downstream.on_dead_letter)
+        self._stages = stages
+        self._grouping = OrderedGrouping(stages[0], input_segment)
+        self._chain = StageChain(stages[1:], downstream)
+        self._downstream = downstream
+
+    def start_epoch(self, epoch: int) -> None:
+        """Start an epoch, and forget what is left of another."""
+        self._grouping.seek(Cursor(), 0)
+        for stage in self._stages:
+            stage.start_epoch(epoch)
+        self._downstream.start_epoch(epoch)
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Take an item; the box is left empty."""
+        self._grouping.add_item(key, box, samples, meta)
+        self._push_outputs()
+
+    def _push_outputs(self) -> None:
+        while self._grouping.pending_outputs:
+            number, box, samples, meta = self._grouping.pending_outputs.popleft()
+            self._chain.push((number,), box, samples, meta)
+
+    def finish_epoch(self) -> None:
+        """End the epoch: what is buffered goes on."""
+        self._grouping.finish_segment()
+        self._push_outputs()
+        self._downstream.finish_epoch()

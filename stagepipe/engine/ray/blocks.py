@@ -1,0 +1,207 @@
+"""Items as rows of Arrow tables, and back: a row is a key and one opaque payload, so that any item stays what it is.
+
+A payload is a pickle and the buffers of the item's arrays, each aligned, so that a reader sees the arrays in place, in
+the memory of the object store. Ray Data sends, splits and joins the tables. In the caller's process and in the workers
+of Ray; pickles travel only between them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from time import perf_counter_ns
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stagepipe.core import Key
+from stagepipe.transport import EncodedBuffer, Encoder, SharedMemoryPool, decode
+
+_ALIGNMENT: Final = 64
+"""Of buffers: that of Arrow and of the object store."""
+_HEADER: Final = struct.Struct("<QQQ")
+"""The number of buffers, the bytes of the pickle, and 1 if the item may hold tensors, which nothing makes read-only."""
+_BUFFER: Final = struct.Struct("<QQ")
+"""The bytes of a buffer, and 1 if pickle asks for it, 0 for an array of ours."""
+_MIN_BLOCK_BYTES: Final = 64 << 10
+
+SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.int8()),
+        ("key", pa.binary()),
+        ("samples", pa.int64()),
+        ("sender_ns", pa.int64()),
+        ("payload", pa.large_binary()),
+    ]
+)
+
+
+class RowKind(IntEnum):
+    """What a row holds: an item, or news for the caller, which passes all later stages by."""
+
+    ITEM = 0
+    DEAD_LETTER = 1
+    ERROR = 2
+    COUNTS = 3
+
+
+class Row(NamedTuple):
+    """A row of a block. `payload` is a view of the block's memory; `sender_ns` is how long the sender encoded it."""
+
+    kind: RowKind
+    key: Key
+    samples: int
+    sender_ns: int
+    payload: memoryview
+
+
+class _NoSharedMemory:
+    """Stands for the shared memory of a worker: here no array lies in it."""
+
+    def find_lease(self, address: int, nbytes: int) -> None:
+        """Return None."""
+
+
+class BlockBuilder:
+    """Collects rows and makes a table of them. Copies an item when it is added: its stage may reuse the arrays."""
+
+    def __init__(self) -> None:
+        """Start without rows."""
+        memory: Any = _NoSharedMemory()
+        pool: SharedMemoryPool = memory
+        self._encoder = Encoder(pool)
+        self._data = np.empty(_MIN_BLOCK_BYTES, np.uint8)
+        self.nbytes = 0
+        """The bytes of the payloads so far."""
+        self._rows: list[tuple[int, bytes, int, int]] = []
+        self._offsets = [0]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    def add_item(self, key: Key, value: Any, samples: int) -> int:
+        """Add an item; return the bytes of its payload. What its pickling raises passes through."""
+        started_ns = perf_counter_ns()
+        encoder = self._encoder
+        encoder.encode(value)
+        try:
+            buffers = encoder.buffers
+            start = self.nbytes
+            position = start + _HEADER.size + _BUFFER.size * len(buffers)
+            end = _align(_align(position + len(encoder.pickle_data)) + sum(_align(each.nbytes) for each in buffers))
+            self._reserve(end)
+            self._write_head(start, buffers, encoder.pickle_data)
+            position = _align(position + len(encoder.pickle_data))
+            for buffer in buffers:
+                encoder.copy_into(buffer, self._data[position : position + buffer.nbytes])
+                position += _align(buffer.nbytes)
+        finally:
+            encoder.clear()
+        sender_ns = perf_counter_ns() - started_ns
+        self._end_row(RowKind.ITEM, key, (samples, sender_ns), end)
+        return end - start
+
+    def add_value(self, kind: RowKind, value: Any, key: Key = ()) -> None:
+        """Add a value of ours as news for the caller."""
+        self.add_payload(kind, key, 0, pickle.dumps(value, protocol=5))
+
+    def add_payload(self, kind: RowKind, key: Key, samples: int, payload: bytes | memoryview) -> None:
+        """Add a row as it is."""
+        start, end = self.nbytes, _align(self.nbytes + len(payload))
+        self._reserve(end)
+        self._data[start : start + len(payload)] = np.frombuffer(payload, np.uint8)
+        self._end_row(kind, key, (samples, 0), end)
+
+    def build(self) -> pa.Table:
+        """Return the rows as a table, and start without rows again."""
+        kinds, keys, samples, sender_ns = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
+        offsets = np.array(self._offsets, np.int64)
+        payloads = pa.Array.from_buffers(
+            pa.large_binary(),
+            len(self._rows),
+            [None, pa.py_buffer(offsets), pa.py_buffer(self._data[: self.nbytes])],
+        )
+        columns = [
+            pa.array(kinds, pa.int8()),
+            pa.array(keys, pa.binary()),
+            pa.array(samples, pa.int64()),
+            pa.array(sender_ns, pa.int64()),
+            payloads,
+        ]
+        self._data = np.empty(max(self.nbytes, _MIN_BLOCK_BYTES), np.uint8)
+        self._rows = []
+        self._offsets = [0]
+        self.nbytes = 0
+        return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+    def _write_head(self, start: int, buffers: Sequence[EncodedBuffer], pickle_data: bytes) -> None:
+        head = _HEADER.pack(len(buffers), len(pickle_data), "torch" in sys.modules)
+        head += b"".join(_BUFFER.pack(buffer.nbytes, buffer.is_pickle_buffer) for buffer in buffers)
+        head += pickle_data
+        self._data[start : start + len(head)] = np.frombuffer(head, np.uint8)
+
+    def _reserve(self, end: int) -> None:
+        if end > self._data.size:
+            grown = np.empty(max(end, 2 * self._data.size), np.uint8)
+            grown[: self.nbytes] = self._data[: self.nbytes]
+            self._data = grown
+
+    def _end_row(self, kind: RowKind, key: Key, numbers: tuple[int, int], end: int) -> None:
+        self._rows.append((kind, struct.pack(f"<{len(key)}q", *key), *numbers))
+        self._offsets.append(end)
+        self.nbytes = end
+
+
+def iter_rows(table: pa.Table) -> Iterator[Row]:
+    """Yield the rows of a table."""
+    for batch in table.to_batches():
+        if not batch.num_rows:
+            continue
+        *columns, payloads = (batch.column(name) for name in SCHEMA.names)
+        _, offsets_buffer, data_buffer = payloads.buffers()
+        offsets: NDArray[np.int64] = np.frombuffer(offsets_buffer, np.int64)[payloads.offset :]
+        data = memoryview(data_buffer)
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        for index, (kind, key, samples, sender_ns) in enumerate(rows):
+            payload = data[int(offsets[index]) : int(offsets[index + 1])]
+            yield Row(RowKind(kind), struct.unpack(f"<{len(key) // 8}q", key), samples, sender_ns, payload)
+
+
+def load_value(row: Row) -> Any:
+    """Return the value of a row that `BlockBuilder.add_value` made."""
+    return pickle.loads(row.payload)
+
+
+def decode_item(payload: memoryview, *, copies: bool, is_readonly: bool) -> tuple[Any, int]:
+    """Return the item of a payload, and the nanoseconds that it took.
+
+    `copies`: into memory of its own; else its arrays are views of the payload, unless it may hold tensors, which could
+    be written to. Raises TransportError.
+    """
+    started_ns = perf_counter_ns()
+    buffer_count, pickle_bytes, may_hold_tensors = _HEADER.unpack_from(payload)
+    if copies or may_hold_tensors:
+        payload = np.array(np.frombuffer(payload, np.uint8)).data
+    position = _HEADER.size + _BUFFER.size * buffer_count
+    pickle_data = payload[position : position + pickle_bytes]
+    position = _align(position + pickle_bytes)
+    buffers: list[memoryview] = []
+    pickle_buffers: list[memoryview] = []
+    for index in range(buffer_count):
+        nbytes, is_pickle_buffer = _BUFFER.unpack_from(payload, _HEADER.size + _BUFFER.size * index)
+        buffers.append(payload[position : position + nbytes])
+        if is_pickle_buffer:
+            pickle_buffers.append(buffers[-1])
+        position += _align(nbytes)
+    value = decode(pickle_data, buffers, pickle_buffers, readonly=is_readonly)
+    return value, perf_counter_ns() - started_ns
+
+
+def _align(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,115 @@
+"""Plan -> operators of Ray Data. In the caller's process."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from stagepipe.engine.ray.cluster import CpuShares
+from stagepipe.engine.ray.layout import RayLayout
+from stagepipe.engine.ray.workers import MAX_BLOCK_BYTES, OperatorSpec, PackedOperator, StageOperator
+from stagepipe.plan import Plan, ProcessPlan
+from stagepipe.runtime import dump_with_main_objects, find_unpicklable_stage, pickle_main_objects
+
+_MAX_BLOCK_ITEMS: Final = 64
+"""Items of a read task: few enough that small sources spread over the workers."""
+_BLOCKS_PER_WORKER: Final = 8
+"""Read tasks for each worker where there are few items: what is left at the end is then short."""
+_MAX_READ_TASKS: Final = 4_000
+"""The caller keeps an entry for each; longer sources have more items a task, which end blocks by their bytes."""
+
+
+def pack_operators(plan: Plan, layout: RayLayout, epoch: int) -> list[PackedOperator]:
+    """Return the operators of a plan. Raises UsageError for a stage that cannot be pickled."""
+    main_pickles = dict(pickle_main_objects(plan))
+    packed = []
+    for index, process in enumerate(plan.processes[: layout.count]):
+        spec = OperatorSpec(
+            index=index,
+            plan=process,
+            epoch=epoch,
+            seed=plan.seed,
+            limit=plan.limit,
+            shard=plan.shard.for_segment(0),
+            any_order=plan.any_order,
+            config_dir=plan.config_dir,
+        )
+        try:
+            data = dump_with_main_objects(spec)
+        except Exception as error:
+            raise find_unpicklable_stage(process.stages) or error from error
+        packed.append(PackedOperator(spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path)))
+    return packed
+
+
+def choose_ranges(item_count: int | None, workers: int) -> list[tuple[int, int | None]]:
+    """Divide the items of a source among read tasks; a stream, which has no count, has one.
+
+    >>> choose_ranges(5, 1)
+    [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    >>> choose_ranges(None, 1)
+    [(0, None)]
+    """
+    if item_count is None:
+        return [(0, None)]
+    items = max(min(-(-item_count // (workers * _BLOCKS_PER_WORKER)), _MAX_BLOCK_ITEMS), 1)
+    items = max(items, -(-item_count // _MAX_READ_TASKS))
+    return [(start, min(start + items, item_count)) for start in range(0, item_count, items)]
+
+
+def make_dataset(
+    plan: Plan, layout: RayLayout, epoch: int, item_count: int | None, *, shares: CpuShares, run_id: str
+) -> Any:
+    """Return the Dataset of an epoch: read tasks, then an actor pool for each process that runs on Ray."""
+    import ray
+
+    from stagepipe.engine.ray.source import ItemSource
+
+    source, *operators = pack_operators(plan, layout, epoch)
+    processes = plan.processes[1 : layout.count]
+    workers = max([1, *(process.workers for process in processes)])
+    key = f"{run_id}/{epoch}"
+    ranges = choose_ranges(item_count, max(workers, shares.source_tasks))
+    dataset = ray.data.read_datasource(
+        ItemSource(ray.put(source), key, ranges),
+        concurrency=shares.source_tasks,
+        num_cpus=shares.by_process[0],
+        max_retries=plan.max_restarts,
+        override_num_blocks=max(len(ranges), 1),  # else Ray splits the blocks until there are 200
+    )
+    _set_options(dataset, plan)
+    for index, (process, packed) in enumerate(zip(processes, operators, strict=True), 1):
+        dataset = dataset.map_batches(
+            StageOperator,
+            batch_size=None,
+            batch_format="pyarrow",
+            zero_copy_batch=True,
+            fn_constructor_args=(packed,),
+            compute=ray.data.ActorPoolStrategy(size=process.workers),
+            num_cpus=shares.by_process[index],
+            **_make_remote_options(process, plan.max_restarts),
+        )
+    _set_options(dataset, plan)
+    return dataset
+
+
+def _set_options(dataset: Any, plan: Plan) -> None:
+    """Set what this Dataset needs, and leave the caller's own ones as they are."""
+    context = dataset.context
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.execution_options.preserve_order = not plan.any_order
+    context.execution_options.verbose_progress = False
+    context.target_max_block_size = 2 * MAX_BLOCK_BYTES  # else Ray joins our blocks to large ones
+    context.max_errored_blocks = 0
+    context.actor_task_retry_on_errors = False
+
+
+def _make_remote_options(process: ProcessPlan, max_restarts: int) -> dict[str, Any]:
+    stage = process.first_stage
+    options: dict[str, Any] = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
+    if stage.resources is not None and stage.resources.gpus is not None:
+        options["num_gpus"] = stage.resources.gpus
+    if stage.env:
+        options["runtime_env"] = {"env_vars": dict(stage.env)}
+    return options

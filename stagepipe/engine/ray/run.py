@@ -1,0 +1,331 @@
+"""The Ray run: takes the rows of Ray's operators in order, and runs what comes after them. In the caller's process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Iterator
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Self
+
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
+from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
+from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
+from stagepipe.engine.ray.cluster import RayCluster
+from stagepipe.engine.ray.layout import RayLayout
+from stagepipe.engine.ray.operators import make_dataset
+from stagepipe.engine.ray.recording import RayCounts, make_ray_record
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole
+from stagepipe.report import Progress, RunRecord
+from stagepipe.runtime import (
+    DeadLetterStore,
+    DeadLetterWriter,
+    DeliveryStatistics,
+    IsolatedGenerators,
+    SourceReader,
+    StageError,
+    StageRunner,
+    count_outputs,
+    format_error,
+    format_key,
+    format_user_traceback,
+    make_private_stage_region,
+)
+from stagepipe.spec import EngineSpec
+from stagepipe.timing import StageRegion
+
+
+class RayRun:
+    """A run on Ray Data, with the interface of `InlineRun`. A context manager; call `iter_epoch` for each epoch."""
+
+    def __init__(self, plan: Plan, engine: EngineSpec) -> None:
+        """Start or join the cluster, and build what runs in this process.
+
+        Raises UsageError where the cluster has too few CPUs, and RunError if a stage or the source cannot be built.
+        """
+        self.plan = plan
+        self._layout = RayLayout.of(plan)
+        self._statistics = DeliveryStatistics()
+        self._counts = RayCounts(plan)
+        self.dead_letters = DeadLetterStore(plan, lambda: self._counts.source_items)
+        self._letters = DeadLetterWriter(
+            process_index=self._layout.count,
+            worker=0,
+            first_stage_name=plan.processes[-1].name,
+            shard=plan.shard,
+            any_order=plan.any_order,
+        )
+        self._output = InlineOutput(self._store_dead_letter)
+        is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
+        self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
+        self._own_regions: dict[str, StageRegion] = {}
+        self._own_stages: list[StageRunner] = []
+        self._downstream = self._build_downstream()
+        self._source_reader = self._build_source()
+        self._source_identity = self._source_reader.identify()
+        self._samples_rate = RateEstimator()
+        self._items_rate = RateEstimator()
+        self._items: Generator[tuple[Any, int], None, None] | None = None
+        """The items of the epoch that is under way."""
+        self._status = "finished"
+        self._error_message: str | None = None
+        self._run_id = uuid.uuid4().hex
+        self._cluster = RayCluster(engine.address)
+        try:
+            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count])
+        except BaseException:
+            self._cluster.close()
+            raise
+
+    # ------------------------------------------------------------------ what runs in this process
+
+    def _build_downstream(self) -> InlineOutput:
+        downstream: InlineOutput = self._output
+        for process in reversed(self.plan.processes[self._layout.count :]):
+            stages = self._build_stages(process)
+            if process.role is ProcessRole.ORDER_POINT:
+                downstream = InlineOrderPoint(stages, downstream, process.input_segment)
+            else:
+                downstream = InlineStageProcess(stages, downstream)
+        return downstream
+
+    def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
+        stages: list[StageRunner] = []
+        for stage in process.stages:
+            segment = process.output_segment if stages else process.input_segment
+            region = self._own_regions[stage.name] = make_private_stage_region()
+            shard = self.plan.shard.for_segment(segment)
+            try:
+                with self._generators.swap_in():
+                    stages.append(StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, region, shard))
+            except (Exception, SystemExit) as error:
+                raise _make_build_error(stage.name, error) from error
+        self._own_stages += stages
+        return stages
+
+    def _build_source(self) -> SourceReader:
+        """Build the source here too: it tells how many items there are, and what it reads."""
+        plan, stage = self.plan, self.plan.processes[0].first_stage
+        try:
+            with self._generators.swap_in():
+                runner = StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), plan.shard)
+                return SourceReader(runner.target, plan.seed, plan.limit, plan.shard)
+        except (Exception, SystemExit) as error:
+            raise _make_build_error(stage.name, error) from error
+
+    # ------------------------------------------------------------------ an epoch
+
+    def iter_epoch(self, epoch: int) -> Iterator[Any]:
+        """Yield the items of an epoch, in order. Raises RunError if a stage fails, or Ray cannot go on."""
+        statistics = self._statistics
+        iteration = statistics.outside_clock.begin_iteration()
+        self._end_epoch()
+        blocks = self._items = self._iter_items(epoch)
+        try:
+            while True:
+                started_ns = perf_counter_ns()
+                try:
+                    value, samples = next(blocks)
+                except StopIteration:
+                    return
+                finally:
+                    statistics.wait_ns += perf_counter_ns() - started_ns
+                statistics.count_item(samples)
+                started_ns = perf_counter_ns()
+                box = [value]
+                del value
+                try:
+                    yield box.pop()
+                finally:
+                    statistics.busy_ns += perf_counter_ns() - started_ns
+        except RunError as error:
+            self._status = "failed"
+            self._error_message = str(error)
+            raise
+        except KeyboardInterrupt:
+            self._status = "interrupted"
+            raise
+        finally:
+            blocks.close()
+            statistics.outside_clock.end_iteration(iteration)
+
+    def _end_epoch(self) -> None:
+        """End the operators of an epoch that was broken off."""
+        if self._items is not None:
+            self._items.close()
+            self._items = None
+
+    def _iter_items(self, epoch: int) -> Generator[tuple[Any, int], None, None]:
+        ready_items = self._output.ready_items
+        for stage in self._own_stages:
+            stage.start_epoch(epoch)
+        self._downstream.start_epoch(epoch)
+        self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
+        for table in self._iter_blocks(epoch):
+            for row in iter_rows(table):
+                self._take_row(row)
+                while ready_items:
+                    yield ready_items.popleft()
+        with self._naming_errors(), advise_in(self.plan.syntax):
+            self._downstream.finish_epoch()
+        while ready_items:
+            yield ready_items.popleft()
+        self.dead_letters.enforce_limit()
+
+    def _iter_blocks(self, epoch: int) -> Iterator[Any]:
+        """Yield the blocks of the last operator, and end the operators with the iteration."""
+        import ray
+
+        with self._generators.swap_in():
+            item_count = self._count_source_items(epoch)
+        dataset = make_dataset(self.plan, self._layout, epoch, item_count, shares=self._shares, run_id=self._run_id)
+        bundles = dataset.iter_internal_ref_bundles()
+        try:
+            for bundle in bundles:
+                for reference in bundle.block_refs:
+                    yield ray.get(reference)
+        except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
+            raise self._describe_ray_error(error) from error
+        finally:
+            stop = getattr(getattr(bundles, "_executor", None), "shutdown", None)
+            if stop is not None:
+                stop(force=True)
+
+    def _count_source_items(self, epoch: int) -> int | None:
+        reader = self._source_reader
+        if reader.is_indexed:
+            reader.seek(epoch, 0)
+        return reader.epoch_items
+
+    def _take_row(self, row: Row) -> None:
+        if row.kind is RowKind.ITEM:
+            value, decode_ns = decode_item(row.payload, copies=True, is_readonly=False)
+            self._counts.own_clock.add_received(row.sender_ns, decode_ns)
+            box = [value]
+            del value
+            with self._naming_errors(), advise_in(self.plan.syntax):
+                self._downstream.send_item(row.key, box, row.samples, b"")
+        elif row.kind is RowKind.COUNTS:
+            self._counts.add(load_value(row))
+        elif row.kind is RowKind.DEAD_LETTER:
+            self._add_letter(load_value(row))
+        else:
+            raise load_value(row).to_error()
+
+    def _naming_errors(self) -> _NamedErrors:
+        return _NamedErrors(self._generators)
+
+    def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
+        self._add_letter(self._letters.make_letter(stage, key, error, meta, 0))
+
+    def _add_letter(self, letter: Any) -> None:
+        self.dead_letters.add(letter)
+        limit_error = self.dead_letters.make_limit_error()
+        if limit_error is not None:
+            raise limit_error
+
+    def _describe_ray_error(self, error: Exception) -> RunError:
+        """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
+        names = ", ".join(process.name for process in self.plan.processes[: self._layout.count])
+        text = str(error).strip().splitlines()
+        return RunError(
+            f"engine: ray: {type(error).__name__}: {text[0] if text else ''}; a worker of {names} died more than "
+            f"`max_restarts: {self.plan.max_restarts}` times, or a node was lost with items that Ray cannot make again"
+        )
+
+    # ------------------------------------------------------------------ what the pipeline asks for
+
+    def get_epoch_length(self) -> int | None:
+        """Return the number of items that an epoch yields; None if it is unknown."""
+        with self._generators.swap_in():
+            cardinalities = []
+            for process in self.plan.processes:
+                for stage in process.stages:
+                    if stage.index:
+                        target = StageRunner(
+                            stage, 0, self.plan.seed, self.plan.config_dir, make_private_stage_region()
+                        )
+                        cardinalities.append(target.cardinality)
+            return count_outputs(self._source_reader.declared_items, cardinalities)
+
+    def wait_for_source(self) -> SourceIdentity:
+        """Return what the source read when it was built."""
+        return self._source_identity
+
+    def progress(self) -> Progress:
+        """Return the progress of the run."""
+        snapshot = self._statistics.take_snapshot()
+        now_ns = perf_counter_ns()
+        items_in = self._counts.source_items
+        return Progress(
+            elapsed_ns=snapshot.wall_ns,
+            items_in=items_in,
+            items_done=items_in,
+            items_total=self._source_reader.epoch_items,
+            items_out=snapshot.items,
+            samples_out=snapshot.samples,
+            samples_per_s=self._samples_rate.update(now_ns, snapshot.samples),
+            starting=(),
+            busiest="",
+            items_per_s=self._items_rate.update(now_ns, items_in),
+        )
+
+    def make_record(self) -> RunRecord:
+        """Return what was counted so far; once closed, in the whole run."""
+        for stage in self._own_stages:
+            stage.flush()
+        return make_ray_record(
+            self.plan,
+            self._layout,
+            self._counts,
+            self._statistics.take_snapshot(),
+            self._own_regions,
+            status=self._status,
+            error_message=self._error_message,
+            dead_letters=self.dead_letters.to_records(),
+        )
+
+    def close(self) -> None:
+        """End the cluster if the run has started it. The record stays."""
+        self._statistics.end()
+        try:
+            self._end_epoch()
+        finally:
+            self._cluster.close()
+
+    def __enter__(self) -> Self:
+        """Return the run."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the run. The record shows an exception of the caller's block."""
+        if kind is not None and self._status == "finished":
+            self._status = "interrupted" if issubclass(kind, KeyboardInterrupt | GeneratorExit) else "failed"
+            self._error_message = f"{kind.__name__}: {error}" if self._status == "failed" else None
+        self.close()
+
+
+class _NamedErrors:
+    """Runs stages in this process: the caller's generators stay as they are, and errors name stage and item."""
+
+    def __init__(self, generators: IsolatedGenerators) -> None:
+        self._swapped = generators.swap_in()
+
+    def __enter__(self) -> None:
+        self._swapped.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._swapped.__exit__(kind, error, trace)
+        if isinstance(error, StageError):
+            item = format_key(error.key)
+            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
+            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
+
+
+def _make_build_error(stage: str, error: BaseException) -> RunError:
+    message = f"stage {stage}, worker 0: cannot be built: {format_error(error)}"
+    run_error = RunError(message, stage=stage, worker=0, trace=format_user_traceback(error))
+    return with_error_type(run_error, name_error_type(error))

@@ -1,0 +1,320 @@
+"""What a worker of Ray does with a block: it reads a part of the source, or runs the stages of a process on each item.
+
+In the workers of Ray. Errors of stages do not raise: they travel as rows to the caller, which meets the first one in
+the order of the items, and Ray repeats nothing but what a dead process has left.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+from typing import Any, Final
+
+from stagepipe.core import Key, RunError, UsageError, add_import_path, name_error_type, stage_locals, with_error_type
+from stagepipe.engine.inline_hops import InlineOutput, InlineStageProcess
+from stagepipe.engine.ray.blocks import BlockBuilder, Row, RowKind, decode_item, iter_rows
+from stagepipe.engine.ray.counts import BlockCounts, CountReader, HopClock
+from stagepipe.plan import ProcessPlan, Shard
+from stagepipe.runtime import (
+    Box,
+    DeadLetterWriter,
+    SourceReader,
+    SourceRunner,
+    StageChain,
+    StageError,
+    StageRunner,
+    UnpicklableResultError,
+    format_error,
+    format_key,
+    format_user_traceback,
+    install_main_objects,
+    make_private_stage_region,
+)
+
+MAX_BLOCK_BYTES: Final = 8 << 20
+"""A block ends when it has so many bytes: enough for the some milliseconds that Ray takes for each (measured)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSpec:
+    """What a worker needs for a process of the plan. `index` is the process's, `epoch` the one that is run."""
+
+    index: int
+    plan: ProcessPlan
+    epoch: int
+    seed: int
+    limit: int | None
+    shard: Shard
+    any_order: bool
+    config_dir: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorFailure:
+    """The error that ends the run, on its way to the caller. `error_type` is as `name_error_type` returns it."""
+
+    message: str
+    stage: str = ""
+    item: str = ""
+    trace: str = ""
+    error_type: str = ""
+    is_usage_error: bool = False
+
+    def to_error(self) -> RunError | UsageError:
+        """Return the exception."""
+        if self.is_usage_error:
+            return UsageError(self.message)
+        error = RunError(self.message, stage=self.stage, worker=0, item=self.item, trace=self.trace)
+        return with_error_type(error, self.error_type)
+
+
+class BuildFailedError(Exception):
+    """A stage cannot be built in a worker of Ray."""
+
+    def __init__(self, failure: OperatorFailure) -> None:
+        """The caller gets `failure`."""
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedOperator:
+    """An operator's spec on its way to a worker: a pickle, and what must be set before it is read.
+
+    `spec` is that of `dump_with_main_objects`; `main_pickles` are those of the caller's script.
+    """
+
+    spec: bytes
+    main_pickles: dict[str, bytes]
+    sys_path: tuple[str, ...]
+
+
+class BlockOutput(InlineOutput):
+    """Takes the items of a worker's stages into the block that it builds."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        """Start without rows."""
+        super().__init__(self._add_dead_letter)
+        self.builder = BlockBuilder()
+        self.clock = HopClock()
+        self._letters = DeadLetterWriter(
+            process_index=spec.index,
+            worker=0,
+            first_stage_name=spec.plan.name,
+            shard=spec.shard,
+            any_order=spec.any_order,
+        )
+
+    def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
+        """Add an item to the block. Raises UnpicklableResultError."""
+        del meta
+        value = box.pop()
+        started_ns = perf_counter_ns()
+        try:
+            nbytes = self.builder.add_item(key, value, samples)
+        except Exception as error:
+            box.append(value)
+            raise UnpicklableResultError(value, error) from error
+        self.clock.encode_ns.append(perf_counter_ns() - started_ns)
+        self.clock.sent_bytes.append(nbytes)
+
+    def _add_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
+        self.builder.add_value(RowKind.DEAD_LETTER, self._letters.make_letter(stage, key, error, meta, 0), key)
+
+
+class OperatorProcess:
+    """The stages of a process of the plan, built in a worker of Ray."""
+
+    def __init__(self, packed: PackedOperator) -> None:
+        """Build the stages. Raises BuildFailedError."""
+        began_ns = perf_counter_ns()
+        self.spec = spec = unpack_operator(packed)
+        stage_locals.syntax = spec.plan.first_stage.syntax
+        self._regions = [make_private_stage_region() for _ in spec.plan.stages]
+        self.stages = [self._build_stage(index) for index in range(len(self._regions))]
+        _limit_threads(spec.plan.first_stage.threads or 1)
+        for stage in self.stages:
+            stage.start_epoch(spec.epoch)
+        self.output = BlockOutput(spec)
+        self._reader = CountReader(self.stages, self._regions)
+        self._setup_ns = perf_counter_ns() - began_ns
+        self._began_ns = self._cpu_ns = 0
+        self.begin_block()
+
+    def _build_stage(self, index: int) -> StageRunner:
+        spec = self.spec
+        stage = spec.plan.stages[index]
+        try:
+            return StageRunner(stage, 0, spec.seed, spec.config_dir, self._regions[index], spec.shard)
+        except (Exception, SystemExit) as error:
+            raise BuildFailedError(
+                OperatorFailure(
+                    message=f"stage {stage.name}, worker 0: cannot be built: {format_error(error)}",
+                    stage=stage.name,
+                    trace=format_user_traceback(error),
+                    error_type=name_error_type(error),
+                )
+            ) from error
+
+    def begin_block(self) -> None:
+        """Start the clocks of a block."""
+        self._began_ns = perf_counter_ns()
+        self._cpu_ns = process_time_ns()
+
+    def add_counts(self) -> None:
+        """Add what was counted since the last time to the block."""
+        clock = self.output.clock
+        counts = BlockCounts(
+            process_index=self.spec.index,
+            worker=f"{socket.gethostname()}/{os.getpid()}",
+            stages=self._reader.take(),
+            received=clock.take_received(),
+            encode_ns=tuple(clock.encode_ns),
+            sent_bytes=tuple(clock.sent_bytes),
+            began_ns=self._began_ns,
+            ended_ns=perf_counter_ns(),
+            cpu_ns=process_time_ns() - self._cpu_ns,
+            setup_ns=self._setup_ns,
+        )
+        self._setup_ns = 0
+        self.output.clock = HopClock()
+        self.output.builder.add_value(RowKind.COUNTS, counts)
+
+    def run(self, steps: Iterator[None]) -> Iterator[Any]:
+        """Yield the blocks that the steps make. An error is the last row."""
+        builder = self.output.builder
+        try:
+            for _ in steps:
+                if builder.nbytes >= MAX_BLOCK_BYTES:
+                    yield builder.build()
+        except StageError as error:
+            builder.add_value(RowKind.ERROR, describe_stage_error(error))
+        except UnpicklableResultError as error:
+            failure = self.stages[-1].record_failure((), error)
+            builder.add_value(RowKind.ERROR, describe_stage_error(failure))
+        except UsageError as error:
+            builder.add_value(RowKind.ERROR, OperatorFailure(message=str(error), is_usage_error=True))
+        self.add_counts()
+        yield builder.build()
+
+
+class SourceOperator:
+    """Reads parts of the source, in a read task of Ray."""
+
+    def __init__(self, packed: PackedOperator) -> None:
+        """Build the source and the stages that are fused to it. Raises BuildFailedError."""
+        self._process = process = OperatorProcess(packed)
+        spec = process.spec
+        self._source = SourceReader(process.stages[0].target, spec.seed, spec.limit, spec.shard)
+        self._runner = SourceRunner(self._source, process.stages, process.output)
+        self._is_positioned = False
+
+    def read(self, first_item: int, end_item: int | None) -> Iterator[Any]:
+        """Yield blocks of the items from `first_item` up to `end_item`, or to the end of a stream."""
+        self._process.begin_block()
+        yield from self._process.run(self._iter_steps(first_item, end_item))
+
+    def _iter_steps(self, first_item: int, end_item: int | None) -> Iterator[None]:
+        if not self._is_positioned or not self._source.is_indexed:
+            self._runner.seek(self._process.spec.epoch, first_item)
+            self._is_positioned = True  # an indexed source can be asked for any item from now on
+        item = first_item
+        while (end_item is None or item < end_item) and self._runner.step(item):
+            item += 1
+            yield
+
+
+class StageOperator:
+    """Runs the stages of a process on the items of blocks: a callable class for Ray's `map_batches`, in an actor."""
+
+    def __init__(self, packed: PackedOperator) -> None:
+        """Do not build the stages yet: what that raises belongs into a row."""
+        self._packed = packed
+        self._process: OperatorProcess | None = None
+
+    def __call__(self, table: Any) -> Iterator[Any]:
+        """Yield the blocks that the stages make of a block."""
+        if self._process is None:
+            try:
+                self._process = OperatorProcess(self._packed)
+            except BuildFailedError as error:
+                yield make_error_block(error.failure)
+                return
+        self._process.begin_block()
+        yield from self._process.run(self._iter_steps(self._process, table))
+
+    @staticmethod
+    def _iter_steps(process: OperatorProcess, table: Any) -> Iterator[None]:
+        plan, output = process.spec.plan, process.output
+        is_private = plan.copies_all_input
+        stage_process = InlineStageProcess(process.stages, output)
+        chain = StageChain(process.stages, output)
+        for row in iter_rows(table):
+            if row.kind is not RowKind.ITEM:
+                output.builder.add_payload(row.kind, row.key, row.samples, row.payload)
+                continue
+            box = _decode(row, process, chain, is_private=is_private)
+            if box is not None:
+                stage_process.send_item(row.key, box, row.samples, b"")
+                yield
+        stage_process.finish_epoch()
+        yield
+
+
+def _decode(row: Row, process: OperatorProcess, chain: StageChain, *, is_private: bool) -> Box | None:
+    """Return the item of a row in a box; None if it cannot be read, which counts as a failure of the first stage."""
+    try:
+        value, decode_ns = decode_item(row.payload, copies=is_private, is_readonly=not is_private)
+    except Exception as error:  # noqa: BLE001 - a user's unpickling may raise anything
+        chain.reject(row.key, error, (row.samples, b""))
+        return None
+    process.output.clock.add_received(row.sender_ns, decode_ns)
+    return [value]
+
+
+def unpack_operator(packed: PackedOperator) -> OperatorSpec:
+    """Return the spec of an operator, once its modules can be found here."""
+    known = set(sys.path)
+    sys.path += [path for path in packed.sys_path if path not in known and Path(path).exists()]
+    unpickler = pickle.Unpickler(BytesIO(packed.spec))
+    spec: OperatorSpec = unpickler.load()
+    install_main_objects(unpickler.load(), packed.main_pickles)
+    if spec.config_dir is not None:
+        add_import_path(spec.config_dir)
+    return spec
+
+
+def describe_stage_error(error: StageError) -> OperatorFailure:
+    """Return the error that ends the run."""
+    return OperatorFailure(
+        message=error.describe(worker=0),
+        stage=error.stage,
+        item=format_key(error.key),
+        trace=error.trace,
+        error_type=name_error_type(error.cause),
+    )
+
+
+def make_error_block(failure: OperatorFailure) -> Any:
+    """Return a block with the error that ends the run."""
+    builder = BlockBuilder()
+    builder.add_value(RowKind.ERROR, failure)
+    return builder.build()
+
+
+def _limit_threads(count: int) -> None:
+    """Set the threads of the libraries that are loaded; the others read the environment, which Ray has set."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(count)
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None:
+        cv2.setNumThreads(count)

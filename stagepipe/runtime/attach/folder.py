@@ -1,0 +1,104 @@
+"""The folder of the sockets of a user's runs: where it is, and that it belongs to this user alone. At both ends.
+
+It is `$XDG_RUNTIME_DIR/stagepipe`; without a runtime folder of this user, a folder in /tmp with the user's number in
+its name. Not in `$TMPDIR`, which may differ between the shell of a run and that of `stagepipe top`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from stagepipe.core import UsageError
+
+_FOLDER_NAME: Final = "stagepipe"
+_TEMPORARY_FOLDER: Final = Path("/tmp")  # noqa: S108 - the folder in it is checked before each use
+_LOGIN_RUNTIME_FOLDER: Final = Path("/run/user")
+_PRIVATE_MODE: Final = 0o700
+_SOCKET_NAME: Final = re.compile(r"\.?(\d+)-\d+")
+"""The process that listens and the number of its run; with a dot while it is not listening yet."""
+
+
+class SocketFolderError(UsageError):
+    """The folder of the sockets may belong to somebody else."""
+
+
+def get_socket_folder() -> Path:
+    """Return where the runs of this process listen."""
+    runtime_folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if Path(runtime_folder).is_absolute() and _is_own(runtime_folder):
+        return Path(runtime_folder) / _FOLDER_NAME
+    return _get_temporary_folder()
+
+
+def list_socket_folders() -> list[Path]:
+    """Return where runs of this user may listen: those of a login have `$XDG_RUNTIME_DIR`, those of a daemon none."""
+    login_folder = _LOGIN_RUNTIME_FOLDER / str(os.geteuid()) / _FOLDER_NAME
+    return list(dict.fromkeys((get_socket_folder(), login_folder, _get_temporary_folder())))
+
+
+def _get_temporary_folder() -> Path:
+    return _TEMPORARY_FOLDER / f"{_FOLDER_NAME}-{os.geteuid()}"
+
+
+def _is_own(path: str) -> bool:
+    try:
+        return Path(path).stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+@contextmanager
+def open_private_folder(folder: Path) -> Iterator[int]:
+    """Open a folder; its descriptor keeps naming it, whatever its path names meanwhile.
+
+    Raises SocketFolderError unless it belongs to this user alone, and OSError if it cannot be opened.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != _PRIVATE_MODE:
+            message = (
+                f"{folder}, where runs listen for `stagepipe top`, belongs to user {status.st_uid} with mode "
+                f"{stat.filemode(status.st_mode)}; it must belong to you (user {os.geteuid()}) with mode drwx------; "
+                "remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+            )
+            raise SocketFolderError(message)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def make_address(folder_fd: int, name: str) -> str:
+    """Return the address of a socket in an open folder. It is short: that of a socket has at most 107 bytes."""
+    return f"/proc/self/fd/{folder_fd}/{name}"
+
+
+def make_client_socket() -> socket.socket:
+    """Return a socket that can connect to a run's."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+
+
+def remove_dead_sockets(folder_fd: int) -> None:
+    """Remove the sockets of processes that were killed. The process may be gone, or live in another container."""
+    for name in os.listdir(folder_fd):
+        match = _SOCKET_NAME.fullmatch(name)
+        if match and not Path(f"/proc/{match[1]}").exists():
+            remove_if_dead(folder_fd, name)
+
+
+def remove_if_dead(folder_fd: int, name: str) -> None:
+    """Remove a socket if nobody listens."""
+    with make_client_socket() as client, contextlib.suppress(OSError):
+        client.settimeout(0)
+        try:
+            client.connect(make_address(folder_fd, name))
+        except ConnectionRefusedError:
+            os.unlink(name, dir_fd=folder_fd)

@@ -1,0 +1,35 @@
+"""Which engine runs a pipeline, and what each worker of a stage takes of a cluster. Pure; used in every process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    """The engine: worker processes on this machine (`local`), or Ray Data (`ray`).
+
+    `address` is that of a Ray cluster; None: that of the environment (`RAY_ADDRESS`), else a Ray of this run's own.
+
+    >>> str(EngineSpec()), str(EngineSpec(kind="ray", address="auto"))
+    ('local', 'ray')
+    """
+
+    kind: Literal["local", "ray"] = "local"
+    address: str | None = None
+
+    def __str__(self) -> str:
+        """Return the name of the engine."""
+        return self.kind
+
+
+LOCAL_ENGINE: Final = EngineSpec()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourcesSpec:
+    """What Ray reserves for each worker of a stage; None: a share of the CPUs, and no GPU."""
+
+    cpus: float | None = None
+    gpus: float | None = None

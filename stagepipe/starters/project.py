@@ -1,0 +1,85 @@
+"""Writes the files of a starter project into a folder, and says how to go on. In the process of `stagepipe init`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stagepipe.config import build_json_schema
+from stagepipe.core import PACKAGE_DIR, UsageError, install_command
+from stagepipe.starters.kinds import StarterKind
+
+CONFIG_NAME: Final = "pipeline.yaml"
+_SCHEMA_NAME: Final = "schema.json"
+_TEMPLATES: Final = PACKAGE_DIR / "starters" / "templates"
+_SUFFIX: Final = ".txt"
+
+
+_ITEMS: Final = {StarterKind.IMAGE: 600, StarterKind.TEXT: 2000, StarterKind.TABLE: 20_000}
+"""Enough items for a report that names a bottleneck, few enough for a first run of seconds."""
+_EXTRAS: Final = {StarterKind.IMAGE: ("PIL", "image")}
+"""The module that a kind needs besides stagepipe's own, and the extra that has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarterProject:
+    """A project that was written: its folder, its files, and the command that installs what it lacks, or ""."""
+
+    folder: Path
+    file_names: tuple[str, ...]
+    missing_command: str
+
+
+def write_project(folder: Path, kind: StarterKind, *, items: int | None = None, force: bool = False) -> StarterProject:
+    """Write the files of a kind into `folder`, which is created if it is missing. `items` is how many the data has.
+
+    Nothing else in the folder is touched. Raises UsageError, before anything is written, for a file that is there
+    (without `force`), and for a folder that cannot be written.
+    """
+    texts = {**_fill_templates(kind, _make_name(folder), items or _ITEMS[kind]), _SCHEMA_NAME: _write_schema()}
+    present = [name for name in texts if (folder / name).exists()]
+    if present and not force:
+        raise UsageError(
+            f"init {folder}: {', '.join(present)} {'is' if len(present) == 1 else 'are'} there already; "
+            "name another folder, or overwrite with --force"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"init {folder}: cannot write {error.filename}: {error.strerror}; name another one") from None
+    return StarterProject(folder=folder, file_names=tuple(texts), missing_command=_find_missing(kind))
+
+
+def _fill_templates(kind: StarterKind, name: str, items: int) -> Mapping[str, str]:
+    paths = sorted((_TEMPLATES / kind.value).glob(f"*{_SUFFIX}"), key=lambda path: (CONFIG_NAME not in path.name, path))
+    return {
+        path.name.removesuffix(_SUFFIX): path.read_text(encoding="utf-8")
+        .replace("@NAME@", name)
+        .replace("@ITEMS@", str(items))
+        for path in paths
+    }
+
+
+def _write_schema() -> str:
+    return f"{json.dumps(build_json_schema(), indent=2)}\n"
+
+
+def _make_name(folder: Path) -> str:
+    """Return the name of the folder as one of a pipeline.
+
+    >>> _make_name(Path("/tmp/my photos"))
+    'my-photos'
+    """
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-") or "pipeline"
+
+
+def _find_missing(kind: StarterKind) -> str:
+    module, extra = _EXTRAS.get(kind, ("", ""))
+    return install_command(extra) if module and importlib.util.find_spec(module) is None else ""

@@ -1,0 +1,84 @@
+"""Runs on a real Ray of two CPUs: deaths, errors, refusals, resumes. What an item becomes is in the engine contract."""
+
+from collections import Counter
+
+import pytest
+
+from stagepipe import Pipeline, RunError, UsageError
+from stagepipe.api import open_shards, run_to_sink
+from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(autouse=True)
+def _ray(local_ray):
+    pass
+
+
+def test_a_killed_worker_loses_nothing_and_repeats_nothing(tmp_path):
+    config = pipeline(
+        stage(f"{BAD}.kills_itself_once", with_={"path": str(tmp_path / "died")}), stage("draws"), source=30, seed=2
+    )
+    results = outputs({**config, "engine": "ray"})
+    assert (tmp_path / "died").exists(), "the worker has died"
+    assert results == outputs(config, inline=True)
+
+
+def test_a_worker_that_dies_each_time_ends_the_run_by_name():
+    config = pipeline(stage(f"{BAD}.kills_itself"), engine="ray", max_restarts=1)
+    with pytest.raises(RunError, match=r"engine: ray: .*kills_itself.* died more than `max_restarts: 1` times"):
+        outputs(config)
+
+
+def test_the_error_of_a_stage_names_stage_and_item_and_has_its_type():
+    with pytest.raises(KeyError) as caught:
+        outputs(pipeline(stage(f"{BAD}.raises"), stage("same"), engine="ray"))
+    assert isinstance(caught.value, RunError)
+    assert (caught.value.stage, caught.value.item) == ("raises", "5")
+
+
+def test_more_cpus_than_the_cluster_has_are_refused():
+    config = pipeline(stage("double", workers=2, resources={"cpus": 1}), engine="ray")
+    with pytest.raises(UsageError, match=r"ask for 2 CPUs .*cluster's 2 CPUs are free; set a smaller"):
+        outputs(config)
+
+
+def test_a_state_resumes_on_ray_and_goes_back_to_the_local_engine():
+    config = pipeline(stage("draws"), batch(4), source=20)
+    expected = outputs(config, inline=True)
+    with Pipeline({**config, "engine": "ray"}) as running:
+        items = iter(running)
+        first = [plain(next(items)) for _ in range(2)]
+        state = running.state_dict()
+    with Pipeline(config) as resumed:
+        resumed.load_state_dict(state)
+        assert first + [plain(item) for item in resumed] == expected
+
+
+def test_the_report_counts_each_item_once_and_leaves_out_what_it_does_not_know():
+    with Pipeline(pipeline(stage("double"), stage("skip_thirds"), batch(5), engine="ray")) as running:
+        assert len(list(running)) == 3
+    report = running.report()
+    assert [stage.items for stage in report.stages] == [20, 20, 20, 13]
+    assert [hop.messages.object_store for hop in report.hops] == [20, 20, 13, 0]
+    assert all(hop.phases.encode_ns.max > 0 and hop.phases.decode_ns.max > 0 for hop in report.hops[:3])
+    assert all(hop.phases.queue_ns.max == 0 for hop in report.hops)
+    assert not any(stage.is_blocked_measured for stage in report.stages)
+
+
+def test_any_order_yields_each_item_exactly_once():
+    config = pipeline(stage("parts"), stage("two", workers=2), source=40, order="any")
+    assert Counter(outputs({**config, "engine": "ray"})) == Counter(outputs({**config, "order": "source"}, inline=True))
+
+
+def test_sinks_with_workers_write_the_shards_of_the_local_engine(tmp_path):
+    for engine in ("ray", "local"):
+        sink = {"uses": "stagepipe.sinks.jsonl", "workers": 2, "with": {"path": str(tmp_path / engine)}}
+        config = pipeline(stage("double"), source=50, sink=sink, engine=engine)
+        running = Pipeline(config)
+        with open_shards(running) as shards, running:
+            run_to_sink(running, lambda _: None, shards=shards)
+    written = {path.name: path.read_bytes() for path in (tmp_path / "local").glob("*.jsonl*")}
+    assert written
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ray").glob("*.jsonl*")} == written

@@ -1,0 +1,148 @@
+"""Metrics for Prometheus: scraped over HTTP while a run goes, and gone when it ends."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from stagepipe import Pipeline, UsageError
+from tests.support.kills import kill, until
+from tests.support.pipelines import batch, pipeline, stage
+
+pytestmark = pytest.mark.timeout(90)
+
+CONFIG = pipeline(
+    stage("image", with_={"size": 100}, workers=2),
+    stage("same", fuse=True),
+    batch(4),
+    source=200,
+    report={"prometheus": "127.0.0.1:0"},
+)
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
+        assert response.headers["Content-Type"].startswith("text/plain")
+        return response.read().decode()
+
+
+def parse(text: str) -> dict[tuple, float]:
+    return {
+        (sample.name, *(value for name, value in sorted(sample.labels.items()) if name != "pipeline")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def port_of(running: Pipeline) -> int:
+    return running._run._metrics_server.port
+
+
+def test_scrape_has_what_the_run_counts():
+    with Pipeline(CONFIG) as running:
+        for index, item in enumerate(running):
+            del item
+            if index == 20:
+                kill(running, 1)
+        port = port_of(running)
+        sent = ("stagepipe_hop_messages_total", "batch", "sink", "shared_memory")
+        until(lambda: parse(scrape(port))[sent] >= 50)  # workers write their counters now and then
+        text = scrape(port)
+    values = parse(text)
+    assert all(
+        sample.labels["pipeline"] == "test" for f in text_string_to_metric_families(text) for sample in f.samples
+    )
+    assert values["stagepipe_delivered_items_total",] == 50
+    assert values["stagepipe_delivered_samples_total",] == 200
+    assert values["stagepipe_worker_restarts_total", "image"] == 1
+    assert values["stagepipe_workers", "image"] == 2
+    assert values["stagepipe_process_cpu_seconds_total", "image"] > 0
+    assert values["stagepipe_shared_memory_limit_bytes",] > 0
+    histogram = [
+        value for key, value in values.items() if key[0] == "stagepipe_stage_item_seconds_bucket" and "image" in key
+    ]
+    assert histogram == sorted(histogram)
+    assert len(histogram) == 26
+    assert histogram[-1] == values["stagepipe_stage_item_seconds_count", "image"] >= 200
+    assert 0 < values["stagepipe_stage_item_seconds_sum", "image"] < 90
+
+
+def test_server_ends_with_the_run():
+    with Pipeline(CONFIG) as running:
+        port = port_of(running)
+        assert "stagepipe_source_items_total" in scrape(port)
+    with pytest.raises(urllib.error.URLError):
+        scrape(port)
+
+
+def test_port_in_use_is_refused_before_the_start():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            Pipeline(CONFIG, prometheus=port).start()
+        with Pipeline(CONFIG, prometheus=0) as running:  # a free port, which was found
+            assert port_of(running) not in {0, port}
+
+
+def test_metrics_are_on_loopback_unless_another_address_is_named():
+    with Pipeline(CONFIG, prometheus=0) as running:
+        assert running._run._metrics_server._server.server_address[0] == "127.0.0.1"
+    with pytest.raises(UsageError, match="expected an address"):
+        Pipeline(CONFIG, prometheus="here")
+
+
+def test_client_is_imported_only_when_used():
+    code = (
+        "import sys; from stagepipe import from_source; from_source(range(9)).run(); "
+        "print('prometheus_client' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout == "False\n"
+
+
+@pytest.mark.slow
+def test_prometheus_scrapes_a_run(tmp_path):
+    """Debian's server scrapes the run and answers a query."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        pytest.skip("no `prometheus` is installed: apt-get install prometheus")
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        web_port = reserved.getsockname()[1]
+    with Pipeline(CONFIG) as running:
+        (tmp_path / "prometheus.yml").write_text(
+            "global: {scrape_interval: 1s}\n"
+            f'scrape_configs: [{{job_name: s, static_configs: [{{targets: ["127.0.0.1:{port_of(running)}"]}}]}}]\n'
+        )
+        command = [
+            binary,
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{web_port}",
+        ]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert len(list(running)) == 50
+            query = urllib.parse.quote("stagepipe_delivered_items_total")
+            until(lambda: ask(f"http://127.0.0.1:{web_port}/api/v1/query?query={query}") == "50")
+            query = urllib.parse.quote("histogram_quantile(0.5, stagepipe_stage_item_seconds_bucket{stage='image'})")
+            assert float(ask(f"http://127.0.0.1:{web_port}/api/v1/query?query={query}")) > 0
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def ask(url: str) -> str | None:
+    """The value of the only result; None while there is none."""
+    try:
+        with urllib.request.urlopen(url, timeout=20) as response:
+            results = json.load(response)["data"]["result"]
+    except OSError:
+        return None
+    return results[0]["value"][1] if results else None

@@ -1,0 +1,56 @@
+import pytest
+
+from stagepipe import UsageError
+from stagepipe.config import load
+from stagepipe.costs import CostCurves
+from stagepipe.engine.ray.cluster import divide_cpus
+from stagepipe.machine import Machine
+from stagepipe.plan import make_plan
+from tests.support.pipelines import pipeline, stage
+
+CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
+
+
+def processes(*stages):
+    spec = load(pipeline(*stages))
+    return make_plan(spec, Machine(cpus=2, memory_bytes=8 << 30), CURVES).processes
+
+
+def test_workers_beyond_the_cpus_get_fractions_and_leave_the_source_one():
+    shares = divide_cpus(processes(stage("double"), stage("same")), total=2, free=2, largest_node=2)
+    assert shares.source_tasks == 1
+    assert sum(shares.by_process) <= 2
+    assert min(shares.by_process) == pytest.approx(0.66)
+
+
+def test_no_worker_gets_more_than_one_cpu_unasked():
+    shares = divide_cpus(processes(stage("double", workers=2)), total=64, free=64, largest_node=64)
+    assert shares.by_process == (1.0, 1.0)
+    assert shares.source_tasks == 2
+
+
+def test_what_a_stage_asks_for_is_its_own_and_the_others_share_the_rest():
+    stages = [stage("double", workers=2, resources={"cpus": 2}), stage("same")]
+    shares = divide_cpus(processes(*stages), total=6, free=6, largest_node=6)
+    assert shares.by_process[1] == 2
+    assert 2 * 2 + shares.by_process[2] + shares.source_tasks * shares.by_process[0] <= 6
+
+
+def test_more_than_the_cluster_has_is_refused_with_the_sum_and_the_fix():
+    stages = [stage("double", workers=2, resources={"cpus": 1})]
+    with pytest.raises(
+        UsageError,
+        match=r"ask for 2 CPUs \(double: 2 x 1\).* 2 of the cluster's 2 CPUs are free; set a smaller",
+    ):
+        divide_cpus(processes(*stages), total=2, free=2, largest_node=2)
+
+
+def test_a_cluster_that_others_use_is_refused_and_not_waited_for():
+    with pytest.raises(UsageError, match=r"but 0 of the cluster's 8 CPUs are free; wait until other jobs"):
+        divide_cpus(processes(stage("double")), total=8, free=0, largest_node=8)
+
+
+def test_a_worker_larger_than_any_node_is_refused():
+    stages = [stage("double", resources={"cpus": 6})]
+    with pytest.raises(UsageError, match=r"stage double asks for 6 CPUs, and the largest node has 4"):
+        divide_cpus(processes(*stages), total=8, free=8, largest_node=4)

@@ -1,0 +1,46 @@
+"""The checks of `stagepipe doctor` where this machine cannot be made to fail for real."""
+
+import os
+import platform
+
+import pytest
+
+from stagepipe.machine import HealthStatus, examine_machine
+from stagepipe.machine.checkup.kernel_checks import check_kernel, check_packet_pipe
+from stagepipe.machine.checkup.software_checks import check_packages
+
+
+@pytest.mark.parametrize(
+    "release, status",
+    [("5.2.21-generic", HealthStatus.FAIL), ("5.3.0", HealthStatus.OK), ("6.18.44-fc", HealthStatus.OK)],
+)
+def test_kernel_without_pidfds_fails(monkeypatch, release, status):
+    monkeypatch.setattr(platform, "release", lambda: release)
+    check = check_kernel()
+    assert (check.status, check.value) == (status, f"Linux {release}")
+    assert ("5.3" in check.fix) is (status is HealthStatus.FAIL)
+
+
+def test_another_system_fails_and_only_portable_checks_follow(monkeypatch):
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    first, *others = examine_machine()
+    assert first.status is HealthStatus.FAIL
+    assert "--inline" in first.fix
+    assert [check.name for check in others] == ["Python", "packages", "torch"]
+
+
+def test_sockets_in_the_place_of_packet_pipes_are_a_warning(monkeypatch):
+    def refuse(flags):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "pipe2", refuse)
+    check = check_packet_pipe()
+    assert check.status is HealthStatus.WARN
+    assert "sockets take their place" in check.value
+
+
+def test_required_packages_are_those_of_the_installation():
+    check = check_packages()
+    assert check.status is HealthStatus.OK, check.value
+    assert all(f"{name} " in check.value for name in ("numpy", "torch", "pyzmq", "typer", "msgspec"))
+    assert "pillow" not in check.value  # of an extra
