@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.command import machine, machine_line
 from stagepipe import defer, from_source
 from stagepipe.report import Report
 from stagepipe.sinks import PartSink

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common.machine import machine, machine_line
-from benchmarks.common.turns import order
+from benchmarks.common.command import machine, machine_line
+from benchmarks.common.turn import order
 from stagepipe import Pipeline
 from stagepipe.core import format_ns
 from stagepipe.report.model import HopReport

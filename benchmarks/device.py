@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.common.machine import machine, machine_line
+from benchmarks.common.command import machine, machine_line
 from stagepipe.torch import Loader
 
 

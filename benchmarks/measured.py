@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.figures import estimate, quotient
-from benchmarks.common.machine import machine_line
+from benchmarks.common.command import machine_line
+from benchmarks.common.figures import count_waits, estimate, format_waits, pool_waits, quotient
 from benchmarks.common.turn import ROOT
-from benchmarks.common.waits import count_waits, format_waits, pool_waits
 from benchmarks.hop import loop
 from benchmarks.hop.schedule import CONTESTANTS
 from benchmarks.hop.tables import LOOP_BASE

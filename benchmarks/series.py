@@ -13,9 +13,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from benchmarks.common.command import finish, make_parser
+from benchmarks.common.command import finish, machine, machine_line, make_parser, repeat_command
 from benchmarks.common.figures import estimate
-from benchmarks.common.machine import machine, machine_line, repeat_command
 from stagepipe import Pipeline
 
 _NAP_S = 0.005

@@ -26,10 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common.command import machine, machine_line, repeat_command
 from benchmarks.common.figures import estimate, ratio
-from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
-from benchmarks.common.turns import order
+from benchmarks.common.turn import adopt_orphans, answer_turn, order, run_turn
 from benchmarks.common.usage import CpuMeter
 
 _LIMIT_S = 600.0

@@ -42,6 +42,7 @@ from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, BoardLayout, Du
 
 SMALL_DICT: Final = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _ITEMS = 50_000
+_BESIDE_TORCH: Final = "benchmarks.hop.pipelines.PassOnBesideTorch"
 _LIMIT_S = 120.0
 
 
@@ -124,9 +125,9 @@ def _time_ns(run: Callable[[], None]) -> float:
 def _measure_worker(uses: str, **values: bool) -> float:
     config = {
         "name": "small-items",
-        "source": {"uses": "benchmarks.hop.feeds.Dicts", "with": {"kind": "two numbers", "count": _ITEMS}},
+        "source": {"uses": "benchmarks.hop.pipelines.Dicts", "with": {"kind": "two numbers", "count": _ITEMS}},
         "preload": ["torch"],
-        "stages": [{"name": "pass_on", "uses": f"benchmarks.hop.feeds.{uses}", "with": values}],
+        "stages": [{"name": "pass_on", "uses": uses, "with": values}],
     }
     with Pipeline(config) as pipeline:
         used_ns = []
@@ -138,9 +139,9 @@ def _measure_worker(uses: str, **values: bool) -> float:
 
 
 ROWS: Final[dict[str, Callable[[], float]]] = {
-    "worker": lambda: _measure_worker("pass_on"),
-    "worker, torch": lambda: _measure_worker("PassOnBesideTorch", used=True),
-    "worker, torch idle": lambda: _measure_worker("PassOnBesideTorch", used=False),
+    "worker": lambda: _measure_worker("benchmarks.common.stages.pass_on"),
+    "worker, torch": lambda: _measure_worker(_BESIDE_TORCH, used=True),
+    "worker, torch idle": lambda: _measure_worker(_BESIDE_TORCH, used=False),
     "call": lambda: _call(_keep, reseed=False),
     "call, seeded": lambda: _call(_keep),
     "call, torch": lambda: _call_with_torch(used=True),

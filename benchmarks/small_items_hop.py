@@ -26,10 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.command import make_parser, write_json
+from benchmarks.common.command import machine, machine_line, make_parser, write_json
 from benchmarks.common.figures import estimate, ratio
-from benchmarks.common.machine import machine, machine_line
-from benchmarks.common.turns import order
+from benchmarks.common.turn import order
 from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
 from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent, make_packet_pipe
 

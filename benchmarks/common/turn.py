@@ -1,9 +1,14 @@
-"""A turn: one contestant in a new process, whose result is JSON. What the turn started ends with it."""
+"""A turn: one contestant in a new process, whose result is JSON; the order of turns, and the processors they run on.
+
+What a turn started ends with it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -11,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +136,63 @@ def last_line(text: str) -> str:
     """Return the last line of a log, shortened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:_SHOWN_CHARACTERS] if lines else "it ended without a result"
+
+
+_JOIN_S = 10.0
+
+
+def order(names: Sequence[str], round_number: int) -> list[str]:
+    """Return the contestants in their order of round `round_number`.
+
+    Consecutive pairs of rounds start with different contestants, each in its turn; every other round runs backwards.
+
+    >>> [order("abcd", number) for number in (0, 1, 2)]
+    [['d', 'c', 'b', 'a'], ['a', 'b', 'c', 'd'], ['c', 'b', 'a', 'd']]
+    """
+    count = len(names)
+    step = next(step for step in itertools.count(3) if math.gcd(step, count) == 1)  # so every contestant comes first
+    start = round_number // 2 * step % count
+    rotated = [*names[start:], *names[:start]]
+    return rotated if round_number % 2 else rotated[::-1]
+
+
+def end_process(process: BaseProcess) -> None:
+    """Wait until the process ends; kill it if it does not in time."""
+    process.join(_JOIN_S)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    process.close()
+
+
+class Placement:
+    """Pins this thread to the first processor, and what is started in `on_other_cpus` to the others.
+
+    It changes nothing on a machine with one processor, or if `pinned` is False.
+    """
+
+    def __init__(self, *, pinned: bool) -> None:
+        allowed = sorted(os.sched_getaffinity(0))
+        self.pinned = pinned and len(allowed) > 1
+        self._receiver_cpus, self._other_cpus = set(allowed[:1]), set(allowed[1:])
+        if self.pinned:
+            os.sched_setaffinity(0, self._receiver_cpus)
+
+    @contextmanager
+    def on_other_cpus(self) -> Iterator[None]:
+        """Run processes and threads that are started inside on the other processors, and this thread until the exit."""
+        if not self.pinned:
+            yield
+            return
+        os.sched_setaffinity(0, self._other_cpus)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, self._receiver_cpus)
+
+    @property
+    def description(self) -> str:
+        """Describe the placement for the reader of the figures."""
+        if not self.pinned:
+            return "The kernel places the processes."
+        return "The receiver has its own processor; the senders share the others."

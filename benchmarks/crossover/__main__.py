@@ -26,14 +26,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.common.command import finish, parse_names
+from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command
 from benchmarks.common.figures import estimate
-from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.placing import Placement
-from benchmarks.crossover.drawing import draw
-from benchmarks.crossover.payload import TRANSFERS
+from benchmarks.common.turn import Placement
+from benchmarks.crossover.peers import TRANSFERS
 from benchmarks.crossover.rounds import CONTESTANTS, SizeResult, measure
-from benchmarks.crossover.verdict import lines, table, targets
+from benchmarks.crossover.verdict import draw, lines, table, targets
 
 SIZES = tuple(2**power for power in range(1, 11))
 REPETITIONS = 10

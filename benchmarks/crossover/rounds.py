@@ -13,10 +13,18 @@ from time import perf_counter_ns
 from typing import Any
 
 import stagepipe
-from benchmarks.common.placing import Placement
-from benchmarks.common.turns import order
-from benchmarks.crossover.payload import TRANSFERS, Array, check, check_all, make_array, spoiled
-from benchmarks.crossover.peers import Contestant, PipePeer, RawArrayPeer
+from benchmarks.common.turn import Placement, order
+from benchmarks.crossover.peers import (
+    TRANSFERS,
+    Array,
+    Contestant,
+    PipePeer,
+    RawArrayPeer,
+    check,
+    check_all,
+    make_array,
+    spoiled,
+)
 
 MODES = {"stagepipe pipe": "pipe", "stagepipe shared_memory": "shared_memory", "stagepipe auto": "auto"}
 
@@ -25,7 +33,7 @@ def config(name: str, d: int) -> dict[str, Any]:
     """Return the pipeline's config: a source in its own process, read by the caller, and the mode."""
     return {
         "name": name.replace(" ", "-"),
-        "source": {"uses": "benchmarks.crossover.payload.Arrays", "with": {"d": d}},
+        "source": {"uses": "benchmarks.crossover.peers.Arrays", "with": {"d": d}},
         "transport": {"mode": MODES[name]},
     }
 

@@ -14,7 +14,7 @@ import os
 import tempfile
 
 from benchmarks.common.figures import estimate
-from benchmarks.common.turns import order
+from benchmarks.common.turn import order
 from benchmarks.engines.contestants import CONTESTANTS, measure_rate
 
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)

@@ -36,10 +36,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import finish, parse_names, write_json
-from benchmarks.common.machine import machine, machine_line, repeat_command
-from benchmarks.common.placing import Placement
-from benchmarks.common.turn import adopt_orphans
+from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command, write_json
+from benchmarks.common.turn import Placement, adopt_orphans
 from benchmarks.hop import loop
 from benchmarks.hop.payload import SIZES
 from benchmarks.hop.schedule import CONTESTANTS, MISSING, Row, Settings, measure
@@ -119,7 +117,7 @@ def _preload_fork_server(names: list[str]) -> None:
     """Let the fork server, which has no threads, import what the peers' processes need."""
     modules = ["benchmarks.hop.peers"]
     if any(name.startswith("DataLoader") for name in names):
-        modules.append("benchmarks.hop.stream")
+        modules.append("benchmarks.common.torch_parts")
     multiprocessing.set_forkserver_preload(modules)
 
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from benchmarks.common.turn import run_turn
-from benchmarks.common.turns import order
+from benchmarks.common.turn import order, run_turn
 from benchmarks.common.usage import CpuMeter
-from benchmarks.hop.feeds import DICTS, Dicts
 from benchmarks.hop.payload import Item
+from benchmarks.hop.pipelines import DICTS, Dicts
 
 ITEMS = 30_000
 _LIMIT_S = 60.0
@@ -86,8 +85,8 @@ def _use_fifo_lists(kind: str) -> Iterator[Item]:
 def _use_stagepipe(kind: str, *, staged: bool = False) -> Iterator[Item]:
     import stagepipe
 
-    stages = [{"name": "pass_on", "uses": "benchmarks.hop.feeds.pass_on"}] if staged else []
-    source = {"uses": "benchmarks.hop.feeds.Dicts", "with": {"kind": kind}}
+    stages = [{"name": "pass_on", "uses": "benchmarks.common.stages.pass_on"}] if staged else []
+    source = {"uses": "benchmarks.hop.pipelines.Dicts", "with": {"kind": kind}}
     with stagepipe.Pipeline({"name": "loop", "source": source, "stages": stages}) as pipeline:
         yield from pipeline
 

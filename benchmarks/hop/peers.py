@@ -9,13 +9,14 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.common.turns import end_process
+from benchmarks.common.turn import end_process
 from benchmarks.hop.payload import Item, make_image, make_item
 
 _IN_FLIGHT_BYTES = 16 << 20
@@ -162,6 +163,11 @@ class MemcpyPeer:
 # ---------------------------------------------------------------------------------------------- DataLoader
 
 
+def _make_items(nbytes: int) -> Iterator[Item]:
+    image = make_image(nbytes)
+    return (make_item(number, image) for number in count())
+
+
 def _identity(item: Any) -> Any:
     return item
 
@@ -179,11 +185,11 @@ class LoaderPeer:
     def __init__(self, nbytes: int, *, tensors: bool) -> None:
         from torch.utils.data import DataLoader
 
-        from benchmarks.hop.stream import Stream  # only a comparison with DataLoader imports torch
+        from benchmarks.common.torch_parts import Stream  # only a comparison with DataLoader imports torch
 
         self.name = "DataLoader torch" if tensors else "DataLoader NumPy"
         loader: Any = DataLoader(
-            Stream(nbytes),
+            Stream(partial(_make_items, nbytes)),
             batch_size=None,
             num_workers=1,
             collate_fn=None if tensors else _identity,

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from benchmarks.common.figures import Estimate, estimate, ratio
-from benchmarks.common.targets import Target, is_met, judge
+from benchmarks.common.figures import Estimate, Target, estimate, is_met, judge, ratio
 from benchmarks.hop.loop import LoopFigures
-from benchmarks.hop.schedule import BASE, HEADER_ONLY, Row
+from benchmarks.hop.pipelines import HEADER_ONLY
+from benchmarks.hop.schedule import BASE, Row
 
 LOOP_BASE = {"stagepipe": "Pipe", "stagepipe + stage": "Pipe + stage"}
 

@@ -33,8 +33,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.common.command import finish, parse_names, write_json
-from benchmarks.common.machine import machine, machine_line, repeat_command
+from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command, write_json
 from benchmarks.loader.contest import (
     COLLATE,
     CONTESTANTS,

@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
 from benchmarks.loader.contest import Workers
-from benchmarks.loader.datasets import EpochSampler
+from benchmarks.loader.models import EpochSampler
 from stagepipe.report import Report
 from stagepipe.torch import Loader
 

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from benchmarks.common.turn import ROOT, make_environment
-from benchmarks.common.turns import order
+from benchmarks.common.turn import ROOT, make_environment, order
 from benchmarks.loader.contest import HEADER_ONLY, REFERENCE, Answer, Job
 
 _DEADLINE_S = 600.0
@@ -59,7 +58,7 @@ def _children_cpu_s() -> float:
 
 
 def _run(job: Job) -> str:
-    command = [sys.executable, "-m", "benchmarks.loader.child", json.dumps(asdict(job))]
+    command = [sys.executable, "-m", "benchmarks.loader.turn", json.dumps(asdict(job))]
     try:
         done = subprocess.run(
             command,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import median
 
-from benchmarks.common.figures import Estimate, estimate, ratio
-from benchmarks.common.targets import Target, is_met
-from benchmarks.common.waits import count_waits, format_waits, pool_waits
+from benchmarks.common.figures import Estimate, Target, count_waits, estimate, format_waits, is_met, pool_waits, ratio
 from benchmarks.loader.contest import (
     BATCH,
     COLLATE,

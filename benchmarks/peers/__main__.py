@@ -31,15 +31,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import parse_names
-from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
-from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
-from benchmarks.common.turns import order
+from benchmarks.common.command import machine, machine_line, parse_names, repeat_command
+from benchmarks.common.turn import TurnError, adopt_orphans, order, run_turn
 from benchmarks.peers.contestants import CONTESTANTS, PACKAGES, REFERENCE, Contestant
-from benchmarks.peers.digest import find_difference
 from benchmarks.peers.jobs import JOBS
+from benchmarks.peers.make_page import is_far_behind, judge, list_losses, make_table
 from benchmarks.peers.results import Results
-from benchmarks.peers.tables import is_far_behind, judge, list_losses, make_table
+from benchmarks.peers.turn import find_difference
 
 _ROUNDS = 6
 _QUICK_ROUNDS = 2
@@ -64,11 +62,12 @@ def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     os.environ.update(_ONE_THREAD)
     adopt_orphans()
+    described = machine(PACKAGES)
     about: dict[str, Any] = {
         "command": repeat_command("peers"),
-        "commit": find_commit(),
+        "commit": described.pop("commit"),
         "settings": _QUICK_SETTINGS if options.quick else _SETTINGS,
-        "machine": machine(PACKAGES),
+        "machine": described,
     }
     results = Results(options.json, about, options.jobs, is_fresh=options.fresh)
     print(machine_line(about["machine"]), f"Commit {about['commit']}. Repeat: {about['command']}", sep="\n", flush=True)

@@ -12,7 +12,7 @@ REFERENCE = "plain loop"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A framework's way to run a job. `run` is its function, as `module:function` of the folder `frameworks`."""
+    """A framework's way to run a job. `run` is its function, as `module:function` of this package."""
 
     name: str
     run: str
@@ -53,35 +53,39 @@ _BATCHED = ("images", "tensors", "tokens")
 CONTESTANTS = {
     contestant.name: contestant
     for contestant in (
-        Contestant(OURS, "stagepipe_itself:by_hand"),
-        Contestant("stagepipe, functions unchanged", "stagepipe_itself:unchanged", "", ("images", "clips")),
-        Contestant("stagepipe, auto", "stagepipe_itself:auto"),
-        Contestant("stagepipe, inline", "stagepipe_itself:inline", "", ("tensors", "tokens")),
-        Contestant(REFERENCE, "python:loop"),
-        Contestant("Pool.imap", "python:pool"),
-        Contestant("Pool.imap, models inherited by fork", "python:pool_inheriting", "", ("models",)),
-        Contestant("joblib, loky", "python:joblib", "joblib"),
-        Contestant("DataLoader", "torch_data:dataloader", "torch"),
-        Contestant("DataLoader, models inherited by fork", "torch_data:dataloader_inheriting", "torch", ("models",)),
-        Contestant("torchdata.nodes, processes", "torch_data:nodes_processes", "torchdata"),
-        Contestant("torchdata.nodes, threads", "torch_data:nodes_threads", "torchdata"),
-        Contestant("SPDL, threads", "spdl_:threads", "spdl", is_ordered=False),
-        Contestant("SPDL, threads, per batch", "spdl_:threads_per_batch", "spdl", _BATCHED, is_ordered=False),
-        Contestant("SPDL, subprocess with arena", "spdl_:subprocess_arena", "spdl", is_ordered=False),
+        Contestant(OURS, "frameworks:by_hand"),
+        Contestant("stagepipe, functions unchanged", "frameworks:unchanged", "", ("images", "clips")),
+        Contestant("stagepipe, auto", "frameworks:auto"),
+        Contestant("stagepipe, inline", "frameworks:inline", "", ("tensors", "tokens")),
+        Contestant(REFERENCE, "frameworks:loop"),
+        Contestant("Pool.imap", "frameworks:pool"),
+        Contestant("Pool.imap, models inherited by fork", "frameworks:pool_inheriting", "", ("models",)),
+        Contestant("joblib, loky", "frameworks:joblib", "joblib"),
+        Contestant("DataLoader", "frameworks_torch:dataloader", "torch"),
+        Contestant(
+            "DataLoader, models inherited by fork", "frameworks_torch:dataloader_inheriting", "torch", ("models",)
+        ),
+        Contestant("torchdata.nodes, processes", "frameworks_torch:nodes_processes", "torchdata"),
+        Contestant("torchdata.nodes, threads", "frameworks_torch:nodes_threads", "torchdata"),
+        Contestant("SPDL, threads", "frameworks:spdl_threads", "spdl", is_ordered=False),
+        Contestant("SPDL, threads, per batch", "frameworks:spdl_threads_per_batch", "spdl", _BATCHED, is_ordered=False),
+        Contestant("SPDL, subprocess with arena", "frameworks:spdl_subprocess", "spdl", is_ordered=False),
         Contestant(
             "SPDL, subprocess with arena, per batch",
-            "spdl_:subprocess_arena_per_batch",
+            "frameworks:spdl_subprocess_per_batch",
             "spdl",
             _BATCHED,
             is_ordered=False,
         ),
-        Contestant("SPDL, processes", "spdl_:processes", "spdl", is_ordered=False),
-        Contestant("SPDL, processes, per batch", "spdl_:processes_per_batch", "spdl", _BATCHED, is_ordered=False),
-        Contestant("Grain", "grain_:processes", "grain"),
-        Contestant("Ray Data", "ray_:data", "ray", is_ordered=False),
-        Contestant("Hugging Face, with_transform", "huggingface:with_transform", "datasets"),
-        Contestant("Hugging Face, streaming", "huggingface:streaming", "datasets", is_ordered=False),
-        Contestant("WebDataset", "webdataset_:shards", "webdataset", ("images", "thumbnails"), is_ordered=False),
-        Contestant("tf.data", "tensorflow_:own_decoder", "tensorflow", ("images",), own_pixels=True),
+        Contestant("SPDL, processes", "frameworks:spdl_processes", "spdl", is_ordered=False),
+        Contestant(
+            "SPDL, processes, per batch", "frameworks:spdl_processes_per_batch", "spdl", _BATCHED, is_ordered=False
+        ),
+        Contestant("Grain", "frameworks:grain_processes", "grain"),
+        Contestant("Ray Data", "frameworks:ray_data", "ray", is_ordered=False),
+        Contestant("Hugging Face, with_transform", "frameworks_torch:with_transform", "datasets"),
+        Contestant("Hugging Face, streaming", "frameworks_torch:streaming", "datasets", is_ordered=False),
+        Contestant("WebDataset", "frameworks_torch:shards", "webdataset", ("images", "thumbnails"), is_ordered=False),
+        Contestant("tf.data", "frameworks:own_decoder", "tensorflow", ("images",), own_pixels=True),
     )
 }

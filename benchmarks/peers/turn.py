@@ -11,16 +11,77 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common.figures import count_waits
 from benchmarks.common.usage import CpuMeter
-from benchmarks.common.waits import count_waits
-from benchmarks.peers.digest import digest_batches
 from benchmarks.peers.jobs import JOBS, Item, Job
+
+PADDED = "tokens"
+"""The field that a batch pads with 0. How far depends on the batch's other samples, so it is cut from a sample."""
+
+
+def digest_batches(batches: Iterable[Item]) -> dict[str, int]:
+    """Return the number of samples, and three CRC-32.
+
+    `forms` is of the names, dtypes and shapes of each sample. `samples` has their bytes too. Both are of the samples
+    sorted, whatever their order. `batches` is of whole batches (names, dtypes, shapes, bytes) in order.
+    """
+    forms, samples, in_order = [], [], 0
+    for batch in batches:
+        arrays = {key: np.asarray(value) for key, value in sorted(batch.items()) if not key.startswith("_")}
+        in_order = _digest(arrays, in_order)
+        for sample in split_batch(arrays):
+            forms.append(zlib.crc32(_describe(sample)))
+            samples.append(_digest(sample))
+    return {
+        "inspected": len(samples),
+        "forms": zlib.crc32(np.array(sorted(forms), np.int64).tobytes()),
+        "samples": zlib.crc32(np.array(sorted(samples), np.int64).tobytes()),
+        "batches": in_order,
+    }
+
+
+def find_difference(own: dict[str, int], reference: dict[str, int], *, is_ordered: bool, own_pixels: bool) -> str:
+    """Return what differs from the plain loop's, or ""."""
+    meanings = {"inspected": "another number of samples", "forms": "other names, dtypes or shapes"}
+    if not own_pixels:
+        meanings["samples"] = "other samples"
+        if is_ordered:
+            meanings["batches"] = "another order, or other batches"
+    return next((meaning for key, meaning in meanings.items() if own[key] != reference[key]), "")
+
+
+def split_batch(arrays: dict[str, NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the samples of a batch, or a single item as it is. Padding is cut."""
+    if not arrays["index"].ndim:
+        yield arrays
+        return
+    for row in zip(*arrays.values(), strict=True):
+        sample = {key: np.asarray(value) for key, value in zip(arrays, row, strict=True)}
+        if PADDED in sample:
+            sample[PADDED] = np.trim_zeros(sample[PADDED], "b")
+        yield sample
+
+
+def _digest(arrays: dict[str, NDArray[Any]], begin: int = 0) -> int:
+    digest = zlib.crc32(_describe(arrays), begin)
+    for array in arrays.values():
+        digest = zlib.crc32(np.ascontiguousarray(array).tobytes(), digest)
+    return digest
+
+
+def _describe(arrays: dict[str, NDArray[Any]]) -> bytes:
+    return repr([(key, array.dtype.str, array.shape) for key, array in arrays.items()]).encode()
+
 
 _WARM_UP_S = 0.5
 _MIN_WARM_UP_BATCHES = 4
@@ -55,7 +116,7 @@ def main(request_text: str, result: str) -> None:
     """Take the turn and write its figures. Whatever the framework has started ends with this process."""
     request = Request(**json.loads(request_text))
     module, _, name = request.framework.partition(":")
-    run: Run = getattr(import_module(f"benchmarks.peers.frameworks.{module}"), name)
+    run: Run = getattr(import_module(f"benchmarks.peers.{module}"), name)
     figures = _inspect(run, request) if request.inspected else _time(run, request)
     Path(result).write_text(json.dumps(figures))
     sys.stdout.flush()

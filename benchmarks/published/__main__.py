@@ -32,11 +32,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import parse_names
-from benchmarks.common.machine import machine, machine_line, repeat_command
+from benchmarks.common.command import machine, machine_line, parse_names, repeat_command
 from benchmarks.common.turn import adopt_orphans
+from benchmarks.published.experiments import EXPERIMENTS
 from benchmarks.published.make_page import tables
-from benchmarks.published.registry import EXPERIMENTS
 from benchmarks.published.results import Results, summarise
 from benchmarks.published.running import Settings, run_all
 from benchmarks.published.tables import E3

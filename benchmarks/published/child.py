@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.common.turns import end_process
+from benchmarks.common.turn import end_process
 
 CONTEXT = multiprocessing.get_context("spawn")
 _DEADLINE_S = 600.0

@@ -14,17 +14,119 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.command import hardware_line, machine_line
 from benchmarks.common.figures import estimate
-from benchmarks.common.machine import machine_line
-from benchmarks.published.forms import paragraph
-from benchmarks.published.plots import draw
-from benchmarks.published.registry import EXPERIMENTS
-from benchmarks.published.results import Summary, read_turns, summarise
-from benchmarks.published.tables import E3, experiment_tables
-from benchmarks.published.verdicts import losses, targets
+from benchmarks.crossover.rounds import Row as CrossoverRow
+from benchmarks.crossover.verdict import draw as draw_crossover
+from benchmarks.published.experiments import EXPERIMENTS
+from benchmarks.published.results import Figure, Row, Summary, read_turns, summarise
+from benchmarks.published.tables import E3, READY, experiment_tables, functions, shapes
+from benchmarks.published.verdicts import by_time, losses, paragraph, targets
+
+_STAGEPIPE_COLOUR, _OTHER_COLOUR = "#c1272d", "#5a7184"
+_WIDE_RANGE = 1e3
+_MAX_TICKS = 30
+"""More ticks than there are; with a lower limit, matplotlib omits some."""
+_PANEL_WIDTH, _ROW_HEIGHT = 5.6, 0.23
+_XLABELS = {"E5 queue": "ms for a thousand objects"}
+
+
+def draw(summary: Summary, about: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Draw each measured experiment. Return the paths of the plots, relative to the folder's parent, by experiment."""
+    import matplotlib as mpl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    machine, plot_paths = hardware_line(about["machine"]), {}
+    # Text stays text, so an SVG can be searched; the same figures give the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
+        for experiment, rows in summary.items():
+            figure = _panels(list(_payloads(experiment, rows)), rows, _XLABELS.get(experiment, "ms"))
+            figure.supxlabel(machine, fontsize=7, color="#666666")
+            path = folder / f"{experiment.replace(' ', '_').lower()}.svg"
+            figure.savefig(path, metadata={"Date": None})
+            plot_paths[experiment] = f"{folder.name}/{path.name}"
+    if E3 in about:
+        path = folder / "e3.svg"
+        draw_crossover([CrossoverRow(**row) for row in about[E3]["rows"]], [path], machine)
+        plot_paths[E3] = f"{folder.name}/{path.name}"
+    return plot_paths
+
+
+def _payloads(experiment: str, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Yield the payload of each panel, and its title: the smallest and the largest where there are many."""
+    payloads = list(rows[0].figures)
+    if experiment == "E4":
+        for shape in dict.fromkeys((shapes(rows)[0], shapes(rows)[-1])):
+            yield shape + READY, f"{shape}, ready: {rows[0].figures[shape].nbytes / 1e6:,.1f} MB"
+    elif experiment == "E5":
+        yield from ((named[-1], named[-1]) for named in functions(rows).values())
+    elif experiment == "E2":
+        yield from ((payload, f"{payload} integers") for payload in dict.fromkeys((payloads[0], payloads[-1])))
+    else:
+        yield from ((payload, payload) for payload in payloads)
+
+
+def _panels(payloads: Sequence[tuple[str, str]], rows: Sequence[Row], xlabel: str) -> Any:
+    from matplotlib.figure import Figure as Drawing
+
+    columns = min(2, len(payloads))
+    lines = ceil(len(payloads) / columns)
+    height = lines * (0.9 + _ROW_HEIGHT * len(rows)) + 0.3
+    drawing = Drawing(figsize=(max(8.0, _PANEL_WIDTH * columns), height), layout="constrained")
+    panels = list(drawing.subplots(lines, columns, squeeze=False).flat)
+    for (payload, title), axes in zip(payloads, panels, strict=False):
+        _draw_dots(axes, [(row, row.figures[payload]) for row in reversed(by_time(rows, payload))])
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(xlabel)
+    for axes in panels[len(payloads) :]:
+        axes.axis("off")
+    return drawing
+
+
+def _draw_dots(axes: Any, dots: Sequence[tuple[Row, Figure]]) -> None:
+    measured = [(row, figure.ns) for row, figure in dots if figure.ns]
+    for position, (row, ns) in enumerate(measured):
+        is_own = row.contestant.is_stagepipe
+        axes.errorbar(
+            ns.value / 1e6,
+            position,
+            xerr=[[(ns.value - ns.low) / 1e6], [(ns.high - ns.value) / 1e6]],
+            fmt="D" if is_own else "o",
+            color=_STAGEPIPE_COLOUR if is_own else _OTHER_COLOUR,
+            markersize=6 if is_own else 4.5,
+            capsize=2.5,
+            linewidth=1.2,
+        )
+    axes.set_yticks(range(len(measured)), [_label(row) for row, _ in measured], fontsize=8)
+    for label, (row, _) in zip(axes.get_yticklabels(), measured, strict=True):
+        if row.contestant.is_stagepipe:
+            label.set(color=_STAGEPIPE_COLOUR, fontweight="bold")
+    axes.set_xscale("log")
+    axes.margins(y=0.5 / max(1, len(measured)))
+    _label_plainly(axes.xaxis)
+    axes.grid(visible=True, axis="x", which="major", alpha=0.3)
+    axes.grid(visible=True, axis="y", alpha=0.12)
+    axes.set_axisbelow(True)
+
+
+def _label(row: Row) -> str:
+    return f"{row.contestant.name} ({row.contestant.work})" if row.contestant.work else row.contestant.name
+
+
+def _label_plainly(axis: Any) -> None:
+    """Label each power of ten with a plain number, and also 2 and 5 times each where there are few powers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    subs = (1.0, 2.0, 5.0) if high < _WIDE_RANGE * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=_MAX_TICKS))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+
 
 _PROSE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 _PINNED = "The receiver has its own processor and all other processes share the rest, except in E5's functions."

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common.figures import Estimate, estimate, quotient
+from benchmarks.published.experiments import EXPERIMENTS
 from benchmarks.published.model import Cell, Contestant, Turn
-from benchmarks.published.registry import EXPERIMENTS
 
 SCHEMA = "stagepipe.published/1"
 

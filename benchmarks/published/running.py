@@ -18,11 +18,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.common.turn import last_line, turn_environment, turn_folder
-from benchmarks.common.turns import order
-from benchmarks.published.model import Cell, Contestant, Job, Turn
-from benchmarks.published.needs import unmet_need
-from benchmarks.published.registry import EXPERIMENTS, resolve
+from benchmarks.common.turn import last_line, order, turn_environment, turn_folder
+from benchmarks.published.experiments import EXPERIMENTS, resolve
+from benchmarks.published.model import Cell, Contestant, Job, Turn, unmet_need
 from benchmarks.published.results import Results
 
 _ENOUGH_TURNS = 3

@@ -11,27 +11,27 @@ from benchmarks.crossover.verdict import lines as crossover_lines
 from benchmarks.published.e1.channels import PARTS
 from benchmarks.published.e4 import SHAPES
 from benchmarks.published.e5.queues import COUNT
-from benchmarks.published.forms import (
+from benchmarks.published.experiments import (
+    E1_RECEIVE_AND_RESTORE_S,
+    E2_PIPE_SEND_RECEIVE_S,
+    E2_SEND_RECEIVE_S,
+    E4_S,
+    E5_EIGHT_WORKERS_S,
+)
+from benchmarks.published.results import Row, Summary
+from benchmarks.published.verdicts import (
     EMPTY,
     by_time,
     duration,
     megabytes,
     name,
+    reference,
     rounds,
     seconds,
     spread,
     table,
     times,
     times_stagepipe,
-)
-from benchmarks.published.results import Row, Summary
-from benchmarks.published.verdicts import reference
-from benchmarks.published.write_ups import (
-    E1_RECEIVE_AND_RESTORE_S,
-    E2_PIPE_SEND_RECEIVE_S,
-    E2_SEND_RECEIVE_S,
-    E4_S,
-    E5_EIGHT_WORKERS_S,
 )
 
 E3 = "E3"

@@ -21,13 +21,9 @@ from typing import Any
 
 import psutil
 
-from benchmarks.common.placing import Placement
-from benchmarks.published.model import Cell, Contestant, Experiment, Job, Payload, Peer, Received
-from benchmarks.published.needs import too_large
-from benchmarks.published.registry import EXPERIMENTS, contestant, resolve
-
-TOTAL = "total"
-"""The part that replaces the time of `transfer`, for a contestant that has to fetch its parts afterwards."""
+from benchmarks.common.turn import Placement
+from benchmarks.published.experiments import EXPERIMENTS, contestant, resolve
+from benchmarks.published.model import TOTAL, Cell, Contestant, Experiment, Job, Payload, Peer, Received, too_large
 
 _WARM_UPS = 5
 _RESET_PEAK = "5"

@@ -37,8 +37,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.command import finish, write_json
-from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
+from benchmarks.common.command import find_commit, finish, machine, machine_line, repeat_command, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     adopt_orphans()
     began_s = time.monotonic()
-    about = {**machine(), "commit": find_commit()}
+    about = machine()
     print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
     cases = [case for case in CASES if case.name in (options.case or [case.name])]
     document = _open_document(options, about)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.common.machine import hardware_line
+from benchmarks.common.command import hardware_line
 from benchmarks.common.turn import ROOT
 from benchmarks.verdicts.__main__ import list_undisturbed
 from benchmarks.verdicts.cases import CASES, Case

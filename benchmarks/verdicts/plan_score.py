@@ -25,8 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.common.command import finish, write_json
-from benchmarks.common.machine import find_commit, machine, machine_line, repeat_command
+from benchmarks.common.command import finish, machine, machine_line, repeat_command, write_json
 from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from benchmarks.verdicts.__main__ import _serve_slowly
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     adopt_orphans()
     began_s = time.monotonic()
-    about = {**machine(), "commit": find_commit()}
+    about = machine()
     print(machine_line(about), f"Repeat: {repeat_command('verdicts.plan_score')}", sep="\n", flush=True)
     print(f"\n{'case':24} named   fix     ratio               limited by", flush=True)
     document: dict[str, Any] = {"machine": about, "cases": {}}

@@ -6,7 +6,6 @@ pickles it (and encodes it) and sends it back. The sender receives and decodes i
 channels     the mechanisms that carry bytes, and the two sides of the round trip
 masters      contestants whose responder is a separate program
 others       the queue, mappings that are written again, and MPI
-pipelines    stagepipe
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def spoil(data: Table) -> Table:
 
 
 _MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - this contestant measures the RAM disk
-_SENDER, _PIPELINE = "benchmarks.published.e1.masters:Sender", "benchmarks.published.e1.pipelines:Stagepipe"
+_SENDER, _PIPELINE = "benchmarks.published.e1.masters:Sender", "benchmarks.published.pipelines:TablePeer"
 _MAPPING = "benchmarks.published.e1.others:Mapping"
 _ONE_COPY = "no pickle, one copy, data not read"
 _CHANNELS = {

@@ -19,8 +19,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from benchmarks.published.e1 import Table
-from benchmarks.published.model import Received
-from benchmarks.published.turn import TOTAL
+from benchmarks.published.model import TOTAL, Received
 
 _LENGTH_BYTES = 8
 _STEP_BYTES = 1 << 30

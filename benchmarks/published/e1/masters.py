@@ -26,8 +26,7 @@ from benchmarks.published.e1.channels import (
     sender,
     tcp,
 )
-from benchmarks.published.model import Payload, Received
-from benchmarks.published.needs import turn_prefix
+from benchmarks.published.model import Payload, Received, turn_prefix
 
 _JOIN_S = 10.0
 _BASE64_FACTOR = 4 / 3

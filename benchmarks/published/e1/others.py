@@ -23,9 +23,7 @@ import numpy as np
 from benchmarks.published.child import CONTEXT, Child, serve_commands_in_thread
 from benchmarks.published.e1 import COLUMNS, Table, stamp, table
 from benchmarks.published.e1.channels import Channel, responder, sender
-from benchmarks.published.model import Payload, Received
-from benchmarks.published.needs import program, turn_prefix
-from benchmarks.published.turn import TOTAL
+from benchmarks.published.model import TOTAL, Payload, Received, program, turn_prefix
 
 
 def _give_back(connection: Connection, forward: Any, back: Any) -> None:

@@ -4,13 +4,10 @@ There are four shapes (float64). Each is timed including the creation of the arr
 was created beforehand ("ready"). The number of the request is the seed of the array; a ready array is stamped with it.
 Here: the arrays, their check, the base of the contestants with a server, and the contestants.
 
-web          HTTP and WebSocket, with bytes and with a shared memory segment for each message
-sockets      Listener and Client, a Unix socket, memfds, gRPC
-messages     ZeroMQ and Arrow Flight
-brokers      RabbitMQ and Redis
-loans        iceoryx2
+web          HTTP and WebSocket, with bytes and with a shared memory segment for each message; gRPC
+local        Listener and Client, a Unix socket, memfds, iceoryx2
+brokers      ZeroMQ, Arrow Flight, RabbitMQ and Redis
 dataflow     dora and Ray
-pipelines    stagepipe
 """
 
 from __future__ import annotations
@@ -158,8 +155,8 @@ _PUBLISHED = (
     _published("WebSocket + bytes", "web:WebSocket", (*_WEB, "websockets"), encoding="bytes"),
     _published("HTTP + shared memory", "web:Http", _WEB, encoding="segment"),
     _published("WebSocket + shared memory", "web:WebSocket", (*_WEB, "websockets"), encoding="segment"),
-    _published("Listener/Client", "sockets:ListenerClient"),
-    _published("gRPC + bytes", "sockets:Grpc", ("grpc",)),
+    _published("Listener/Client", "local:ListenerClient"),
+    _published("gRPC + bytes", "web:Grpc", ("grpc",)),
     _published(
         "RabbitMQ + bytes",
         "brokers:RabbitMq",
@@ -170,23 +167,24 @@ _PUBLISHED = (
     ),
 )
 _ADDITIONS = (
-    _added("ZeroMQ ipc", "messages:ZeroMq", transport="ipc", copy=True),
-    _added("ZeroMQ ipc, no copy", "messages:ZeroMq", transport="ipc", copy=False),
-    _added("ZeroMQ tcp", "messages:ZeroMq", transport="tcp", copy=True),
-    _added("ZeroMQ tcp, no copy", "messages:ZeroMq", transport="tcp", copy=False),
+    _added("ZeroMQ ipc", "brokers:ZeroMq", transport="ipc", copy=True),
+    _added("ZeroMQ ipc, no copy", "brokers:ZeroMq", transport="ipc", copy=False),
+    _added("ZeroMQ tcp", "brokers:ZeroMq", transport="tcp", copy=True),
+    _added("ZeroMQ tcp, no copy", "brokers:ZeroMq", transport="tcp", copy=False),
     _added("Redis lists", "brokers:Redis", ("redis", "hiredis"), programs=("redis-server",)),
-    _added("Unix socket", "sockets:UnixSocket"),
-    _added("memfd over SCM_RIGHTS", "sockets:Memfd"),
-    _added("memfd, reused", "sockets:ReusedMemfd"),
-    _added("Arrow Flight", "messages:Flight", ("pyarrow.flight",)),
+    _added("Unix socket", "local:UnixSocket"),
+    _added("memfd over SCM_RIGHTS", "local:Memfd"),
+    _added("memfd, reused", "local:ReusedMemfd"),
+    _added("Arrow Flight", "brokers:Flight", ("pyarrow.flight",)),
     _added("Ray object store", "dataflow:Ray", ("ray",)),
-    _added("iceoryx2", "loans:Iceoryx", ("iceoryx2",), in_place=False),
-    _added("iceoryx2, made in place", "loans:Iceoryx", ("iceoryx2",), in_place=True),
+    _added("iceoryx2", "local:Iceoryx", ("iceoryx2",), in_place=False),
+    _added("iceoryx2, made in place", "local:Iceoryx", ("iceoryx2",), in_place=True),
     _added("dora", "dataflow:Dora", ("dora", "dora_cli", "pyarrow"), launch="benchmarks.published.e4.dataflow:launch"),
 )
+_PIPELINE = "benchmarks.published.pipelines:ArrayPeer"
 _STAGEPIPE = (
-    _published("stagepipe", "pipelines:Stagepipe"),
-    _added("stagepipe, made in place", "pipelines:Stagepipe", loaned=True),
+    Contestant("stagepipe", _PIPELINE),
+    Contestant("stagepipe, made in place", _PIPELINE, {"loaned": True}, is_addition=True),
 )
 _DEFAULT = {name: shape for name, shape in SHAPES.items() if name != "D"}
 

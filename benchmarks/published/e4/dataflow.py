@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.published.e4 import Maker
-from benchmarks.published.model import Payload, Received
-from benchmarks.published.needs import program
+from benchmarks.published.model import Payload, Received, program
 
 _DEADLINE_S = 120.0
 

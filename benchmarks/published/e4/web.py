@@ -1,8 +1,9 @@
-"""HTTP and WebSocket: one FastAPI application under uvicorn, with the clients of http.client and of websockets.
+"""HTTP, WebSocket and gRPC.
 
-uvicorn runs as its documentation advises for speed: with uvloop and httptools, which its extra `standard` installs.
-Handlers return a Response, which FastAPI's documentation recommends for speed, because its encoder is skipped.
-Connections stay open between requests.
+The first two are one FastAPI application under uvicorn, with the clients of http.client and of websockets. uvicorn runs
+as its documentation advises for speed: with uvloop and httptools, which its extra `standard` installs. Handlers return
+a Response, which FastAPI's documentation recommends for speed, because its encoder is skipped. Connections stay open
+between requests.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import http.client
 import json
 import socket
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -167,3 +169,43 @@ def _close(segment: SharedMemory) -> None:
     segment._buf = None  # type: ignore[attr-defined]  # noqa: SLF001 - otherwise its own __del__ complains about the array
     segment._mmap = None  # type: ignore[attr-defined]  # noqa: SLF001
     segment.close()
+
+
+# ---------------------------------------------------------------------------------------------- gRPC
+
+_NUMBER_BYTES = 8
+_GRPC_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+
+
+def _serve_grpc(connection: Connection) -> None:
+    import grpc
+
+    server = grpc.server(ThreadPoolExecutor(1), options=_GRPC_OPTIONS)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    maker = start_maker(connection, address)
+
+    def answer(request: bytes, _: Any) -> bytes:
+        return maker.array(int.from_bytes(request, "little")).tobytes()
+
+    handlers = {"Array": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Step", handlers),))
+    server.wait_for_termination()
+
+
+class Grpc(Served):
+    """A unary call whose messages are bytes, without a schema."""
+
+    def __init__(self) -> None:
+        import grpc
+
+        super().__init__(_serve_grpc)
+        self._channel = grpc.insecure_channel(self.address, options=_GRPC_OPTIONS)
+        self._call = self._channel.unary_unary("/Step/Array")
+
+    def ask(self, number: int) -> Array:
+        return np.frombuffer(self._call(number.to_bytes(_NUMBER_BYTES, "little"), wait_for_ready=True))
+
+    def close(self) -> None:
+        self._channel.close()
+        super().close()

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.published import __main__ as command
 from benchmarks.published import agree, make_page
-from benchmarks.published.needs import unmet_need
-from benchmarks.published.registry import EXPERIMENTS, contestant
+from benchmarks.published.experiments import EXPERIMENTS, contestant
+from benchmarks.published.model import unmet_need
 from tests.support.paths import ROOT
 from tests.support.shared_memory import list_kept_segments, list_segments
 

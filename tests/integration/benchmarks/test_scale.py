@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benchmarks.common.figures import Estimate
-from benchmarks.scale.__main__ import LINES, draw, fit_growth
+from benchmarks.scale import LINES, draw, fit_growth
 from tests.support.paths import ROOT
 
 

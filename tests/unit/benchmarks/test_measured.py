@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import measured
-from benchmarks.common.machine import machine
+from benchmarks.common.command import machine
 from benchmarks.loader.tables import targets as loader_targets
 
 ABOUT = {"command": "python -m benchmarks.hop", "machine": machine()}

@@ -5,15 +5,14 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.common.figures import count_waits, format_seconds, pool_waits
 from benchmarks.common.turn import TurnError
-from benchmarks.common.waits import count_waits, format_seconds, pool_waits
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.contestants import CONTESTANTS, OURS, REFERENCE, Contestant
-from benchmarks.peers.digest import digest_batches, find_difference
 from benchmarks.peers.jobs import JOBS
-from benchmarks.peers.make_page import BEGIN, END, make_page
+from benchmarks.peers.make_page import BEGIN, END, compare, is_far_behind, judge, list_losses, make_page, make_table
 from benchmarks.peers.results import Results
-from benchmarks.peers.tables import compare, is_far_behind, judge, list_losses, make_table
+from benchmarks.peers.turn import digest_batches, find_difference
 from tests.support.paths import ROOT
 
 MACHINE = {"cpu": "x", "cpus": 2, "kernel": "6", "versions": {}, "memory_bytes": 1 << 34, "load_average": 0.5}
@@ -314,7 +313,7 @@ def test_durations_have_three_digits_and_a_unit():
 def test_every_contestant_names_a_function_and_jobs_that_exist():
     for contestant in CONTESTANTS.values():
         module, _, function = contestant.run.partition(":")
-        source = (ROOT / "benchmarks" / "peers" / "frameworks" / f"{module}.py").read_text()
+        source = (ROOT / "benchmarks" / "peers" / f"{module}.py").read_text()
         assert f"\ndef {function}(job: Job, workers: int" in source
         assert set(contestant.jobs) <= JOBS.keys()
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.common.figures import Estimate, estimate
-from benchmarks.common.targets import Target, is_met
+from benchmarks.common.figures import Estimate, Target, estimate, is_met
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.common.turns import order
+from benchmarks.common.turn import order
 
 
 @pytest.mark.parametrize("count", range(1, 13))

@@ -10,8 +10,7 @@ import pytest
 from benchmarks.verdicts.__main__ import _is_disturbed, format_case, list_undisturbed
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 from benchmarks.verdicts.make_page import main as make_page
-from benchmarks.verdicts.records import decode_record, encode_record
-from benchmarks.verdicts.turn import take_turn
+from benchmarks.verdicts.turn import decode_record, encode_record, take_turn
 from stagepipe.report import RunRecord
 
 pytestmark = pytest.mark.timeout(40)

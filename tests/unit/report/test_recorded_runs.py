@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.verdicts.__main__ import is_right
 from benchmarks.verdicts.cases import CASES
-from benchmarks.verdicts.records import decode_record
+from benchmarks.verdicts.turn import decode_record
 from stagepipe.report.verdict import judge
 
 _FOLDER = Path(__file__).parent / "recorded"

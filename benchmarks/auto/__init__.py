@@ -1,1 +1,0 @@
-"""The pipelines of `benchmarks/auto`, and how they are raced."""

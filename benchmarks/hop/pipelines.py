@@ -1,0 +1,153 @@
+"""stagepipe: sources that its config names by dotted path and that run in its workers, and its side as a contestant.
+
+It is used through its public API only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+import stagepipe
+from benchmarks.hop.payload import Image, Item, make_image, make_item
+
+
+class Copied:
+    """Yields the same prepared array every time; the transport copies it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._image = make_image(nbytes)
+
+    def __iter__(self) -> Iterator[Item]:
+        for number in count():
+            yield make_item(number, self._image)
+
+
+class HeaderOnly:
+    """Yields a new array in the outgoing shared memory for each item, and writes only its first byte."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield items without end. No reference to a yielded array remains, so its memory is sent without a copy."""
+        for number in count():
+            yield make_item(number, _empty_image(self._nbytes, number))
+
+
+class Filled:
+    """Yields a new array in the outgoing shared memory for each item, and copies a prepared one into it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._image = make_image(nbytes)
+
+    def __iter__(self) -> Iterator[Item]:
+        for number in count():
+            yield make_item(number, _filled_image(self._image))
+
+
+DICTS = {"two numbers": {}, "two numbers, array of 0 B": {"image": np.zeros(0, np.uint8)}}
+"""What the small dicts hold beside their numbers, by kind."""
+
+
+class Dicts:
+    """Yields small dicts."""
+
+    def __init__(self, kind: str, count: int = sys.maxsize) -> None:
+        self._rest: dict[str, Any] = DICTS[kind]
+        self._count = count
+
+    def __iter__(self) -> Iterator[Item]:
+        for number in range(self._count):
+            yield {"id": number, "label": number % 1000, **self._rest}
+
+
+class PassOnBesideTorch:
+    """Imports torch, or uses it too, and returns its items unchanged."""
+
+    def __init__(self, *, used: bool) -> None:
+        import torch
+
+        if used:
+            torch.zeros(1)
+
+    def __call__(self, item: Item) -> Item:
+        return item
+
+
+def _empty_image(nbytes: int, number: int) -> Image:
+    image: Image = stagepipe.empty(nbytes, np.uint8)
+    image[:1] = number & 0xFF
+    return image
+
+
+def _filled_image(source: Image) -> Image:
+    image: Image = stagepipe.empty(source.shape, np.uint8)
+    np.copyto(image, source)
+    return image
+
+
+# ---------------------------------------------------------------------------------------------- the contestant
+
+HEADER_ONLY = "stagepipe header only"
+CONFIGS: dict[str, tuple[str, bool]] = {
+    "stagepipe copied": ("Copied", False),
+    "stagepipe filled": ("Filled", False),
+    "stagepipe passed on": ("Filled", True),
+    HEADER_ONLY: ("HeaderOnly", False),
+}
+"""The source of each contestant, and whether a middle stage passes its items on."""
+
+
+def config(name: str, nbytes: int) -> dict[str, Any]:
+    """Return the pipeline's config, with only the required keys."""
+    source, has_stage = CONFIGS[name]
+    document: dict[str, Any] = {
+        "name": name.replace(" ", "-"),
+        "source": {"uses": f"benchmarks.hop.pipelines.{source}", "with": {"nbytes": nbytes}},
+    }
+    if has_stage:
+        document["stages"] = [{"name": "pass_on", "uses": "benchmarks.common.stages.pass_on"}]
+    return document
+
+
+_LARGE_BYTES = 256 << 10
+_SMALL_ITEM_WINDOW = 512
+_LARGE_ITEM_WINDOW = 16
+"""The small and large items that stagepipe has in flight by default: its window, and what a pipe of packets holds."""
+
+
+class PipelinePeer:
+    """A pipeline that runs forever. The caller takes items at any time; backpressure stops the producer meanwhile."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name, self.filled = name, name != HEADER_ONLY
+        self.max_backlog = _SMALL_ITEM_WINDOW + 20 if nbytes < _LARGE_BYTES else _LARGE_ITEM_WINDOW + 4
+        self.hops: list[dict[str, Any]] = []
+        self.timing_ns_per_hop = 0
+        self._pipeline = stagepipe.Pipeline(config(name, nbytes))
+        self._pipeline.start()
+        self._items: Iterator[Item] = iter(self._pipeline)
+        self.receive: Callable[[], Item] = self._items.__next__
+
+    def close(self) -> None:
+        """Close the pipeline and keep what its report says about the hops in `hops`."""
+        del self.receive
+        self._items = iter(())
+        self._pipeline.close()
+        report = self._pipeline.report()
+        self.timing_ns_per_hop = report.run.timing_overhead.ns_per_hop
+        for hop in report.hops:
+            phases = {name: getattr(hop.phases, name) for name in hop.phases.__struct_fields__}
+            self.hops.append(
+                {
+                    "from": hop.source,
+                    "to": hop.target,
+                    "cost_ns": {"p50": hop.cost_ns.p50, "mean": hop.cost_ns.mean},
+                    "phases_ns": {phase: {"p50": value.p50, "mean": value.mean} for phase, value in phases.items()},
+                }
+            )

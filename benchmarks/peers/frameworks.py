@@ -1,0 +1,306 @@
+"""The frameworks: each runs any job, by the advice of its own documentation. One function each: `run(job, workers)`.
+
+A function takes a job and the number of workers, and yields batches (or items, for a job without batches). A framework
+is imported in its own functions, so that no other pays for it. Those around torch are in `frameworks_torch`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from benchmarks.common.turn import ROOT
+from benchmarks.peers.jobs import JOBS, NUMPY_EMPTY, Item, Job, MakeBatch, Process, Samples, list_images, make_steps
+
+
+def by_hand(job: Job, workers: int) -> Iterator[Item]:
+    """Cut the job as `auto` does: one pool of workers for steps of one kind, a process for each model, or a dataset."""
+    return _iterate(_build_by_hand(job, workers))
+
+
+def unchanged(job: Job, workers: int) -> Iterator[Item]:
+    """The same with functions that do not use `stagepipe.empty`."""
+    os.environ[NUMPY_EMPTY] = "1"  # before the workers' server starts
+    return by_hand(job, workers)
+
+
+def auto(job: Job, workers: int) -> Iterator[Item]:  # noqa: ARG001 - it finds out
+    """A stage for each step, `workers: auto` and `fuse: auto`: measured at the first run, kept for the next."""
+    if job.is_dataset:
+        return _iterate(_build_dataset(job, "auto"))
+    import stagepipe
+
+    builder: Any = stagepipe.from_source(range(job.count)).map(job.read, workers="auto", fuse="auto")
+    for step in job.steps:
+        builder = builder.map(_defer(step), workers="auto", fuse="auto")
+    return _iterate(builder.batch(job.batch) if job.batch else builder)
+
+
+def inline(job: Job, workers: int) -> Iterator[Item]:
+    """All in the caller's process, as the documentation advises for samples of a few microseconds."""
+    return _iterate(_build_by_hand(job, workers), inline=True)
+
+
+def _build_by_hand(job: Job, workers: int) -> Any:
+    import stagepipe
+
+    if job.is_dataset:
+        return _build_dataset(job, workers)
+    has_models = all(isinstance(step, type) for step in job.steps)
+    builder: Any = stagepipe.from_source(range(job.count)).map(job.read, workers=1 if has_models else workers)
+    for step in job.steps:
+        builder = builder.map(_defer(step), fuse=not has_models)
+    return builder.batch(job.batch) if job.batch else builder
+
+
+def _build_dataset(job: Job, workers: Any) -> Any:
+    import stagepipe
+
+    own: dict[str, Any] = {"batch_size": job.batch, "collate_fn": job.collate} if job.has_own_collate else {}
+    builder: Any = stagepipe.from_dataset(Samples(job), workers=workers, **own)
+    return builder if own else builder.batch(job.batch)
+
+
+def _defer(step: Any) -> Any:
+    import stagepipe
+
+    return stagepipe.defer(step) if isinstance(step, type) else step
+
+
+def _iterate(builder: Any, *, inline: bool = False) -> Iterator[Item]:
+    import stagepipe
+
+    with stagepipe.Pipeline(builder, inline=inline) as pipeline:
+        yield from pipeline
+
+
+def loop(job: Job, workers: int) -> Iterator[Item]:  # noqa: ARG001 - there is one process
+    """Do everything in the caller's process."""
+    items = map(Process(job.name), range(job.count))
+    if not job.batch:
+        yield from items
+    while samples := list(islice(items, job.batch)):
+        yield job.collate(samples)
+
+
+def pool(job: Job, workers: int) -> Iterator[Item]:
+    """`Pool.imap` of batches or items, in chunks, forked: the default of Linux below Python 3.14."""
+    job.prepare()
+    work, inputs = _divide(job)
+    with multiprocessing.get_context("fork").Pool(workers) as processes:
+        yield from processes.imap(work, inputs, job.pool_chunk)
+
+
+def pool_inheriting(job: Job, workers: int) -> Iterator[Item]:
+    """The same with steps that the caller makes before the fork, so that the workers share their pages."""
+    make_steps(job.name)
+    return pool(job, workers)
+
+
+def joblib(job: Job, workers: int) -> Iterator[Item]:
+    """`Parallel(return_as="generator")` of batches or items on loky, which chooses the chunks (`batch_size="auto"`)."""
+    from joblib import Parallel, delayed
+
+    work, inputs = _divide(job)
+    process = delayed(work)
+    yield from Parallel(n_jobs=workers, return_as="generator")(process(entry) for entry in inputs)
+
+
+def _divide(job: Job) -> tuple[Callable[[Any], Item], Iterable[Any]]:
+    """Return what a worker calls, and its inputs: ranges of indices where the job has batches."""
+    if not job.batch:
+        return Process(job.name), range(job.count)
+    return MakeBatch(job.name), job.ranges
+
+
+_SPDL_BUFFER = 4
+_SEGMENTS = 12
+_SEGMENT_BYTES = 48 << 20
+"""More than the largest batch."""
+
+
+def spdl_threads(job: Job, workers: int, *, per_batch: bool = False) -> Iterator[Item]:
+    """Threads in the caller's process: SPDL's first advice, for work that releases the interpreter."""
+    job.prepare()
+    pipeline = _describe_spdl(job, workers, per_batch=per_batch).add_sink(_SPDL_BUFFER).build(num_threads=workers + 1)
+    with pipeline.auto_stop():
+        yield from pipeline
+
+
+def spdl_threads_per_batch(job: Job, workers: int) -> Iterator[Item]:
+    """The same, whose source yields the indices of a batch: one call makes a batch."""
+    return spdl_threads(job, workers, per_batch=True)
+
+
+def spdl_subprocess(job: Job, workers: int, *, per_batch: bool = False) -> Iterator[Item]:
+    """The spdl_threads in a subprocess, whose arrays come back in a pool of shared memory."""
+    from spdl.pipeline import SharedMemorySegmentPool, run_pipeline_in_subprocess
+
+    config = _describe_spdl(job, workers, per_batch=per_batch).add_sink(_SPDL_BUFFER).get_config()
+    arena = SharedMemorySegmentPool(_SEGMENT_BYTES, _SEGMENTS)
+    yield from run_pipeline_in_subprocess(config, num_threads=workers + 1, arena=arena)
+
+
+def spdl_subprocess_per_batch(job: Job, workers: int) -> Iterator[Item]:
+    """The same, whose source yields the indices of a batch."""
+    return spdl_subprocess(job, workers, per_batch=True)
+
+
+def spdl_processes(job: Job, workers: int) -> Iterator[Item]:
+    """A pool of worker spdl_processes for all steps and the batch: `to(ProcessPoolExecutorConfig)`."""
+    from spdl.pipeline import PipelineBuilder
+    from spdl.pipeline.defs import ProcessPoolExecutorConfig
+
+    pool = ProcessPoolExecutorConfig(max_workers=workers, mp_context="spawn")
+    builder: Any = PipelineBuilder().add_source(range(job.count)).to(pool, buffer_size=job.batch or 1)
+    builder = builder.pipe(Process(job.name))
+    if job.batch:
+        builder = builder.aggregate(job.batch).pipe(job.collate)
+    return _run_to_main(builder, workers)
+
+
+def spdl_processes_per_batch(job: Job, workers: int) -> Iterator[Item]:
+    """Worker spdl_processes, each of which makes a whole batch in one call."""
+    from spdl.pipeline import PipelineBuilder
+    from spdl.pipeline.defs import ProcessPoolExecutorConfig
+
+    pool = ProcessPoolExecutorConfig(max_workers=workers, mp_context="spawn")
+    builder: Any = PipelineBuilder().add_source(job.ranges).to(pool, buffer_size=1)
+    return _run_to_main(builder.pipe(MakeBatch(job.name), concurrency=workers), workers)
+
+
+def _run_to_main(builder: Any, workers: int) -> Iterator[Item]:
+    from spdl.pipeline.defs import MAIN_PROCESS
+
+    pipeline = builder.to(MAIN_PROCESS, buffer_size=1).add_sink(_SPDL_BUFFER).build(num_threads=workers + 1)
+    with pipeline.auto_stop():
+        yield from pipeline
+
+
+def _describe_spdl(job: Job, workers: int, *, per_batch: bool) -> Any:
+    from spdl.pipeline import PipelineBuilder
+
+    builder: Any = PipelineBuilder()
+    if per_batch:
+        return builder.add_source(job.ranges).pipe(MakeBatch(job.name), concurrency=workers)
+    builder = builder.add_source(range(job.count)).pipe(Process(job.name), concurrency=workers)
+    return builder.aggregate(job.batch).pipe(job.collate) if job.batch else builder
+
+
+_BUFFER = 4
+_READ_THREADS = 2
+
+
+def grain_processes(job: Job, workers: int) -> Iterator[Item]:
+    """Worker processes, which also make the batches."""
+    import grain
+    from absl import flags
+
+    if not flags.FLAGS.is_parsed():  # grain's workers read absl's flags, which its documentation leaves to `app.run`
+        flags.FLAGS(["peers"])
+    job.prepare()
+    dataset: Any = grain.MapDataset.source(range(job.count)).map(Process(job.name))
+    if job.batch:
+        dataset = dataset.batch(job.batch, **({"batch_fn": job.collate} if job.has_own_collate else {}))
+    # Its documentation: no threads for data in memory. An element is a batch, of which few are to be read ahead.
+    threads = _READ_THREADS if job.reads_files else 0
+    reading = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=_BUFFER if threads else 0)
+    options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=_BUFFER)
+    return iter(dataset.to_iter_dataset(reading).mp_prefetch(options))
+
+
+_STORE_BYTES = 2 << 30
+_BLOCK_ROWS = 512
+_WRITER_BLOCK_ROWS = 64
+"""Of `thumbnails`: a tenth of a second's work."""
+_ACTOR_BLOCK_ROWS = 16
+"""A block goes from actor to actor as a whole: 512 rows of `models` would take a minute before the first comes."""
+
+
+def ray_data(job: Job, workers: int) -> Iterator[Item]:
+    """All steps in tasks; in a pool of actors where one of them is a class; an actor for each where all are.
+
+    `iter_batches` collates.
+    """
+    import ray
+
+    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    ray.init(
+        num_cpus=workers,
+        ignore_reinit_error=True,
+        object_store_memory=_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    kinds = {isinstance(step, type) for step in job.steps}
+    rows = _BLOCK_ROWS if kinds <= {False} else _ACTOR_BLOCK_ROWS if kinds == {True} else _WRITER_BLOCK_ROWS
+    dataset: Any = ray.data.range(job.count, override_num_blocks=max(workers * 8, job.count // rows))
+    if kinds == {True}:
+        share = workers / (len(job.steps) + 2)  # reading and an actor for each model share the CPUs
+        dataset = dataset.map(_Read(job.name), num_cpus=share)
+        for number in range(len(job.steps)):
+            dataset = dataset.map(_Take, fn_constructor_args=(job.name, number), concurrency=1, num_cpus=share)
+    elif True in kinds:
+        share = (workers - 1) / workers  # an actor for each CPU; a task that makes the range needs a whole one
+        dataset = dataset.map(_Whole, fn_constructor_args=(job.name,), concurrency=workers, num_cpus=share)
+    else:
+        dataset = dataset.map(_Whole(job.name))
+    if not job.batch:
+        yield from dataset.iter_rows()
+        return
+    for batch in dataset.iter_batches(batch_size=job.batch, prefetch_batches=4, batch_format="numpy"):
+        yield _pad(job, batch)
+
+
+def _pad(job: Job, batch: Item) -> Item:
+    if not job.has_own_collate:
+        return batch
+    return job.collate([dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)])
+
+
+class _Read:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, row: dict[str, Any]) -> Item:
+        return JOBS[self._name].read(int(row["id"]))
+
+
+class _Whole:
+    def __init__(self, name: str) -> None:
+        self._process = Process(name)
+
+    def __call__(self, row: dict[str, Any]) -> Item:
+        sample = self._process(int(row["id"]))
+        return {key: value.numpy() if hasattr(value, "numpy") else value for key, value in sample.items()}
+
+
+class _Take:
+    def __init__(self, name: str, number: int) -> None:
+        step = JOBS[name].steps[number]
+        self._step = step() if isinstance(step, type) else step
+
+    def __call__(self, row: Item) -> Item:
+        taken: Item = self._step(row)
+        return taken
+
+
+def own_decoder(job: Job, workers: int) -> Iterator[Item]:
+    """Read, decode and resize by TensorFlow's operations, in its threads. The pixels differ from the others'."""
+    import tensorflow as tf
+
+    def load(index: Any, path: Any) -> dict[str, Any]:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        image = tf.image.resize(image, (224, 224), method="bilinear", antialias=True)
+        return {"index": index, "image": tf.transpose(image / 255.0, (2, 0, 1))}
+
+    tf.config.set_visible_devices([], "GPU")
+    paths = [str(path) for path in list_images()]
+    files = tf.data.Dataset.from_tensor_slices(paths).repeat().take(job.count).enumerate()
+    dataset = files.map(load, num_parallel_calls=workers).batch(job.batch).prefetch(4)
+    return dataset.as_numpy_iterator()  # type: ignore[no-any-return]

@@ -1,1 +1,0 @@
-"""How the cost of a hop grows: `python -m benchmarks.scale`."""
