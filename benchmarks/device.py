@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         print("torch finds no GPU on this machine; run this benchmark on a machine with a CUDA GPU", file=sys.stderr)
         return 2
     print(machine_line(machine()), torch.cuda.get_device_name(), sep="\n")
-    source = {"uses": "benchmarks.device.Batches", "with": {"megabytes": options.megabytes, "count": options.batches}}
+    source = {"uses": Batches, "with": {"megabytes": options.megabytes, "count": options.batches}}
     peer = DataLoader(
         Batches(options.megabytes, options.batches),
         batch_size=None,

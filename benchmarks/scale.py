@@ -20,39 +20,18 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import stagepipe
 from benchmarks.common.command import hardware_line, machine, machine_line
 from benchmarks.common.figures import Estimate, estimate
 from benchmarks.common.turn import order
 from benchmarks.common.usage import CpuMeter
-
-
-class Arrays:
-    """Items {id, array}: the same array every time, or each built in the outgoing shared memory."""
-
-    def __init__(self, count: int, nbytes: int = 0, *, built: bool = False) -> None:
-        self._count, self._nbytes, self._built = count, nbytes, built
-        self._array = None if built or not nbytes else np.ones(nbytes, np.uint8)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for number in range(self._count):
-            yield {"id": number, "array": _build(self._nbytes) if self._built else self._array}
-
-
-def _build(nbytes: int) -> NDArray[np.uint8]:
-    """Make an array in the outgoing shared memory. Who keeps a reference to it makes the transport copy it."""
-    array: NDArray[np.uint8] = stagepipe.empty(nbytes, np.uint8)
-    array[:1] = 1
-    return array
-
 
 _ROUNDS = 6
 _SMALL_ITEMS, _MIN_SMALL_ITEMS = 60_000, 10_000
@@ -92,7 +71,7 @@ def _measure(config: dict[str, Any], count: int, *, is_cpu: bool) -> float:
 
 
 def _make_source(count: int, **values: Any) -> dict[str, Any]:
-    return {"uses": "benchmarks.scale.Arrays", "with": {"count": count, **values}}
+    return {"uses": "benchmarks.common.array_stages.Arrays", "with": {"count": count, **values}}
 
 
 def _pass_through(stages: int = 1, workers: int = 1, **keys: Any) -> float:

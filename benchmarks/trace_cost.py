@@ -19,35 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-import stagepipe
 from benchmarks.common.command import machine, machine_line, parse_names, repeat_command
 from benchmarks.common.figures import estimate, ratio
 from stagepipe import Pipeline
 
-_SHAPE = (448, 448, 3)
-
-
-def plus(item: int) -> int:
-    """Add one."""
-    return item + 1
-
-
-def make(_: int) -> NDArray[np.uint8]:
-    """Make an array of 602 kB in shared memory."""
-    image: NDArray[np.uint8] = stagepipe.empty(_SHAPE, np.uint8)
-    image[:] = 7
-    return image
-
-
-def look(image: NDArray[np.uint8]) -> int:
-    """Read one value."""
-    return int(image[0, 0, 0])
-
-
-_STAGES = "benchmarks.trace_cost"
+_STAGES = "benchmarks.common.array_stages"
 PIPELINES: Mapping[str, Mapping[str, Any]] = {
     "small": {
         "source": {"uses": "stagepipe.sources.numbers", "with": {"count": 20_000}},
