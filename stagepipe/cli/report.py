@@ -9,7 +9,7 @@ import typer
 
 from stagepipe.cli.errors import exit_on_error
 from stagepipe.cli.reports import check_report_path, draw_report, print_renderable, write_reports
-from stagepipe.core import UsageError
+from stagepipe.core import RunError, UsageError
 
 if TYPE_CHECKING:
     from stagepipe.report import Report
@@ -37,7 +37,9 @@ def report(
     if second is not None:
         print_renderable(render_comparison(compare_runs(read, _read_report(second))))
     elif paths:
-        write_reports(read, paths)
+        errors = write_reports(read, paths)
+        if errors:
+            raise RunError("\n".join(errors))
     else:
         print_renderable(draw_report(read, verbose))
 

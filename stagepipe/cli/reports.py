@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,14 +41,35 @@ def make_parent_folder(option: str, path: Path | None) -> None:
     except OSError as error:
         message = f"{option} {path}: {error}"
         raise UsageError(message) from None
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        message = f"{option} {path}: no file can be written in {path.parent}; name a file in another folder"
+        raise UsageError(message)
 
 
-def write_reports(report: Report, paths: list[Path]) -> None:
-    """Write the report to each path: as JSON, or as a page of HTML."""
+def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
+    """Raise UsageError if two of the files that a run writes are the same."""
+    counts = Counter(path.resolve() for path in paths if path is not None)
+    for path, count in counts.items():
+        if count > 1:
+            message = f"{path}: this run would write {count} outputs to the same file; name one for each"
+            raise UsageError(message)
+
+
+def write_reports(report: Report, paths: list[Path]) -> list[str]:
+    """Write the report to each path: as JSON, or as a page of HTML. Return an error for each that cannot be written."""
     from stagepipe.report import render_html, to_json
 
+    errors = []
     for path in paths:
-        path.write_bytes(render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report))
+        content = render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report)
+        unfinished = path.with_name(f"{path.name}.tmp")
+        try:
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            errors.append(f"the report {path} could not be written: {error.strerror or error}")
+    return errors
 
 
 def print_report(report: Report, *, is_verbose: bool) -> None:

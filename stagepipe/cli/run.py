@@ -15,8 +15,14 @@ from stagepipe.cli.forecasts import print_auto_workers, print_cpu_warnings
 from stagepipe.cli.interrupts import SignalHandler
 from stagepipe.cli.json_lines import redirect_stderr_to_json
 from stagepipe.cli.progress import ProgressDisplay
-from stagepipe.cli.reports import check_report_path, make_parent_folder, print_report, write_reports
-from stagepipe.core import UsageError
+from stagepipe.cli.reports import (
+    check_report_path,
+    make_parent_folder,
+    print_report,
+    refuse_one_file_for_two,
+    write_reports,
+)
+from stagepipe.core import RunError, UsageError
 
 if TYPE_CHECKING:
     from stagepipe.api import Pipeline
@@ -76,12 +82,11 @@ def run(  # noqa: PLR0913 - one parameter per option
         pipeline = _make_pipeline(config, overrides or [], only_dead_letters, **options)
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
-        report_paths = [check_report_path(path) for path in report or []]
+        report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)
         make_parent_folder("--dead-letters", dead_letters)
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
         make_parent_folder("--resume", state_path)
-        in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
-        report_paths += [check_report_path(Path(path)) for path in in_config if path is not None]
+        refuse_one_file_for_two([*dict.fromkeys(report_paths), trace, dead_letters, state_path])
         state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
@@ -91,6 +96,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         if shards is not None and shards.is_finished:
             print(shards.finished_message, file=sys.stderr)
             return
+        report_errors: list[str] = []
         try:
             if not quiet:
                 print_cpu_warnings(pipeline.spec)
@@ -103,11 +109,21 @@ def run(  # noqa: PLR0913 - one parameter per option
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if not inline and pipeline.started:
                 result = pipeline.report()
-                write_reports(result, report_paths)
+                report_errors = write_reports(result, report_paths)
                 if not quiet:
                     print_report(result, is_verbose=verbose)
-                    for path in report_paths:
+                    for path in [] if report_errors else report_paths:
                         print(f"wrote {path}", file=sys.stderr)
+        if report_errors:
+            raise RunError("\n".join(report_errors))
+
+
+def _choose_report_paths(paths: list[Path], pipeline: Pipeline, *, is_inline: bool) -> list[Path]:
+    """Return the files of `--report` and of the config's `report`. Raises UsageError for a wrong one."""
+    if is_inline and paths:
+        raise UsageError(f"--report {paths[0]}: an inline run has no hops to report on; remove --inline")
+    in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
+    return [check_report_path(path) for path in (*paths, *(Path(path) for path in in_config if path is not None))]
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:

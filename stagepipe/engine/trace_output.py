@@ -34,11 +34,11 @@ class TraceOutput:
             tracks=tuple(TraceTrack(each.name, each.group, each.ring) for each in trace.processes),
             deaths=tuple(
                 TraceDeath(
-                    restart.death.process_index,
-                    restart.death.pid,
-                    restart.death.died_at_ns,
-                    restart.death.cause,
-                    restart.death.item,
+                    track=restart.death.process_index,
+                    pid=restart.death.pid,
+                    died_ns=restart.death.died_at_ns,
+                    cause=restart.death.cause,
+                    item=restart.death.item,
                 )
                 for restart in trace.restarts
             ),

@@ -117,7 +117,8 @@ def _describe_useless_fusion(overrides: Sequence[str], run: PastRun, past_runs: 
         return ""
     fuse = value == "true"
     prefix = f"stages.{name}.workers="
-    workers = next((int(each.removeprefix(prefix)) for each in overrides if each.startswith(prefix)), 1)
+    counts = [each.removeprefix(prefix) for each in overrides if each.startswith(prefix)]
+    workers = next((int(count) for count in counts if count != "null"), 1)  # a fusion takes `workers` away
     rates = [
         past.items_per_s
         for past in _find_comparable_runs([name], run, past_runs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +44,10 @@ def write_project(folder: Path, kind: StarterKind, *, items: int | None = None, 
     (without `force`), and for a folder that cannot be written.
     """
     texts = {**_fill_templates(kind, _make_name(folder), items or _ITEMS[kind]), _SCHEMA_NAME: _write_schema()}
-    present = [name for name in texts if (folder / name).exists()]
+    present = [name for name in texts if os.path.lexists(folder / name)]
+    not_files = [name for name in present if not (folder / name).is_file()]
+    if force and not_files:
+        raise UsageError(f"init {folder}: {', '.join(not_files)}: not a file; remove it, or name another folder")
     if present and not force:
         raise UsageError(
             f"init {folder}: {', '.join(present)} {'is' if len(present) == 1 else 'are'} there already; "
@@ -53,7 +58,11 @@ def write_project(folder: Path, kind: StarterKind, *, items: int | None = None, 
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"init {folder}: cannot write {error.filename}: {error.strerror}; name another one") from None
+        with contextlib.suppress(OSError):
+            for new_name in texts.keys() - set(present):
+                (folder / new_name).unlink(missing_ok=True)
+        where = error.filename or folder
+        raise UsageError(f"init {folder}: cannot write {where}: {error.strerror}; name another folder") from None
     return StarterProject(folder=folder, file_names=tuple(texts), missing_command=_find_missing(kind))
 
 
@@ -76,8 +85,12 @@ def _make_name(folder: Path) -> str:
 
     >>> _make_name(Path("/tmp/my photos"))
     'my-photos'
+    >>> _make_name(Path("/tmp/2026"))
+    'pipeline-2026'
     """
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-") or "pipeline"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-") or "pipeline"
+    is_text_in_yaml = name[0].isalpha() and name.lower() not in {"true", "false", "null"}
+    return name if is_text_in_yaml else f"pipeline-{name}"
 
 
 def _find_missing(kind: StarterKind) -> str:

@@ -43,7 +43,7 @@ class TraceTrack:
     ring: TraceRing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TraceDeath:
     """A worker that died. `track` is an index of `TraceData.tracks`; `item` is "" if it was at none."""
 

@@ -108,3 +108,48 @@ def test_wrong_calls_exit_2_without_a_traceback(arguments, tmp_path, monkeypatch
     assert called.exit_code == 2
     assert "Traceback" not in called.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+
+
+@pytest.mark.parametrize("name", ["2026", "true", "1e3"])
+def test_folder_named_like_a_number_validates(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call_here("init", name).exit_code == 0
+    monkeypatch.chdir(tmp_path / name)
+    assert call_here("validate", "pipeline.yaml").exit_code == 0
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my_ops.py").mkdir()
+    called = call_here("init", "--force")
+    assert called.exit_code == 2
+    assert "my_ops.py: not a file" in called.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["my_ops.py"]
+
+
+def test_a_link_to_a_missing_file_is_kept(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "my_ops.py").symlink_to(tmp_path / "outside.py")
+    monkeypatch.chdir(project)
+    assert call_here("init").exit_code == 2
+    assert not (tmp_path / "outside.py").exists()
+
+
+def test_a_write_that_fails_leaves_no_part_of_a_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written = []
+    write_text = Path.write_text
+
+    def write_two(path, *arguments, **options):
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        return write_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", write_two)
+    called = call_here("init")
+    assert called.exit_code == 2
+    assert "No space left on device" in called.stderr
+    assert len(written) == 2
+    assert list(tmp_path.iterdir()) == []

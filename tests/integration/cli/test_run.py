@@ -81,6 +81,30 @@ def test_a_run_that_finishes_prints_the_table_and_writes_the_report(stagepipe, t
     assert report["config_path"] == "c.yaml"
 
 
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--inline", "--report", "r.json"), "--report r.json: an inline run has no hops to report on"),
+        (("--trace", "same.json", "--report", "same.json"), "would write 2 outputs to the same file"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused_before_the_run(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    called = call_here("run", "c.yaml", *arguments)
+    assert called.exit_code == 2
+    assert words in called.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_a_report_that_cannot_be_written_hides_no_other(stagepipe, tmp_path):
+    done = stagepipe("run", "c.yaml", "--report", "/proc/a.html", "--report", "b.json")
+    assert done.returncode == 1
+    assert "batch" in done.stdout
+    assert done.stderr.endswith("the report /proc/a.html could not be written: No such file or directory\n")
+    assert json.loads((tmp_path / "b.json").read_text())["run"]["status"] == "finished"
+
+
 def test_quiet_limit_overrides_and_inline(stagepipe, tmp_path):
     done = stagepipe("run", "c.yaml", "stages.batch.with.size=2", "--limit", "8", "-q", "--report", "r.json")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -156,4 +156,6 @@ def test_it_ends_with_the_run(socket_folder):
 
 @pytest.mark.parametrize("interval", ["0", "-1", "never"])
 def test_a_wrong_interval_is_refused(interval):
-    assert call_here("top", "--interval", interval).exit_code == 2
+    called = call_here("top", "--interval", interval)
+    assert called.exit_code == 2
+    assert "Invalid value for '--interval'" in called.stderr

@@ -74,11 +74,18 @@ def test_only_the_last_step_counts(decoding):
     assert build_report(decoding(3), [past(1, 99), past(2, 60)]).verdict.fix
 
 
-def test_a_fusion_that_did_not_pay_is_not_advised_again(make):
+@pytest.mark.parametrize(
+    "workers, fix",
+    [
+        (1, "stages.decode.fuse=true stages.decode.transport=null"),
+        (2, "stages.decode.fuse=true stages.decode.workers=null stages.decode.transport=null"),
+    ],
+)
+def test_a_fusion_that_did_not_pay_is_not_advised_again(make, workers, fix):
     hops = (make.hop("source", "decode", cost_ns=9_000_000), make.hop("decode", "consumer"))
-    stages = (make.stage("source", busy=0.02, blocked=0.3), make.stage("decode", busy=0.02, starved=0.02))
-    record = make.record(*stages, hops=hops)
-    assert judge(record).fix == "stages.decode.fuse=true stages.decode.transport=null"
+    decode = make.stage("decode", workers=workers, busy=0.02, starved=0.02)
+    record = make.record(make.stage("source", busy=0.02, blocked=0.3), decode, hops=hops)
+    assert judge(record).fix == fix
     fused = PastRun(layout={"source": 1, "decode": 0}, items_per_s=90.0, free_cpus=8.0)
     verdict = build_report(record, [fused]).verdict
     assert verdict.fix == ""

@@ -1,10 +1,12 @@
 """The operators, called one after the other by hand: what Ray calls in its workers, without Ray."""
 
 import pytest
+import torch
 
 pytest.importorskip("pyarrow")
 
 from stagepipe.config import load
+from stagepipe.core import advise_in, stage_locals
 from stagepipe.costs import CostCurves
 from stagepipe.engine.ray.blocks import RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.layout import RayLayout
@@ -14,6 +16,16 @@ from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
 from stagepipe.timing import StageCounter
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
+
+
+@pytest.fixture(autouse=True)
+def _own_settings():
+    """An operator sets the threads and the form of messages of its process for good: here, for a test."""
+    threads = torch.get_num_threads()
+    with advise_in(stage_locals.syntax):
+        yield
+    torch.set_num_threads(threads)
+
 
 CURVES = CostCurves.from_points((512, 2048, 4096), (9000, 9500, 40000), (15000, 15000, 15000))
 
