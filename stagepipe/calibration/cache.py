@@ -13,11 +13,10 @@ import json
 import os
 import platform
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from stagepipe.core import get_cache_dir
+from stagepipe.core import get_cache_dir, replace_when_written
 from stagepipe.costs import CostCurves
 from stagepipe.machine import read_cpu_model
 
@@ -78,7 +77,5 @@ def save_curves(curves: CostCurves, version: str) -> Path:
 
 def _write_json(path: Path, data: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(fd, "w") as file:
-        json.dump(data, file)
-    Path(name).replace(path)
+    with replace_when_written(path, mode=0o600) as unfinished:
+        unfinished.write_text(json.dumps(data), encoding="utf-8")

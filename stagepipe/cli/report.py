@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.reports import check_report_path, draw_report, print_renderable, write_reports
-from stagepipe.core import RunError, UsageError
+from stagepipe.cli.reports import check_report_path, draw_report, print_renderable, raise_report_errors, write_reports
+from stagepipe.core import UsageError
 
 if TYPE_CHECKING:
     from stagepipe.report import Report
@@ -37,9 +37,7 @@ def report(
     if second is not None:
         print_renderable(render_comparison(compare_runs(read, _read_report(second))))
     elif paths:
-        errors = write_reports(read, paths)
-        if errors:
-            raise RunError("\n".join(errors))
+        raise_report_errors(write_reports(read, paths).errors)
     else:
         print_renderable(draw_report(read, verbose))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stagepipe.cli.standard_streams import explain_stdout_errors
-from stagepipe.core import UsageError
+from stagepipe.core import RunError, UsageError, check_output_file, replace_when_written
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,25 +24,15 @@ def check_report_path(path: Path) -> Path:
     if path.suffix not in (".json", ".html"):
         message = f"--report {path}: a report is a .json or .html file; use --report {path.with_suffix('.html')}"
         raise UsageError(message)
-    make_parent_folder("--report", path)
+    check_output_file("--report", path)
     return path
 
 
-def make_parent_folder(option: str, path: Path | None) -> None:
-    """Create the folder of an option's file, if one is given. Raises UsageError if it cannot be written there."""
-    if path is None:
-        return
-    if path.is_dir():
-        message = f"{option} {path}: this is a folder; name a file in it"
-        raise UsageError(message)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"{option} {path}: {error}"
-        raise UsageError(message) from None
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        message = f"{option} {path}: no file can be written in {path.parent}; name a file in another folder"
-        raise UsageError(message)
+def check_output_files(paths_by_option: Mapping[str, Path | None]) -> None:
+    """Raise UsageError if the file of an option is given and cannot be written."""
+    for option, path in paths_by_option.items():
+        if path is not None:
+            check_output_file(option, path)
 
 
 def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
@@ -55,21 +44,33 @@ def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
             raise UsageError(message)
 
 
-def write_reports(report: Report, paths: list[Path]) -> list[str]:
-    """Write the report to each path: as JSON, or as a page of HTML. Return an error for each that cannot be written."""
+class WrittenReports(NamedTuple):
+    """The paths that a report was written to, and an error for each other one."""
+
+    paths: list[Path]
+    errors: list[str]
+
+
+def write_reports(report: Report, paths: list[Path]) -> WrittenReports:
+    """Write the report to each path: as JSON, or as a page of HTML. One that cannot be written stops no other."""
     from stagepipe.report import render_html, to_json
 
-    errors = []
+    written = WrittenReports([], [])
     for path in paths:
         content = render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report)
-        unfinished = path.with_name(f"{path.name}.tmp")
         try:
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
+            with replace_when_written(path.resolve()) as unfinished:  # a link stays one
+                unfinished.write_bytes(content)
+            written.paths.append(path)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            errors.append(f"the report {path} could not be written: {error.strerror or error}")
-    return errors
+            written.errors.append(f"the report {path} could not be written: {error.strerror or error}")
+    return written
+
+
+def raise_report_errors(errors: Sequence[str]) -> None:
+    """Raise RunError if there are any."""
+    if errors:
+        raise RunError("\n".join(errors))
 
 
 def print_report(report: Report, *, is_verbose: bool) -> None:

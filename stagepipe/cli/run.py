@@ -16,13 +16,14 @@ from stagepipe.cli.interrupts import SignalHandler
 from stagepipe.cli.json_lines import redirect_stderr_to_json
 from stagepipe.cli.progress import ProgressDisplay
 from stagepipe.cli.reports import (
+    check_output_files,
     check_report_path,
-    make_parent_folder,
     print_report,
+    raise_report_errors,
     refuse_one_file_for_two,
     write_reports,
 )
-from stagepipe.core import RunError, UsageError
+from stagepipe.core import UsageError
 
 if TYPE_CHECKING:
     from stagepipe.api import Pipeline
@@ -83,9 +84,8 @@ def run(  # noqa: PLR0913 - one parameter per option
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)
-        make_parent_folder("--dead-letters", dead_letters)
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
-        make_parent_folder("--resume", state_path)
+        check_output_files({"--dead-letters": dead_letters, "--resume": state_path})
         refuse_one_file_for_two([*dict.fromkeys(report_paths), trace, dead_letters, state_path])
         state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
@@ -109,13 +109,12 @@ def run(  # noqa: PLR0913 - one parameter per option
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if not inline and pipeline.started:
                 result = pipeline.report()
-                report_errors = write_reports(result, report_paths)
+                written = write_reports(result, report_paths)
+                report_errors = written.errors
                 if not quiet:
                     print_report(result, is_verbose=verbose)
-                    for path in [] if report_errors else report_paths:
-                        print(f"wrote {path}", file=sys.stderr)
-        if report_errors:
-            raise RunError("\n".join(report_errors))
+                    print("".join(f"wrote {path}\n" for path in written.paths), end="", file=sys.stderr)
+        raise_report_errors(report_errors)
 
 
 def _choose_report_paths(paths: list[Path], pipeline: Pipeline, *, is_inline: bool) -> list[Path]:

@@ -26,6 +26,7 @@ forks          what a process owns, and its forked children
 html_table     a small table for notebooks
 lazy           faces of packages that import on first use
 lifetime       a process that ends with the one that started it
+output_files   checks and replaces files that a user reads later
 paths          where the package is installed, and its cache folder
 version        the version
 """
@@ -79,6 +80,7 @@ from stagepipe.core.imports import (
 from stagepipe.core.lazy import lazy_names
 from stagepipe.core.lifetime import ExitWithoutTeardown, bind_lifetime, exit_if_orphaned
 from stagepipe.core.object_paths import find_import_path, get_class_path, get_recorded_module, has_object
+from stagepipe.core.output_files import check_output_file, replace_when_written
 from stagepipe.core.paths import PACKAGE_DIR, get_cache_dir
 from stagepipe.core.stage_context import (
     SKIP,
@@ -175,6 +177,7 @@ __all__ = [
     "build_target",
     "call_at_first_use_of_torch",
     "call_worker_init_fn",
+    "check_output_file",
     "classify_value",
     "closest_file_name",
     "closest_match",
@@ -231,6 +234,7 @@ __all__ = [
     "rebuild_dataclass",
     "reduce_module",
     "register_owner",
+    "replace_when_written",
     "require_callable",
     "resolve_file",
     "saves_state",

@@ -9,12 +9,11 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from dataclasses import fields
 from pathlib import Path
 
 from stagepipe.calibration import make_cache_key
-from stagepipe.core import VERSION, get_cache_dir
+from stagepipe.core import VERSION, get_cache_dir, replace_when_written
 from stagepipe.engine.config_description import describe_config
 from stagepipe.plan import Shard
 from stagepipe.spec import PipelineSpec
@@ -66,16 +65,9 @@ class ConfigCache:
         """Replace the content. Only its owner may read it."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace_file(self._path, content)
+            with replace_when_written(self._path, mode=0o600) as unfinished:
+                unfinished.write_bytes(content)
             _delete_oldest_files(self._path.parent)
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole, so that a reader never sees half of it. Only its owner may read it."""
-    fd, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-    Path(name).replace(path)
 
 
 def _delete_oldest_files(folder: Path) -> None:

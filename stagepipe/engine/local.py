@@ -17,7 +17,7 @@ import zmq
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
 from stagepipe.engine.monitor import RunMonitor
-from stagepipe.engine.recording import make_run_record
+from stagepipe.engine.recording import describe_end, make_run_record
 from stagepipe.engine.series import SeriesRecorder
 from stagepipe.engine.trace_output import TraceOutput
 from stagepipe.machine import detect_machine
@@ -285,7 +285,8 @@ class LocalRun:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close the run. The record shows an exception of the caller's block."""
-        if kind is not None and self._status == "finished":
-            self._status = "interrupted" if issubclass(kind, KeyboardInterrupt | GeneratorExit) else "failed"
-            self._error_message = f"{kind.__name__}: {error}" if self._status == "failed" else None
+        if self._status == "finished":
+            status, message = describe_end(kind, error)
+            self._status = status
+            self._error_message = message
         self.close()

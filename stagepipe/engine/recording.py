@@ -27,6 +27,7 @@ from stagepipe.report import (
 )
 from stagepipe.runtime import (
     SMALL_ITEM_BUDGET_BYTES,
+    DeliverySnapshot,
     RunSnapshot,
     RunTimings,
     StageTimings,
@@ -35,8 +36,31 @@ from stagepipe.runtime import (
 )
 from stagepipe.timing import ProcessCounter, StageCounter
 
-_MAX_SLOW_ITEMS = 10
+MAX_SLOW_ITEMS = 10
 """Slowest items in the record: enough to see whether they share a stage, few enough to read."""
+
+
+def describe_end(kind: type[BaseException] | None, error: BaseException | None) -> tuple[str, str | None]:
+    """Return the status of a run whose `with` block ended so, and the message of the error that ended it.
+
+    >>> describe_end(ValueError, ValueError("no label")), describe_end(KeyboardInterrupt, None)
+    (('failed', 'ValueError: no label'), ('interrupted', None))
+    """
+    if kind is None:
+        return "finished", None
+    if issubclass(kind, KeyboardInterrupt | GeneratorExit):
+        return "interrupted", None
+    return "failed", f"{kind.__name__}: {error}"
+
+
+def make_consumer_report(deliveries: DeliverySnapshot) -> ConsumerReport:
+    """Return the consumer's times of what was delivered."""
+    return ConsumerReport(
+        wait_ns=deliveries.wait_ns,
+        busy_ns=deliveries.busy_ns,
+        first_wait_ns=deliveries.first_wait_ns,
+        outside_loop_ns=deliveries.outside_ns,
+    )
 
 
 def make_run_record(
@@ -71,12 +95,7 @@ def make_run_record(
         first_item_ns=deliveries.first_item_ns,
         source_end_ns=source_end_ns - deliveries.started_ns if source_end_ns else deliveries.wall_ns,
         delivery_points=deliveries.points,
-        consumer=ConsumerReport(
-            wait_ns=deliveries.wait_ns,
-            busy_ns=deliveries.busy_ns,
-            first_wait_ns=deliveries.first_wait_ns,
-            outside_loop_ns=deliveries.outside_ns,
-        ),
+        consumer=make_consumer_report(deliveries),
         stages=stages,
         hops=hops,
         timing_overhead=TimingOverhead(plan.curves.timing_ns_per_hop, TIMING_OVERHEAD_METHOD),
@@ -233,4 +252,4 @@ def _find_slowest_items(stages: Mapping[str, StageTimings]) -> tuple[SlowItem, .
         for row in stage_timings.slow_items
     ]
     slow_items.sort(key=lambda slow_item: -slow_item.run_ns)
-    return tuple(slow_items[:_MAX_SLOW_ITEMS])
+    return tuple(slow_items[:MAX_SLOW_ITEMS])

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from time import perf_counter_ns, time_ns
 
-from stagepipe.core import UsageError
+from stagepipe.core import check_output_file
 from stagepipe.plan import Plan
 from stagepipe.report import ClockReading, Series, TraceData, TraceDeath, TraceTrack, write_trace
 from stagepipe.runtime import RunTrace
@@ -22,7 +22,7 @@ class TraceOutput:
     def __init__(self, path: Path) -> None:
         """Raises UsageError if no file can be written at `path`; its folder is made."""
         self._path = path
-        _check_writable(path)
+        check_output_file("trace", path)
         self._first_clock = read_clocks()
 
     def write(self, plan: Plan, trace: RunTrace, series: Series, started_ns: int) -> None:
@@ -67,14 +67,3 @@ def read_clocks() -> ClockReading:
         after_ns = perf_counter_ns()
         readings.append((after_ns - before_ns, ClockReading((before_ns + after_ns) // 2, wall_ns)))
     return min(readings, key=lambda reading: reading[0])[1]
-
-
-def _check_writable(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"trace {path}: this is a folder; name a file in it, such as {path / 'trace.json.gz'}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"trace {path}: its folder cannot be made: {error.strerror}; name another file") from None
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"trace {path}: no permission to write in {path.parent}; name a file in another folder")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs
+    from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs, read_peer_credentials
     from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, DeliveryStatistics, MemoryHandle, make_consumer
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
@@ -135,6 +135,7 @@ __all__ = [
     "make_private_stage_region",
     "make_worker_slots",
     "pickle_main_objects",
+    "read_peer_credentials",
     "read_run_snapshot",
     "read_run_timings",
     "serve_forks",
@@ -192,6 +193,7 @@ __getattr__ = lazy_names(
         "count_outputs": "protocol",
         "end_spare_server": "fork_server",
         "find_runs": "attach",
+        "read_peer_credentials": "attach",
         "format_error": "protocol",
         "format_key": "protocol",
         "format_user_traceback": "protocol",

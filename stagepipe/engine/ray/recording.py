@@ -13,12 +13,12 @@ from typing import Final
 
 from stagepipe.engine.ray.counts import BlockCounts, HopClock, StageCounts
 from stagepipe.engine.ray.layout import RayLayout
+from stagepipe.engine.recording import MAX_SLOW_ITEMS, make_consumer_report
 from stagepipe.machine import describe_host
 from stagepipe.plan import SINK_NAME, Plan, ProcessPlan, ProcessRole, StagePlan
 from stagepipe.report import (
     PHASES,
     ByteCounts,
-    ConsumerReport,
     CostPrediction,
     DeadLetter,
     HopRecord,
@@ -34,9 +34,6 @@ from stagepipe.report import (
 )
 from stagepipe.runtime import DeliverySnapshot
 from stagepipe.timing import Histogram, StageCounter, StageRegion
-
-_MAX_SLOW_ITEMS: Final = 10
-"""As many as in the record of a local run."""
 
 
 @dataclass(kw_only=True)
@@ -136,12 +133,7 @@ def make_ray_record(
         first_item_ns=deliveries.first_item_ns,
         source_end_ns=deliveries.wall_ns,
         delivery_points=deliveries.points,
-        consumer=ConsumerReport(
-            wait_ns=deliveries.wait_ns,
-            busy_ns=deliveries.busy_ns,
-            first_wait_ns=deliveries.first_wait_ns,
-            outside_loop_ns=deliveries.outside_ns,
-        ),
+        consumer=make_consumer_report(deliveries),
         stages=tuple(stages),
         hops=tuple(_make_hops(plan, layout, counts, own_regions)),
         timing_overhead=TimingOverhead(),
@@ -316,7 +308,7 @@ def _find_slowest(plan: Plan, counts: RayCounts) -> tuple[SlowItem, ...]:
         for stage, stage_counts in zip(process.stages, process_counts.stages, strict=False)
         for row in stage_counts.slow_items
     ]
-    return tuple(sorted(slow_items, key=lambda item: -item.run_ns)[:_MAX_SLOW_ITEMS])
+    return tuple(sorted(slow_items, key=lambda item: -item.run_ns)[:MAX_SLOW_ITEMS])
 
 
 def _add_stages(old: StageCounts, new: StageCounts) -> StageCounts:
@@ -324,7 +316,7 @@ def _add_stages(old: StageCounts, new: StageCounts) -> StageCounts:
     return StageCounts(
         counters=tuple(map(add, old.counters, new.counters)),
         run_histogram=old.run_histogram + new.run_histogram,
-        slow_items=tuple(slow_items[:_MAX_SLOW_ITEMS]),
+        slow_items=tuple(slow_items[:MAX_SLOW_ITEMS]),
     )
 
 

@@ -16,6 +16,7 @@ from stagepipe.engine.ray.cluster import RayCluster
 from stagepipe.engine.ray.layout import RayLayout
 from stagepipe.engine.ray.operators import make_dataset
 from stagepipe.engine.ray.recording import RayCounts, make_ray_record
+from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress, RunRecord
 from stagepipe.runtime import (
@@ -300,9 +301,10 @@ class RayRun:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close the run. The record shows an exception of the caller's block."""
-        if kind is not None and self._status == "finished":
-            self._status = "interrupted" if issubclass(kind, KeyboardInterrupt | GeneratorExit) else "failed"
-            self._error_message = f"{kind.__name__}: {error}" if self._status == "failed" else None
+        if self._status == "finished":
+            status, message = describe_end(kind, error)
+            self._status = status
+            self._error_message = message
         self.close()
 
 

@@ -8,9 +8,7 @@ The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stagepipe.core import replace_when_written
 from stagepipe.report.trace.flows import Flows
 from stagepipe.report.trace.slices import make_slices
 from stagepipe.report.trace.trace_data import TraceData, TraceDeath, TraceTrack
@@ -47,22 +46,16 @@ def write_trace(data: TraceData, path: Path) -> TraceSummary:
     encoder = msgspec.json.Encoder()
     header = encoder.encode(_describe(data, flows, summary))
     events = 0
-    temporary_path = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary_path.open("wb") as plain_file:
-            is_compressed = path.suffix == ".gz"
-            file = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, plain_file) if is_compressed else plain_file
-            file.write(header[:-1] + b',\n"traceEvents":[\n')
-            for event in _iter_events(data, flows):
-                file.write((b",\n" if events else b"") + encoder.encode(event))
-                events += 1
-            file.write(b"\n]}\n")
-            if file is not plain_file:
-                file.close()
-        temporary_path.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary_path.unlink()
+    with replace_when_written(path) as unfinished, unfinished.open("wb") as plain_file:
+        is_compressed = path.suffix == ".gz"
+        file = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, plain_file) if is_compressed else plain_file
+        file.write(header[:-1] + b',\n"traceEvents":[\n')
+        for event in _iter_events(data, flows):
+            file.write((b",\n" if events else b"") + encoder.encode(event))
+            events += 1
+        file.write(b"\n]}\n")
+        if file is not plain_file:
+            file.close()
     return TraceSummary(events, summary.flows, summary.dropped)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import threading
 from array import array
 from collections.abc import Callable, Sequence
@@ -15,10 +14,10 @@ from time import monotonic
 import msgspec
 
 from stagepipe.core import RunError
+from stagepipe.runtime import read_peer_credentials
 from stagepipe.torch.shared_pipeline.messages import DescriptorBatch, RankMessage, decode_message, encode_message
 from stagepipe.transport import WakeEvent
 
-_UCRED_STRUCT = struct.Struct("3i")  # struct ucred of SO_PEERCRED: pid, uid, gid; see unix(7)
 _MAX_MESSAGE_BYTES = 64 << 10
 """Largest message. A socket buffer must hold messages while the peer is stopped for a while."""
 _MAX_FDS_PER_MESSAGE = 200
@@ -34,11 +33,11 @@ class RankConnection:
     def __init__(self, connected: socket.socket) -> None:
         """Take over a connected SOCK_SEQPACKET socket. Raises RunError if the peer runs as another user."""
         self._socket = connected
-        credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_STRUCT.size)
-        self.pid, uid, _ = _UCRED_STRUCT.unpack(credentials)
-        if uid != os.getuid():
+        peer = read_peer_credentials(connected)
+        self.pid = peer.pid
+        if peer.uid != os.getuid():
             connected.close()
-            message = f"process {self.pid} on the ranks' socket runs as user {uid}, and this process as user "
+            message = f"process {self.pid} on the ranks' socket runs as user {peer.uid}, and this process as user "
             raise RunError(f"{message}{os.getuid()}; run all ranks of a machine as the same user")
         connected.settimeout(0)  # two threads use it, so neither may set a timeout for the other
         self.fd = connected.fileno()
