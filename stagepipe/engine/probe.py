@@ -105,7 +105,7 @@ class ProbeClock:
         self.probed_s = 0.0
         """Time since all workers were ready, without first calls."""
         self.items_before: dict[str, int] = {}
-        """For each stage that has had items: how many the source had sent when it was seen to have one."""
+        """For each stage that has had items: how many the source had sent before its first."""
         self._run = run
         self._length = length
         self._enough_items = enough_items
@@ -134,11 +134,13 @@ class ProbeClock:
         return has_enough or self._warm_s > self._length.value
 
     def _note_first_items(self, snapshot: RunSnapshot) -> None:
+        """Note stages that have items since the last look. What they have had meanwhile was not before their first."""
         source_items = snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT]
         for worker in snapshot.workers[1:]:
             for stage, counters in zip(worker.slot.process_plan.stages, worker.stage_counters, strict=True):
                 if counters[StageCounter.ITEMS]:
-                    self.items_before.setdefault(stage.name, source_items)
+                    received = counters[StageCounter.ITEMS] + counters[StageCounter.PASSED_BY]
+                    self.items_before.setdefault(stage.name, max(source_items - received, 0))
 
 
 @contextmanager

@@ -126,7 +126,8 @@ stages:
     plan = json.loads(done.stdout)
     assert (plan["unseen"], plan["limited_by"]) == ([], "nap")
     assert 0 < plan["items_per_s"] <= 50, "of the items since, not of all"
-    assert any("nap got its first item after" in note for note in plan["notes"])
+    assert any("nap got its first item after 50" in note for note in plan["notes"])
+    assert not any("drop got its first item" in note for note in plan["notes"]), "it had as many as the source sent"
 
 
 def test_the_files_of_a_sink_are_gone_and_its_folder_was_not_made(stagepipe, tmp_path):
