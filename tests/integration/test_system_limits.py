@@ -121,7 +121,6 @@ def test_an_item_that_exhausts_memory_goes_to_the_dead_letters(memory_group):
     assert items.split() == [str((500 << 20) // 4), *"01234", *"6789"]
     assert letters.startswith("5: ")
     assert "it killed 2 workers; the last one was killed by the kernel because memory ran out" in letters
-    assert " of memory when last sampled" in letters
 
 
 # ---------------------------------------------------------------- shared memory that is too small

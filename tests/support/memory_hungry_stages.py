@@ -12,7 +12,7 @@ KEPT: list[Any] = []
 
 
 def eats_all_memory(item: int) -> int:
-    """Allocates memory at item 5 until it is killed, slowly enough that the supervisor samples the growth."""
+    """Allocates memory at item 5 until it is killed."""
     while item == 5:
         KEPT.append(np.ones(2 << 20))
         time.sleep(0.15)
