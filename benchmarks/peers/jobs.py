@@ -59,6 +59,8 @@ class Job:
     reads_files: bool = False
     pool_chunk: int = 1
     """Items or batches that a pool sends to a worker at once: more than one where they are small and cheap."""
+    window: int = 1
+    """How many times as long as for other jobs the measured time is: longer where few items a second come in bursts."""
     is_dataset: bool = False
     """Whether all steps are cheap, so that a dataset's `__getitem__` takes them, as DataLoader's does."""
 
@@ -293,7 +295,7 @@ JOBS = {
             prepare=_make_clips,
             steps=(clip_to_float32, normalise, flip, brighten),
         ),
-        Job(name="models", count=2_000, read=read_vector, steps=(Detect, Embed, Rank)),
+        Job(name="models", count=2_000, read=read_vector, steps=(Detect, Embed, Rank), window=8),
     )
 }
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from stagepipe.cli.bench import bench
 from stagepipe.cli.built_ins import list_built_ins
 from stagepipe.cli.calls import CommandGroup, ConfigCommand
 from stagepipe.cli.doctor import doctor
 from stagepipe.cli.init import init
+from stagepipe.cli.paragraphs import join_lines
 from stagepipe.cli.plan import plan
 from stagepipe.cli.report import report
 from stagepipe.cli.run import run
@@ -27,16 +31,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Data preparation in stages, each in its own process, with every hop between them measured.",
 )
-app.command()(init)
-app.command(cls=ConfigCommand)(run)
-app.command(cls=ConfigCommand)(validate)
-app.command(cls=ConfigCommand)(plan)
-app.command()(top)
-app.command()(report)
-app.command("list")(list_built_ins)
-app.command()(doctor)
-app.command()(bench)
-app.command()(schema)
+
+
+def _mount(command: Callable[..., None], name: str | None = None, cls: type[TyperCommand] | None = None) -> None:
+    app.command(name, cls=cls, help=join_lines(inspect.getdoc(command) or ""))(command)
+
+
+_mount(init)
+_mount(run, cls=ConfigCommand)
+_mount(validate, cls=ConfigCommand)
+_mount(plan, cls=ConfigCommand)
+_mount(top)
+_mount(report)
+_mount(list_built_ins, "list")
+_mount(doctor)
+_mount(bench)
+_mount(schema)
 
 
 def _print_version(is_requested: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from stagepipe.cli.errors import exit_on_error
+from stagepipe.cli.paragraphs import join_lines
 from stagepipe.cli.reports import print_renderable
 from stagepipe.core import ConfigSyntax, UsageError, closest_match
 
@@ -71,16 +72,25 @@ def _find(words: Sequence[str]) -> tuple[list[BuiltIn], str | None]:
     if len(rest) > 1:
         raise UsageError(f"stagepipe list {' '.join(words)}: give a kind ({', '.join(_KINDS)}), a name, or both")
     matches = _match(rest[0], found)
+    group = _match_group(rest[0], found)
+    if not matches and group:
+        return group, None
     if not matches:
         raise UsageError(f"nothing built in has the name `{' '.join(words)}`; {_make_hint(rest[0], all_built_ins)}")
     return matches, rest[0]
 
 
 def _match(name: str, found: Sequence[BuiltIn]) -> list[BuiltIn]:
-    """Return those of a name: `Resize`, `image.Resize` or the whole path, in any case."""
+    """Return those of a name: `Resize`, `image.Resize` or the whole path or its end, in any case."""
     folded = name.casefold()
-    exact = [b for b in found if folded in {b.path.casefold(), b.name.casefold()}]
+    exact = [b for b in found if b.name.casefold() == folded or f".{b.path}".casefold().endswith(f".{folded}")]
     return exact or [b for b in found if b.name.casefold().rpartition(".")[2] == folded]
+
+
+def _match_group(name: str, found: Sequence[BuiltIn]) -> list[BuiltIn]:
+    """Return those in a module, such as `image` or `stagepipe.stages`."""
+    prefix = f"{name.casefold()}."
+    return [b for b in found if b.name.casefold().startswith(prefix) or b.path.casefold().startswith(prefix)]
 
 
 def _make_hint(name: str, found: Sequence[BuiltIn]) -> str:
@@ -148,7 +158,7 @@ def _draw_built_in(built_in: BuiltIn) -> RenderableType:
     from stagepipe.config import describe_built_in
 
     description = describe_built_in(built_in)
-    parts: list[RenderableType] = [Text(built_in.path, "bold"), Text(description.description)]
+    parts: list[RenderableType] = [Text(built_in.path, "bold"), Text(join_lines(description.description))]
     if description.arguments:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline")
         table.add_column("argument", no_wrap=True)

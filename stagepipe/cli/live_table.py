@@ -78,7 +78,7 @@ def _make_columns(run: LiveRun) -> list[TableColumn]:
         figures("run p50", lambda stage: format_ns(stage.run_ns.p50) if stage.run_ns.p50 else ""),
         costs("hop p50", lambda hop: format_ns(hop.cost_ns.p50)),
         costs("hop p99", lambda hop: format_ns(hop.cost_ns.p99)),
-        column("memory", lambda stage: format_bytes(stage.rss_bytes) if stage.rss_bytes else ""),
+        column("RSS", lambda stage: format_bytes(stage.rss_bytes) if stage.rss_bytes else ""),
         column("errors", lambda stage: f"{stage.errors:,}"),
         column("restarts", lambda stage: f"{stage.restarts:,}"),
     ]

@@ -84,9 +84,12 @@ def run(  # noqa: PLR0913 - one parameter per option
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)
+        trace_path = trace or pipeline.spec.report.trace_path
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
         check_output_files({"--dead-letters": dead_letters, "--resume": state_path})
-        refuse_one_file_for_two([*dict.fromkeys(report_paths), trace, dead_letters, state_path])
+        refuse_one_file_for_two(
+            [*dict.fromkeys(report_paths), trace_path and Path(trace_path), dead_letters, state_path]
+        )
         state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
@@ -111,9 +114,12 @@ def run(  # noqa: PLR0913 - one parameter per option
                 result = pipeline.report()
                 written = write_reports(result, report_paths)
                 report_errors = written.errors
+                written_paths = [*written.paths, *filter(None, [pipeline.written_trace])]
+                if trace_path is not None and pipeline.written_trace is None:
+                    report_errors.append(f"the trace {trace_path} was not written: see the warning above")
                 if not quiet:
                     print_report(result, is_verbose=verbose)
-                    print("".join(f"wrote {path}\n" for path in written.paths), end="", file=sys.stderr)
+                    print("".join(f"wrote {path}\n" for path in written_paths), end="", file=sys.stderr)
         raise_report_errors(report_errors)
 
 

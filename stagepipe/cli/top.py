@@ -16,6 +16,7 @@ from stagepipe.core import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stagepipe.engine import LiveView
     from stagepipe.report import LiveRun
     from stagepipe.runtime import AttachedRun
 
@@ -42,21 +43,22 @@ def top(
     """
     from stagepipe.engine import LiveView
 
-    view = LiveView(_select_run(run))
-
-    def look() -> Iterator[LiveRun]:
-        while True:
-            time.sleep(interval)
-            seen = view.take()
-            yield seen
-            if once or seen.state == "ended":
-                return
-
     with contextlib.suppress(KeyboardInterrupt):
+        view = LiveView(_select_run(run))
+        looks = _look(view, interval, once=once)
         if as_json:
-            _print_json(look())
+            _print_json(looks)
         else:
-            _show_tables(look(), is_live=not once)
+            _show_tables(looks, is_live=not once)
+
+
+def _look(view: LiveView, interval_s: float, *, once: bool) -> Iterator[LiveRun]:
+    while True:
+        time.sleep(interval_s)
+        seen = view.take()
+        yield seen
+        if once or seen.state == "ended":
+            return
 
 
 def _print_json(looks: Iterator[LiveRun]) -> None:

@@ -120,6 +120,9 @@ class TargetChecker:
         if role in {TargetRole.STAGE, TargetRole.SINK} and callee.has_call is False:
             message = f"`{label}` has no `__call__`, so it cannot be called with an item"
             self.problems.append(uses.location.make_problem(message, "use a function, or a class with `__call__`"))
+        if callee.is_async and role is not TargetRole.ARGUMENT:
+            message = f"`{label}` is an async function, which nothing awaits here"
+            self.problems.append(uses.location.make_problem(message, "call it in a function, by asyncio.run(...)"))
         if callee.signature is not None:
             call_check = CallCheck(
                 label=label,

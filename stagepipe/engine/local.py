@@ -233,6 +233,11 @@ class LocalRun:
                 RunCollector(self.plan, self.take_snapshot, lambda: take_run_timings(supervisor), self._sampler.take)
             )
 
+    @property
+    def has_written_trace(self) -> bool:
+        """Whether the run has ended and its trace is in its file."""
+        return self._trace_output is not None and self._trace_output.is_written
+
     def _write_trace(self, record: RunRecord) -> None:
         if self._trace_output is not None:
             started_ns = self._consumer.statistics.take_snapshot().started_ns

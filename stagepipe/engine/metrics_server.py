@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import threading
@@ -35,9 +36,11 @@ class MetricsServer:
                 )
                 register_owner(self)
         except OSError as error:
+            fix = "name another port, or 0 for a free one"
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                fix = "name an address of this machine, such as 127.0.0.1"
             raise UsageError(
-                f"report.prometheus: cannot listen on {host}:{port}: {error.strerror or error}; name another port, "
-                "or 0 for a free one"
+                f"report.prometheus: cannot listen on {host}:{port}: {error.strerror or error}; {fix}"
             ) from None
         self.port: int = self._server.server_port
         shown_host = f"[{host}]" if ":" in host else host

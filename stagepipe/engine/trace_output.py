@@ -22,6 +22,7 @@ class TraceOutput:
     def __init__(self, path: Path) -> None:
         """Raises UsageError if no file can be written at `path`; its folder is made."""
         self._path = path
+        self.is_written = False
         check_output_file("trace", path)
         self._first_clock = read_clocks()
 
@@ -52,6 +53,7 @@ class TraceOutput:
         except OSError as error:
             _log.warning("the trace %s could not be written: %s", self._path, error.strerror or error)
             return
+        self.is_written = True
         dropped = f"; {summary.dropped:,} older records did not fit and were dropped" if summary.dropped else ""
         _log.info("trace %s: %d events, %d flows%s", self._path, summary.events, summary.flows, dropped)
         if summary.dropped:

@@ -1,10 +1,13 @@
 """Metrics for Prometheus: scraped over HTTP while a run goes, and gone when it ends."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -72,6 +75,61 @@ def test_scrape_has_what_the_run_counts():
     assert len(histogram) == 26
     assert histogram[-1] == values["stagepipe_stage_item_seconds_count", "image"] >= 200
     assert 0 < values["stagepipe_stage_item_seconds_sum", "image"] < 90
+
+
+def test_scrape_agrees_with_the_report():
+    stages = (
+        stage("skip_thirds"),
+        stage("tests.support.bad_stages.raises", name="fails", on_error="skip", retries=2),
+        stage("plus"),
+    )
+    config = pipeline(*stages, source=60, report={"prometheus": 0})
+    with Pipeline(config) as running:
+        items = len(list(running))
+        until(lambda: parse(scrape(port_of(running)))["stagepipe_stage_items_total", "plus"] >= items)
+        values = parse(scrape(port_of(running)))
+    report = running.report()
+    assert items == 0
+    for each in report.stages:
+        found = [
+            values[f"stagepipe_stage_{name}_total", each.name]
+            for name in ("items", "skipped_items", "failed_attempts", "retries")
+        ]
+        assert found == [each.items, each.skipped, each.errors, each.retries], each.name
+    assert report.stages[2].retries == 80
+    assert values["stagepipe_stage_dead_letters_total", "fails"] == len(report.dead_letters) == 40
+    for hop in report.hops:
+        ends = (hop.source, hop.target)
+        messages = sum(
+            values["stagepipe_hop_messages_total", *ends, kind] for kind in ("pipe", "shared_memory", "mixed")
+        )
+        nbytes = sum(values["stagepipe_hop_bytes_total", *ends, kind] for kind in ("inline", "copied", "zero_copy"))
+        assert messages == values["stagepipe_hop_cost_seconds_count", *ends]
+        assert messages == values["stagepipe_hop_queue_seconds_count", *ends]
+        assert (messages > 0) == (nbytes > 0) == (hop.target not in {"plus", "sink"})
+    assert values["stagepipe_process_starved_seconds_total", "plus"] > 0
+    assert values["stagepipe_consumer_wait_seconds_total",] > 0
+    assert values["stagepipe_consumer_busy_seconds_total",] >= 0
+
+
+def test_a_forked_child_does_not_keep_the_port():
+    with Pipeline(CONFIG) as running:
+        port = port_of(running)
+        next(iter(running))
+        child = os.fork()
+        if not child:
+            time.sleep(1000)
+            os._exit(0)
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_host_of_another_machine_is_refused_with_the_fix():
+    with pytest.raises(UsageError, match=r"192.0.2.1:0: .*; name an address of this machine, such as 127.0.0.1"):
+        Pipeline(CONFIG, prometheus="192.0.2.1:0").start()
 
 
 def test_server_ends_with_the_run():

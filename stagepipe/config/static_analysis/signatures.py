@@ -44,6 +44,7 @@ class Callee:
     kind: CalleeKind
     signature: Signature | None
     has_call: bool | None = None  # whether the instances of a class are callable; None: unknown
+    is_async: bool = False  # whether a call gives something to await
 
 
 def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) -> Callee | None:
@@ -59,7 +60,8 @@ def inspect_definition(lookup_result: LookupResult, lookup: DefinitionLookup) ->
         return Callee(CalleeKind.FACTORY, _drop_first_parameter(signature))
     if lookup_result.owner is not None and decorators - _SIGNATURE_PRESERVING_DECORATORS:
         return None
-    return Callee(CalleeKind.FUNCTION, signature)
+    is_async = is_shown and isinstance(lookup_result.node, ast.AsyncFunctionDef)
+    return Callee(CalleeKind.FUNCTION, signature, is_async=is_async)
 
 
 def _last_name(expression: ast.expr) -> str:
@@ -254,7 +256,9 @@ def inspect_object(target: object) -> Callee:
         signature = inspect.signature(target) if callable(target) else None
     except (ValueError, TypeError):
         signature = _POSITIONAL_ONLY_SIGNATURE if target in _CLASSES_WITHOUT_SIGNATURE else None
-    return Callee(CalleeKind.FACTORY if is_factory else CalleeKind.FUNCTION, signature, has_call)
+    kind = CalleeKind.FACTORY if is_factory else CalleeKind.FUNCTION
+    is_async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
+    return Callee(kind, signature, has_call, is_async)
 
 
 def inspect_user_object(target: object, lookup: DefinitionLookup) -> Callee:

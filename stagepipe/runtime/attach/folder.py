@@ -1,7 +1,7 @@
 """The folder of the sockets of a user's runs: where it is, and that it belongs to this user alone. At both ends.
 
-It is `$XDG_RUNTIME_DIR/stagepipe`; without a runtime folder of this user, a folder in /tmp with the user's number in
-its name. Not in `$TMPDIR`, which may differ between the shell of a run and that of `stagepipe top`.
+It is `$XDG_RUNTIME_DIR/stagepipe`; without a runtime folder that this user owns and can write to, a folder in /tmp with
+the user's number in its name. Not in `$TMPDIR`, which may differ between the shell of a run and that of `top`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SocketFolderError(UsageError):
 def get_socket_folder() -> Path:
     """Return where the runs of this process listen."""
     runtime_folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    if Path(runtime_folder).is_absolute() and _is_own(runtime_folder):
+    if Path(runtime_folder).is_absolute() and _is_own(runtime_folder) and os.access(runtime_folder, os.W_OK | os.X_OK):
         return Path(runtime_folder) / _FOLDER_NAME
     return _get_temporary_folder()
 
@@ -61,7 +61,11 @@ def open_private_folder(folder: Path) -> Iterator[int]:
 
     Raises SocketFolderError unless it belongs to this user alone, and OSError if it cannot be opened.
     """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:  # O_NOFOLLOW makes a link one too
+        message = f"{folder}, where runs listen for `stagepipe top`, is a link or a file; remove it"
+        raise SocketFolderError(message) from None
     try:
         status = os.fstat(fd)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != _PRIVATE_MODE:

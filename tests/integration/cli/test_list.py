@@ -20,13 +20,23 @@ def test_kind_limits_the_list():
     assert "stagepipe.sinks.parquet" in {entry["uses"] for entry in entries}
 
 
-@pytest.mark.parametrize("words", [("image.Resize",), ("stages", "resize"), ("stagepipe.stages.image.Resize",)])
+@pytest.mark.parametrize(
+    "words",
+    [("image.Resize",), ("stages", "resize"), ("stagepipe.stages.image.Resize",), ("stages.image.Resize",)],
+)
 def test_name_shows_arguments_and_an_example(words):
     called = call_here("list", *words)
     assert called.exit_code == 0
     assert "stagepipe.stages.image.Resize" in called.stdout
     assert "required" in called.stdout
     assert "  - {name: resize, uses: stagepipe.stages.image.Resize, with: {size: 224}}" in called.stdout
+
+
+def test_module_lists_what_is_in_it():
+    entries = json.loads(call_here("list", "stagepipe.stages.image", "--json").stdout)
+    assert entries == json.loads(call_here("list", "image", "--json").stdout)
+    assert "image.Resize" in {entry["name"] for entry in entries}
+    assert all(entry["name"].startswith("image.") for entry in entries)
 
 
 def test_json_of_a_name_has_types_and_defaults():

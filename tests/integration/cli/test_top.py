@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.terminal import COMMAND, Terminal
 
 pytestmark = pytest.mark.timeout(120)
-COMMAND = str(Path(sys.executable).parent / "stagepipe")
 SCRIPT = """
 import os, time
 from functools import partial
@@ -72,3 +72,31 @@ def test_it_watches_a_script_until_it_is_killed_although_its_child_lives(script,
         assert not (tmp_path / "stagepipe").exists()
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_on_a_terminal_it_draws_in_one_place_and_ctrl_c_leaves_the_run(script, environment, tmp_path):
+    assert script.stdout is not None
+    child = int(script.stdout.readline())
+    (tmp_path / "screen").mkdir()
+    variables = {"XDG_RUNTIME_DIR": str(tmp_path), "COLUMNS": "150", "LINES": "40"}
+    screen = Terminal(tmp_path / "screen", "", COMMAND, "top", "training", "--interval", "0.2", **variables)
+    try:
+        screen.shows(r"training +process \d+ +running.*nap limits the run.*> nap.*training +process", within_s=40)
+        assert "\x1b[1A" in screen.raw, "the cursor goes up again"
+        screen.type(b"\x03")
+        assert screen.ends() == 0
+        assert "Traceback" not in screen.text
+        assert script.poll() is None
+    finally:
+        screen.kill()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_link_in_place_of_the_folder_is_refused_with_the_fix(environment, tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "stagepipe").symlink_to("elsewhere")
+    called = call_top(environment, "no-such-run", "--once")
+    assert called.returncode == 2
+    assert (
+        f"{tmp_path}/stagepipe, where runs listen for `stagepipe top`, is a link or a file; remove it" in called.stderr
+    )

@@ -61,7 +61,7 @@ TABLE = """
 thumbnails  process 4711  running  1,234 of 2,000 items  62 %  345 items/s  340 samples/s  1:15  shared memory 13 MB of 4.3 GB
 decode limits the run: it works 97 % of its time
 
-  stage            workers      rate  busy  starved  blocked  queue  run p50  hop p50  hop p99  memory  errors  restarts
+  stage            workers      rate  busy  starved  blocked  queue  run p50  hop p50  hop p99     RSS  errors  restarts
 ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
   source                 1     345/s   2 %      0 %     97 %                                     44 MB       0         0
 > decode + resize        2     345/s  93 %      1 %      0 %   13.4   5.6 ms   9.0 µs    40 µs  126 MB       3         1
