@@ -14,9 +14,10 @@ is cut as `auto` does, and its steps write to `stagepipe.empty`. A turn is a new
 timed, its samples are compared with those of a plain loop (bytes, dtypes, shapes; order where it is promised), and its
 memory is sampled every 0.25 s. A timed turn takes batches for 2 s after a warm-up of 0.5 s, and for up to 6 s where it
 has fewer than 34 by then; in *models* for 16 s. The caller does nothing with a batch, not even read it. NumPy's and
-torch's own threads are limited to one in every process, also in the plain loop and beside SPDL's threads. "First item" runs from the start of
-the program, imports included. "CPU" is that of all processes. A turn that fails loses its round; two in a row exclude
-the contestant from the job. One with less than half the fastest's items/s in each of three rounds takes no more.
+torch's own threads are limited to one in every process, also in the plain loop and beside SPDL's threads. "First item"
+runs from the start of the program, imports included. "CPU" is that of all processes. A turn that fails loses its round;
+two in a row exclude the contestant from the job. One with less than half the fastest's items/s in each of three rounds
+takes no more.
 A job is a section of the file, so that a run can be made job by job.
 """
 

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -44,6 +45,15 @@ def parse(text: str) -> dict[tuple, float]:
     }
 
 
+def count_messages(values: dict[tuple, float]) -> list[float]:
+    """The messages of each hop, in the order of the hops."""
+    counts: dict[tuple, float] = {}
+    for (name, *labels), value in values.items():
+        if name == "stagepipe_hop_messages_total":
+            counts[tuple(labels[:2])] = counts.get(tuple(labels[:2]), 0) + value
+    return list(counts.values())
+
+
 def port_of(running: Pipeline) -> int:
     return running._run._metrics_server.port
 
@@ -57,6 +67,7 @@ def test_scrape_has_what_the_run_counts():
         port = port_of(running)
         sent = ("stagepipe_hop_messages_total", "batch", "sink", "shared_memory")
         until(lambda: parse(scrape(port))[sent] >= 50)  # workers write their counters now and then
+        until(lambda: parse(scrape(port))["stagepipe_stage_item_seconds_count", "image"] > 100)
         text = scrape(port)
     values = parse(text)
     assert all(
@@ -73,7 +84,9 @@ def test_scrape_has_what_the_run_counts():
     ]
     assert histogram == sorted(histogram)
     assert len(histogram) == 26
-    assert histogram[-1] == values["stagepipe_stage_item_seconds_count", "image"] >= 200
+    assert (
+        histogram[-1] == values["stagepipe_stage_item_seconds_count", "image"] > 100
+    )  # but a tenth of a second before the kill
     assert 0 < values["stagepipe_stage_item_seconds_sum", "image"] < 90
 
 
@@ -85,28 +98,26 @@ def test_scrape_agrees_with_the_report():
     )
     config = pipeline(*stages, source=60, report={"prometheus": 0})
     with Pipeline(config) as running:
-        items = len(list(running))
-        until(lambda: parse(scrape(port_of(running)))["stagepipe_stage_items_total", "plus"] >= items)
+        assert len(list(running)) == 39
+        until(lambda: parse(scrape(port_of(running)))["stagepipe_stage_items_total", "plus"] == 39)
+        until(lambda: count_messages(parse(scrape(port_of(running)))) == [60, 40, 39, 39])
         values = parse(scrape(port_of(running)))
     report = running.report()
-    assert items == 0
     for each in report.stages:
         found = [
             values[f"stagepipe_stage_{name}_total", each.name]
             for name in ("items", "skipped_items", "failed_attempts", "retries")
         ]
         assert found == [each.items, each.skipped, each.errors, each.retries], each.name
-    assert report.stages[2].retries == 80
-    assert values["stagepipe_stage_dead_letters_total", "fails"] == len(report.dead_letters) == 40
+    assert (report.stages[1].skipped, report.stages[2].errors, report.stages[2].retries) == (20, 3, 2)
+    assert values["stagepipe_stage_dead_letters_total", "fails"] == len(report.dead_letters) == 1
+    assert count_messages(values) == [sum(msgspec.structs.astuple(hop.messages)) for hop in report.hops]
     for hop in report.hops:
         ends = (hop.source, hop.target)
-        messages = sum(
-            values["stagepipe_hop_messages_total", *ends, kind] for kind in ("pipe", "shared_memory", "mixed")
-        )
-        nbytes = sum(values["stagepipe_hop_bytes_total", *ends, kind] for kind in ("inline", "copied", "zero_copy"))
-        assert messages == values["stagepipe_hop_cost_seconds_count", *ends]
-        assert messages == values["stagepipe_hop_queue_seconds_count", *ends]
-        assert (messages > 0) == (nbytes > 0) == (hop.target not in {"plus", "sink"})
+        nbytes = sum(values["stagepipe_hop_bytes_total", kind, *ends] for kind in ("inline", "copied", "zero_copy"))
+        assert nbytes == hop.bytes.total > 0
+        assert values["stagepipe_hop_cost_seconds_count", *ends] > 0
+        assert values["stagepipe_hop_queue_seconds_count", *ends] > 0
     assert values["stagepipe_process_starved_seconds_total", "plus"] > 0
     assert values["stagepipe_consumer_wait_seconds_total",] > 0
     assert values["stagepipe_consumer_busy_seconds_total",] >= 0
