@@ -249,6 +249,11 @@ class Pipeline(Generic[T_co]):
     def _start_run(self, plan: Plan) -> LocalRun | InlineRun | RayRun:
         if self._is_inline:
             return engine.InlineRun(plan)
+        if self.spec.engine.inside is not None:
+            raise UsageError(
+                "engine: ray, inside: local: a pipeline on each node runs to the sinks of the config, so no items come "
+                "to this process; use `stagepipe run`, or a Loader with the rank of each training process"
+            )
         if self.spec.engine.kind == "ray":
             return engine.RayRun(plan, self.spec.engine)
         return engine.LocalRun(plan, self.on_output, self._outputs)

@@ -13,6 +13,7 @@ import typer
 from stagepipe.cli.errors import exit_on_error
 from stagepipe.cli.forecasts import print_auto_workers, print_cpu_warnings
 from stagepipe.cli.interrupts import SignalHandler
+from stagepipe.cli.islands import refuse_options, run_on_islands
 from stagepipe.cli.json_lines import redirect_stderr_to_json
 from stagepipe.cli.progress import ProgressDisplay
 from stagepipe.cli.reports import (
@@ -72,6 +73,7 @@ def run(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run a pipeline. Exit status: 0 finished, 1 the run failed, 2 wrong config or call, 130 interrupted."""
     from stagepipe.api import StateFile, has_part_sinks, open_shards, run_to_sink
+    from stagepipe.cluster import IslandOptions
     from stagepipe.engine import write_dead_letters
 
     with (
@@ -81,6 +83,23 @@ def run(  # noqa: PLR0913 - one parameter per option
     ):
         options = {"inline": inline, "limit": limit, "cache": not no_cache, "trace": trace}
         pipeline = _make_pipeline(config, overrides or [], only_dead_letters, **options)
+        if pipeline.spec.engine.inside is not None and not inline:
+            is_given = {"--trace": trace, "--only-dead-letters": only_dead_letters, "--log-json": log_json}
+            refuse_options({"--resume FILE": resume is not None and resume != Path(), **is_given})
+            run_on_islands(
+                config,
+                IslandOptions(
+                    overrides=tuple(overrides or ()),
+                    limit=limit,
+                    resume=resume is not None,
+                    allow_changed=allow_changed,
+                    uses_caches=not no_cache,
+                ),
+                report_paths=report or [],
+                dead_letters=dead_letters,
+                quiet=quiet,
+            )
+            return
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)

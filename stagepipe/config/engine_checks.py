@@ -28,9 +28,12 @@ _IGNORED_KEYS: Final = ("memory_bytes", "window", "preload", "start", "transport
 
 def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
     """Yield a problem for each key of a stage or a sink that the stages' engine, Ray Data, does not have."""
-    if not _is_ray(root.get("engine")):
+    engine = root.get("engine")
+    if not _is_ray(engine):
         return
     yield from _check_report(root.get("report"))
+    if isinstance(engine, MapNode) and isinstance(ray := engine.get("ray"), MapNode) and ray.get("inside") is not None:
+        return  # an island is a local pipeline, which has all keys
     order_point = ""
     for stage, traits in zip(stages, stage_traits, strict=True):
         order_point = order_point or (traits.label.rpartition(".")[2] if traits.is_order_point else "")
@@ -66,7 +69,7 @@ def _check_keys(stage: MapNode, order_point: str, *, is_sink: bool) -> Iterator[
 
 def find_engine_notes(spec: PipelineSpec) -> Iterator[str]:
     """Yield what Ray ignores, because it changes no item."""
-    if spec.engine.kind != "ray":
+    if spec.engine.kind != "ray" or spec.engine.inside is not None:
         return
     ignored = [key for key in _IGNORED_KEYS if getattr(spec, key) != PipelineSpec.__dataclass_fields__[key].default]
     names = [f"`{key.removesuffix('_bytes')}`" for key in ignored]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
-    from stagepipe.engine.ray import RayRun
+    from stagepipe.engine.ray import ClusterNode, RayCluster, RayRun
     from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKED_ITEMS",
     "AutoWorkersResult",
+    "ClusterNode",
     "EpochIterator",
     "EpochPosition",
     "InlineRun",
@@ -66,6 +67,7 @@ __all__ = [
     "LocalRun",
     "Nondeterminism",
     "PipelineState",
+    "RayCluster",
     "RayRun",
     "RunHistory",
     "RunOutputs",
@@ -90,6 +92,7 @@ __getattr__ = lazy_names(
     {
         "CHECKED_ITEMS": "determinism",
         "AutoWorkersResult": "auto_settings",
+        "ClusterNode": "ray",
         "EpochIterator": "iteration",
         "EpochPosition": "position",
         "InlineRun": "inline",
@@ -98,6 +101,7 @@ __getattr__ = lazy_names(
         "LocalRun": "local",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
+        "RayCluster": "ray",
         "RayRun": "ray",
         "RunHistory": "run_history",
         "RunOutputs": "local",

@@ -12,12 +12,16 @@ class EngineSpec:
 
     `address` is that of a Ray cluster; None: that of the environment (`RAY_ADDRESS`), else a Ray of this run's own.
 
+    `inside` says what a node of the cluster runs: Ray's own workers (None), or a local pipeline with a share of the
+    source (`local`).
+
     >>> str(EngineSpec()), str(EngineSpec(kind="ray", address="auto"))
     ('local', 'ray')
     """
 
     kind: Literal["local", "ray"] = "local"
     address: str | None = None
+    inside: Literal["local"] | None = None
 
     def __str__(self) -> str:
         """Return the name of the engine."""

@@ -14,7 +14,7 @@ from stagepipe.core import ConfigSyntax, closest_match
 from stagepipe.spec import EngineSpec, ResourcesSpec
 
 _ENGINES: Final = ("local", "ray")
-_RAY_KEYS: Final = ("address",)
+_RAY_KEYS: Final = ("address", "inside")
 _RESOURCE_KEYS: Final = ("cpus", "gpus")
 _RAY_EXAMPLE: Final = {"ray": {"address": "auto"}}
 _MIN_AMOUNT: Final = 0.01
@@ -28,7 +28,10 @@ ENGINE_SCHEMA: Final = {
             "properties": {
                 "ray": {
                     "type": "object",
-                    "properties": {"address": {"type": "string", "minLength": 1}},
+                    "properties": {
+                        "address": {"type": "string", "minLength": 1},
+                        "inside": {"enum": ["local"], "type": "string"},
+                    },
                     "additionalProperties": False,
                 }
             },
@@ -49,7 +52,7 @@ def check_engine(value: Any) -> EngineSpec:
     """Return the value of `engine`. Raises InvalidValueError, with the place inside it, for what it cannot be.
 
     >>> check_engine({"ray": {"address": "auto"}})
-    EngineSpec(kind='ray', address='auto')
+    EngineSpec(kind='ray', address='auto', inside=None)
     """
     if not isinstance(value, Mapping):
         if value == "local":
@@ -65,7 +68,10 @@ def check_engine(value: Any) -> EngineSpec:
     address = settings.get("address")
     if address is not None and not (isinstance(address, str) and address.strip()):
         raise make_unexpected("an address such as `auto` or `10.0.0.5:6379`", address).at("ray", "address")
-    return EngineSpec(kind="ray", address=address)
+    inside = settings.get("inside")
+    if inside not in {None, "local"}:
+        raise make_unexpected("`local`", inside, "write `inside: local`, or remove it").at("ray", "inside")
+    return EngineSpec(kind="ray", address=address, inside=inside)
 
 
 def check_resources(value: Any) -> ResourcesSpec:

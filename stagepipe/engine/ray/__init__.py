@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
+    from stagepipe.engine.ray.cluster import ClusterNode, RayCluster
     from stagepipe.engine.ray.run import RayRun
 
-__all__ = ["RayRun"]
+__all__ = ["ClusterNode", "RayCluster", "RayRun"]
 
-__getattr__ = lazy_names(__name__, {"RayRun": "run"})
+__getattr__ = lazy_names(__name__, {"ClusterNode": "cluster", "RayCluster": "cluster", "RayRun": "run"})

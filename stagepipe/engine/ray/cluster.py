@@ -38,6 +38,16 @@ class CpuShares:
     source_tasks: int
 
 
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node that lives: its id in Ray, its address, and its CPUs and GPUs."""
+
+    node_id: str
+    address: str
+    cpus: float
+    gpus: float
+
+
 class RayCluster:
     """A connection to Ray. A cluster that it has started ends with it; one that it has joined stays."""
 
@@ -108,6 +118,55 @@ class RayCluster:
         _check_gpus(processes, total.get("GPU", 0.0))
         return divide_cpus(processes, total.get("CPU", 0.0), free.get("CPU", 0.0), largest)
 
+    def list_nodes(self) -> list[ClusterNode]:
+        """Return the nodes that live and have CPUs, in the order of their ids."""
+        found = [
+            ClusterNode(
+                node["NodeID"],
+                f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}",
+                node["Resources"].get("CPU", 0.0),
+                node["Resources"].get("GPU", 0.0),
+            )
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
+        return sorted((node for node in found if node.cpus), key=lambda node: node.node_id)
+
+    def start_actor(self, actor_class: type, arguments: tuple[Any, ...], node: ClusterNode, *, share: float) -> Any:
+        """Start an actor on a node with a share of its CPUs and GPUs; Ray does not start it again. Two calls at a time.
+
+        It gets its place when that share is free: call a method, and `wait` for the answer.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        remote_class = self._ray.remote(
+            num_cpus=_round_share(node.cpus * share),
+            num_gpus=_round_share(node.gpus * share),
+            max_restarts=0,
+            max_concurrency=2,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+        )(actor_class)
+        return remote_class.remote(*arguments)
+
+    def kill_actor(self, actor: Any) -> None:
+        """End an actor at once, if it lives."""
+        self._ray.kill(actor)
+
+    def wait(self, references: Sequence[Any], count: int, timeout_s: float) -> tuple[list[Any], list[Any]]:
+        """Wait until `count` answers are there, or some seconds; return those that are, and the others."""
+        if not references:
+            return [], []
+        ready, others = self._ray.wait(list(references), num_returns=count, timeout=timeout_s)
+        return ready, others
+
+    def get(self, reference: Any) -> Any:
+        """Return an answer. Raises RunError if the actor is gone, or raised something."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            lines = str(error).strip().splitlines()
+            raise RunError(f"{type(error).__name__}: {lines[0] if lines else ''}") from error
+
     def close(self) -> None:
         """End the cluster if this run has started it; leave it if it was joined."""
         if self._starts or self._joins:
@@ -140,6 +199,11 @@ def divide_cpus(processes: Sequence[ProcessPlan], total: float, free: float, lar
     if share < _MIN_SHARE:
         raise UsageError(_describe_shortage(asked, workers, total, free))
     return CpuShares(tuple(asked[process.name] or share for process in processes), source_tasks)
+
+
+def _round_share(amount: float) -> float:
+    """Ray takes whole numbers above 1."""
+    return float(int(amount)) if amount >= 1 else int(amount * 100) / 100
 
 
 def _describe_shortage(asked: dict[str, float | None], workers: dict[str, int], total: float, free: float) -> str:

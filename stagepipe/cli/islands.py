@@ -1,0 +1,120 @@
+"""`stagepipe run` with `engine: {ray: {inside: local}}`: a pipeline on each node, and one table of all of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stagepipe.cli.progress import ProgressDisplay
+from stagepipe.cli.reports import check_output_files, check_report_path, print_renderable, raise_report_errors
+from stagepipe.core import RunError, UsageError, format_ns, format_rate, replace_when_written
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from stagepipe.cluster import IslandOptions, IslandResult
+
+_SCHEMA = "stagepipe.islands/1"
+
+
+def run_on_islands(
+    config: Path, options: IslandOptions, *, report_paths: Sequence[Path], dead_letters: Path | None, quiet: bool
+) -> None:
+    """Run the config on all nodes of the cluster, and print how each island ended. Raises RunError if one failed."""
+    from stagepipe.cluster import run_islands
+    from stagepipe.engine import write_dead_letters
+
+    for path in report_paths:
+        if check_report_path(path).suffix != ".json":
+            raise UsageError(f"--report {path}: islands have a report each, in one .json file; name such a file")
+    check_output_files({"--dead-letters": dead_letters})
+    with ProgressDisplay(options.limit, quiet) as display:
+        results = run_islands(config, options, display.update)
+    if dead_letters is not None:
+        write_dead_letters([letter for result in results for letter in result.dead_letters], dead_letters)
+    errors = _write_reports(results, report_paths)
+    if not quiet:
+        print_renderable(_draw(results))
+        print("".join(f"wrote {path}\n" for path in report_paths), end="", file=sys.stderr)
+    _raise_errors(results)
+    raise_report_errors(errors)
+
+
+def refuse_options(given: Mapping[str, object]) -> None:
+    """Raise UsageError for an option that has been given and that islands do not have."""
+    reasons = {
+        "--resume FILE": "the sinks with workers keep a journal on each node; write --resume without a file",
+        "--trace": "each island would write its own",
+        "--only-dead-letters": "its items belong to one run, not to a share",
+        "--log-json": "what the workers print goes to Ray's own log",
+    }
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option}: not with `inside: local`: {reasons[option]}; or run with engine=local")
+
+
+def _write_reports(results: Sequence[IslandResult], paths: Sequence[Path]) -> list[str]:
+    content = {"schema": _SCHEMA, "islands": [_to_entry(result) for result in results]}
+    errors = []
+    for path in paths:
+        try:
+            with replace_when_written(path.resolve()) as unfinished:
+                unfinished.write_text(f"{json.dumps(content, indent=2)}\n", encoding="utf-8")
+        except OSError as error:
+            errors.append(f"the report {path} could not be written: {error.strerror or error}")
+    return errors
+
+
+def _to_entry(result: IslandResult) -> dict[str, Any]:
+    report = None if result.report is None else json.loads(result.report)
+    return {"rank": result.rank, "node": result.node, "error": result.error, "report": report}
+
+
+def _draw(results: Sequence[IslandResult]) -> Table:
+    from rich.table import Table
+
+    from stagepipe.report import from_json
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("island", "node"):
+        table.add_column(heading)
+    for heading in ("status", "items in", "items out", "rate", "time"):
+        table.add_column(heading, justify="right")
+    table.add_column("limited by")
+    for result in results:
+        if result.report is None:
+            status = "lost" if result.is_lost else "was finished" if result.was_finished else "failed"
+            table.add_row(str(result.rank), result.node, status)
+            continue
+        report = from_json(result.report)
+        run = report.run
+        table.add_row(
+            str(result.rank),
+            result.node,
+            run.status,
+            f"{run.items_in:,}",
+            f"{run.items_out:,}",
+            f"{format_rate(run.items_per_s)}/s",
+            format_ns(run.wall_ns),
+            report.verdict.limited_by,
+        )
+    return table
+
+
+def _raise_errors(results: Sequence[IslandResult]) -> None:
+    """Raise the first error of a stage, otherwise those of the islands that were lost."""
+    failed = [result for result in results if result.error and not result.is_lost]
+    lost = [result for result in results if result.is_lost]
+    if failed:
+        first = failed[0]
+        error_class = UsageError if first.is_usage_error else RunError
+        raise error_class(f"island {first.rank} on node {first.node}: {first.error}")
+    if lost:
+        others = len(results) - len(lost)
+        raise RunError(
+            "\n".join(result.error for result in lost) + f"\nthe {others} others went on to their end; --resume goes on "
+            "with the share that was lost, on a node that sees its folder"
+        )
