@@ -84,12 +84,10 @@ def run(  # noqa: PLR0913 - one parameter per option
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)
-        trace_path = trace or pipeline.spec.report.trace_path
+        trace_path = _choose_trace_path(trace, pipeline)
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
         check_output_files({"--dead-letters": dead_letters, "--resume": state_path})
-        refuse_one_file_for_two(
-            [*dict.fromkeys(report_paths), trace_path and Path(trace_path), dead_letters, state_path]
-        )
+        refuse_one_file_for_two([*dict.fromkeys(report_paths), trace_path, dead_letters, state_path])
         state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
@@ -129,6 +127,12 @@ def _choose_report_paths(paths: list[Path], pipeline: Pipeline, *, is_inline: bo
         raise UsageError(f"--report {paths[0]}: an inline run has no hops to report on; remove --inline")
     in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
     return [check_report_path(path) for path in (*paths, *(Path(path) for path in in_config if path is not None))]
+
+
+def _choose_trace_path(path: Path | None, pipeline: Pipeline) -> Path | None:
+    """Return the file of `--trace` or of the config's `report`."""
+    in_config = pipeline.spec.report.trace_path
+    return Path(in_config) if path is None and in_config is not None else path
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:
