@@ -443,8 +443,9 @@ class Pipeline(Generic[T_co]):
     @property
     def written_trace(self) -> Path | None:
         """The file of the trace once the run has ended; None without a trace, or if it could not be written."""
-        has_trace = isinstance(self._run, engine.LocalRun) and self._run.has_written_trace
-        return self._outputs.trace_path if has_trace else None
+        if self._run is None or not isinstance(self._run, engine.LocalRun) or not self._run.has_written_trace:
+            return None
+        return self._outputs.trace_path
 
     def report(self) -> Report:
         """Return the report so far; once the pipeline is closed, that of the whole run.
