@@ -34,6 +34,8 @@ _FIGURES = ROOT / "docs" / "benchmarks"
 _FILLED, _PIPE = "stagepipe filled", "Pipe"
 _IMAGES = {"64KB": "64 KB", "1.2MB": "1.2 MB", "8MB": "8 MB"}
 _ROUNDED_FROM = 10.0
+_ONE_ARRAY = ("SharedMemory reused", "iceoryx2")
+"""They hold one array at a time, of a size that both sides know. All others carry any object."""
 _NO_HOP = ("stagepipe", "memcpy")
 """How the names of contestants begin that are ours, or that only copy."""
 
@@ -75,7 +77,8 @@ def _compare_hops(document: dict[str, Any]) -> Iterator[Comparison]:
     for size, label in _IMAGES.items():
         others = {name: us[name, size] for name, other in us if other == size and not name.startswith(_NO_HOP)}
         fastest = min(others, key=lambda name: median(others[name]))
-        for name in dict.fromkeys((_PIPE, fastest)):
+        any_object = min((name for name in others if name not in _ONE_ARRAY), key=lambda name: median(others[name]))
+        for name in dict.fromkeys((_PIPE, any_object, fastest)):
             yield _compare_times(f"a hop with an image of {label}", us[_FILLED, size], name, others[name])
 
 

@@ -33,22 +33,35 @@ class Row:
 def measure(
     job: Job, names: Sequence[str], rounds: int, corrupt: str | None, show_progress: Callable[[str], None]
 ) -> list[Row]:
-    """Measure the rows of `job`'s part. Raise SystemExit if a contestant fails or delivers wrong batches."""
+    """Measure the rows of `job`'s part. Raise SystemExit if one fails twice or delivers wrong batches."""
     rows = {name: Row(job.part, name) for name in names}
-    expected = _run(replace(job, contestant=REFERENCE)).splitlines()
-    for round_number in range(rounds):
-        for name in order(names, round_number):
-            show_progress(f"{job.part}, round {round_number + 1} of {rounds}: {name}")
-            answer = _turn(replace(job, contestant=name, corrupt=name == corrupt))
-            _check(job, name, answer.digests, expected)
-            rows[name].answers.append(answer)
+    try:
+        expected = _run(replace(job, contestant=REFERENCE)).splitlines()
+        for round_number in range(rounds):
+            for name in order(names, round_number):
+                show_progress(f"{job.part}, round {round_number + 1} of {rounds}: {name}")
+                answer = _turn(replace(job, contestant=name, corrupt=name == corrupt))
+                _check(job, name, answer.digests, expected)
+                rows[name].answers.append(answer)
+    except _ProcessError as error:
+        raise SystemExit(str(error)) from None
     return list(rows.values())
 
 
+class _ProcessError(Exception):
+    """The process of a turn died, or did not end. The message says which and how."""
+
+
 def _turn(job: Job) -> Answer:
+    """Take a turn; once more, with a line on stderr, if its process dies: a run of many minutes shall not end there."""
     before = _children_cpu_s()
-    answer = Answer(**json.loads(_run(job).splitlines()[-1]))
-    return replace(answer, life_cpu_s=_children_cpu_s() - before)
+    try:
+        text = _run(job)
+    except _ProcessError as error:
+        print(f"{error}\nThis turn is repeated.", file=sys.stderr, flush=True)
+        before = _children_cpu_s()
+        text = _run(job)
+    return replace(Answer(**json.loads(text.splitlines()[-1])), life_cpu_s=_children_cpu_s() - before)
 
 
 def _children_cpu_s() -> float:
@@ -70,11 +83,11 @@ def _run(job: Job) -> str:
         )
     except subprocess.TimeoutExpired as expired:
         message = f"{job.part}, {job.contestant}: did not finish within {_DEADLINE_S:.0f} s"
-        raise SystemExit(message) from expired
+        raise _ProcessError(message) from expired
     if done.returncode:
         last_lines = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES:])
         message = f"{job.part}, {job.contestant}: its process exited with status {done.returncode}\n{last_lines}"
-        raise SystemExit(message)
+        raise _ProcessError(message)
     return done.stdout
 
 

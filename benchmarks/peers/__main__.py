@@ -120,8 +120,8 @@ def _run(turn: _Turn, contestant: Contestant, settings: dict[str, float]) -> dic
     job = JOBS[turn.job]
     inspected = (_INSPECTED_BATCHES * job.batch or _INSPECTED_ITEMS) if turn.number == 0 else 0
     request = {
-        "min_s": settings["min_s"] * job.window,
-        "max_s": max(settings["max_s"], settings["min_s"] * job.window),
+        **settings,
+        **(dict.fromkeys(settings, settings["min_s"] * job.window) if job.window > 1 else {}),
         "job": turn.job,
         "framework": contestant.run,
         "workers": len(os.sched_getaffinity(0)),

@@ -172,11 +172,10 @@ def shapes(rows: Sequence[Row]) -> list[str]:
 
 
 def _e4(rows: Sequence[Row]) -> Iterator[str]:
-    stagepipe = reference("E4", rows)
     for shape in shapes(rows):
         yield f"\n**{shape}**, {SHAPES.get(shape, '')} {rows[0].figures[shape].nbytes / 1e6:,.1f} MB:"
         header = ("contestant", "published", "made", "times stagepipe", "ready", "times stagepipe", _N)
-        body = (_e4_line(row, stagepipe, shape) for row in by_time(rows, shape + READY))
+        body = (_e4_line(row, reference("E4", rows, row), shape) for row in by_time(rows, shape + READY))
         yield from table((*header, "CPU", "peak memory"), body)
     if found := [f"{row.contestant.name}: {row.runs_with}" for row in rows if row.runs_with]:
         yield f"\nRuns with: {'; '.join(found)}."

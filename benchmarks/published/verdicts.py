@@ -108,6 +108,8 @@ def paragraph(text: str, hanging: str = "") -> str:
 
 
 _TARGET_FROM_BYTES = 64 << 10
+_IN_PLACE = ", made in place"
+"""How the names of E4's contestants end whose sender draws the numbers into the memory that is sent."""
 _ARRAY_CONTESTANTS = ("RawArray through NumPy",)
 """The contestants of E2 that end with an array, not with a list."""
 _REFERENCES = {"E1": "stagepipe, responder copies", "E2": "stagepipe, list"}
@@ -147,6 +149,8 @@ def reference(experiment: str, rows: Sequence[Row], row: Row | None = None) -> R
     name = _REFERENCES.get(experiment, "stagepipe")
     if row and row.contestant.name in _ARRAY_CONTESTANTS:
         name = "stagepipe, array"
+    if row and row.contestant.name.endswith(_IN_PLACE):
+        name += _IN_PLACE
     if row and row.contestant.work:
         alike = (own for own in rows if own.contestant.is_stagepipe and own.contestant.work == row.contestant.work)
         name = next((own.contestant.name for own in alike), name)

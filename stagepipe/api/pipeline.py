@@ -446,10 +446,16 @@ class Pipeline(Generic[T_co]):
         return self._ensure_started().progress()
 
     @property
+    def trace_path(self) -> Path | None:
+        """The file for the trace, by the argument or the config; None if none is wanted."""
+        return self._outputs.trace_path
+
+    @property
     def written_trace(self) -> Path | None:
         """The file of the trace once the run has ended; None without a trace, or if it could not be written."""
-        has_trace = isinstance(self._run, engine.LocalRun) and self._run.has_written_trace
-        return self._outputs.trace_path if has_trace else None
+        if self._run is None or not isinstance(self._run, engine.LocalRun) or not self._run.has_written_trace:
+            return None
+        return self.trace_path
 
     def report(self) -> Report:
         """Return the report so far; once the pipeline is closed, that of the whole run.

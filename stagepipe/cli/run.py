@@ -103,12 +103,9 @@ def run(  # noqa: PLR0913 - one parameter per option
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
         report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)
-        trace_path = trace or pipeline.spec.report.trace_path
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
         check_output_files({"--dead-letters": dead_letters, "--resume": state_path})
-        refuse_one_file_for_two(
-            [*dict.fromkeys(report_paths), trace_path and Path(trace_path), dead_letters, state_path]
-        )
+        refuse_one_file_for_two([*dict.fromkeys(report_paths), pipeline.trace_path, dead_letters, state_path])
         state = None if state_path is None else StateFile(state_path)
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
@@ -130,15 +127,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if not inline and pipeline.started:
-                result = pipeline.report()
-                written = write_reports(result, report_paths)
-                report_errors = written.errors
-                written_paths = [*written.paths, *filter(None, [pipeline.written_trace])]
-                if trace_path is not None and pipeline.written_trace is None:
-                    report_errors.append(f"the trace {trace_path} was not written: see the warning above")
-                if not quiet:
-                    print_report(result, is_verbose=verbose)
-                    print("".join(f"wrote {path}\n" for path in written_paths), end="", file=sys.stderr)
+                report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
         raise_report_errors(report_errors)
 
 
@@ -148,6 +137,20 @@ def _choose_report_paths(paths: list[Path], pipeline: Pipeline, *, is_inline: bo
         raise UsageError(f"--report {paths[0]}: an inline run has no hops to report on; remove --inline")
     in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
     return [check_report_path(path) for path in (*paths, *(Path(path) for path in in_config if path is not None))]
+
+
+def _write_results(pipeline: Pipeline, report_paths: list[Path], *, is_quiet: bool, is_verbose: bool) -> list[str]:
+    """Write and print the report of a run that has ended. Returns an error for each file that is missing."""
+    result = pipeline.report()
+    written = write_reports(result, report_paths)
+    trace_path = pipeline.written_trace
+    if not is_quiet:
+        print_report(result, is_verbose=is_verbose)
+        paths = [*written.paths, *([] if trace_path is None else [trace_path])]
+        print("".join(f"wrote {path}\n" for path in paths), end="", file=sys.stderr)
+    if pipeline.trace_path is None or trace_path is not None:
+        return written.errors
+    return [*written.errors, f"the trace {pipeline.trace_path} was not written: see the warning above"]
 
 
 def _check_state_path(resume: Path | None, *, has_journal: bool) -> Path | None:

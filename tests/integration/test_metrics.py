@@ -84,9 +84,8 @@ def test_scrape_has_what_the_run_counts():
     ]
     assert histogram == sorted(histogram)
     assert len(histogram) == 26
-    assert (
-        histogram[-1] == values["stagepipe_stage_item_seconds_count", "image"] > 100
-    )  # but a tenth of a second before the kill
+    # Not all 200: what the killed worker counted in its last tenth of a second is lost.
+    assert histogram[-1] == values["stagepipe_stage_item_seconds_count", "image"] > 100
     assert 0 < values["stagepipe_stage_item_seconds_sum", "image"] < 90
 
 

@@ -60,7 +60,8 @@ def test_the_series_agree_with_the_totals(tmp_path: Path, dies: bool):
     assert len(report.restarts) == dies
     if is_comparable(report.verdict):
         (more,) = (estimate for estimate in report.what_if if estimate.kind == "workers")
-        assert more.overrides == ("stages.nap.workers=3",)
+        expected = {("stages.nap.workers=3",), *([("stages.die_once.workers=2",)] if dies else [])}
+        assert more.overrides in expected  # the stage that dies may be the busiest, while its new worker starts
     else:  # what restarts or other programs took away says nothing of the pipeline's own costs
         assert not report.what_if
     for hop in report.hops:

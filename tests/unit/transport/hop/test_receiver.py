@@ -56,13 +56,28 @@ def test_receive_returns_none_after_the_timeout(loop):
 
 def test_after_a_wait_the_next_read_waits_first_and_a_packet_in_the_pipe_is_found_without_one(loop, monkeypatch):
     hop = loop.hop
-    threading.Timer(0.02, hop.send, ("first",)).start()
+    waiter = hop.receiver._waiter
+
+    class SendsOnce:
+        """Waits as the receiver's own waiter does, for a packet that is sent only then."""
+
+        def __init__(self, value: str) -> None:
+            self._values = [value]
+
+        def wait(self, timeout_s: float) -> None:
+            time.sleep(0.02)
+            if self._values:
+                hop.send(self._values.pop())
+            waiter.wait(timeout_s)
+
+    monkeypatch.setattr(hop.receiver, "_waiter", SendsOnce("first"))
     assert hop.receiver.receive(1).value == "first"
     reads, read = [], os.readv
     monkeypatch.setattr(os, "readv", lambda fd, buffers: reads.append(fd) or read(fd, buffers))
-    threading.Timer(0.02, hop.send, ("second",)).start()
+    monkeypatch.setattr(hop.receiver, "_waiter", SendsOnce("second"))
     assert hop.receiver.receive(1).value == "second"
     assert len(reads) == 1
+    monkeypatch.setattr(hop.receiver, "_waiter", waiter)
     hop.send("third")
     assert hop.receiver.receive(1, 0.0).value == "third"
 
