@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from stagepipe.cluster import IslandOptions, IslandResult
+    from stagepipe.report import Report
 
 _SCHEMA = "stagepipe.islands/1"
 
 
 def run_on_islands(
-    config: Path, options: IslandOptions, *, report_paths: Sequence[Path], dead_letters: Path | None, quiet: bool
+    config: Path,
+    options: IslandOptions,
+    *,
+    report_paths: Sequence[Path],
+    dead_letters: Path | None,
+    quiet: bool,
+    interruptible: AbstractContextManager[None],
 ) -> None:
     """Run the config on all nodes of the cluster, and print how each island ended. Raises RunError if one failed."""
     from stagepipe.cluster import run_islands
@@ -29,15 +37,15 @@ def run_on_islands(
 
     for path in report_paths:
         if check_report_path(path).suffix != ".json":
-            raise UsageError(f"--report {path}: islands have a report each, in one .json file; name such a file")
+            raise UsageError(f"--report {path}: each island has a report, all in one .json file; name such a file")
     check_output_files({"--dead-letters": dead_letters})
-    with ProgressDisplay(options.limit, quiet) as display:
+    with ProgressDisplay(options.limit, quiet) as display, interruptible:
         results = run_islands(config, options, display.update)
     if dead_letters is not None:
         write_dead_letters([letter for result in results for letter in result.dead_letters], dead_letters)
     errors = _write_reports(results, report_paths)
     if not quiet:
-        print_renderable(_draw(results))
+        _print_results(results)
         print("".join(f"wrote {path}\n" for path in report_paths), end="", file=sys.stderr)
     _raise_errors(results)
     raise_report_errors(errors)
@@ -57,7 +65,8 @@ def refuse_options(given: Mapping[str, object]) -> None:
 
 
 def _write_reports(results: Sequence[IslandResult], paths: Sequence[Path]) -> list[str]:
-    content = {"schema": _SCHEMA, "islands": [_to_entry(result) for result in results]}
+    by_rank = sorted(results, key=lambda result: result.rank)
+    content = {"schema": _SCHEMA, "islands": [_to_entry(result) for result in by_rank]}
     errors = []
     for path in paths:
         try:
@@ -70,13 +79,38 @@ def _write_reports(results: Sequence[IslandResult], paths: Sequence[Path]) -> li
 
 def _to_entry(result: IslandResult) -> dict[str, Any]:
     report = None if result.report is None else json.loads(result.report)
-    return {"rank": result.rank, "node": result.node, "error": result.error, "report": report}
+    return {
+        "rank": result.rank,
+        "node": result.node,
+        "status": _describe_status(result),
+        "error": result.error,
+        "report": report,
+    }
 
 
-def _draw(results: Sequence[IslandResult]) -> Table:
-    from rich.table import Table
+def _describe_status(result: IslandResult) -> str:
+    if result.is_lost:
+        return "lost"
+    if result.error:
+        return "failed"
+    if result.was_stopped:
+        return "stopped"
+    return "was finished" if result.was_finished else "finished"
 
+
+def _print_results(results: Sequence[IslandResult]) -> None:
     from stagepipe.report import from_json
+
+    reports = {result.rank: from_json(result.report) for result in results if result.report is not None}
+    print_renderable(_draw(sorted(results, key=lambda result: result.rank), reports))
+    finished = [result for result in results if _describe_status(result) == "finished"]
+    if finished:
+        last = finished[-1]
+        print(f"Island {last.rank} was the last to finish. {reports[last.rank].verdict.sentence}")
+
+
+def _draw(results: Sequence[IslandResult], reports: Mapping[int, Report]) -> Table:
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for heading in ("island", "node"):
@@ -85,36 +119,37 @@ def _draw(results: Sequence[IslandResult]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("limited by")
     for result in results:
-        if result.report is None:
-            status = "lost" if result.is_lost else "was finished" if result.was_finished else "failed"
-            table.add_row(str(result.rank), result.node, status)
-            continue
-        report = from_json(result.report)
-        run = report.run
-        table.add_row(
-            str(result.rank),
-            result.node,
-            run.status,
-            f"{run.items_in:,}",
-            f"{run.items_out:,}",
-            f"{format_rate(run.items_per_s)}/s",
-            format_ns(run.wall_ns),
-            report.verdict.limited_by,
-        )
+        cells = [str(result.rank), result.node, _describe_status(result)]
+        if (report := reports.get(result.rank)) is not None:
+            cells += [*_describe_amounts([report]), report.verdict.limited_by]
+        table.add_row(*cells)
+    if len(reports) > 1:
+        table.add_row("all", "", "", *_describe_amounts(list(reports.values())))
     return table
 
 
+def _describe_amounts(reports: Sequence[Report]) -> tuple[str, ...]:
+    """Return the sums of the items and rates, and the longest time."""
+    runs = [report.run for report in reports]
+    return (
+        f"{sum(run.items_in for run in runs):,}",
+        f"{sum(run.items_out for run in runs):,}",
+        f"{format_rate(sum(run.items_per_s for run in runs))}/s",
+        format_ns(max(run.wall_ns for run in runs)),
+    )
+
+
 def _raise_errors(results: Sequence[IslandResult]) -> None:
-    """Raise the first error of a stage, otherwise those of the islands that were lost."""
-    failed = [result for result in results if result.error and not result.is_lost]
+    """Raise the first error of an island, otherwise those of the ones that were lost."""
     lost = [result for result in results if result.is_lost]
-    if failed:
-        first = failed[0]
-        error_class = UsageError if first.is_usage_error else RunError
-        raise error_class(f"island {first.rank} on node {first.node}: {first.error}")
+    for result in results:
+        if result.error and not result.is_lost:
+            error_class = UsageError if result.is_usage_error else RunError
+            raise error_class(f"island {result.rank} on node {result.node}: {result.error}")
     if lost:
         others = len(results) - len(lost)
         raise RunError(
-            "\n".join(result.error for result in lost) + f"\nthe {others} others went on to their end; --resume goes on "
-            "with the share that was lost, on a node that sees its folder"
+            "\n".join(result.error for result in lost)
+            + f"\nthe other islands ({others}) went on to their end; --resume goes on with what was lost, on a node that "
+            "sees its folder"
         )

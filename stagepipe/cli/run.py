@@ -95,9 +95,10 @@ def run(  # noqa: PLR0913 - one parameter per option
                     allow_changed=allow_changed,
                     uses_caches=not no_cache,
                 ),
-                report_paths=report or [],
+                report_paths=_choose_report_paths(report or [], pipeline, is_inline=False),
                 dead_letters=dead_letters,
                 quiet=quiet,
+                interruptible=signals.interruptible(),
             )
             return
         if json_stream is not None:

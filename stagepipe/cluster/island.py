@@ -43,6 +43,8 @@ class IslandResult:
     error: str = ""
     is_usage_error: bool = False
     is_lost: bool = False
+    was_stopped: bool = False
+    """Whether it was ended early because another island had failed."""
     was_finished: bool = False
     """Whether an earlier run of the job had written all of it already."""
     report: bytes | None = None
@@ -70,8 +72,10 @@ class Island:
         try:
             was_finished = self._run()
         except StagepipeError as error:
+            if self._is_stopped:  # it was closed under the run's feet
+                return self._make_result(was_stopped=True)
             return self._make_result(error=str(error), is_usage_error=not isinstance(error, RunError))
-        return self._make_result(was_finished=was_finished)
+        return self._make_result(was_finished=was_finished, was_stopped=self._is_stopped)
 
     def _run(self) -> bool:
         from stagepipe.api import Pipeline, open_shards, run_to_sink

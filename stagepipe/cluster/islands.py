@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 from stagepipe.cluster.island import Island, IslandRequest, IslandResult
-from stagepipe.cluster.placement import find_island_count
+from stagepipe.cluster.placement import assign_islands, get_sink_path, list_island_folders
 from stagepipe.cluster.summary import add_progress
 from stagepipe.config import load
 from stagepipe.core import RunError, UsageError
@@ -20,7 +20,7 @@ from stagepipe.report import Progress
 from stagepipe.spec import PipelineSpec
 
 _READY_TIMEOUT_S: Final = 120.0
-"""Ray starts an actor in 2 to 50 s, by the load of the node. One that does not start has no free CPUs to get."""
+"""Ray starts a process in 2 to 50 s, by the load of the node."""
 _STOP_TIMEOUT_S: Final = 20.0
 """An island closes within seconds; after that it is killed, and what it has committed stays."""
 _POLL_INTERVAL_S: Final = 0.5
@@ -48,7 +48,7 @@ class _StartedIsland:
 def run_islands(
     config: Path, options: IslandOptions, on_progress: Callable[[Progress], None] = lambda _: None
 ) -> tuple[IslandResult, ...]:
-    """Run the config as one local pipeline on each node, and return how each ended, in the order of their ranks.
+    """Run the config as one local pipeline on each node, and return how each ended, in the order in which they did.
 
     Each has its share of the source (item i goes to island i % count) and writes to folders of its own. An island whose
     stage fails ends all others. One whose node is lost does not: the others go on to their end. An interrupt ends all.
@@ -65,61 +65,99 @@ def run_islands(
 
 
 def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: RayCluster) -> list[_StartedIsland]:
+    _require_free_cpus(cluster)
     nodes = cluster.list_nodes()
-    count = (find_island_count(spec) if options.resume else None) or len(nodes)
-    per_node = -(-count // len(nodes))
+    places = _find_places(spec, nodes, cluster, resume=options.resume)
     islands: list[_StartedIsland] = []
-    for rank in range(count):
-        node = nodes[rank % len(nodes)]
+    for rank, number in enumerate(places):
+        node = nodes[number]
         request = IslandRequest(
             config=os.fspath(config.absolute()),
             overrides=options.overrides,
             rank=rank,
-            count=count,
+            count=len(places),
             limit=options.limit,
             resume=options.resume,
             allow_changed=options.allow_changed,
             uses_caches=options.uses_caches,
-            working_folder=os.getcwd(),
+            working_folder=str(Path.cwd()),
             sys_path=tuple(sys.path),
         )
-        actor = cluster.start_actor(Island, (request, node.address), node, share=1 / per_node)
+        actor = cluster.start_actor(Island, (request, node.address), node, share=1 / places.count(number))
         islands.append(_StartedIsland(rank, node, actor))
-    ready, missing = cluster.wait([each.actor.is_ready.remote() for each in islands], len(islands), _READY_TIMEOUT_S)
-    if missing:
+    try:
+        _wait_until_ready(cluster, islands)
+    except BaseException:
         _kill(cluster, islands)
-        raise UsageError(
-            f"engine: ray: {len(ready)} of {len(islands)} islands have started within {_READY_TIMEOUT_S:.0f} s: each "
-            "takes all CPUs of its node; wait until other jobs of the cluster have ended"
-        )
+        raise
     return islands
+
+
+def _require_free_cpus(cluster: RayCluster) -> None:
+    total, free = cluster.wait_for_free_cpus()
+    if free < total:
+        raise UsageError(
+            f"engine: ray, inside: local: an island takes all CPUs of its node, but {free:g} of the cluster's "
+            f"{total:g} CPUs are free; wait until other jobs have ended"
+        )
+
+
+def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: RayCluster, *, resume: bool) -> list[int]:
+    """Return, for each island, the number of its node: by the folders of an earlier run, which are on their nodes."""
+    paths = [get_sink_path(sink) for sink in spec.sinks]
+    if not paths:
+        return list(range(len(nodes)))
+    asked = [cluster.start_task(list_island_folders, (paths[0], str(Path.cwd())), node) for node in nodes]
+    _, missing = cluster.wait(asked, len(asked), _READY_TIMEOUT_S)
+    if missing:
+        counts = f"{len(missing)} of {len(asked)}"
+        raise RunError(f"engine: ray: {counts} nodes do not answer within {_READY_TIMEOUT_S:.0f} s")
+    return assign_islands([cluster.get(reference) for reference in asked], paths[0], resume=resume)
+
+
+def _wait_until_ready(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> None:
+    asked = {each.actor.is_ready.remote(): each for each in islands}
+    ready, missing = cluster.wait(list(asked), len(islands), _READY_TIMEOUT_S)
+    for reference in ready:
+        try:
+            cluster.get(reference)
+        except RunError as error:
+            place = f"island {asked[reference].rank} on node {asked[reference].node.address}"
+            raise RunError(f"{place} cannot start: {error.message}") from error
+    if missing:
+        counts = f"{len(missing)} of {len(islands)}"
+        raise RunError(f"engine: ray: {counts} islands do not start within {_READY_TIMEOUT_S:.0f} s")
 
 
 def _gather(
     cluster: RayCluster, islands: Sequence[_StartedIsland], on_progress: Callable[[Progress], None]
 ) -> tuple[IslandResult, ...]:
     waiting = {each.actor.run.remote(): each for each in islands}
-    results: dict[int, IslandResult] = {}
+    results: list[IslandResult] = []
+    progress: dict[int, Progress] = {}
+    """By rank: an island that has ended counts with what it said last."""
     stop_at_s: float | None = None
     try:
         while waiting:
             for reference in cluster.wait(list(waiting), 1, _POLL_INTERVAL_S)[0]:
                 island = waiting.pop(reference)
-                result = results[island.rank] = _take_result(cluster, island, reference)
+                result = _take_result(cluster, island, reference)
+                results.append(result)
                 if result.error and not result.is_lost and stop_at_s is None:
                     _stop(waiting.values())
                     stop_at_s = monotonic() + _STOP_TIMEOUT_S
             if stop_at_s is not None and monotonic() > stop_at_s:
                 _kill(cluster, waiting.values())
             else:
-                on_progress(add_progress(_ask_for_progress(cluster, list(waiting.values()))))
+                progress.update(_ask_for_progress(cluster, list(waiting.values())))
+                on_progress(add_progress(list(progress.values())))
     except BaseException:
         _stop(waiting.values())
         cluster.wait(list(waiting), len(waiting), _STOP_TIMEOUT_S)
         raise
     finally:
         _kill(cluster, islands)
-    return tuple(results[rank] for rank in sorted(results))
+    return tuple(results)
 
 
 def _take_result(cluster: RayCluster, island: _StartedIsland, reference: Any) -> IslandResult:
@@ -132,25 +170,25 @@ def _take_result(cluster: RayCluster, island: _StartedIsland, reference: Any) ->
     return result
 
 
-def _ask_for_progress(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> list[Progress]:
-    asked = [each.actor.get_progress.remote() for each in islands]
-    answered, _ = cluster.wait(asked, len(asked), _ANSWER_TIMEOUT_S)
-    parts: list[Progress] = []
+def _ask_for_progress(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> dict[int, Progress]:
+    asked = {each.actor.get_progress.remote(): each.rank for each in islands}
+    answered, _ = cluster.wait(list(asked), len(asked), _ANSWER_TIMEOUT_S)
+    progress_by_rank: dict[int, Progress] = {}
     for reference in answered:
         try:
             progress: Progress | None = cluster.get(reference)
         except RunError:  # its node is lost, which `run` tells
             continue
         if progress is not None:
-            parts.append(progress)
-    return parts
+            progress_by_rank[asked[reference]] = progress
+    return progress_by_rank
 
 
-def _stop(islands: Any) -> None:
+def _stop(islands: Iterable[_StartedIsland]) -> None:
     for island in islands:
         island.actor.stop.remote()
 
 
-def _kill(cluster: RayCluster, islands: Any) -> None:
+def _kill(cluster: RayCluster, islands: Iterable[_StartedIsland]) -> None:
     for island in islands:
         cluster.kill_actor(island.actor)

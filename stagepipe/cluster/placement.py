@@ -1,57 +1,102 @@
-"""Where the sinks of an island write, and how many islands a job has. Pure but for reading the names in a folder."""
+"""Where the sinks of an island write, and on which node it runs. Pure but for reading the names in a folder."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from stagepipe.core import UsageError
 from stagepipe.spec import PipelineSpec, SinkSpec
 
 _FOLDER_NAME: Final = re.compile(r"island-(\d+)-of-(\d+)")
 
 
-def name_island_folder(rank: int, count: int) -> str:
-    """Return the name of the folder, below the `path` of a sink, that an island writes to.
+@dataclass(frozen=True, order=True)
+class IslandFolder:
+    """The folder, below the `path` of a sink, that island `rank` of `count` writes to.
 
-    >>> name_island_folder(0, 2)
+    >>> str(IslandFolder(0, 2))
     'island-0-of-2'
     """
-    return f"island-{rank}-of-{count}"
+
+    rank: int
+    count: int
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return f"island-{self.rank}-of-{self.count}"
 
 
 def place_sinks(spec: PipelineSpec, rank: int, count: int) -> PipelineSpec:
-    """Return the spec of an island: each sink with a `path` writes to a folder of the island's own below it."""
-    return replace(spec, sinks=tuple(_place_sink(sink, name_island_folder(rank, count)) for sink in spec.sinks))
+    """Return the spec of an island: each sink writes to a folder of the island's own, below its `path`."""
+    return replace(spec, sinks=tuple(_place_sink(sink, IslandFolder(rank, count)) for sink in spec.sinks))
 
 
-def _place_sink(sink: SinkSpec, folder: str) -> SinkSpec:
-    path = _get_path(sink)
-    if path is None:
-        return sink
-    arguments: dict[Any, Any] = {**sink.target.arguments, "path": f"{path.rstrip('/')}/{folder}"}
+def _place_sink(sink: SinkSpec, folder: IslandFolder) -> SinkSpec:
+    arguments: dict[Any, Any] = {**sink.target.arguments, "path": str(Path(get_sink_path(sink), str(folder)))}
     return replace(sink, target=replace(sink.target, arguments=arguments))
 
 
-def _get_path(sink: SinkSpec) -> str | None:
+def get_sink_path(sink: SinkSpec) -> str:
+    """Return the `path` of a sink. Raises UsageError if it has none: all islands would write to one place."""
     path = sink.target.arguments.get("path")
-    return os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if isinstance(path, str | os.PathLike) and os.fspath(path):
+        return os.fspath(path)
+    raise UsageError(
+        f"engine: ray, inside: local: the sink {sink.target.label} has no `path` in its `with`, below which each "
+        "island would write to a folder of its own; give it one, or set `engine: local`"
+    )
 
 
-def find_island_count(spec: PipelineSpec) -> int | None:
-    """Return how many islands an earlier run of the config had, by the folders that it left; None if there are none.
+def list_island_folders(path: str, working_folder: str) -> frozenset[IslandFolder]:
+    """Return the folders of islands that this machine sees below the path of a sink."""
+    try:
+        names = [entry.name for entry in Path(working_folder, path).iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    matches = filter(None, map(_FOLDER_NAME.fullmatch, names))
+    return frozenset(IslandFolder(int(match[1]), int(match[2])) for match in matches)
 
-    A job that goes on needs as many, whatever the number of nodes is now: each has a share of the source of its own.
+
+def assign_islands(seen: Sequence[frozenset[IslandFolder]], path: str, *, resume: bool) -> list[int]:
+    """Return, for each island, the number of its node. `seen` has the folders that each node sees below `path`.
+
+    A new job has an island on each node. One that goes on has as many as before, each on a node that sees its folder.
+    Raises UsageError where folders of another number of islands are in the way, or one that is needed is missing.
     """
-    counts = [count for sink in spec.sinks for count in _list_counts(_get_path(sink))]
-    return max(counts, default=None)
+    folders = frozenset[IslandFolder]().union(*seen)
+    counts = sorted({folder.count for folder in folders})
+    if not resume or not folders:
+        if strange := [count for count in counts if count != len(seen)]:
+            raise UsageError(
+                f"{path} has folders of a run on {strange[0]} islands, and now there are {len(seen)}; add --resume to "
+                "go on with that run, delete them, or set another `path`"
+            )
+        return list(range(len(seen)))
+    if len(counts) > 1:
+        raise UsageError(
+            f"--resume {path}: it has folders of runs on {' and '.join(map(str, counts))} islands; delete those of one"
+        )
+    return _assign_to_owners(seen, counts[0], path)
 
 
-def _list_counts(path: str | None) -> Iterable[int]:
-    if path is None or not Path(path).is_dir():
-        return []
-    matches = (_FOLDER_NAME.fullmatch(entry.name) for entry in Path(path).iterdir())
-    return [int(match[2]) for match in matches if match]
+def _assign_to_owners(seen: Sequence[frozenset[IslandFolder]], count: int, path: str) -> list[int]:
+    loads = [0] * len(seen)
+    nodes = []
+    for rank in range(count):
+        folder = IslandFolder(rank, count)
+        owners = [number for number, folders in enumerate(seen) if folder in folders]
+        if not owners:
+            raise UsageError(
+                f"--resume {path}: none of the {len(seen)} nodes sees {folder}, so its node is gone, with the rows "
+                "that it has written; bring that node back, or run the job again from its start, with another `path` that "
+                "all nodes share"
+            )
+        node = min(owners, key=loads.__getitem__)
+        loads[node] += 1
+        nodes.append(node)
+    return nodes

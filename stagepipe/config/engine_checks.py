@@ -32,16 +32,27 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
     if not _is_ray(engine):
         return
     yield from _check_report(root.get("report"))
+    sink = root.get("sink")
+    sinks = [entry for entry in (sink.items if isinstance(sink, ListNode) else [sink]) if isinstance(entry, MapNode)]
     if isinstance(engine, MapNode) and isinstance(ray := engine.get("ray"), MapNode) and ray.get("inside") is not None:
-        return  # an island is a local pipeline, which has all keys
+        for entry in sinks:  # an island is a local pipeline, which has all other keys
+            yield from _check_island_sink(entry)
+        return
     order_point = ""
     for stage, traits in zip(stages, stage_traits, strict=True):
         order_point = order_point or (traits.label.rpartition(".")[2] if traits.is_order_point else "")
         yield from _check_keys(stage, order_point, is_sink=False)
-    sink = root.get("sink")
-    for entry in sink.items if isinstance(sink, ListNode) else [sink]:
-        if isinstance(entry, MapNode):
-            yield from _check_keys(entry, "", is_sink=True)
+    for entry in sinks:
+        yield from _check_keys(entry, "", is_sink=True)
+
+
+def _check_island_sink(sink: MapNode) -> Iterator[Problem]:
+    arguments = sink.get("with")
+    if not (isinstance(arguments, MapNode) and arguments.get("path") is not None):
+        yield sink.location.make_problem(
+            "with `inside: local`, a sink needs a `path` in its `with`: each node writes to its own folder below it",
+            "add `with: {path: ...}`, or run with `engine=local`",
+        )
 
 
 def _check_report(report: Node | None) -> Iterator[Problem]:

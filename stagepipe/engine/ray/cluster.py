@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, Final
@@ -104,19 +104,23 @@ class RayCluster:
         self._joins = True
 
     def divide_cpus(self, processes: Sequence[ProcessPlan]) -> CpuShares:
-        """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice.
+        """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice."""
+        total, free = self.wait_for_free_cpus()
+        largest = max((node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]), default=0.0)
+        _check_gpus(processes, self._ray.cluster_resources().get("GPU", 0.0))
+        return divide_cpus(processes, total, free, largest)
+
+    def wait_for_free_cpus(self) -> tuple[float, float]:
+        """Return the CPUs of the cluster, and how many are free.
 
         Waits some seconds for workers of a run that has just ended: Ray releases their CPUs when they are gone.
         """
         deadline_s = monotonic() + _RELEASE_TIMEOUT_S
         while True:
-            total, free = self._ray.cluster_resources(), self._ray.available_resources()
-            if free.get("CPU", 0.0) >= total.get("CPU", 0.0) or monotonic() >= deadline_s:
-                break
+            total, free = self._ray.cluster_resources().get("CPU", 0.0), self._ray.available_resources().get("CPU", 0.0)
+            if free >= total or monotonic() >= deadline_s:
+                return total, free
             sleep(_POLL_INTERVAL_S)
-        largest = max((node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]), default=0.0)
-        _check_gpus(processes, total.get("GPU", 0.0))
-        return divide_cpus(processes, total.get("CPU", 0.0), free.get("CPU", 0.0), largest)
 
     def list_nodes(self) -> list[ClusterNode]:
         """Return the nodes that live and have CPUs, in the order of their ids."""
@@ -137,16 +141,19 @@ class RayCluster:
 
         It gets its place when that share is free: call a method, and `wait` for the answer.
         """
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         remote_class = self._ray.remote(
             num_cpus=_round_share(node.cpus * share),
             num_gpus=_round_share(node.gpus * share),
             max_restarts=0,
             max_concurrency=2,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+            scheduling_strategy=_stay_on(node),
         )(actor_class)
         return remote_class.remote(*arguments)
+
+    def start_task(self, function: Callable[..., Any], arguments: tuple[Any, ...], node: ClusterNode) -> Any:
+        """Call a function on a node, without a CPU of its own; `get` its answer."""
+        remote_function = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=_stay_on(node))(function)
+        return remote_function.remote(*arguments)
 
     def kill_actor(self, actor: Any) -> None:
         """End an actor at once, if it lives."""
@@ -199,6 +206,12 @@ def divide_cpus(processes: Sequence[ProcessPlan], total: float, free: float, lar
     if share < _MIN_SHARE:
         raise UsageError(_describe_shortage(asked, workers, total, free))
     return CpuShares(tuple(asked[process.name] or share for process in processes), source_tasks)
+
+
+def _stay_on(node: ClusterNode) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node.node_id, soft=False)
 
 
 def _round_share(amount: float) -> float:
