@@ -150,6 +150,6 @@ def _raise_errors(results: Sequence[IslandResult]) -> None:
         others = len(results) - len(lost)
         raise RunError(
             "\n".join(result.error for result in lost)
-            + f"\nthe other islands ({others}) went on to their end; --resume goes on with what was lost, on a node that "
-            "sees its folder"
+            + f"\nthe other islands ({others}) went on to their end; --resume goes on with what was lost, on a "
+            "node that sees its folder"
         )

@@ -93,8 +93,8 @@ def _assign_to_owners(seen: Sequence[frozenset[IslandFolder]], count: int, path:
         if not owners:
             raise UsageError(
                 f"--resume {path}: none of the {len(seen)} nodes sees {folder}, so its node is gone, with the rows "
-                "that it has written; bring that node back, or run the job again from its start, with another `path` that "
-                "all nodes share"
+                "that it has written; bring that node back, or run the job again from its start, with another `path` "
+                "that all nodes share"
             )
         node = min(owners, key=loads.__getitem__)
         loads[node] += 1
