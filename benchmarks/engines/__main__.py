@@ -1,9 +1,16 @@
-"""Time the engines side by side and print ratios: `python -m benchmarks.engines`.
+"""Engines side by side on this machine: `python -m benchmarks.engines`.
 
-    python -m benchmarks.engines --sizes 1200000 --rounds 6
+    python -m benchmarks.engines [--sizes 100000 1200000] [--work-ms 0 1] [--rounds 6] [--json FILE]
 
-Each contestant moves arrays through two stages, one worker each, in every round; a ratio is of one round. Start-up is
-left out. The order of the contestants changes from round to round. Ray runs on this machine, with its CPUs.
+local                       the local engine
+islands                     `inside: local` on one node: the local engine in an actor of Ray
+Ray Data                    written by hand as its documentation says: rows are columns of arrays, in order
+Ray Data, any item, seeded  written by hand with what `engine: ray` adds: pickled items of any type, and seeds by item
+engine: ray                 the config of the first
+
+Each moves arrays through two stages, one worker each, in every round; a ratio is of one round. Start-up is left out.
+The order of the contestants changes from round to round. Ray runs on this machine, with its CPUs. The CPU time is that
+of all processes below the measuring one; for islands, that of the island, without Ray's own processes.
 """
 
 from __future__ import annotations
@@ -11,54 +18,117 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import sys
 import tempfile
+import time
+from pathlib import Path
+from typing import Any
 
-from benchmarks.common.figures import estimate
+from benchmarks.common.command import finish, machine, machine_line, repeat_command
+from benchmarks.common.figures import estimate, judge, ratio
 from benchmarks.common.turn import order
-from benchmarks.engines.contestants import CONTESTANTS, measure_rate
+from benchmarks.engines.contestants import CONTESTANTS, ENGINE_RAY, ISLANDS, LOCAL, RAY_DATA, RAY_DATA_ITEMS, Job
 
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
-_BYTES_PER_ROUND = 400_000_000
-_ITEM_LIMITS = (30, 1000)
+_WORKS_MS = (0.0, 1.0)
+_BYTES_PER_ROUND = 800_000_000
+_WORK_S_PER_ROUND = 2.0
+_ITEM_LIMITS = (30, 3000)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=_SIZES_BYTES, help="bytes of an item")
+    parser.add_argument("--work-ms", type=float, nargs="+", default=_WORKS_MS, help="CPU time of a stage for an item")
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--json", type=Path, help="file for the figures of every round")
     arguments = parser.parse_args()
+    begin_s = time.monotonic()
+    about = machine(["ray"])
+    print(machine_line(about), f"Repeat: {repeat_command('engines')}", sep="\n", flush=True)
+    sections = []
+    with tempfile.TemporaryDirectory(prefix="sp-ray-") as folder:
+        _start_ray(folder)
+        for work_ms in arguments.work_ms:
+            for nbytes in arguments.sizes:
+                job = Job(_count_items(nbytes, work_ms), nbytes, work_ms)
+                sections.append({**vars(job), "rounds": measure(job, arguments.rounds)})
+                _print_section(sections[-1])
+        _stop_ray()
+    print(*(line for section in sections for line in list_targets(section)), sep="\n")
+    document = {"machine": about, "command": repeat_command("engines"), "sections": sections}
+    finish(begin_s, arguments.json, document)
+
+
+def _count_items(nbytes: int, work_ms: float) -> int:
+    low, high = _ITEM_LIMITS
+    high = min(high, int(_WORK_S_PER_ROUND * 1e3 / work_ms)) if work_ms else high
+    return min(max(_BYTES_PER_ROUND // nbytes, low), high) // 10 * 10
+
+
+def measure(job: Job, rounds: int) -> dict[str, list[list[float]]]:
+    """Return, for each contestant, [items/s, CPU s an item] of each round."""
+    found: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
+    for number in range(rounds):
+        for name in order(list(CONTESTANTS), number):
+            print(f"{job.nbytes:,} bytes, {job.work_ms:g} ms, round {number + 1}: {name}", file=sys.stderr, flush=True)
+            speed = CONTESTANTS[name](job)
+            found[name].append([speed.items_per_s, speed.cpu_s_per_item])
+    return found
+
+
+def _print_section(section: dict[str, Any]) -> None:
+    rounds = section["rounds"]
+    print(f"\n{section['nbytes']:,} bytes, {section['work_ms']:g} ms of work a stage, {section['count']} items")
+    print(f"{'':28}{'items/s':26}{'CPU ms an item':24}times Ray Data")
+    base = [values[0] for values in rounds[RAY_DATA]]
+    for name, values in rounds.items():
+        rates, cpus_ms = [value[0] for value in values], [value[1] * 1e3 for value in values]
+        cells = (estimate(rates).text(1), estimate(cpus_ms).text(), ratio(rates, base).text())
+        print(f"{name:28}{cells[0]:26}{cells[1]:24}{cells[2]}", flush=True)
+
+
+def list_targets(section: dict[str, Any]) -> list[str]:
+    """Return the verdict on each target that a section decides."""
+    rates = {name: [value[0] for value in values] for name, values in section["rounds"].items()}
+    place = f"{section['nbytes']:,} bytes, {section['work_ms']:g} ms"
+    targets = []
+    if section["nbytes"] == 1_200_000 and not section["work_ms"]:
+        found = ratio(rates[ISLANDS], rates[RAY_DATA])
+        targets.append(judge(f"{place}: islands at least 5 times Ray Data", found, "{} times", at_least=5))
+        found = ratio(rates[ISLANDS], rates[LOCAL])
+        targets.append(judge(f"{place}: islands at least 0.8 of local", found, "{}", at_least=0.8))
+    if section["work_ms"] >= 1:
+        found = ratio(rates[RAY_DATA_ITEMS], rates[ENGINE_RAY])
+        name = f"{place}: an item takes engine: ray at most 1.1 times what the same by hand takes"
+        targets.append(judge(name, found, "{} times", at_most=1.1))
+    added = [1e6 / own - 1e6 / other for own, other in zip(rates[ENGINE_RAY], rates[RAY_DATA_ITEMS], strict=True)]
+    return [
+        *(target.line() for target in targets),
+        f"      {place}: engine: ray adds {estimate(added).text(0)} us an item",
+    ]
+
+
+def _start_ray(folder: str) -> None:
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with tempfile.TemporaryDirectory(prefix="stagepipe-ray-") as folder:
-        ray.init(
-            address="local",
-            num_cpus=len(os.sched_getaffinity(0)),
-            include_dashboard=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
-        try:
-            for nbytes in arguments.sizes:
-                compare(nbytes, arguments.rounds)
-        finally:
-            ray.shutdown()
+    ray.init(
+        address="local",
+        num_cpus=len(os.sched_getaffinity(0)),
+        include_dashboard=False,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+    )
 
 
-def compare(nbytes: int, rounds: int) -> None:
-    """Time all contestants with items of one size, and print their rates and ratios."""
-    low, high = _ITEM_LIMITS
-    items = min(max(_BYTES_PER_ROUND // nbytes, low), high) // 10 * 10
-    rates: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    for number in range(rounds):
-        for name in order(list(CONTESTANTS), number):
-            rates[name].append(measure_rate(name, items, nbytes))
-    print(f"{nbytes:,} bytes, {items} items, {rounds} rounds: items/s, and ratio to ray data, as median [low, high]")
-    for name, values in rates.items():
-        ratios = [value / base for value, base in zip(values, rates["ray data"], strict=True)]
-        print(f"  {name:12} {estimate(values).text(1):28} {estimate(ratios).text()}", flush=True)
+def _stop_ray() -> None:
+    import ray
+
+    ray.shutdown()
 
 
 if __name__ == "__main__":

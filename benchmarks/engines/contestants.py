@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import random
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import yaml
 
+from benchmarks.common.usage import CpuMeter
 from stagepipe import Pipeline
 
 BATCH_ITEMS: Final = 10
@@ -15,91 +23,212 @@ BATCH_ITEMS: Final = 10
 ACTOR_CPUS: Final = 0.5
 
 
+@dataclass(frozen=True)
+class Job:
+    """`count` items of `nbytes`; each stage works for `work_ms` of CPU time on each."""
+
+    count: int
+    nbytes: int
+    work_ms: float
+
+
+def work(milliseconds: float) -> None:
+    """Use the CPU for some time; on a busy machine it takes longer."""
+    end_ns = time.thread_time_ns() + int(milliseconds * 1e6)
+    while time.thread_time_ns() < end_ns:
+        pass
+
+
 class MakeArray:
     """Makes an item with an array of `nbytes`."""
 
-    def __init__(self, nbytes: int) -> None:
-        """Set the size."""
+    def __init__(self, nbytes: int, work_ms: float) -> None:
+        """Set the size, and the work on an item."""
         self.nbytes = nbytes
+        self.work_ms = work_ms
 
     def __call__(self, number: int) -> dict[str, Any]:
         """Return the item of a number."""
+        work(self.work_ms)
         return {"id": number, "image": np.full(self.nbytes, number % 251, np.uint8)}
 
 
-def look(item: dict[str, Any]) -> dict[str, Any]:
-    """Look at the first byte, and pass the item on."""
-    assert item["image"][0] == item["id"] % 251
-    return item
+class Look:
+    """Looks at the first byte, and passes the item on."""
+
+    def __init__(self, work_ms: float) -> None:
+        """Set the work on an item."""
+        self.work_ms = work_ms
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Return the item."""
+        work(self.work_ms)
+        assert item["image"][0] == item["id"] % 251
+        return item
 
 
-class MakeArrays(MakeArray):
+class MakeColumns(MakeArray):
     """The same for a batch of Ray Data."""
 
     def __call__(self, batch: Any) -> Any:
         """Return the columns of a batch."""
         return {
             "id": batch["id"],
-            "image": np.stack([super(MakeArrays, self).__call__(n)["image"] for n in batch["id"]]),
+            "image": np.stack([super(MakeColumns, self).__call__(n)["image"] for n in batch["id"]]),
         }
 
 
-class LookAtAll:
+class LookAtColumns(Look):
     """The same for a batch of Ray Data."""
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Look at each row."""
         for number, image in zip(batch["id"], batch["image"], strict=True):
-            look({"id": number, "image": image})
+            super().__call__({"id": number, "image": image})
         return batch
 
 
-def iter_pipeline(items: int, nbytes: int, engine: str) -> Iterator[int]:
-    """Yield the count of items that each step of a pipeline gives."""
-    config = {
-        "engine": engine,
-        "source": {"uses": range(items)},
+class MakeItems(MakeArray):
+    """The same for a batch of Ray Data, with items of any type: pickled, and made with seeds of their own."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the pickled items of a batch."""
+        return {"item": [_seeded(number, super(MakeItems, self).__call__, int(number)) for number in batch["id"]]}
+
+
+class LookAtItems(Look):
+    """The same for a batch of Ray Data, with items of any type."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Look at each item."""
+        items = map(pickle.loads, batch["item"])
+        return {"item": [_seeded(item["id"], super(LookAtItems, self).__call__, item) for item in items]}
+
+
+def _seeded(number: int, stage: Callable[[Any], Any], item: Any) -> bytes:
+    random.seed(int(number))
+    np.random.seed(int(number))  # noqa: NPY002 - what stages draw from
+    return pickle.dumps(stage(item), protocol=5)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Items per second, and CPU seconds for an item: from the first item on, so without the start of processes."""
+
+    items_per_s: float
+    cpu_s_per_item: float
+
+
+class Stopwatch:
+    """Counts items from the first on. The CPU time is that of this process and of all below it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._begin_s = 0.0
+        self._cpu = CpuMeter()
+
+    def count(self, items: int = 1) -> None:
+        """Count items that have arrived together; the first call starts the clock."""
+        if not self._begin_s:
+            self._begin_s, self._cpu = time.perf_counter(), CpuMeter()
+        else:
+            self._count += items
+
+    def read(self) -> Speed:
+        """Return the speed until now."""
+        assert self._count, "one arrival is no speed"
+        elapsed_s = time.perf_counter() - self._begin_s
+        return Speed(self._count / elapsed_s, self._cpu.measure_s() / self._count)
+
+
+class StopwatchSink:
+    """A sink that writes to a file in the folder `path` how fast its items came."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(path)
+        self._watch = Stopwatch()
+
+    def __call__(self, _item: Any) -> None:
+        """Count an item."""
+        self._watch.count()
+
+    def close(self) -> None:
+        """Write the speed."""
+        speed = self._watch.read()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "speed.json").write_text(json.dumps([speed.items_per_s, speed.cpu_s_per_item]))
+
+
+def _make_config(job: Job) -> dict[str, Any]:
+    here = "benchmarks.engines.contestants"
+    return {
+        "source": {"uses": "stagepipe.sources.numbers", "with": {"count": job.count}},
         "stages": [
-            {"name": "make", "uses": MakeArray, "with": {"nbytes": nbytes}},
-            {"name": "look", "uses": look},
+            {"name": "make", "uses": f"{here}.MakeArray", "with": {"nbytes": job.nbytes, "work_ms": job.work_ms}},
+            {"name": "look", "uses": f"{here}.Look", "with": {"work_ms": job.work_ms}},
         ],
     }
-    with Pipeline(config) as pipeline:
+
+
+def measure_pipeline(job: Job, engine: str) -> Speed:
+    """Iterate a pipeline in this process."""
+    watch = Stopwatch()
+    with Pipeline({**_make_config(job), "engine": engine}) as pipeline:
         for item in pipeline:
-            assert item["image"].nbytes == nbytes
-            yield 1
+            assert item["image"].nbytes == job.nbytes
+            watch.count()
+        return watch.read()
 
 
-def iter_ray_data(items: int, nbytes: int) -> Iterator[int]:
-    """Yield the count of items of each batch of Ray Data, written as its documentation says, in order."""
+def measure_islands(job: Job) -> Speed:
+    """Run the same to a sink with `inside: local`: one island, on this machine. Its CPU time is without Ray's own."""
+    from stagepipe.cluster import IslandOptions, run_islands
+
+    with tempfile.TemporaryDirectory(prefix="engines-") as folder:
+        sink = {"uses": "benchmarks.engines.contestants.StopwatchSink", "with": {"path": folder}}
+        config = Path(folder, "islands.yaml")
+        config.write_text(yaml.safe_dump({**_make_config(job), "sink": sink, "engine": {"ray": {"inside": "local"}}}))
+        (result,) = run_islands(config, IslandOptions())
+        assert not result.error, result.error
+        return Speed(*json.loads(Path(folder, "island-0-of-1", "speed.json").read_text()))
+
+
+def measure_ray_data(job: Job, make: type, look: type) -> Speed:
+    """Run the same on Ray Data, written as its documentation says, in order."""
+    watch = Stopwatch()
+    for batch in _iter_ray_data(job, make, look):
+        watch.count(len(next(iter(batch.values()))))
+    return watch.read()
+
+
+def _iter_ray_data(job: Job, make: type, look: type) -> Iterator[dict[str, Any]]:
     import ray
 
-    strategy = ray.data.ActorPoolStrategy(size=1)
-    options: dict[str, Any] = {"batch_size": BATCH_ITEMS, "compute": strategy, "num_cpus": ACTOR_CPUS}
+    options: dict[str, Any] = {
+        "batch_size": BATCH_ITEMS,
+        "compute": ray.data.ActorPoolStrategy(size=1),
+        "num_cpus": ACTOR_CPUS,
+    }
     dataset = (
-        ray.data.range(items, override_num_blocks=max(items // BATCH_ITEMS, 1))
-        .map_batches(MakeArrays, fn_constructor_args=(nbytes,), **options)
-        .map_batches(LookAtAll, **options)
+        ray.data.range(job.count, override_num_blocks=max(job.count // BATCH_ITEMS, 1))
+        .map_batches(make, fn_constructor_args=(job.nbytes, job.work_ms), **options)
+        .map_batches(look, fn_constructor_args=(job.work_ms,), **options)
     )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
-    for batch in dataset.iter_batches(batch_size=None):
-        yield len(batch["id"])
+    yield from dataset.iter_batches(batch_size=None)
 
 
-CONTESTANTS: Final[dict[str, Callable[[int, int], Iterator[int]]]] = {
-    "local": lambda items, nbytes: iter_pipeline(items, nbytes, "local"),
-    "ray data": iter_ray_data,
-    "engine: ray": lambda items, nbytes: iter_pipeline(items, nbytes, "ray"),
+LOCAL: Final = "local"
+RAY_DATA: Final = "Ray Data"
+RAY_DATA_ITEMS: Final = "Ray Data, any item, seeded"
+ENGINE_RAY: Final = "engine: ray"
+ISLANDS: Final = "islands"
+
+CONTESTANTS: Final[dict[str, Callable[[Job], Speed]]] = {
+    LOCAL: lambda job: measure_pipeline(job, "local"),
+    ISLANDS: measure_islands,
+    RAY_DATA: lambda job: measure_ray_data(job, MakeColumns, LookAtColumns),
+    RAY_DATA_ITEMS: lambda job: measure_ray_data(job, MakeItems, LookAtItems),
+    ENGINE_RAY: lambda job: measure_pipeline(job, "ray"),
 }
-
-
-def measure_rate(name: str, items: int, nbytes: int) -> float:
-    """Return the items per second from the first items on: without the start of processes."""
-    counts = iter(CONTESTANTS[name](items, nbytes))
-    first = next(counts)
-    started = perf_counter()
-    rest = sum(counts)
-    elapsed = perf_counter() - started
-    assert first + rest == items, f"{name}: {first + rest} of {items} items"
-    return rest / elapsed

@@ -79,14 +79,19 @@ def _serve(cpus: list[int]) -> None:
     try:
         nodes = [_add_node(cluster, count, {} if number else {"temp_dir": folder}) for number, count in enumerate(cpus)]
         cluster.wait_for_nodes(_START_TIMEOUT_S)
-        print(json.dumps({"address": cluster.address}), file=sys.stdout, flush=True)
+        _say(json.dumps({"address": cluster.address}))
         for line in sys.stdin:
             number = int(line.split()[1])
             cluster.remove_node(nodes[number], allow_graceful=False)
-            print(f"killed {number}", file=sys.stdout, flush=True)
+            _say(f"killed {number}")
     finally:
         cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _add_node(cluster: Any, cpus: int, arguments: dict[str, Any]) -> Any:
