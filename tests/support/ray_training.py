@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from stagepipe.torch import Loader
 from tests.support.paths import ROOT
 from tests.support.pipelines import pipeline, plain, stage
+from tests.support.rank_jobs import find_processes
 
 ITEMS = 40
 TAKEN = 5  # by each of two workers up to the checkpoint; the other 30 items are divided evenly among one, two and three
@@ -76,12 +79,13 @@ def read_states(checkpoint: Any) -> list[dict[str, Any]]:
 def fit(folder: Path, workers: int, keywords: Mapping[str, Any], *, failures: int = 0, **settings: Any) -> None:
     """Train with `workers` on CPUs. What they write, and Ray Train's checkpoints, are in `folder`.
 
-    A second call with the same folder resumes at the last checkpoint of the first.
+    A second call with the same folder resumes at the last checkpoint of the first. Checks that no process is left, of
+    Ray Train's workers or of their pipelines.
     """
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    environ = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environ = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MARKER": str(folder)}
     TorchTrainer(
         train,
         train_loop_config={"folder": str(folder), "keywords": dict(keywords), **settings},
@@ -96,6 +100,8 @@ def fit(folder: Path, workers: int, keywords: Mapping[str, Any], *, failures: in
             worker_runtime_env={"env_vars": environ},
         ),
     ).fit()
+    psutil.wait_procs(find_processes(folder), timeout=60)
+    assert not find_processes(folder), "a process outlives the training"
 
 
 def read_items(folder: Path, stem: str, workers: int) -> list[list[list[Any]]]:
