@@ -24,8 +24,8 @@ class SupportsGetItem(Protocol[T_co]):
 class LoaderOptions(TypedDict, total=False):
     """The options of `stagepipe.torch.Loader`."""
 
-    rank: int
-    world_size: int
+    rank: int | Literal["auto"] | None
+    world_size: int | None
     even: EvenMode | None
     pin_memory: bool
     device: torch.device | str | int | None

@@ -2,6 +2,7 @@
 
 loader            `Loader`: one epoch per iteration, tensors over shared memory, state_dict
 dataset           `StageDataset`: a `Loader` for `torch.utils.data.DataLoader`
+rank_choice       which part of the source a loader takes: `rank="auto"`
 tensors           turns the NumPy arrays of an item into tensors without a copy
 transfer          moves tensors to pinned memory and to the device
 pinning           page-locks shared-memory blocks for the GPU

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from stagepipe.api import Pipeline
 from stagepipe.core import UsageError
-from stagepipe.plan import EvenMode
+from stagepipe.plan import EvenMode, Shard
 from stagepipe.report import Report
+from stagepipe.torch.rank_choice import RankChoice, RankOrigin
 from stagepipe.torch.shared_pipeline import RankTopology, SharedPipeline
 from stagepipe.torch.tensors import to_tensors
 from stagepipe.torch.transfer import DeviceTransfer
@@ -26,7 +28,10 @@ class Loader:
         config: the path of a YAML file, a mapping, an OmegaConf object, a builder, or a `stagepipe.Pipeline`, which the
             loader then owns and closes.
         overrides: strings such as `"stages.decode.workers=8"`.
-        rank: this process's part of the source: item i of the source's order goes to rank i % world_size.
+        rank: this process's part of the source: item i of the source's order goes to rank i % world_size. `"auto"`
+            takes rank and world size from `torch.distributed` if its process group is initialised, else from the
+            variables RANK and WORLD_SIZE, which `torchrun` and Ray Train set; without these it is 0 of 1. If rank and
+            world_size are left out, the loader yields all items, and warns where several ranks train together.
         world_size: the number of such parts.
         even: how all ranks get the same number of source items. `"pad"` repeats the first items, `"drop"` leaves out
             the last ones. With None, some ranks get one item more than others.
@@ -63,8 +68,8 @@ class Loader:
         config: str | Path | Mapping[str, Any] | Pipeline | object,
         overrides: Sequence[str] = (),
         *,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | Literal["auto"] | None = None,
+        world_size: int | None = None,
         even: EvenMode | None = None,
         pin_memory: bool = False,
         device: torch.device | str | int | None = None,
@@ -76,12 +81,14 @@ class Loader:
     ) -> None:
         """Check the config; the workers start at the first iteration, or at `with`."""
         self.pipeline: Pipeline | SharedPipeline
+        choice = _choose_rank(rank, world_size, config, share)
+        self._rank_choice = choice
         if share is not None:
-            topology = _make_topology(share, rank, world_size, local_rank, local_world_size)
+            topology = _make_topology(share, choice, local_rank, local_world_size)
             self.pipeline = _make_shared_pipeline(topology, config, overrides, even=even, limit=limit, inline=inline)
         elif isinstance(config, Pipeline):
-            options = (tuple(overrides), rank, world_size, even, limit, inline)
-            if options != ((), 0, 1, None, None, False):
+            options = (tuple(overrides), choice.rank, choice.world_size, even, limit, inline)
+            if rank == "auto" or options != ((), 0, 1, None, None, False):
                 message = (
                     "a Pipeline already has its overrides, rank, world_size, even, limit and inline; pass them to the "
                     "Pipeline"
@@ -90,14 +97,24 @@ class Loader:
             self.pipeline = config
         else:
             self.pipeline = Pipeline(
-                config, overrides, inline=inline, limit=limit, rank=rank, world_size=world_size, even=even
+                config,
+                overrides,
+                inline=inline,
+                limit=limit,
+                rank=choice.rank,
+                world_size=choice.world_size,
+                even=even,
             )
         find_lease = self.pipeline._find_lease  # noqa: SLF001 - used by loaders alone
         self._transfer = DeviceTransfer(pin_memory=pin_memory, device=device, find_lease=find_lease)
         self.pipeline._attach_loader(keep_idle_pages=self._transfer.is_pinning)  # noqa: SLF001 - for loaders alone
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over one epoch, or over the rest of a loaded one. The workers start on it now."""
+        """Iterate over one epoch, or over the rest of a loaded one. The workers start on it now.
+
+        Raises UsageError if `rank="auto"` found another rank than the one that this process has by now.
+        """
+        self._rank_choice.check_world()
         return _TensorIterator(iter(self.pipeline), self._transfer)
 
     def __len__(self) -> int:
@@ -159,13 +176,23 @@ class Loader:
         self.pipeline.__exit__(exc_type, exc, traceback)
 
 
+def _choose_rank(
+    rank: int | Literal["auto"] | None, world_size: int | None, config: object, share: str | None
+) -> RankChoice:
+    choice = RankChoice.choose(rank, world_size)
+    has_shard = isinstance(config, Pipeline) and config.shard != Shard(even=config.shard.even)
+    if choice.origin is RankOrigin.LEFT_OUT and (share is not None or has_shard):
+        return replace(choice, origin=RankOrigin.GIVEN)
+    return choice
+
+
 def _make_topology(
-    share: str, rank: int, world_size: int, local_rank: int | None, local_world_size: int | None
+    share: str, choice: RankChoice, local_rank: int | None, local_world_size: int | None
 ) -> RankTopology:
     if share != "node":
         message = f"share={share!r}; give 'node' (one pipeline for all ranks of a machine) or None (one for each rank)"
         raise UsageError(message)
-    return RankTopology.from_environment(rank, world_size, local_rank, local_world_size)
+    return RankTopology.from_environment(choice.rank, choice.world_size, local_rank, local_world_size)
 
 
 def _make_shared_pipeline(

@@ -76,7 +76,15 @@ class Actor:
     def state(self) -> None:
         self.found.append(self.loader.state_dict())
 
-    def load(self, state: dict[str, Any] | None = None) -> None:
+    def gather(self) -> None:
+        """Append the states of all ranks, as a training script collects them for its checkpoint."""
+        import torch.distributed as dist
+
+        states: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(states, self.loader.state_dict())
+        self.found.append(states)
+
+    def load(self, state: Any = None) -> None:
         self.loader.load_state_dict(state or (self.found or self.previous_found)[-1])
 
     def length(self) -> None:
