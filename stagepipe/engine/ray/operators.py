@@ -97,6 +97,7 @@ def _set_options(dataset: Any, plan: Plan) -> None:
     """Set what this Dataset needs, and leave the caller's own ones as they are."""
     context = dataset.context
     context.enable_progress_bars = False
+    context.enable_get_object_locations_for_metrics = True  # else nobody counts what was spilled
     context.print_on_execution_start = False
     context.execution_options.preserve_order = not plan.any_order
     context.execution_options.verbose_progress = False
