@@ -85,7 +85,9 @@ def make_dataset(
             batch_format="pyarrow",
             zero_copy_batch=True,
             fn_constructor_args=(packed,),
-            compute=ray.data.ActorPoolStrategy(size=process.workers),
+            compute=ray.data.ActorPoolStrategy(
+                min_size=process.first_stage.min_workers or process.workers, max_size=process.workers
+            ),
             num_cpus=shares.by_process[index],
             **_make_remote_options(process, plan.max_restarts),
         )

@@ -102,6 +102,14 @@ def test_any_order_yields_each_item_exactly_once():
     assert Counter(outputs({**config, "engine": "ray"})) == Counter(outputs({**config, "order": "source"}, inline=True))
 
 
+def test_a_range_of_workers_yields_the_same_items_from_no_more_than_its_largest_number():
+    config = pipeline(stage("draws", workers="1-2"), source=40, seed=4, engine="ray")
+    with Pipeline(config) as running:
+        items = [plain(item) for item in running]
+    assert items == outputs({**config, "engine": "ray"}, inline=True)
+    assert 1 <= running.report().stages[1].workers <= 2
+
+
 def test_sinks_with_workers_write_the_shards_of_the_local_engine(tmp_path):
     for engine in ("ray", "local"):
         sink = {"uses": "stagepipe.sinks.jsonl", "workers": 2, "with": {"path": str(tmp_path / engine)}}

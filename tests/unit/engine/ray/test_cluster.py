@@ -54,3 +54,10 @@ def test_a_worker_larger_than_any_node_is_refused():
     stages = [stage("double", resources={"cpus": 6})]
     with pytest.raises(UsageError, match=r"stage double asks for 6 CPUs, and the largest node has 4"):
         divide_cpus(processes(*stages), total=8, free=8, largest_node=4)
+
+
+def test_a_range_of_workers_reserves_for_its_largest_number():
+    ranged = {**pipeline(stage("double", workers="1-3")), "engine": "ray"}
+    plan = make_plan(load(ranged), Machine(cpus=2, memory_bytes=8 << 30), CURVES)
+    shares = divide_cpus(plan.processes, total=2, free=2, largest_node=2)
+    assert 3 * shares.by_process[1] + shares.source_tasks * shares.by_process[0] <= 2
