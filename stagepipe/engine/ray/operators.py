@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from stagepipe.engine.ray.cluster import CpuShares
@@ -38,7 +39,11 @@ def pack_operators(plan: Plan, layout: RayLayout, epoch: int) -> list[PackedOper
             data = dump_with_main_objects(spec)
         except Exception as error:
             raise find_unpicklable_stage(process.stages) or error from error
-        packed.append(PackedOperator(spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path)))
+        packed.append(
+            PackedOperator(
+                spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path), working_folder=str(Path.cwd())
+            )
+        )
     return packed
 
 
