@@ -250,7 +250,8 @@ class Pipeline(Generic[T_co]):
         if self._is_inline:
             return engine.InlineRun(plan)
         if self.spec.engine.kind == "ray":
-            return engine.RayRun(plan, self.spec.engine)
+            spec = self._lower_sinks(self._resolve_auto_workers().spec)
+            return engine.RayRun(plan, self.spec.engine, engine.find_cpu_costs(spec, plan))
         return engine.LocalRun(plan, self.on_output, self._outputs)
 
     def __iter__(self) -> Iterator[T_co]:

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, Final
@@ -17,6 +17,8 @@ from stagepipe.plan import ProcessPlan
 
 _MIN_SHARE: Final = 0.01
 """Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
+_EQUAL_PART: Final = 0.2
+"""Of the CPUs that workers share by their load, the part that all have alike."""
 _MIN_STORE_BYTES: Final = 80 << 20
 """Ray accepts no smaller object store than 75 MB (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 _START_ATTEMPTS: Final = 3
@@ -93,7 +95,7 @@ class RayCluster:
             raise UsageError(f"engine: ray: cannot join the cluster at {address}: {error}; {hint}") from error
         self._joins = True
 
-    def divide_cpus(self, processes: Sequence[ProcessPlan]) -> CpuShares:
+    def divide_cpus(self, processes: Sequence[ProcessPlan], cpu_costs: Mapping[str, float]) -> CpuShares:
         """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice.
 
         Waits some seconds for workers of a run that has just ended: Ray releases their CPUs when they are gone.
@@ -106,7 +108,7 @@ class RayCluster:
             sleep(_POLL_INTERVAL_S)
         largest = max((node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]), default=0.0)
         _check_gpus(processes, total.get("GPU", 0.0))
-        return divide_cpus(processes, total.get("CPU", 0.0), free.get("CPU", 0.0), largest)
+        return divide_cpus(processes, total.get("CPU", 0.0), free.get("CPU", 0.0), largest, cpu_costs)
 
     def close(self) -> None:
         """End the cluster if this run has started it; leave it if it was joined."""
@@ -118,11 +120,18 @@ class RayCluster:
         self._folder = ""
 
 
-def divide_cpus(processes: Sequence[ProcessPlan], total: float, free: float, largest_node: float) -> CpuShares:
+def divide_cpus(
+    processes: Sequence[ProcessPlan],
+    total: float,
+    free: float,
+    largest_node: float,
+    cpu_costs: Mapping[str, float] | None = None,
+) -> CpuShares:
     """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. Pure.
 
     A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
-    fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source.
+    fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
+    fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them.
     Raises UsageError, with the sums, for a plan that Ray would wait for without end.
     """
     asked = {process.name: _get_cpus(process) for process in processes}
@@ -139,7 +148,28 @@ def divide_cpus(processes: Sequence[ProcessPlan], total: float, free: float, lar
     share = min(1.0, int((free - demand) / (sharers + source_tasks) * 100) / 100)
     if share < _MIN_SHARE:
         raise UsageError(_describe_shortage(asked, workers, total, free))
-    return CpuShares(tuple(asked[process.name] or share for process in processes), source_tasks)
+    counts = {processes[0].name: source_tasks, **workers}
+    counts = {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name}
+    shares = _weigh_shares(share, counts, cpu_costs or {})
+    return CpuShares(tuple(asked[process.name] or shares[process.name] for process in processes), source_tasks)
+
+
+def _weigh_shares(equal_share: float, counts: Mapping[str, int], cpu_costs: Mapping[str, float]) -> dict[str, float]:
+    """Divide the CPUs of `counts` workers with `equal_share` each by their measured load, and none more than one.
+
+    A small part is equal: a worker that is quick on average must start too, and has slow items.
+    """
+    costs = {name: cpu_costs[name] for name in counts if name in cpu_costs}
+    total_cost = sum(costs.values())
+    if equal_share >= 1 or len(costs) < len(counts) or total_cost <= 0:
+        return dict.fromkeys(counts, equal_share)
+    whole = equal_share * sum(counts.values())
+    shares = {}
+    for name, count in counts.items():
+        share = _EQUAL_PART * equal_share + (1 - _EQUAL_PART) * whole * costs[name] / total_cost / count
+        shares[name] = max(min(1.0, int(share * 100) / 100), _MIN_SHARE)
+    is_too_much = sum(shares[name] * count for name, count in counts.items()) > whole  # the smallest were rounded up
+    return dict.fromkeys(counts, equal_share) if is_too_much else shares
 
 
 def _describe_shortage(asked: dict[str, float | None], workers: dict[str, int], total: float, free: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
@@ -42,9 +42,10 @@ from stagepipe.timing import StageRegion
 class RayRun:
     """A run on Ray Data, with the interface of `InlineRun`. A context manager; call `iter_epoch` for each epoch."""
 
-    def __init__(self, plan: Plan, engine: EngineSpec) -> None:
+    def __init__(self, plan: Plan, engine: EngineSpec, cpu_costs: Mapping[str, float] | None = None) -> None:
         """Start or join the cluster, and build what runs in this process.
 
+        `cpu_costs`: the measured CPU time of a process per item, by its name; None or empty: nobody has measured.
         Raises UsageError where the cluster has too few CPUs, and RunError if a stage or the source cannot be built.
         """
         self.plan = plan
@@ -76,7 +77,7 @@ class RayRun:
         self._run_id = uuid.uuid4().hex
         self._cluster = RayCluster(engine.address)
         try:
-            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count])
+            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count], cpu_costs or {})
             self._store = self._counts.store = StoreStatistics(self._layout.count)
         except BaseException:
             self._cluster.close()
