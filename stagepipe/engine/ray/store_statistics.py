@@ -155,7 +155,7 @@ def subtract_node(node: StoreNodeReport, before: StoreNodeReport | None) -> Stor
         cpus=node.cpus,
         store_bytes=node.store_bytes,
         **{
-            name: max(getattr(node, name) - (getattr(before, name) if before else 0), 0)  # a restarted node counts anew
+            name: max(getattr(node, name) - (getattr(before, name) if before else 0), 0)  # a restarted node begins at 0
             for name in _STORE_COUNTERS
         },
     )
