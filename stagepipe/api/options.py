@@ -13,8 +13,8 @@ class StageOptions(TypedDict, total=False):
 
     name: str
     """Letters, digits, `_` and `-`; unique."""
-    workers: int | Literal["auto"]
-    """Number of processes, or auto."""
+    workers: int | str
+    """Number of processes, or auto; with engine: ray also a range, such as 1-4."""
     threads: int
     """OMP, MKL and torch threads per process."""
     cpus: str

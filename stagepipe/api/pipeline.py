@@ -255,7 +255,8 @@ class Pipeline(Generic[T_co]):
                 "to this process; use `stagepipe run`, or a Loader with the rank of each training process"
             )
         if self.spec.engine.kind == "ray":
-            return engine.RayRun(plan, self.spec.engine)
+            spec = self._lower_sinks(self._resolve_auto_workers().spec)
+            return engine.RayRun(plan, self.spec.engine, engine.find_cpu_costs(spec, plan))
         return engine.LocalRun(plan, self.on_output, self._outputs)
 
     def __iter__(self) -> Iterator[T_co]:

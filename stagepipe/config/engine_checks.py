@@ -10,7 +10,7 @@ from typing import Final
 
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode
-from stagepipe.core import Problem
+from stagepipe.core import Placeholder, Problem
 from stagepipe.spec import PipelineSpec, StageSpec
 
 _ORDER_POINT_REASON: Final = "it comes after the order point `{}`, so it runs in the calling process"
@@ -27,14 +27,16 @@ _IGNORED_KEYS: Final = ("memory_bytes", "window", "preload", "start", "transport
 
 
 def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
-    """Yield a problem for each key of a stage or a sink that the stages' engine, Ray Data, does not have."""
+    """Yield a problem for each key of a stage or a sink that the engine does not have."""
     engine = root.get("engine")
     if not _is_ray(engine):
+        yield from _check_ranges(stages)
         return
     yield from _check_report(root.get("report"))
     sink = root.get("sink")
     sinks = [entry for entry in (sink.items if isinstance(sink, ListNode) else [sink]) if isinstance(entry, MapNode)]
     if isinstance(engine, MapNode) and isinstance(ray := engine.get("ray"), MapNode) and ray.get("inside") is not None:
+        yield from _check_ranges(stages)
         for entry in sinks:  # an island is a local pipeline, which has all other keys
             yield from _check_island_sink(entry)
         return
@@ -53,6 +55,18 @@ def _check_island_sink(sink: MapNode) -> Iterator[Problem]:
             "with `inside: local`, a sink needs a `path` in its `with`: each node writes to its own folder below it",
             "add `with: {path: ...}`, or run with `engine=local`",
         )
+
+
+def _check_ranges(stages: Sequence[MapNode]) -> Iterator[Problem]:
+    """Refuse a range of workers: the processes of the local engine start with the run."""
+    for stage in stages:
+        value = stage.get_text("workers")
+        if value and "-" in value.strip().strip("-"):
+            key_location = stage.entries["workers"].key_location
+            maximum = value.rpartition("-")[2].strip()
+            setting = key_location.syntax.format_setting("workers", Placeholder(maximum))
+            message = "with `engine: local`, `workers` is no range: all workers start with the run"
+            yield key_location.make_problem(message, f"write `{setting}`, or run with `engine=ray`")
 
 
 def _check_report(report: Node | None) -> Iterator[Problem]:
@@ -98,7 +112,7 @@ def _find_driver_stages(spec: PipelineSpec) -> Iterator[str]:
     is_after = False
     for stage in spec.stages:
         if is_after and stage.fuse is not True:
-            yield f"{stage.name} ({stage.workers} workers)" if _has_workers(stage) else stage.name
+            yield f"{stage.name} ({stage.format_workers()} workers)" if _has_workers(stage) else stage.name
         is_after = is_after or stage.is_order_point
     yield from (f"sink ({sink.workers} workers)" for sink in spec.sinks if sink.writes_parts and sink.workers != 1)
 

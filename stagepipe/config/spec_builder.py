@@ -15,7 +15,7 @@ from stagepipe.config.cross_checks import get_stages
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.torch_use import uses_torch
 from stagepipe.config.yaml import MapNode
-from stagepipe.spec import PipelineSpec, StageSpec
+from stagepipe.spec import PipelineSpec, StageSpec, WorkerRange
 
 
 def to_spec(
@@ -33,7 +33,7 @@ def to_spec(
     )
     stages = (
         replace(
-            _complete_auto(stage, node),
+            _complete_workers(stage, node),
             is_order_point=traits.is_order_point,
             items_per_output=traits.items_per_output,
             syntax=syntax,
@@ -43,12 +43,14 @@ def to_spec(
     return replace(spec, source=replace(spec.source, syntax=syntax), stages=tuple(stages))
 
 
-def _complete_auto(stage: StageSpec, node: MapNode) -> StageSpec:
-    """Set `workers` to `auto` too where the config says `fuse: auto` and nothing of workers.
+def _complete_workers(stage: StageSpec, node: MapNode) -> StageSpec:
+    """Set `workers` to `auto` too where the config says `fuse: auto` and nothing of workers; take a range apart.
 
     Not the other way round: a fused stage gets the very object of the stage before it, so a stage that changes its
     input could change what the source keeps.
     """
     if stage.fuse == "auto" and "workers" not in node.entries:
         return replace(stage, workers="auto")
+    if isinstance(stage.workers, WorkerRange):
+        return replace(stage, workers=stage.workers.maximum, min_workers=stage.workers.minimum)
     return stage

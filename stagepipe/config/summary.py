@@ -22,7 +22,7 @@ def summarize_spec(spec: PipelineSpec) -> str:
     """
     text = "source"
     for stage in spec.stages:
-        worker_suffix = f" ({stage.workers})" if stage.workers != 1 else ""
+        worker_suffix = f" ({stage.format_workers()})" if stage.workers != 1 else ""
         text += f" {'+' if stage.fuse is True else '->'} {stage.name}{worker_suffix}"
     if not spec.sinks:
         return text

@@ -40,6 +40,7 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.engine.auto_settings import AutoWorkersResult, forecast_pipeline, resolve_auto_workers
     from stagepipe.engine.config_description import describe_config
+    from stagepipe.engine.cost_cache import find_cpu_costs
     from stagepipe.engine.dead_letters import load_retry_selection, write_dead_letters
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.inline import InlineRun
@@ -75,6 +76,7 @@ __all__ = [
     "describe_config",
     "describe_stage_code",
     "find_changed_code",
+    "find_cpu_costs",
     "find_nondeterminism",
     "find_saved_skips",
     "find_saved_source",
@@ -109,6 +111,7 @@ __getattr__ = lazy_names(
         "describe_config": "config_description",
         "describe_stage_code": "stage_code",
         "find_changed_code": "stage_code",
+        "find_cpu_costs": "cost_cache",
         "find_nondeterminism": "determinism",
         "find_saved_skips": "state",
         "find_saved_source": "state",

@@ -8,6 +8,7 @@ build          RunRecord -> Report
 model          the report: the schema `stagepipe.report/2`
 shared_types   the parts of records and reports that are the same
 series         the run over time, and the sizes of messages: more types of the report
+store_tables   the tables of a run on Ray: its object store
 serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
         MessageCounts,
         SharedMemoryReport,
         SlowItem,
+        StoreHopReport,
+        StoreNodeReport,
         TimingOverhead,
         WhatIf,
         WorkerRestartReport,
@@ -122,6 +125,8 @@ __all__ = [
     "StageProgress",
     "StageRecord",
     "StageSeries",
+    "StoreHopReport",
+    "StoreNodeReport",
     "TableColumn",
     "TerminalView",
     "TimingOverhead",
@@ -191,6 +196,8 @@ __getattr__ = lazy_names(
         "StageProgress": "record",
         "StageRecord": "record",
         "StageSeries": "series",
+        "StoreHopReport": "shared_types",
+        "StoreNodeReport": "shared_types",
         "TableColumn": "render",
         "TerminalView": "render",
         "TimingOverhead": "shared_types",

@@ -44,6 +44,7 @@ def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.
         consumer=record.consumer,
         series=record.series,
         what_if=_select_estimates(record, judged, verdict),
+        store_nodes=record.store_nodes,
     )
 
 
@@ -172,4 +173,5 @@ def _build_hop(hop: HopRecord) -> model.HopReport:
         predicted=hop.predicted,
         saved_ns=hop.saved_ns,
         sizes=hop.sizes,
+        store=hop.store,
     )

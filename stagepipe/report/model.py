@@ -22,6 +22,8 @@ from stagepipe.report.shared_types import (
     MessageCounts,
     SharedMemoryReport,
     SlowItem,
+    StoreHopReport,
+    StoreNodeReport,
     TimingOverhead,
     WhatIf,
     WorkerRestartReport,
@@ -116,7 +118,8 @@ class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "fr
     """One hop. In JSON its ends are `from` and `to`.
 
     `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration. `sizes`
-    counts its messages by size, smallest first, without empty ranges.
+    counts its messages by size, smallest first, without empty ranges. `store` is None but for a hop through the object
+    store of Ray.
     """
 
     source: str
@@ -129,6 +132,7 @@ class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "fr
     predicted: CostPrediction
     saved_ns: int = 0
     sizes: tuple[SizeCount, ...] = ()
+    store: StoreHopReport | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +156,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a run: what `Pipeline.report()` returns and `stagepipe run --report FILE.json` writes.
 
     `config_path` is the path of the config as it was given; empty for an absolute path, which tells of the machine and
-    its user, and for a config from Python.
+    its user, and for a config from Python. `store_nodes` are the nodes of a Ray cluster.
 
     >>> report = from_json(Path("runs/report.json").read_bytes())  # doctest: +SKIP
     >>> report.verdict.fix  # doctest: +SKIP
@@ -175,6 +179,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     series: Series = Series()
     what_if: tuple[WhatIf, ...] = ()
     config_path: str = ""
+    store_nodes: tuple[StoreNodeReport, ...] = ()
     schema: str = SCHEMA
 
     def show(self, *, verbose: bool = False) -> None:

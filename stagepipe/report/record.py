@@ -17,6 +17,8 @@ from stagepipe.report.shared_types import (
     MessageCounts,
     SharedMemoryReport,
     SlowItem,
+    StoreHopReport,
+    StoreNodeReport,
     TimingOverhead,
     WhatIf,
     WorkerRestartReport,
@@ -98,6 +100,7 @@ class HopRecord:
     predicted: CostPrediction
     saved_ns: int = 0
     sizes: tuple[SizeCount, ...] = ()
+    store: StoreHopReport | None = None  # on Ray alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,7 @@ class RunRecord:
     memory_pressure: MemoryPressure | None = None
     series: Series = field(default_factory=Series)
     what_if: tuple[WhatIf, ...] = ()
+    store_nodes: tuple[StoreNodeReport, ...] = ()  # of a Ray cluster
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,47 @@ class ByteCounts(msgspec.Struct, frozen=True):
         return self.inline + self.copied + self.zero_copy
 
 
+class StoreHopReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What Ray tells of a hop through its object store: sums over the run. None: this version of Ray does not tell.
+
+    Each duration is of one clock, or the difference of two durations: clocks of two nodes are never compared. `put_ns`
+    is the time to serialize blocks and to put them into the store, by the workers that sent them; `get_ns` is the time
+    in which the calling process got them (the last hop alone). `wait_ns` is the time of all tasks from their request to
+    their start: in Ray's queues, and to fetch the block. `held_ns` is how long finished blocks were not taken, because
+    what comes after was full. `moved_bytes` were made on another node, `spilled_bytes` had been written to disk.
+    """
+
+    blocks: int | None = None
+    block_bytes: int | None = None
+    put_ns: int | None = None
+    wait_ns: int | None = None
+    held_ns: int | None = None
+    get_ns: int | None = None
+    moved_bytes: int | None = None
+    spilled_bytes: int | None = None
+
+
+class StoreNodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The object store of one node of a Ray cluster, during the run: all programs that use it are in its figures.
+
+    `node` is the beginning of the node's id, as `ray list nodes` shows it. Blocks are spilled to disk where the store
+    of `store_bytes` is full, and restored when they are needed.
+    """
+
+    node: str
+    cpus: float = 0.0
+    store_bytes: int = 0
+    spilled_bytes: int = 0
+    spill_ns: int = 0
+    restored_bytes: int = 0
+    restore_ns: int = 0
+
+    @property
+    def disk_ns(self) -> int:
+        """The time that the node wrote blocks to disk, or read them from there."""
+        return self.spill_ns + self.restore_ns
+
+
 class CostPrediction(msgspec.Struct, frozen=True, kw_only=True):
     """What a message costs by this machine's calibration, in ns (0: unknown), next to what it did cost.
 

@@ -3,7 +3,7 @@
 The questions, most decisive first. `limits` has a function for each kind of limit.
 
 1. Is there enough to judge? A few items only fill the queues.
-2. Did nothing flow for much of the time: restarts, start-up?
+2. Did nothing flow for much of the time: restarts, start-up, blocks on disk?
 3. Was the run stopped by its CPU quota, or is one worker far slower than the others of its stage?
 4. Which process has the highest utilization (`utilization` defines it)? If it is the consumer, tuning ends here.
 5. Within that process, does one hop cost more than the stages' functions? Then the hop is the limit.
@@ -24,6 +24,7 @@ from stagepipe.report.limits import (
     judge_most_used,
     judge_quota,
     judge_restarts,
+    judge_spilling,
     judge_startup,
     judge_straggler,
     judge_too_few_items,
@@ -59,7 +60,7 @@ def judge(record: RunRecord) -> Verdict:
             advice="No config change to suggest yet: run it on more items.",
         )
     evidence = gather_evidence(record)
-    lost_time_verdict = judge_too_few_items(evidence) or judge_restarts(evidence)
+    lost_time_verdict = judge_too_few_items(evidence) or judge_restarts(evidence) or judge_spilling(evidence)
     if lost_time_verdict is not None:
         return lost_time_verdict
     scheduling_verdict = _judge_scheduling(record)

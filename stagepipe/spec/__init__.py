@@ -8,7 +8,7 @@ keys       what a field says about its key, for the schema and the builder's opt
 """
 
 from stagepipe.spec.condition import COMPARISONS, FIELD_TESTS, Condition, FieldTests, format_condition
-from stagepipe.spec.engine import EngineSpec, ResourcesSpec
+from stagepipe.spec.engine import EngineSpec, ResourcesSpec, WorkerRange
 from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys, iter_options
 from stagepipe.spec.model import (
     BatchSpec,
@@ -42,6 +42,7 @@ __all__ = [
     "Target",
     "TransportMode",
     "TransportSpec",
+    "WorkerRange",
     "format_condition",
     "iter_keys",
     "iter_options",

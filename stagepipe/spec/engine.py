@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +37,10 @@ class ResourcesSpec:
 
     cpus: float | None = None
     gpus: float | None = None
+
+
+class WorkerRange(NamedTuple):
+    """A number of workers that Ray chooses while the run goes on, from the smallest to the largest."""
+
+    minimum: int
+    maximum: int

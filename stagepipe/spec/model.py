@@ -71,6 +71,7 @@ class SourceSpec:
 class StageSpec:
     """One stage; each worker is a process.
 
+    Of a range of workers, which Ray keeps to, `workers` is the largest and `min_workers` the smallest number.
     `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `sink_path`
     is the path of the sink in the config, if the planner has made the stage of one. `syntax` is the form in which the
     pipeline was written; messages advise in it.
@@ -79,7 +80,13 @@ class StageSpec:
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
     target: Target
     workers: Annotated[
-        int | Literal["auto"], ConfigKey("Number of processes, or auto.", minimum=1, maximum=4096, is_process_key=True)
+        int | Literal["auto"],
+        ConfigKey(
+            "Number of processes, or auto; with engine: ray also a range, such as 1-4.",
+            value_type="Workers",
+            python_type="int | str",
+            is_process_key=True,
+        ),
     ] = 1
     threads: Annotated[
         int | None, ConfigKey("OMP, MKL and torch threads per process.", minimum=1, maximum=4096, is_process_key=True)
@@ -163,10 +170,15 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = None
+    min_workers: int | None = None
     is_order_point: bool = False
     items_per_output: int = 1
     sink_path: str = ""
     syntax: ConfigSyntax = ConfigSyntax.YAML
+
+    def format_workers(self) -> str:
+        """Write the number of workers as a config does: `4`, `auto` or `1-4`."""
+        return f"{self.workers}" if self.min_workers is None else f"{self.min_workers}-{self.workers}"
 
     @property
     def config_path(self) -> str:

@@ -1,17 +1,18 @@
-"""Checks `engine` and `resources`. Pure.
+"""Checks `engine`, `resources` and `workers`, which may be a range on Ray. Pure.
 
 Runs in the process that loads the config.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stagepipe.config.schema.value_types import InvalidValueError, format_kind, make_unexpected
+from stagepipe.config.schema.value_types import InvalidValueError, bounded_int, format_kind, make_unexpected
 from stagepipe.config.suggestions import make_value_hint
 from stagepipe.core import ConfigSyntax, closest_match
-from stagepipe.spec import EngineSpec, ResourcesSpec
+from stagepipe.spec import EngineSpec, ResourcesSpec, WorkerRange
 
 _ENGINES: Final = ("local", "ray")
 _RAY_KEYS: Final = ("address", "inside")
@@ -45,6 +46,17 @@ RESOURCES_SCHEMA: Final = {
     "type": "object",
     "properties": dict.fromkeys(_RESOURCE_KEYS, _AMOUNT_SCHEMA),
     "additionalProperties": False,
+}
+
+_MAX_WORKERS: Final = 4096
+_RANGE_PATTERN: Final = re.compile(r"([0-9]{1,9})\s*-\s*([0-9]{1,9})")
+_WORKER_COUNT: Final = bounded_int(1, _MAX_WORKERS, keyword="auto")
+WORKERS_SCHEMA: Final = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"const": "auto"},
+        {"type": "string", "pattern": "^[1-9][0-9]* *- *[1-9][0-9]*$"},
+    ]
 }
 
 
@@ -84,6 +96,21 @@ def check_resources(value: Any) -> ResourcesSpec:
         raise make_unexpected(lambda syntax: format_kind("a mapping", syntax), value, _write_resources_hint)
     _require_keys(value, _RESOURCE_KEYS)
     return ResourcesSpec(**{key: _check_amount(key, value[key]) for key in value if value[key] is not None})
+
+
+def check_workers(value: Any) -> Any:
+    """Return the value of `workers`: a number, `auto`, or a range. Raises InvalidValueError for what it cannot be.
+
+    >>> check_workers(4), check_workers("auto"), check_workers("1-4")
+    (4, 'auto', WorkerRange(minimum=1, maximum=4))
+    """
+    match = _RANGE_PATTERN.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return _WORKER_COUNT.check(value)
+    minimum, maximum = int(match[1]), int(match[2])
+    if not 1 <= minimum <= maximum <= _MAX_WORKERS:
+        raise make_unexpected(f"a range such as `1-4`, from 1 to {_MAX_WORKERS}, the smaller number first", value)
+    return WorkerRange(minimum, maximum)
 
 
 def _check_amount(key: str, value: Any) -> float:

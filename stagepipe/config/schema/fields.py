@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from stagepipe.config.schema.caches import CACHE_SCHEMA, check_cache
 from stagepipe.config.schema.conditions import CONDITION_SCHEMA, check_condition
-from stagepipe.config.schema.engines import ENGINE_SCHEMA, RESOURCES_SCHEMA, check_engine, check_resources
+from stagepipe.config.schema.engines import (
+    ENGINE_SCHEMA,
+    RESOURCES_SCHEMA,
+    WORKERS_SCHEMA,
+    check_engine,
+    check_resources,
+    check_workers,
+)
 from stagepipe.config.schema.outputs import ADDRESS_SCHEMA, TRACE_SCHEMA, check_address, check_trace_path
 from stagepipe.config.schema.value_types import (
     MAPPING,
@@ -228,4 +235,5 @@ TracePath = ValueType(check_trace_path, TRACE_SCHEMA)
 Address = ValueType(check_address, ADDRESS_SCHEMA)
 Engine = ValueType(check_engine, ENGINE_SCHEMA)
 Resources = ValueType(check_resources, RESOURCES_SCHEMA)
+Workers = ValueType(check_workers, WORKERS_SCHEMA)
 Version = ValueType(_check_version, {"const": 1})

@@ -3,15 +3,18 @@
 Up to the first order point, the source is a set of read tasks and each process of the plan is a pool of actors. All
 from the first order point on runs in the caller's process, in order, as inline.
 
-run         the run: executes the operators, takes their rows in order, and runs what comes after them
-cluster     the cluster: starts or joins it, and divides its CPUs among the workers
-layout      which processes of a plan run on Ray
-operators   plan -> operators of Ray Data
-source      the read tasks, as a data source of Ray Data
-workers     what a worker of Ray does with a block: the same stages as in a worker of the local engine
-blocks      items as rows of Arrow tables, and back
-counts      what a worker has counted in a block
-recording   the counts of all workers -> RunRecord
+run               the run: takes the rows of the last operator in order, and runs what comes after them
+cluster           the cluster: starts or joins it, and starts actors and tasks on its nodes
+cpu_shares        divides its CPUs among the workers
+layout            which processes of a plan run on Ray
+operators         plan -> operators of Ray Data
+source            the read tasks, as a data source of Ray Data
+workers           what a worker of Ray does with a block: the same stages as in a worker of the local engine
+blocks            items as rows of Arrow tables, and back
+counts            what a worker has counted in a block
+execution         executes the operators of an epoch, and yields their blocks
+store_statistics  what Ray itself counts of operators and nodes
+recording         the counts of all workers -> RunRecord
 
 Ray is imported where it is used: nothing else of stagepipe needs it.
 """

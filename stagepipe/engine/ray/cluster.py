@@ -1,4 +1,4 @@
-"""The Ray cluster of a run: starts or joins it, and divides its CPUs among the workers. In the caller's process."""
+"""The Ray cluster of a run: starts or joins it, and starts what runs on its nodes. In the caller's process."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, Final
 
 from stagepipe.core import RunError, UsageError, install_command
+from stagepipe.engine.ray.cpu_shares import CpuShares, check_gpus, divide_cpus
 from stagepipe.machine import detect_machine, read_free_memory_bytes
 from stagepipe.plan import ProcessPlan
 
-_MIN_SHARE: Final = 0.01
-"""Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
 _MIN_STORE_BYTES: Final = 80 << 20
 """Ray accepts no smaller object store than 75 MB (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES)."""
 _START_ATTEMPTS: Final = 3
@@ -28,14 +27,6 @@ _EXECUTOR_LOGGER: Final = "ray.data._internal.execution.streaming_executor"
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
-
-
-@dataclass(frozen=True)
-class CpuShares:
-    """The CPUs that Ray reserves for a worker of each process, and how many read tasks run at a time."""
-
-    by_process: tuple[float, ...]
-    source_tasks: int
 
 
 @dataclass(frozen=True)
@@ -103,12 +94,12 @@ class RayCluster:
             raise UsageError(f"engine: ray: cannot join the cluster at {address}: {error}; {hint}") from error
         self._joins = True
 
-    def divide_cpus(self, processes: Sequence[ProcessPlan]) -> CpuShares:
+    def divide_cpus(self, processes: Sequence[ProcessPlan], cpu_costs: Mapping[str, float]) -> CpuShares:
         """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice."""
         total, free = self.wait_for_free_cpus()
         largest = max((node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]), default=0.0)
-        _check_gpus(processes, self._ray.cluster_resources().get("GPU", 0.0))
-        return divide_cpus(processes, total, free, largest)
+        check_gpus(processes, self._ray.cluster_resources().get("GPU", 0.0))
+        return divide_cpus(processes, total, free, largest, cpu_costs)
 
     def wait_for_free_cpus(self) -> tuple[float, float]:
         """Return the CPUs of the cluster, and how many are free.
@@ -184,30 +175,6 @@ class RayCluster:
         self._folder = ""
 
 
-def divide_cpus(processes: Sequence[ProcessPlan], total: float, free: float, largest_node: float) -> CpuShares:
-    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. Pure.
-
-    A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
-    fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source.
-    Raises UsageError, with the sums, for a plan that Ray would wait for without end.
-    """
-    asked = {process.name: _get_cpus(process) for process in processes}
-    workers = {process.name: process.workers for process in processes[1:]}
-    for name, cpus in asked.items():
-        if cpus is not None and cpus > largest_node:
-            raise UsageError(
-                f"engine: ray: a worker of stage {name} asks for {cpus:g} CPUs, and the largest node has "
-                f"{largest_node:g}; set `stages.{name}.resources.cpus={max(largest_node, _MIN_SHARE):g}` or less"
-            )
-    demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
-    sharers = sum(count for name, count in workers.items() if asked[name] is None)
-    source_tasks = max(1, min(int(total) - sum(workers.values()), max(workers.values(), default=int(total))))
-    share = min(1.0, int((free - demand) / (sharers + source_tasks) * 100) / 100)
-    if share < _MIN_SHARE:
-        raise UsageError(_describe_shortage(asked, workers, total, free))
-    return CpuShares(tuple(asked[process.name] or share for process in processes), source_tasks)
-
-
 def _stay_on(node: ClusterNode) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -217,39 +184,6 @@ def _stay_on(node: ClusterNode) -> Any:
 def _round_share(amount: float) -> float:
     """Ray takes whole numbers above 1."""
     return float(int(amount)) if amount >= 1 else int(amount * 100) / 100
-
-
-def _describe_shortage(asked: dict[str, float | None], workers: dict[str, int], total: float, free: float) -> str:
-    parts = [f"{name}: {count} x {asked[name]:g}" for name, count in workers.items() if asked[name] is not None]
-    demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
-    if not parts:
-        fix = "wait until other jobs have ended, or set fewer `workers`"
-        subject = f"{sum(workers.values())} workers and the source need CPUs"
-    else:
-        names = ", ".join(name for name in workers if asked[name] is not None)
-        fix = f"set a smaller `resources: {{cpus: ...}}` (0.5, for example) or fewer `workers` for {names}"
-        subject = f"the stages ask for {demand:g} CPUs ({', '.join(parts)}), and the source needs a part of one too"
-    return f"engine: ray: {subject}, but {free:g} of the cluster's {total:g} CPUs are free; {fix}"
-
-
-def _check_gpus(processes: Sequence[ProcessPlan], total: float) -> None:
-    demand = sum(_get_gpus(process) * process.workers for process in processes)
-    if demand > total:
-        names = ", ".join(process.name for process in processes if _get_gpus(process))
-        raise UsageError(
-            f"engine: ray: the stages {names} ask for {demand:g} GPUs, and the cluster has {total:g}; set a smaller "
-            "`resources: {gpus: ...}` or fewer `workers`"
-        )
-
-
-def _get_cpus(process: ProcessPlan) -> float | None:
-    resources = process.first_stage.resources
-    return None if resources is None else resources.cpus
-
-
-def _get_gpus(process: ProcessPlan) -> float:
-    resources = process.first_stage.resources
-    return 0.0 if resources is None or resources.gpus is None else resources.gpus
 
 
 def _is_warning(record: logging.LogRecord) -> bool:

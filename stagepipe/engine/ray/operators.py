@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, Final
 
-from stagepipe.engine.ray.cluster import CpuShares
+from stagepipe.engine.ray.cpu_shares import CpuShares
 from stagepipe.engine.ray.layout import RayLayout
 from stagepipe.engine.ray.workers import MAX_BLOCK_BYTES, OperatorSpec, PackedOperator, StageOperator
 from stagepipe.plan import Plan, ProcessPlan
@@ -38,7 +39,11 @@ def pack_operators(plan: Plan, layout: RayLayout, epoch: int) -> list[PackedOper
             data = dump_with_main_objects(spec)
         except Exception as error:
             raise find_unpicklable_stage(process.stages) or error from error
-        packed.append(PackedOperator(spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path)))
+        packed.append(
+            PackedOperator(
+                spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path), working_folder=str(Path.cwd())
+            )
+        )
     return packed
 
 
@@ -85,7 +90,9 @@ def make_dataset(
             batch_format="pyarrow",
             zero_copy_batch=True,
             fn_constructor_args=(packed,),
-            compute=ray.data.ActorPoolStrategy(size=process.workers),
+            compute=ray.data.ActorPoolStrategy(
+                min_size=process.first_stage.min_workers or process.workers, max_size=process.workers
+            ),
             num_cpus=shares.by_process[index],
             **_make_remote_options(process, plan.max_restarts),
         )
@@ -97,6 +104,7 @@ def _set_options(dataset: Any, plan: Plan) -> None:
     """Set what this Dataset needs, and leave the caller's own ones as they are."""
     context = dataset.context
     context.enable_progress_bars = False
+    context.enable_get_object_locations_for_metrics = True  # else nobody counts what was spilled
     context.print_on_execution_start = False
     context.execution_options.preserve_order = not plan.any_order
     context.execution_options.verbose_progress = False

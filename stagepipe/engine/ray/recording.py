@@ -1,7 +1,7 @@
 """The counts of all workers -> RunRecord. Pure; in the caller's process.
 
 Each worker counts by its own clock, and only durations of one clock are compared: no time is taken between two nodes.
-What only Ray knows (queues, transfers between nodes, spilled bytes) is left out.
+What only Ray knows (queues, transfers between nodes, spilled bytes) comes from `store_statistics`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from stagepipe.engine.ray.counts import BlockCounts, HopClock, StageCounts
 from stagepipe.engine.ray.layout import RayLayout
+from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import MAX_SLOW_ITEMS, make_consumer_report
 from stagepipe.machine import describe_host
 from stagepipe.plan import SINK_NAME, Plan, ProcessPlan, ProcessRole, StagePlan
@@ -29,6 +30,7 @@ from stagepipe.report import (
     SharedMemoryReport,
     SlowItem,
     StageRecord,
+    StoreHopReport,
     TimingOverhead,
     WorkerLoad,
 )
@@ -90,6 +92,8 @@ class RayCounts:
         self.processes = [ProcessCounts() for _ in plan.processes]
         self.own_clock = HopClock()
         """What this process has received."""
+        self.store: StoreStatistics | None = None
+        """What Ray itself has counted; None before a cluster is there."""
 
     def add(self, counts: BlockCounts) -> None:
         """Add those of a block."""
@@ -145,6 +149,7 @@ def make_ray_record(
         dead_letters=dead_letters,
         order_point_names=tuple(each.name for each in plan.processes if each.role is ProcessRole.ORDER_POINT),
         is_ordered=not plan.any_order,
+        store_nodes=counts.store.nodes if counts.store else (),
     )
 
 
@@ -240,6 +245,7 @@ def _make_hops(
     plan: Plan, layout: RayLayout, counts: RayCounts, own_regions: Mapping[str, StageRegion]
 ) -> list[HopRecord]:
     hops = []
+    store_hops = counts.store.make_hops() if counts.store else [None] * layout.count
     for number, process in enumerate(plan.processes):
         process_counts = counts.processes[number]
         for index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
@@ -261,6 +267,7 @@ def _make_hops(
                 process_counts,
                 decode_ns=receiver.decode_ns if receiver else Histogram.from_values_ns(clock.decode_ns),
                 cost_ns=receiver.cost_ns if receiver else Histogram.from_values_ns(clock.cost_ns),
+                store=store_hops[number],
             )
         )
     return hops
@@ -286,7 +293,13 @@ def _make_local_hop(source: str, target: str, messages: int, reason: str) -> Hop
 
 
 def _make_store_hop(
-    source: str, target: str, sender: ProcessCounts, *, decode_ns: Histogram, cost_ns: Histogram
+    source: str,
+    target: str,
+    sender: ProcessCounts,
+    *,
+    decode_ns: Histogram,
+    cost_ns: Histogram,
+    store: StoreHopReport | None,
 ) -> HopRecord:
     phases = {name: Histogram() for name in PHASES}
     return HopRecord(
@@ -298,6 +311,7 @@ def _make_store_hop(
         cost_histogram=cost_ns,
         phase_histograms={**phases, "encode_ns": sender.encode_ns, "decode_ns": decode_ns},
         predicted=CostPrediction(),
+        store=store,
     )
 
 

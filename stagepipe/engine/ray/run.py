@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
@@ -13,9 +13,11 @@ from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineS
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster
+from stagepipe.engine.ray.execution import iter_blocks
 from stagepipe.engine.ray.layout import RayLayout
 from stagepipe.engine.ray.operators import make_dataset
 from stagepipe.engine.ray.recording import RayCounts, make_ray_record
+from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.report import Progress, RunRecord
@@ -40,9 +42,10 @@ from stagepipe.timing import StageRegion
 class RayRun:
     """A run on Ray Data, with the interface of `InlineRun`. A context manager; call `iter_epoch` for each epoch."""
 
-    def __init__(self, plan: Plan, engine: EngineSpec) -> None:
+    def __init__(self, plan: Plan, engine: EngineSpec, cpu_costs: Mapping[str, float] | None = None) -> None:
         """Start or join the cluster, and build what runs in this process.
 
+        `cpu_costs`: the measured CPU time of a process per item, by its name; None or empty: nobody has measured.
         Raises UsageError where the cluster has too few CPUs, and RunError if a stage or the source cannot be built.
         """
         self.plan = plan
@@ -74,7 +77,8 @@ class RayRun:
         self._run_id = uuid.uuid4().hex
         self._cluster = RayCluster(engine.address)
         try:
-            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count])
+            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count], cpu_costs or {})
+            self._store = self._counts.store = StoreStatistics(self._layout.count)
         except BaseException:
             self._cluster.close()
             raise
@@ -181,17 +185,10 @@ class RayRun:
         with self._generators.swap_in():
             item_count = self._count_source_items(epoch)
         dataset = make_dataset(self.plan, self._layout, epoch, item_count, shares=self._shares, run_id=self._run_id)
-        bundles = dataset.iter_internal_ref_bundles()
         try:
-            for bundle in bundles:
-                for reference in bundle.block_refs:
-                    yield ray.get(reference)
+            yield from iter_blocks(dataset, self._store)
         except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
             raise self._describe_ray_error(error) from error
-        finally:
-            stop = getattr(getattr(bundles, "_executor", None), "shutdown", None)
-            if stop is not None:
-                stop(force=True)
 
     def _count_source_items(self, epoch: int) -> int | None:
         reader = self._source_reader

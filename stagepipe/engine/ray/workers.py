@@ -11,6 +11,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -88,12 +89,14 @@ class BuildFailedError(Exception):
 class PackedOperator:
     """An operator's spec on its way to a worker: a pickle, and what must be set before it is read.
 
-    `spec` is that of `dump_with_main_objects`; `main_pickles` are those of the caller's script.
+    `spec` is that of `dump_with_main_objects`; `main_pickles` are those of the caller's script. `working_folder` is the
+    caller's: a config's relative paths start there.
     """
 
     spec: bytes
     main_pickles: dict[str, bytes]
     sys_path: tuple[str, ...]
+    working_folder: str
 
 
 class BlockOutput(InlineOutput):
@@ -280,7 +283,9 @@ def _decode(row: Row, process: OperatorProcess, chain: StageChain, *, is_private
 
 
 def unpack_operator(packed: PackedOperator) -> OperatorSpec:
-    """Return the spec of an operator, once its modules can be found here."""
+    """Return the spec of an operator, once its modules and files can be found here, as by the caller."""
+    with suppress(OSError):  # this node may not have the folder: absolute paths do without it
+        os.chdir(packed.working_folder)
     known = set(sys.path)
     sys.path += [path for path in packed.sys_path if path not in known and Path(path).exists()]
     unpickler = pickle.Unpickler(BytesIO(packed.spec))

@@ -7,7 +7,7 @@ other_changes  the window, `memory`, threads, and what only a change of the code
 """
 
 from stagepipe.report.advice.config_advice import ConfigAdvice, count_workers, find_config_path, is_writer
-from stagepipe.report.advice.hop_changes import advise_on_hop
+from stagepipe.report.advice.hop_changes import advise_on_hop, advise_on_spilling
 from stagepipe.report.advice.more_workers import advise_on_stage, advise_on_stages, can_have_workers
 from stagepipe.report.advice.other_changes import (
     advise_on_full_machine,
@@ -28,6 +28,7 @@ __all__ = [
     "advise_on_order",
     "advise_on_repeated_attempts",
     "advise_on_source",
+    "advise_on_spilling",
     "advise_on_stage",
     "advise_on_stages",
     "advise_on_window",

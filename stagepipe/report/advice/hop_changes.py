@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stagepipe.core import format_bytes
 from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path
 from stagepipe.report.advice.more_workers import advise_on_stages, can_have_workers
 from stagepipe.report.record import HopRecord, RunRecord
@@ -33,6 +34,32 @@ def advise_on_hop(
     else:
         code_change = f"send less data from {hop.source}: smaller arrays, uint8 instead of float32"
     return ConfigAdvice("", f"No config change will help: {code_change}.")
+
+
+def advise_on_spilling(record: RunRecord, loads: tuple[ProcessLoad, ...]) -> ConfigAdvice:
+    """Advise on blocks that Ray's object store cannot hold: do without the hop that has most of them, or wait less."""
+    hop = max(record.hops, key=_get_spilled_bytes, default=None)
+    larger_store = (
+        "give the nodes a larger object store (`ray start --object-store-memory=BYTES`), or send less data: smaller "
+        "arrays, uint8 instead of float32"
+    )
+    if hop is None or not _get_spilled_bytes(hop):
+        return ConfigAdvice("", f"No config change will help: {larger_store}.")
+    size = format_bytes(_get_spilled_bytes(hop))
+    name = f"{hop.source} -> {hop.target}"
+    target = next((load for load in loads if load.member_stages and load.name == hop.target), None)
+    if target is not None and hop.target not in record.order_point_names:
+        text = f"Run {hop.target} in the process of {hop.source}: {size} of {name} were spilled. Or {larger_store}."
+        return ConfigAdvice(" ".join(_list_fusion_overrides(hop, target)), text)
+    if record.is_ordered:
+        text = f"Take items as they come: {size} of {name} were spilled while they waited for their turn. "
+        text += f"Or {larger_store}."
+        return ConfigAdvice("order=any", text)
+    return ConfigAdvice("", f"No config change will help: {size} of {name} were spilled; {larger_store}.")
+
+
+def _get_spilled_bytes(hop: HopRecord) -> int:
+    return (hop.store.spilled_bytes or 0) if hop.store is not None else 0
 
 
 def _advise_other_mode(hop: HopRecord) -> ConfigAdvice | None:

@@ -1,16 +1,18 @@
 """The kinds of limits: each function looks for one in the evidence of a run and returns its verdict, or None. Pure.
 
-evidence   the process with the highest utilization, its neighbours' waits, and how the sentences are worded
-lost_time  too few items, restarts, start-up
-machine    the CPU quota, other programs, a full machine
-flow       items held back between processes: by memory, a slow worker, the order, the window
-processes  one process is busy: the consumer, a sink, the source, a stage, one of its hops, or two in turn
+evidence      the process with the highest utilization, its neighbours' waits, and how the sentences are worded
+lost_time     too few items, restarts, start-up
+object_store  blocks that Ray spills to disk
+machine       the CPU quota, other programs, a full machine
+flow          items held back between processes: by memory, a slow worker, the order, the window
+processes     one process is busy: the consumer, a sink, the source, a stage, one of its hops, or two in turn
 """
 
 from stagepipe.report.limits.evidence import MIN_LIMITING_UTILIZATION, Evidence, gather_evidence
 from stagepipe.report.limits.flow import judge_flow, judge_straggler
 from stagepipe.report.limits.lost_time import judge_restarts, judge_startup, judge_too_few_items
 from stagepipe.report.limits.machine import judge_machine, judge_quota
+from stagepipe.report.limits.object_store import judge_spilling
 from stagepipe.report.limits.processes import judge_change, judge_most_used, judge_wasteful_hop
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "judge_most_used",
     "judge_quota",
     "judge_restarts",
+    "judge_spilling",
     "judge_startup",
     "judge_straggler",
     "judge_too_few_items",

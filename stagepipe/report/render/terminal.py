@@ -17,6 +17,7 @@ from stagepipe.report.record import PHASES
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
 from stagepipe.report.render.terminal_view import TerminalView, WrappedText
 from stagepipe.report.shared_types import ConsumerReport
+from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 from stagepipe.report.utilization import CONSUMER
 
 _SHARE_BAR_CHARS = 12
@@ -83,6 +84,7 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
         yield from _render_transport_reasons(report.hops, labels)
         yield Text()
         yield FoldingTable("Phases per message, p50", _build_phase_columns(report.hops, labels))
+    yield from _render_object_store(report, ascii_only=ascii_only)
     if report.what_if:
         yield Text()
         yield FoldingTable("What if (estimates)", _build_what_if_columns(report))
@@ -251,6 +253,18 @@ def _build_phase_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> li
         if any(cells):
             columns.append(TableColumn(phase.removesuffix("_ns").replace("_", " "), cells))
     return columns
+
+
+def _render_object_store(report: Report, *, ascii_only: bool) -> Iterator[RenderableType]:
+    """Yield what Ray tells of the hops and the nodes."""
+    tables = {
+        "Object store of Ray, sums over the run": make_store_hop_columns(report, "->" if ascii_only else "→"),
+        "Nodes of Ray": make_store_node_columns(report),
+    }
+    for title, columns in tables.items():
+        if columns:
+            yield Text()
+            yield FoldingTable(title, [TableColumn(heading, cells) for heading, cells in columns])
 
 
 def _build_what_if_columns(report: Report) -> list[TableColumn]:

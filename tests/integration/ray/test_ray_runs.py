@@ -1,11 +1,15 @@
 """Runs on a real Ray of two CPUs: deaths, errors, refusals, resumes. What an item becomes is in the engine contract."""
 
+import io
 from collections import Counter
 
+import numpy as np
 import pytest
+from rich.console import Console
 
 from stagepipe import Pipeline, RunError, UsageError
 from stagepipe.api import open_shards, run_to_sink
+from stagepipe.report import from_json, render_report, to_json
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
@@ -67,9 +71,43 @@ def test_the_report_counts_each_item_once_and_leaves_out_what_it_does_not_know()
     assert not any(stage.is_blocked_measured for stage in report.stages)
 
 
+def test_the_report_has_what_ray_counts_of_hops_and_nodes(local_ray):
+    half_of_the_store = np.zeros(60 << 20, np.uint8)
+    kept = [local_ray.put(half_of_the_store)]
+    with Pipeline(pipeline(stage("double"), stage("same"), engine="ray")) as running:
+        items = iter(running)
+        results = [next(items)]
+        kept.append(local_ray.put(half_of_the_store))  # there is no room for both: the first goes to disk
+        results += items
+    assert results == [2 * n for n in range(20)]
+    report = running.report()
+    *hops, last = [hop.store for hop in report.hops]
+    assert all(hop.blocks and hop.block_bytes and hop.put_ns and hop.wait_ns for hop in hops)
+    assert all((last.blocks, last.put_ns, last.get_ns))
+    assert [hop.moved_bytes for hop in (*hops, last)][1:] == [0, 0], "there is one node"
+    [node] = report.store_nodes
+    assert (node.cpus, node.store_bytes) == (2, 100 << 20)
+    assert node.spilled_bytes >= half_of_the_store.nbytes
+    assert node.spill_ns > 0
+    text = io.StringIO()
+    Console(file=text, width=120).print(render_report(report))
+    assert "Object store of Ray" in text.getvalue()
+    assert node.node in text.getvalue()
+    assert from_json(to_json(report)) == report
+    assert len(kept) == 2
+
+
 def test_any_order_yields_each_item_exactly_once():
     config = pipeline(stage("parts"), stage("two", workers=2), source=40, order="any")
     assert Counter(outputs({**config, "engine": "ray"})) == Counter(outputs({**config, "order": "source"}, inline=True))
+
+
+def test_a_range_of_workers_yields_the_same_items_from_no_more_than_its_largest_number():
+    config = pipeline(stage("draws", workers="1-2"), source=40, seed=4, engine="ray")
+    with Pipeline(config) as running:
+        items = [plain(item) for item in running]
+    assert items == outputs({**config, "engine": "ray"}, inline=True)
+    assert 1 <= running.report().stages[1].workers <= 2
 
 
 def test_sinks_with_workers_write_the_shards_of_the_local_engine(tmp_path):

@@ -246,3 +246,14 @@ def test_the_hash_ignores_layout_comments_and_variables(write):
     other = load(write(MINIMAL), ["seed=1"])
     assert one.config_sha256 == two.config_sha256 != other.config_sha256
     assert len(one.config_sha256) == len(hashlib.sha256().hexdigest())
+
+
+def test_a_range_of_workers_is_its_end_with_a_start_on_ray():
+    config = {
+        "engine": "ray",
+        "source": {"uses": "stagepipe.sources.numbers", "with": {"count": 3}},
+        "stages": [{"name": "a", "uses": "builtins.abs", "workers": " 1 - 4 "}, {"name": "b", "uses": "builtins.abs"}],
+    }
+    ranged, single = load(config).stages
+    assert (ranged.workers, ranged.min_workers, ranged.format_workers()) == (4, 1, "1-4")
+    assert (single.workers, single.min_workers, single.format_workers()) == (1, None, "1")

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import msgspec
 
-from stagepipe.report import MemoryPressure, Series, StageSeries, WorkerLoad, WorkerRestartReport
+from stagepipe.report import (
+    MemoryPressure,
+    Series,
+    StageSeries,
+    StoreHopReport,
+    StoreNodeReport,
+    WorkerLoad,
+    WorkerRestartReport,
+)
 from stagepipe.report.verdict import judge
 from stagepipe.timing import Histogram
 
@@ -49,6 +57,34 @@ def stalls(make):
         stage="", worker=-1, cause="decode waited for input for 60 s", item="", lost_ns=6 * make.second, kind="stall"
     )
     return make.record(*slow_decode(make), restarts=(restart,))
+
+
+def spilling(make, hop_index, **more):
+    """Two stages on Ray: the store of a node was too small for the blocks of a hop."""
+    stages = slow_decode(make, workers=2)
+    hops = [make.hop(a, b, mode="object_store") for a, b in (("source", "decode"), ("decode", "sink"))]
+    hops[hop_index] = make.replace(hops[hop_index], store=StoreHopReport(spilled_bytes=3_000_000_000))
+    node = StoreNodeReport(
+        node="3f2a9c01",
+        store_bytes=100_000_000,
+        spilled_bytes=3_000_000_000,
+        spill_ns=3 * make.second,
+        restored_bytes=2_900_000_000,
+        restore_ns=2 * make.second,
+    )
+    return make.record(*stages, hops=tuple(hops), store_nodes=(node, StoreNodeReport(node="77")), **more)
+
+
+def spilling_between_stages(make):
+    return spilling(make, 0)
+
+
+def spilling_in_order(make):
+    return spilling(make, 1)
+
+
+def spilling_in_any_order(make):
+    return spilling(make, 1, is_ordered=False)
 
 
 def cpu_quota(make):
@@ -276,6 +312,9 @@ RECORDS = (
     start_outlasts_long_work,
     restarts,
     stalls,
+    spilling_between_stages,
+    spilling_in_order,
+    spilling_in_any_order,
     cpu_quota,
     other_programs,
     repeated_attempts,

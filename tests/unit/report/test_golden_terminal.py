@@ -14,6 +14,8 @@ from stagepipe.report import (
     CostPrediction,
     HopThresholdChange,
     SlowItem,
+    StoreHopReport,
+    StoreNodeReport,
     build_report,
     render_brief,
     render_report,
@@ -81,3 +83,30 @@ def test_the_report_of_a_failed_run(make, golden):
 def test_the_summary_of_a_failed_run(make, golden):
     record = make.record(make.stage("source"), status="failed", error="ValueError: bad", items_skipped=2)
     golden("summary.txt", printed(render_summary(build_report(record)), 100))
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_object_store_of_a_run_on_ray(make, golden, width):
+    stores = (
+        StoreHopReport(
+            blocks=1200,
+            block_bytes=9_600_000_000,
+            put_ns=4_200_000_000,
+            wait_ns=31_000_000_000,
+            held_ns=2_000_000_000,
+            moved_bytes=4_700_000_000,
+            spilled_bytes=0,
+        ),
+        StoreHopReport(
+            blocks=1200, block_bytes=600_000_000, get_ns=900_000_000, moved_bytes=0, spilled_bytes=80_000_000
+        ),
+    )
+    hops = [make.hop(a, b, mode="object_store", reason="") for a, b in (("source", "decode"), ("decode", "sink"))]
+    node = StoreNodeReport(node="3f2a9c01", cpus=16, store_bytes=10**10, spilled_bytes=80_000_000, spill_ns=10**8)
+    record = make.record(
+        make.stage("source", busy=0.1),
+        make.stage("decode", busy=0.9),
+        hops=tuple(make.replace(hop, store=store) for hop, store in zip(hops, stores, strict=True)),
+        store_nodes=(node, StoreNodeReport(node="8d10e4b7", cpus=7.5, store_bytes=10**10)),
+    )
+    golden(f"report_ray_{width}.txt", printed(render_report(build_report(record)), width))

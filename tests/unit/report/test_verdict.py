@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stagepipe.report import StoreNodeReport
 from stagepipe.report.verdict import is_comparable, judge
 from stagepipe.timing import Histogram
 
@@ -366,3 +367,11 @@ def test_on_ray_a_stage_is_the_limit_only_if_it_works_most_of_the_time(make, bus
     verdict = judge(make.record(*stages))
     assert verdict.kind == kind
     assert "decode" in verdict.sentence
+
+
+@pytest.mark.parametrize("spill_s,kind", [(1.0, "stage"), (4.0, "memory")])
+def test_blocks_on_disk_are_the_limit_if_they_take_much_of_the_time(make, slow_decode, spill_s, kind):
+    nodes = (StoreNodeReport(node="a"), StoreNodeReport(node="b", spilled_bytes=10**9, spill_ns=int(spill_s * 1e9)))
+    verdict = judge(slow_decode(store_nodes=nodes))
+    assert verdict.kind == kind
+    assert ("node b" in verdict.sentence) == (kind == "memory")

@@ -15,6 +15,7 @@ from stagepipe.report.render.html.charts import Line, draw_areas, draw_lines, dr
 from stagepipe.report.render.html.markup import Content, Markup, element, table
 from stagepipe.report.render.html.pipeline import describe_transport, draw_legend, draw_pipeline
 from stagepipe.report.series import MemoryPoint, Series
+from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 
 _MAX_EVENTS: Final = 20
 """Dead letters and restarts that are shown; the JSON has all."""
@@ -67,6 +68,7 @@ def make_sections(report: Report) -> list[Markup]:
         ("pipeline", "Pipeline", _make_pipeline),
         ("stages", "Stages", _make_stages),
         ("hops", "Hops", _make_hops),
+        ("object-store", "Object store of Ray", _make_object_store),
         ("sizes", "Sizes of messages", _make_sizes),
         ("time", "Over time", _make_series),
         ("what-if", "What if (estimates)", _make_what_if),
@@ -163,6 +165,22 @@ def _make_phases(hop: HopReport) -> Markup:
     caption = f"Phases of {_name(hop)}"
     content = table(("phase", "kind", "p50", "p90", "p99"), rows, caption=caption, text_columns=2)
     return element("details", element("summary", caption), content)
+
+
+def _make_object_store(report: Report) -> list[Markup]:
+    captions = {
+        "Hops through the object store, sums over the run": make_store_hop_columns(report),
+        "Object stores of the nodes during the run, of all programs that use them": make_store_node_columns(report),
+    }
+    return [
+        table(
+            [heading for heading, _ in columns],
+            list(zip(*(cells for _, cells in columns), strict=True)),
+            caption=caption,
+        )
+        for caption, columns in captions.items()
+        if columns
+    ]
 
 
 def _make_sizes(report: Report) -> list[Markup]:

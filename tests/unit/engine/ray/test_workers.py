@@ -121,3 +121,13 @@ def test_read_tasks_cover_each_item_once():
         assert [end for _, end in ranges[:-1]] == [start for start, _ in ranges[1:]]
         assert sum(end - start for start, end in ranges) == count
         assert len(ranges) <= 4000
+
+
+def test_relative_paths_start_in_the_folder_of_the_caller(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("a")
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of(pipeline(source={"uses": "stagepipe.sources.files", "with": {"glob": "*.txt", "read": True}}))
+    [source] = pack_operators(plan, RayLayout.of(plan), 0)
+    monkeypatch.chdir("/")
+    [item] = items_of([row for table in SourceOperator(source).read(0, 1) for row in iter_rows(table)])
+    assert item["data"] == b"a"

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from stagepipe.report import render_html
+from stagepipe.report import StoreHopReport, StoreNodeReport, render_html
 from tests.support.reports import make_report
 
 MAX_BYTES = 300_000
@@ -65,6 +65,18 @@ def test_estimates_are_named_so_with_their_override():
     assert "about" in page
     assert "+50 %" in page
     assert "What if" not in render_html(msgspec.structs.replace(report, what_if=()))
+
+
+def test_the_object_store_of_ray_has_a_section():
+    report = make_report()
+    assert 'id="object-store"' not in render_html(report)
+    first, *hops = report.hops
+    first = msgspec.structs.replace(first, store=StoreHopReport(blocks=12, moved_bytes=5_000_000))
+    nodes = (StoreNodeReport(node="3f2a9c01", spilled_bytes=70_000_000),)
+    page = render_html(msgspec.structs.replace(report, hops=(first, *hops), store_nodes=nodes))
+    assert not Checker(page).open
+    for text in ('id="object-store"', "from other nodes", "5.0 MB", "3f2a9c01", "70 MB"):
+        assert text in page
 
 
 def test_text_of_the_user_is_escaped():

@@ -3,7 +3,7 @@ import pytest
 from stagepipe import UsageError
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
-from stagepipe.engine.ray.cluster import divide_cpus
+from stagepipe.engine.ray.cpu_shares import divide_cpus
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
 from tests.support.pipelines import pipeline, stage
@@ -54,3 +54,31 @@ def test_a_worker_larger_than_any_node_is_refused():
     stages = [stage("double", resources={"cpus": 6})]
     with pytest.raises(UsageError, match=r"stage double asks for 6 CPUs, and the largest node has 4"):
         divide_cpus(processes(*stages), total=8, free=8, largest_node=4)
+
+
+def test_a_range_of_workers_reserves_for_its_largest_number():
+    ranged = {**pipeline(stage("double", workers="1-3")), "engine": "ray"}
+    plan = make_plan(load(ranged), Machine(cpus=2, memory_bytes=8 << 30), CURVES)
+    shares = divide_cpus(plan.processes, total=2, free=2, largest_node=2)
+    assert 3 * shares.by_process[1] + shares.source_tasks * shares.by_process[0] <= 2
+
+
+def test_fractions_are_by_the_measured_load_and_fit_as_equal_ones_do():
+    stages = processes(stage("double", workers=2), stage("same"))
+    costs = {"source": 1_000, "double": 9_000_000, "same": 1_000_000}
+    shares = divide_cpus(stages, total=2, free=2, largest_node=2, cpu_costs=costs)
+    source, double, same = shares.by_process
+    assert shares.source_tasks * source + 2 * double + same <= 2
+    assert double > 3 * same > 3 * source >= 3 * 0.05
+
+
+def test_a_process_that_nobody_has_measured_makes_all_fractions_equal():
+    stages = processes(stage("double"), stage("same"))
+    shares = divide_cpus(stages, total=2, free=2, largest_node=2, cpu_costs={"source": 1_000, "double": 9_000_000})
+    assert len(set(shares.by_process)) == 1
+
+
+def test_whole_cpus_need_no_weights():
+    costs = {"source": 1_000, "double": 9_000_000}
+    shares = divide_cpus(processes(stage("double")), total=8, free=8, largest_node=8, cpu_costs=costs)
+    assert shares.by_process == (1.0, 1.0)

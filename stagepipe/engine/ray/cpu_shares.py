@@ -1,0 +1,109 @@
+"""Divides the CPUs of a Ray cluster among the workers of a plan, or says which are missing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stagepipe.core import UsageError
+from stagepipe.plan import ProcessPlan
+
+_MIN_SHARE: Final = 0.01
+"""Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
+_EQUAL_PART: Final = 0.2
+"""Of the CPUs that workers share by their load, the part that all have alike."""
+
+
+@dataclass(frozen=True)
+class CpuShares:
+    """The CPUs that Ray reserves for a worker of each process, and how many read tasks run at a time."""
+
+    by_process: tuple[float, ...]
+    source_tasks: int
+
+
+def divide_cpus(
+    processes: Sequence[ProcessPlan],
+    total: float,
+    free: float,
+    largest_node: float,
+    cpu_costs: Mapping[str, float] | None = None,
+) -> CpuShares:
+    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. Pure.
+
+    A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
+    fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
+    fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them.
+    Raises UsageError, with the sums, for a plan that Ray would wait for without end.
+    """
+    asked = {process.name: _get_cpus(process) for process in processes}
+    workers = {process.name: process.workers for process in processes[1:]}
+    for name, cpus in asked.items():
+        if cpus is not None and cpus > largest_node:
+            raise UsageError(
+                f"engine: ray: a worker of stage {name} asks for {cpus:g} CPUs, and the largest node has "
+                f"{largest_node:g}; set `stages.{name}.resources.cpus={max(largest_node, _MIN_SHARE):g}` or less"
+            )
+    demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
+    sharers = sum(count for name, count in workers.items() if asked[name] is None)
+    source_tasks = max(1, min(int(total) - sum(workers.values()), max(workers.values(), default=int(total))))
+    share = min(1.0, int((free - demand) / (sharers + source_tasks) * 100) / 100)
+    if share < _MIN_SHARE:
+        raise UsageError(_describe_shortage(asked, workers, total, free))
+    counts = {processes[0].name: source_tasks, **workers}
+    counts = {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name}
+    shares = _weigh_shares(share, counts, cpu_costs or {})
+    return CpuShares(tuple(asked[process.name] or shares[process.name] for process in processes), source_tasks)
+
+
+def _weigh_shares(equal_share: float, counts: Mapping[str, int], cpu_costs: Mapping[str, float]) -> dict[str, float]:
+    """Divide the CPUs of `counts` workers with `equal_share` each by their measured load, and none more than one.
+
+    A small part is equal: a worker that is quick on average must start too, and has slow items.
+    """
+    costs = {name: cpu_costs[name] for name in counts if name in cpu_costs}
+    total_cost = sum(costs.values())
+    if equal_share >= 1 or len(costs) < len(counts) or total_cost <= 0:
+        return dict.fromkeys(counts, equal_share)
+    whole = equal_share * sum(counts.values())
+    shares = {}
+    for name, count in counts.items():
+        share = _EQUAL_PART * equal_share + (1 - _EQUAL_PART) * whole * costs[name] / total_cost / count
+        shares[name] = max(min(1.0, int(share * 100) / 100), _MIN_SHARE)
+    is_too_much = sum(shares[name] * count for name, count in counts.items()) > whole  # the smallest were rounded up
+    return dict.fromkeys(counts, equal_share) if is_too_much else shares
+
+
+def _describe_shortage(asked: dict[str, float | None], workers: dict[str, int], total: float, free: float) -> str:
+    parts = [f"{name}: {count} x {asked[name]:g}" for name, count in workers.items() if asked[name] is not None]
+    demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
+    if not parts:
+        fix = "wait until other jobs have ended, or set fewer `workers`"
+        subject = f"{sum(workers.values())} workers and the source need CPUs"
+    else:
+        names = ", ".join(name for name in workers if asked[name] is not None)
+        fix = f"set a smaller `resources: {{cpus: ...}}` (0.5, for example) or fewer `workers` for {names}"
+        subject = f"the stages ask for {demand:g} CPUs ({', '.join(parts)}), and the source needs a part of one too"
+    return f"engine: ray: {subject}, but {free:g} of the cluster's {total:g} CPUs are free; {fix}"
+
+
+def check_gpus(processes: Sequence[ProcessPlan], total: float) -> None:
+    """Raise UsageError if the stages ask for more than the `total` of GPUs that the cluster has."""
+    demand = sum(_get_gpus(process) * process.workers for process in processes)
+    if demand > total:
+        names = ", ".join(process.name for process in processes if _get_gpus(process))
+        raise UsageError(
+            f"engine: ray: the stages {names} ask for {demand:g} GPUs, and the cluster has {total:g}; set a smaller "
+            "`resources: {gpus: ...}` or fewer `workers`"
+        )
+
+
+def _get_cpus(process: ProcessPlan) -> float | None:
+    resources = process.first_stage.resources
+    return None if resources is None else resources.cpus
+
+
+def _get_gpus(process: ProcessPlan) -> float:
+    resources = process.first_stage.resources
+    return 0.0 if resources is None or resources.gpus is None else resources.gpus

@@ -1,0 +1,43 @@
+"""Executes the operators of an epoch: yields the blocks of the last one, and ends all. In the caller's process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from time import perf_counter_ns
+from typing import Any
+
+from stagepipe.engine.ray.store_statistics import StoreStatistics
+
+
+def iter_blocks(dataset: Any, statistics: StoreStatistics) -> Generator[Any, None, None]:
+    """Yield the blocks of a Dataset, as tables, and end its operators with the iteration.
+
+    Raises RayError for what Ray could not make.
+    """
+    import ray
+
+    bundles, executor = start_execution(dataset)
+    statistics.begin_epoch(executor)
+    own_node = ray.get_runtime_context().get_node_id()
+    try:
+        for bundle in bundles:
+            for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
+                started_ns = perf_counter_ns()
+                table = ray.get(reference)
+                statistics.add_block(perf_counter_ns() - started_ns, metadata, reference, own_node)
+                yield table
+                del table
+    finally:
+        stop = getattr(executor, "shutdown", None)
+        if stop is not None:
+            stop(force=True)  # does nothing if all blocks have come
+        statistics.end_epoch()
+
+
+def start_execution(dataset: Any) -> tuple[Iterator[Any], Any]:
+    """Start a Dataset; return its bundles of blocks, and Ray's executor or None where this version hides it."""
+    execute = getattr(dataset, "_execute_to_iterator", None)
+    if execute is None:
+        return dataset.iter_internal_ref_bundles(), None
+    bundles, *_, executor = execute()
+    return bundles, executor

@@ -1,0 +1,124 @@
+"""What Ray counts is added up by hop and by node, and what a version does not have is left out."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stagepipe.engine.ray import store_statistics
+from stagepipe.engine.ray.store_statistics import StoreStatistics, find_operators, make_node, subtract_node
+from stagepipe.report import StoreHopReport, StoreNodeReport
+
+
+def operator(*inputs: Any, **metrics: Any) -> Any:
+    """An operator as Ray has it: hashable, with its inputs and its metrics."""
+    return type("Operator", (), {"input_dependencies": inputs, "metrics": SimpleNamespace(**metrics)})()
+
+
+def executor(*operators: Any) -> Any:
+    """An executor of a chain of operators; the first one holds the tasks that the source reads."""
+    return SimpleNamespace(_topology=dict.fromkeys((operator(), *operators)))
+
+
+@pytest.fixture(autouse=True)
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, StoreNodeReport]]:
+    """The answers of the cluster, the next one first: no Ray runs here."""
+    answers: list[dict[str, StoreNodeReport]] = []
+    monkeypatch.setattr(store_statistics, "read_nodes", lambda: answers.pop(0) if answers else {})
+    return answers
+
+
+def test_a_hop_has_the_figures_of_both_operators_summed_over_the_epochs():
+    source = operator(
+        "tasks",
+        num_task_outputs_generated=4,
+        bytes_task_outputs_generated=4096,
+        block_serialization_time_s=0.5,
+        task_output_backpressure_time_s=0.25,
+    )
+    stage = operator(
+        "source",
+        num_task_outputs_generated=3,
+        task_scheduling_time_s=2.0,
+        bytes_inputs_of_task_locality_miss_tasks=1024,
+        obj_store_mem_spilled=512,
+    )
+    statistics = StoreStatistics(2)
+    for _ in range(2):
+        statistics.begin_epoch(executor(source, stage))
+        statistics.end_epoch()
+    first, last = statistics.make_hops()
+    assert first == StoreHopReport(
+        blocks=8,
+        block_bytes=8192,
+        put_ns=10**9,
+        held_ns=10**9 // 2,
+        wait_ns=4 * 10**9,
+        moved_bytes=2048,
+        spilled_bytes=1024,
+    )
+    assert last == StoreHopReport(blocks=6), "what this version of Ray does not have is left out"
+
+
+def test_an_epoch_that_is_under_way_counts_too():
+    statistics = StoreStatistics(1)
+    statistics.begin_epoch(executor(operator("tasks", num_task_outputs_generated=4)))
+    assert [hop.blocks for hop in statistics.make_hops()] == [4]
+
+
+@pytest.mark.parametrize(
+    "hidden", [None, SimpleNamespace(), SimpleNamespace(_topology={}), executor(operator("tasks", metrics=None))]
+)
+def test_a_version_that_hides_its_operators_leaves_the_hops_without_figures(hidden):
+    statistics = StoreStatistics(2)
+    statistics.begin_epoch(hidden)
+    statistics.end_epoch()
+    assert statistics.make_hops() == [StoreHopReport()] * 2
+
+
+def test_operators_that_ray_has_joined_are_not_blamed_on_a_hop():
+    statistics = StoreStatistics(2)
+    statistics.begin_epoch(executor(operator("tasks", num_task_outputs_generated=4)))
+    assert statistics.make_hops() == [StoreHopReport()] * 2
+    assert len(find_operators(executor(operator("tasks")))) == 1
+
+
+def test_a_block_from_another_node_is_counted_as_moved():
+    statistics = StoreStatistics(1)
+    for node in ("mine", "other"):
+        metadata = SimpleNamespace(size_bytes=100, exec_stats=SimpleNamespace(node_id=node))
+        statistics.add_block(7, metadata, "no reference of Ray", own_node="mine")
+    statistics.add_block(7, None, "no reference of Ray", own_node="mine")
+    assert statistics.make_hops() == [StoreHopReport(get_ns=21, moved_bytes=100)]
+
+
+def test_a_node_counts_what_its_store_did_during_the_run(nodes):
+    info = {"NodeID": "3f2a9c01" + "0" * 48, "Resources": {"CPU": 2.0, "object_store_memory": 80.0}}
+    before = make_node(info, SimpleNamespace(spilled_bytes_total=100, spill_time_total_s=1.0))
+    after = make_node(info, SimpleNamespace(spilled_bytes_total=250, spill_time_total_s=1.5, restored_bytes_total=70))
+    assert before == StoreNodeReport(node="3f2a9c01", cpus=2, store_bytes=80, spilled_bytes=100, spill_ns=10**9)
+    nodes += [{"3f2a9c01": before}, {"3f2a9c01": after, "new": StoreNodeReport(node="new", spilled_bytes=5)}]
+    statistics = StoreStatistics(1)
+    statistics.end_epoch()
+    assert statistics.nodes == (
+        StoreNodeReport(
+            node="3f2a9c01", cpus=2, store_bytes=80, spilled_bytes=150, spill_ns=10**9 // 2, restored_bytes=70
+        ),
+        StoreNodeReport(node="new", spilled_bytes=5),
+    )
+
+
+def test_a_node_that_has_started_again_is_never_negative():
+    started_again = StoreNodeReport(node="a", spilled_bytes=10)
+    assert subtract_node(started_again, StoreNodeReport(node="a", spilled_bytes=30)).spilled_bytes == 0
+
+
+def test_the_installed_ray_has_every_figure():
+    pytest.importorskip("ray.data")
+    from ray.core.generated.node_manager_pb2 import GetNodeStatsReply
+    from ray.data._internal.execution.interfaces.op_runtime_metrics import OpRuntimeMetrics
+
+    fields = GetNodeStatsReply.DESCRIPTOR.fields_by_name["store_stats"].message_type.fields_by_name
+    assert {name for name, _ in store_statistics._STORE_COUNTERS.values()} <= set(fields)
+    metrics = {**store_statistics._SENDER_METRICS, **store_statistics._RECEIVER_METRICS}
+    assert {name for name, _ in metrics.values()} <= {metric.name for metric in OpRuntimeMetrics.get_metrics()}
