@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.cluster_model.costs import COSTS_FILE, GBIT_BYTES, ClusterSize, load_costs
 from benchmarks.cluster_model.tables import (
+    NODES,
     draw,
     format_agreement,
     format_least_nodes,
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--network", type=_parse_positive, default=25.0, help="Gbit/s of each node: 10, 25, 100")
     parser.add_argument("--storage", type=_parse_positive, default=100.0, help="GB/s of the storage that all share")
     parser.add_argument("--cpus", type=int, choices=range(1, 257), default=16, metavar="N", help="of each node")
+    parser.add_argument("--nodes", type=int, nargs="+", choices=range(1, 10_001), default=NODES, metavar="N")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="what --measure has written")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure the costs of Ray here, and write them")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of --measure")
@@ -76,7 +78,7 @@ def _measure(path: Path, rounds: int) -> None:
 def _simulate(options: argparse.Namespace, cluster: ClusterSize) -> None:
     costs = load_costs(options.costs)
     points = json.loads(options.costs.read_text())["points"]
-    panels = make_panels(cluster, costs)
+    panels = make_panels(cluster, costs, options.nodes)
     print(f"costs from {machine_line(dict(costs.machine))}", *map(str, (costs.local, costs.ray)), sep="\n")
     print("\nitems/s, simulated (in brackets: what the formula says limits it)\n", *format_rates(panels), sep="\n")
     print("\nfaster than one machine from so many nodes on\n", *format_least_nodes(cluster, costs), sep="\n")

@@ -28,11 +28,10 @@ def find_limits(engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs:
     if engine is not ModelEngine.ISLANDS:
         cluster = replace(cluster, nodes=1)
     cpu_s = job.work_s if engine is ModelEngine.PROCESS else get_local_cpu_s(job, costs.local)
-    outside_bytes = job.read_bytes + job.result_bytes
     return {
         "CPUs": cpu_s / (1 if engine is ModelEngine.PROCESS else cluster.cpus),
-        "network": outside_bytes / (cluster.nodes * cluster.network_bytes_per_s),
-        "storage": outside_bytes / cluster.storage_bytes_per_s,
+        "network": get_link_bytes(job) / (cluster.nodes * cluster.network_bytes_per_s),
+        "storage": (job.read_bytes + job.result_bytes) / cluster.storage_bytes_per_s,
     }
 
 
@@ -69,6 +68,11 @@ def get_total_cpu_s(engine: ModelEngine, job: ModelJob, costs: EngineCosts) -> f
     if engine is ModelEngine.RAY:
         return get_ray_cpu_s(job, costs.ray) + get_driver_s(job, costs.ray)
     return get_local_cpu_s(job, costs.local)
+
+
+def get_link_bytes(job: ModelJob) -> float:
+    """Return the bytes of an item in the busier direction of a machine's link, if the machine reads and writes it."""
+    return max(job.read_bytes, job.result_bytes)
 
 
 def get_node_bytes(job: ModelJob, cluster: ClusterSize) -> float:

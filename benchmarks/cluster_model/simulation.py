@@ -19,6 +19,7 @@ from benchmarks.cluster_model.costs import HOPS, ClusterSize, EngineCosts, Model
 from benchmarks.cluster_model.formula import (
     ModelEngine,
     get_driver_s,
+    get_link_bytes,
     get_local_cpu_s,
     get_node_bytes,
     get_ray_cpu_s,
@@ -136,13 +137,11 @@ class _RayQueues:
         """Run a block on the CPU that is free first; return when it ended, and its node."""
         while True:
             free, node = heapq.heappop(self._cpus)
-            if node == 0 and max(free, ready) >= self._lost_at_s:
-                continue  # this CPU is gone
             self._links[node] = arrived = max(self._links[node], ready) + self._link_s
             finished = max(arrived, free) + time_s / speeds[node]
             if node == 0 and finished > self._lost_at_s:
-                ready = self._lost_at_s + _DETECTION_S
-                continue
+                ready = max(ready, self._lost_at_s + _DETECTION_S)
+                continue  # the block goes to another node, and this CPU does not come back
             heapq.heappush(self._cpus, (finished, node))
             return finished, node
 
@@ -151,9 +150,8 @@ class _IslandQueues:
     """The storage, a link and CPUs for each node, and a share of the blocks from the start. A CPU reads one ahead."""
 
     def __init__(self, job: ModelJob, cluster: ClusterSize, block_items: int, lost_at_s: float) -> None:
-        outside_bytes = block_items * (job.read_bytes + job.result_bytes)
-        self._storage_s = outside_bytes / cluster.storage_bytes_per_s
-        self._link_s = outside_bytes / cluster.network_bytes_per_s
+        self._storage_s = block_items * (job.read_bytes + job.result_bytes) / cluster.storage_bytes_per_s
+        self._link_s = block_items * get_link_bytes(job) / cluster.network_bytes_per_s
         self._links = [0.0] * cluster.nodes
         self._cpus_per_node = cluster.cpus_per_node
         self._cpus = [(0.0, number % cluster.nodes, 0.0) for number in range(cluster.cpus)]

@@ -20,6 +20,7 @@ from benchmarks.cluster_model.measure import CpuPoint, make_measured_job
 from benchmarks.cluster_model.simulation import NodeLoss, simulate
 
 NODES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+_SHOWN_NODES: Final = (1, 10, 100, 1_000)
 SIZES_BYTES: Final = (100_000, 1_200_000, 38_500_000)
 WORKS_S: Final = (0.001, 0.01)
 _SMALL_RESULT_BYTES: Final = 1_000.0
@@ -97,8 +98,13 @@ def make_panels(cluster: ClusterSize, costs: EngineCosts, nodes: Sequence[int] =
 
 def format_rates(panels: Sequence[ModelPanel]) -> Iterator[str]:
     """Yield a Markdown table of the rates at some numbers of nodes, each with what limits it."""
-    shown = [count for count in (1, 10, 100, 1_000) if count in panels[0].curves[0].rates]
-    yield "| item, work | engine | " + " | ".join(f"{count:,} nodes" for count in shown) + " |"
+    counts = list(panels[0].curves[0].rates)
+    shown = [count for count in _SHOWN_NODES if count in counts] or counts
+    yield (
+        "| item, work | engine | "
+        + " | ".join(f"{count:,} {'node' if count == 1 else 'nodes'}" for count in shown)
+        + " |"
+    )
     yield "|---|---|" + "---|" * len(shown)
     for panel in panels:
         yield f"| {panel.title} | one process | {panel.process_rate:,.0f} |" + " |" * (len(shown) - 1)
@@ -179,7 +185,7 @@ def draw(panels: Sequence[ModelPanel], cluster: ClusterSize, path: Path) -> None
         axes.axhline(panel.process_rate, ls=":", c="#444444", lw=1, label="one process")
         axes.set(xscale="log", yscale="log", title=panel.title, ylabel="items/s")
         axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    drawing.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False, fontsize=9)
     drawing.supxlabel(
         f"nodes, {cluster.cpus_per_node} CPUs each; network {cluster.network_bytes_per_s * 8e-9:g} Gbit/s a node, "
         f"storage {cluster.storage_bytes_per_s / 1e9:g} GB/s for all. A simulation from costs measured on two CPUs.",
