@@ -1,0 +1,55 @@
+"""benchmarks.cluster_model prints its tables, draws its plot, and says what is wrong with its options."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from benchmarks.cluster_model.__main__ import main
+from benchmarks.cluster_model.costs import COSTS_FILE
+
+
+@pytest.mark.parametrize("network", [10.0, 100.0])
+def test_all_engines_are_simulated_and_drawn(network, tmp_path, capsys):
+    path, plot = tmp_path / "model.json", tmp_path / "new" / "model.svg"
+    options = ["--nodes", "1", "4", "--cpus", "2", "--network", f"{network}", "--json", str(path), "--plot", str(plot)]
+    main(options)
+    document = json.loads(path.read_text())
+    assert document["cluster"]["network_bytes_per_s"] == network * 125e6
+    assert len(document["panels"]) == 6
+    labels = " ".join("".join(element.itertext()) for element in ET.parse(plot).getroot().iter())
+    for panel in document["panels"]:
+        for curve in panel["curves"]:
+            assert curve["rates"]["4"] > 0
+            assert curve["name"] in labels
+    printed = capsys.readouterr().out
+    for text in (
+        "| 38.5 MB, 10 ms |",
+        "one lost half-way",
+        "faster than one machine",
+        "error",
+        f"{network:g} Gbit/s a node",
+    ):
+        assert text in printed + labels
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--costs", "nowhere.json"], "--costs nowhere.json: no such file; write one with --measure nowhere.json"),
+        (["--network", "0"], "argument --network: 0 is not above 0"),
+        (["--cpus", "0"], "argument --cpus: invalid choice: 0"),
+        (["--nodes", "0"], "argument --nodes: invalid choice: 0"),
+    ],
+)
+def test_a_wrong_option_is_named(options, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(options)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_costs_say_where_they_come_from():
+    document = json.loads(COSTS_FILE.read_text())
+    assert document["machine"]["versions"]["ray"]
+    assert document["command"].startswith("python -m benchmarks.cluster_model --measure")
