@@ -13,6 +13,7 @@ workers           what a worker of Ray does with a block: the same stages as in 
 blocks            items as rows of Arrow tables, and back
 counts            what a worker has counted in a block
 execution         executes the operators of an epoch, and yields their blocks
+node_watch        ends a run that waits for the CPUs of a lost node
 store_statistics  what Ray itself counts of operators and nodes
 recording         the counts of all workers -> RunRecord
 

@@ -21,6 +21,8 @@ class CpuShares:
 
     by_process: tuple[float, ...]
     source_tasks: int
+    needed_cpus: float
+    """With fewer, some of these workers, or the last read task, would wait for a CPU for ever."""
 
 
 def divide_cpus(
@@ -29,12 +31,15 @@ def divide_cpus(
     free: float,
     largest_node: float,
     cpu_costs: Mapping[str, float] | None = None,
+    spare: float = 0.0,
 ) -> CpuShares:
     """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. Pure.
 
     A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
     fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
     fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them.
+    What they share is without the `spare` CPUs, where that is enough for a share each: a node that is lost takes so many
+    along, and the workers must find a place on the others.
     Raises UsageError, with the sums, for a plan that Ray would wait for without end.
     """
     asked = {process.name: _get_cpus(process) for process in processes}
@@ -48,13 +53,16 @@ def divide_cpus(
     demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
     sharers = sum(count for name, count in workers.items() if asked[name] is None)
     source_tasks = max(1, min(int(total) - sum(workers.values()), max(workers.values(), default=int(total))))
-    share = min(1.0, int((free - demand) / (sharers + source_tasks) * 100) / 100)
-    if share < _MIN_SHARE:
+    shares_of = [int((cpus - demand) / (sharers + source_tasks) * 100) / 100 for cpus in (free - spare, free)]
+    share = min(1.0, next((share for share in shares_of if share >= _MIN_SHARE), 0.0))
+    if not share:
         raise UsageError(_describe_shortage(asked, workers, total, free))
     counts = {processes[0].name: source_tasks, **workers}
     counts = {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name}
     shares = _weigh_shares(share, counts, cpu_costs or {})
-    return CpuShares(tuple(asked[process.name] or shares[process.name] for process in processes), source_tasks)
+    by_process = tuple(asked[process.name] or shares[process.name] for process in processes)
+    needed = by_process[0] + sum(by_process[number] * count for number, count in enumerate(workers.values(), 1))
+    return CpuShares(by_process, source_tasks, round(needed, 4))
 
 
 def _weigh_shares(equal_share: float, counts: Mapping[str, int], cpu_costs: Mapping[str, float]) -> dict[str, float]:

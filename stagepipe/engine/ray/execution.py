@@ -6,13 +6,14 @@ from collections.abc import Generator, Iterator
 from time import perf_counter_ns
 from typing import Any
 
+from stagepipe.engine.ray.node_watch import NodeWatch
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 
 
-def iter_blocks(dataset: Any, statistics: StoreStatistics) -> Generator[Any, None, None]:
+def iter_blocks(dataset: Any, statistics: StoreStatistics, needed_cpus: float) -> Generator[Any, None, None]:
     """Yield the blocks of a Dataset, as tables, and end its operators with the iteration.
 
-    Raises RayError for what Ray could not make.
+    Raises RayError for what Ray could not make, and RunError if a node is lost and the others lack `needed_cpus`.
     """
     import ray
 
@@ -20,18 +21,26 @@ def iter_blocks(dataset: Any, statistics: StoreStatistics) -> Generator[Any, Non
     statistics.begin_epoch(executor)
     own_node = ray.get_runtime_context().get_node_id()
     try:
-        for bundle in bundles:
-            for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
-                started_ns = perf_counter_ns()
-                table = ray.get(reference)
-                statistics.add_block(perf_counter_ns() - started_ns, metadata, reference, own_node)
-                yield table
-                del table
+        with NodeWatch(ray.nodes, needed_cpus, lambda: _end(executor)) as watch:
+            for bundle in bundles:
+                for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
+                    started_ns = perf_counter_ns()
+                    table = ray.get(reference)
+                    statistics.add_block(perf_counter_ns() - started_ns, metadata, reference, own_node)
+                    watch.note_block()
+                    yield table
+                    del table
+            watch.raise_if_short()
     finally:
-        stop = getattr(executor, "shutdown", None)
-        if stop is not None:
-            stop(force=True)  # does nothing if all blocks have come
+        _end(executor)
         statistics.end_epoch()
+
+
+def _end(executor: Any) -> None:
+    """End the operators; does nothing if all blocks have come."""
+    stop = getattr(executor, "shutdown", None)
+    if stop is not None:
+        stop(force=True)
 
 
 def start_execution(dataset: Any) -> tuple[Iterator[Any], Any]:

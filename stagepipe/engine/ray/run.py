@@ -186,7 +186,7 @@ class RayRun:
             item_count = self._count_source_items(epoch)
         dataset = make_dataset(self.plan, self._layout, epoch, item_count, shares=self._shares, run_id=self._run_id)
         try:
-            yield from iter_blocks(dataset, self._store)
+            yield from iter_blocks(dataset, self._store, self._shares.needed_cpus)
         except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
             raise self._describe_ray_error(error) from error
 

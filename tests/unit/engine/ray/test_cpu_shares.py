@@ -82,3 +82,18 @@ def test_whole_cpus_need_no_weights():
     costs = {"source": 1_000, "double": 9_000_000}
     shares = divide_cpus(processes(stage("double")), total=8, free=8, largest_node=8, cpu_costs=costs)
     assert shares.by_process == (1.0, 1.0)
+
+
+def test_what_is_shared_leaves_room_for_the_loss_of_a_node():
+    plan = processes(stage("double", workers=2))
+    shares = divide_cpus(plan, total=4, free=4, largest_node=2, spare=2)
+    assert shares.needed_cpus <= 2
+    assert shares.needed_cpus == pytest.approx(shares.by_process[0] + 2 * shares.by_process[1])
+    assert min(shares.by_process) > 0.4
+
+
+def test_a_plan_that_needs_all_nodes_still_runs_without_room_for_a_loss():
+    plan = processes(stage("double", workers=3, resources={"cpus": 1}))
+    shares = divide_cpus(plan, total=4, free=4, largest_node=2, spare=2)
+    assert shares.by_process == (1.0, 1.0)
+    assert shares.needed_cpus == 4

@@ -1,0 +1,84 @@
+"""`engine: ray` on two nodes, one of which is killed in mid-run: the rows of the local engine, or an end by name."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.paths import ROOT
+from tests.support.ray_nodes import RayNodes
+from tests.support.sink_output import read_rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+COMMAND = str(Path(sys.executable).parent / "stagepipe")
+ITEMS = 3000
+
+
+def write_config(folder: Path, **stage: Any) -> None:
+    config = {
+        "name": "features",
+        "source": {"uses": "tests.support.sink_stages.Numbers", "with": {"count": ITEMS}},
+        "stages": [{"name": "extract", "uses": "tests.support.sink_stages.extract_slowly", **stage}],
+        "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out", "part_items": 5, "shard_items": 20}},
+    }
+    (folder / "features.yaml").write_text(yaml.safe_dump(config))
+
+
+def command(*arguments: str) -> list[str]:
+    return [COMMAND, "run", "features.yaml", "--quiet", *arguments]
+
+
+def run_locally(folder: Path) -> None:
+    fast = "stages.extract.uses=tests.support.sink_stages.extract"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command("sink.with.path=local", fast), cwd=folder, env=environment, check=True)
+
+
+def start(cluster: RayNodes, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command("engine=ray", *arguments), cwd=folder, env=cluster.environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_shards(process: subprocess.Popen[str], folder: Path) -> None:
+    deadline = time.monotonic() + 200
+    while len(list((folder / "out").glob("*.jsonl"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_lost_node_costs_no_row_and_no_row_comes_twice(tmp_path):
+    write_config(tmp_path, workers=2)
+    run_locally(tmp_path)
+    with RayNodes(2, 2) as cluster:
+        process = start(cluster, tmp_path)
+        wait_for_shards(process, tmp_path)
+        cluster.kill(1)
+        _, err = process.communicate(timeout=400)
+        assert process.returncode == 0, err
+    assert read_rows(tmp_path / "out", "jsonl") == read_rows(tmp_path / "local", "jsonl")
+
+
+def test_a_loss_after_which_the_cpus_do_not_suffice_ends_by_name_and_a_resume_goes_on(tmp_path):
+    write_config(tmp_path, workers=3, resources={"cpus": 1})  # of the two CPUs that are left
+    run_locally(tmp_path)
+    with RayNodes(2, 2) as cluster:
+        process = start(cluster, tmp_path)
+        wait_for_shards(process, tmp_path)
+        cluster.kill(1)
+        _, err = process.communicate(timeout=400)
+        assert process.returncode == 1, err
+        assert "engine: ray: a node was lost" in err, err
+        assert "--resume" in err, err
+        assert "Traceback" not in err, err
+        resumed = start(cluster, tmp_path, "--resume", "stages.extract.resources={cpus: 0.5}")
+        _, err = resumed.communicate(timeout=400)
+        assert resumed.returncode == 0, err
+    assert read_rows(tmp_path / "out", "jsonl") == read_rows(tmp_path / "local", "jsonl")

@@ -1,0 +1,57 @@
+"""The watch on nodes, with nodes and times that the test says."""
+
+import time
+from typing import Any
+
+import pytest
+
+from stagepipe import RunError
+from stagepipe.engine.ray import node_watch
+from stagepipe.engine.ray.node_watch import NodeWatch
+
+
+def node(name: str, cpus: float, *, alive: bool = True) -> dict[str, Any]:
+    return {"NodeID": name, "Alive": alive, "NodeManagerAddress": f"host-{name}", "Resources": {"CPU": cpus}}
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch):
+    monkeypatch.setattr(node_watch, "_POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(node_watch, "_PATIENCE_S", 0.2)
+
+
+def test_a_loss_that_leaves_too_few_cpus_ends_the_execution_by_name():
+    nodes = [node("a", 2), node("b", 2)]
+    ended: list[bool] = []
+    with NodeWatch(lambda: nodes, 3, lambda: ended.append(True)) as watch:
+        time.sleep(0.3)
+        assert not ended, "nothing is lost"
+        nodes[1] = node("b", 2, alive=False)
+        deadline = time.monotonic() + 20
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert ended == [True]
+    with pytest.raises(RunError, match=r"a node was lost \(host-b\), and 2 CPUs are left, of 3 that the run needs"):
+        watch.raise_if_short()
+
+
+def test_a_loss_that_leaves_enough_ends_nothing():
+    nodes = [node("a", 2), node("b", 2)]
+    ended: list[bool] = []
+    with NodeWatch(lambda: nodes, 2, lambda: ended.append(True)) as watch:
+        nodes[1] = node("b", 2, alive=False)
+        time.sleep(0.5)
+    assert not ended
+    watch.raise_if_short()
+
+
+def test_what_still_runs_after_a_loss_is_not_ended():
+    nodes = [node("a", 2), node("b", 2)]
+    ended: list[bool] = []
+    with NodeWatch(lambda: nodes, 3, lambda: ended.append(True)) as watch:
+        nodes[1] = node("b", 2, alive=False)
+        for _ in range(100):
+            watch.note_block()
+            time.sleep(0.005)
+        is_ended_early = bool(ended)
+    assert not is_ended_early
