@@ -30,6 +30,7 @@ def divide_cpus(
     total: float,
     free: float,
     largest_node: float,
+    *,
     cpu_costs: Mapping[str, float] | None = None,
     spare: float = 0.0,
 ) -> CpuShares:
@@ -38,8 +39,8 @@ def divide_cpus(
     A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
     fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
     fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them.
-    What they share is without the `spare` CPUs, where that is enough for a share each: a node that is lost takes so many
-    along, and the workers must find a place on the others.
+    What they share is without the `spare` CPUs, where that is enough for a share each: a node that is lost takes so
+    many along, and the workers must find a place on the others.
     Raises UsageError, with the sums, for a plan that Ray would wait for without end.
     """
     asked = {process.name: _get_cpus(process) for process in processes}

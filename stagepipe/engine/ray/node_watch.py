@@ -84,6 +84,6 @@ def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], ne
         return ""
     names = ", ".join(str(node["NodeManagerAddress"]) for node in lost)
     return (
-        f"engine: ray: a node was lost ({names}), and {cpus:g} CPUs are left, of {needed_cpus:g} that the run needs; run "
-        "it with fewer `workers`, or with a smaller `resources: {cpus: ...}`: --resume goes on from what is written"
+        f"engine: ray: a node was lost ({names}), and {cpus:g} CPUs are left, of {needed_cpus:g} that the run needs; "
+        "run it with fewer `workers`, or with a smaller `resources: {cpus: ...}`: --resume goes on from what is written"
     )
