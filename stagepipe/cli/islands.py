@@ -95,7 +95,7 @@ def _describe_status(result: IslandResult) -> str:
         return "failed"
     if result.was_stopped:
         return "stopped"
-    return "was finished" if result.was_finished else "finished"
+    return "done before" if result.was_finished else "finished"
 
 
 def _print_results(results: Sequence[IslandResult]) -> None:
@@ -112,11 +112,11 @@ def _print_results(results: Sequence[IslandResult]) -> None:
 def _draw(results: Sequence[IslandResult], reports: Mapping[int, Report]) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("island", "node"):
-        table.add_column(heading)
-    for heading in ("status", "items in", "items out", "rate", "time"):
-        table.add_column(heading, justify="right")
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    for heading in ("island", "node", "status"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("in", "out", "rate", "time"):
+        table.add_column(heading, no_wrap=True, justify="right")
     table.add_column("limited by")
     for result in results:
         cells = [str(result.rank), result.node, _describe_status(result)]
@@ -133,7 +133,7 @@ def _describe_amounts(reports: Sequence[Report]) -> tuple[str, ...]:
     runs = [report.run for report in reports]
     return (
         f"{sum(run.items_in for run in runs):,}",
-        f"{sum(run.items_out for run in runs):,}",
+        f"{sum(run.samples_out for run in runs):,}",
         f"{format_rate(sum(run.items_per_s for run in runs))}/s",
         format_ns(max(run.wall_ns for run in runs)),
     )

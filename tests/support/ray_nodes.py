@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,7 +47,8 @@ class RayNodes:
             if line.startswith("{"):
                 self.address = json.loads(line)["address"]
                 return self
-        message = f"the cluster has not started: exit status {self._process.wait(10)}"
+        self.__exit__(None, None, None)
+        message = f"the cluster has not started: exit status {self._process.returncode}"
         raise AssertionError(message)
 
     @property
@@ -63,18 +65,19 @@ class RayNodes:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(60)
+            self._process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
 
 
 def _serve(cpus: list[int]) -> None:
+    folder = tempfile.mkdtemp(prefix="sp-ray-")  # short: the paths of sockets have 107 characters
+    Path(folder, "ray").mkdir()
+    os.environ["RAY_TMPDIR"] = folder  # Ray writes the address of the cluster there, for `address="auto"`
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="sp-ray-")  # short: the paths of sockets have 107 characters
     cluster = Cluster()
     try:
         nodes = [_add_node(cluster, count, {} if number else {"temp_dir": folder}) for number, count in enumerate(cpus)]
