@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -23,7 +24,10 @@ _START_ATTEMPTS: Final = 3
 _RELEASE_TIMEOUT_S: Final = 10.0
 """Long enough for processes to end on a busy machine, short enough for an answer within seconds."""
 _POLL_INTERVAL_S: Final = 0.1
-_EXECUTOR_LOGGER: Final = "ray.data._internal.execution.streaming_executor"
+_QUIET_LOGGERS: Final = {
+    "ray.data._internal.execution.streaming_executor": logging.WARNING,
+    "ray.data._internal.progress": logging.ERROR,  # it warns that a run has no bars of Ray's
+}
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
@@ -52,6 +56,8 @@ class RayCluster:
         except ImportError as error:
             raise UsageError(f"engine: ray needs the package ray: `{install_command('ray')}`") from error
         self._ray: Any = ray
+        for logger, level in _QUIET_LOGGERS.items():
+            logging.getLogger(logger).addFilter(partial(_has_level, level))  # Ray Data sets the levels again
         if ray.is_initialized():
             return
         address = address or os.environ.get("RAY_ADDRESS") or None
@@ -84,7 +90,6 @@ class RayCluster:
                     continue
                 self.close()
                 raise RunError(f"engine: ray: cannot start Ray on this machine: {error}") from error
-        logging.getLogger(_EXECUTOR_LOGGER).addFilter(_is_warning)  # Ray Data sets the levels again
 
     def _join(self, address: str) -> None:
         try:
@@ -189,5 +194,5 @@ def _round_share(amount: float) -> float:
     return float(int(amount)) if amount >= 1 else int(amount * 100) / 100
 
 
-def _is_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING
+def _has_level(level: int, record: logging.LogRecord) -> bool:
+    return record.levelno >= level

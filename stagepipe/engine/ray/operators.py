@@ -115,7 +115,8 @@ def _set_options(dataset: Any, plan: Plan) -> None:
 
 def _make_remote_options(process: ProcessPlan, max_restarts: int) -> dict[str, Any]:
     stage = process.first_stage
-    options: dict[str, Any] = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
+    restarts = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
+    options: dict[str, Any] = {"ray_remote_args_fn": lambda: restarts}  # they have no parameters of their own
     if stage.resources is not None and stage.resources.gpus is not None:
         options["num_gpus"] = stage.resources.gpus
     if stage.env:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -53,7 +54,7 @@ def _read_shard(shard: Path, kind: str) -> list[Any]:
     if kind == "parquet":
         import pyarrow.parquet as pq
 
-        return [tuple(row.items()) for row in pq.read_table(shard).to_pylist()]
+        return pq.read_table(shard).to_pylist()
     import json
 
     return [digest for line in shard.read_text().splitlines() for digest in json.loads(line)["digests"]]
@@ -84,4 +85,15 @@ def test_all_engines_make_the_same_samples(job, nodes, images, tmp_path):
     assert len(local) == IMAGES
     assert len({str(row) for row in local}) == IMAGES, "samples differ, so that their order shows"
     assert rows["ray"] == [local]
-    assert rows["islands"] == [local[0::2], local[1::2]]
+    expected = [local[0::2], local[1::2]]
+    if kind == "jsonl":
+        assert rows["islands"] == expected
+    else:  # the model meets other batches in an island: sums of float32 in another order
+        _compare_features(rows["islands"], expected)
+
+
+def _compare_features(found: list[list[Any]], expected: list[list[Any]]) -> None:
+    for rows, others in zip(found, expected, strict=True):
+        assert [(row["path"], row["label"]) for row in rows] == [(row["path"], row["label"]) for row in others]
+        for row, other in zip(rows, others, strict=True):
+            np.testing.assert_allclose(row["features"], other["features"], rtol=1e-4, atol=1e-6)
