@@ -1,7 +1,7 @@
 """Measures what Ray costs on this machine, for the model: CPU seconds, in the steady state, of all its processes.
 
-Two stages make an array and look at it, as in `benchmarks.engines`, at several sizes. The terms of the formula are
-fitted to the CPU of an item. One size is left out of the fit: the formula must predict it.
+Two stages make an array and pass it on, one worker each, at several sizes; the items come to the calling process. The
+terms of the formula are fitted to the CPU of an item. One size is left out of the fit: the formula must predict it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,38 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
+
 from benchmarks.cluster_model.costs import HOPS, ModelJob, RayCosts, fit
 from benchmarks.common.usage import CpuMeter
-from benchmarks.engines.contestants import CONTESTANTS, MakeArray, look
+from stagepipe import Pipeline
 
 _ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000: 96, 38_500_000: 32}
 """Some seconds of each; as many items as fill whole blocks of 64, where blocks hold as many."""
 HELD_OUT_BYTES: Final = 1_200_000
+_ENGINES: Final = {"local": "local", "engine: ray": "ray"}
 _MEASURED_PART: Final = (0.2, 0.8)
 """Of the items: no start, and no end, when the first stages have nothing left to do."""
 _WORK_CALLS: Final = 20
 _NO_COSTS: Final = RayCosts(item_s=0, block_s=0, bytes_per_s=1, driver_block_s=0, caller_item_s=0)
+
+
+class FillArray:
+    """A stage that makes an item with an array of `nbytes`."""
+
+    def __init__(self, nbytes: int) -> None:
+        """Set the size."""
+        self.nbytes = nbytes
+
+    def __call__(self, number: int) -> dict[str, Any]:
+        """Return the item of a number."""
+        return {"id": number, "image": np.full(self.nbytes, number % 251, np.uint8)}
+
+
+def pass_array_on(item: dict[str, Any]) -> dict[str, Any]:
+    """Look at the first byte, and return the item."""
+    assert item["image"][0] == item["id"] % 251
+    return item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +99,21 @@ def measure_points(engine: str, sizes: Sequence[int], rounds: int) -> list[CpuPo
 def _measure_point(engine: str, nbytes: int) -> CpuPoint:
     work_s = _measure_work_s(nbytes)
     planned = _ITEMS_BY_SIZE[nbytes]
-    items, begun, ended = 0, None, None
-    for count in CONTESTANTS[engine](planned, nbytes):
-        items += count
-        if begun is None and items >= _MEASURED_PART[0] * planned:
-            begun = _Clocks.read(items, meter := CpuMeter())
-        if ended is None and items >= _MEASURED_PART[1] * planned:
-            ended = _Clocks.read(items, meter)  # now: Ray reaps its workers at the end, and their time is lost
-    assert begun is not None
-    assert ended is not None
+    config = {
+        "engine": engine,
+        "source": {"uses": range(planned)},
+        "stages": [
+            {"name": "fill", "uses": FillArray, "with": {"nbytes": nbytes}},
+            {"name": "pass_on", "uses": pass_array_on},
+        ],
+    }
+    with Pipeline(config) as pipeline:
+        for items, item in enumerate(pipeline, 1):
+            assert item["image"].nbytes == nbytes
+            if items == int(_MEASURED_PART[0] * planned):
+                begun = _Clocks.read(items, meter := CpuMeter())
+            elif items == int(_MEASURED_PART[1] * planned):
+                ended = _Clocks.read(items, meter)  # now: Ray reaps its workers at the end, and their time is lost
     counted = ended.items - begun.items
     return CpuPoint(
         nbytes=nbytes,
@@ -112,16 +139,23 @@ class _Clocks:
 
 
 def _measure_work_s(nbytes: int) -> float:
-    make, begun_s = MakeArray(nbytes), time.process_time()
+    fill, begun_s = FillArray(nbytes), time.process_time()
     for number in range(_WORK_CALLS):
-        look(make(number))
+        pass_array_on(fill(number))
     return (time.process_time() - begun_s) / _WORK_CALLS
 
 
 def make_measured_job(point: CpuPoint) -> ModelJob:
-    """Return the job that was measured: it reads nothing, and the second stage passes the array on."""
+    """Return the job that was measured: it reads nothing, and the second stage passes the array on to the caller."""
     size = float(point.nbytes)
-    return ModelJob(item_bytes=size, work_s=point.work_s, result_bytes=size, passed_on_bytes=size, work_spread=0.0)
+    return ModelJob(
+        item_bytes=size,
+        work_s=point.work_s,
+        result_bytes=size,
+        passed_on_bytes=size,
+        work_spread=0.0,
+        returns_items=True,
+    )
 
 
 def fit_ray_costs(points: Sequence[CpuPoint]) -> RayCosts:
@@ -147,7 +181,7 @@ def fit_ray_costs(points: Sequence[CpuPoint]) -> RayCosts:
 def measure(rounds: int, sizes: Sequence[int] = tuple(_ITEMS_BY_SIZE)) -> dict[str, Any]:
     """Measure both engines, and return the fitted costs of Ray with all points, to be written as JSON."""
     with start_ray():
-        points = {engine: measure_points(engine, sizes, rounds) for engine in CONTESTANTS}
+        points = {name: measure_points(engine, sizes, rounds) for name, engine in _ENGINES.items()}
     fitted = [point for point in points["engine: ray"] if point.nbytes != HELD_OUT_BYTES]
     return {
         "ray": asdict(fit_ray_costs(fitted)),
