@@ -37,13 +37,21 @@ class ModelJob:
     result_bytes: float
     read_bytes: float = 0.0
     passed_on_bytes: float = 0.0
+    returns_items: bool = False
+    """Whether the results come to the calling process. Otherwise a sink with workers writes them."""
     work_spread: float = 0.5
     """The standard deviation of the work of an item, as a share of its mean."""
 
     @classmethod
-    def of_images(cls, item_bytes: float, work_s: float, result_bytes: float) -> Self:
+    def of_images(cls, item_bytes: float, work_s: float, result_bytes: float, *, returns_items: bool = False) -> Self:
         """Return a job that reads files of a tenth of the arrays' bytes."""
-        return cls(item_bytes=item_bytes, work_s=work_s, result_bytes=result_bytes, read_bytes=_JPEG_SHARE * item_bytes)
+        return cls(
+            item_bytes=item_bytes,
+            work_s=work_s,
+            result_bytes=result_bytes,
+            read_bytes=_JPEG_SHARE * item_bytes,
+            returns_items=returns_items,
+        )
 
     @property
     def moved_bytes(self) -> float:
@@ -81,7 +89,7 @@ class RayCosts:
     """CPU seconds of a hop through Ray's object store, in the workers and in the driver.
 
     `item_s` and 1/`bytes_per_s` are of an item, `block_s` of a block, `driver_block_s` of a block in the process that
-    schedules; `caller_item_s` is what that process does with an item of the last hop. A block ends at
+    schedules; `caller_item_s` is what that process does with an item, if the results come to it. A block ends at
     `max_block_bytes` or `max_block_items`, and with the block from which it was made.
     """
 

@@ -39,7 +39,7 @@ def _find_ray_limits(job: ModelJob, cluster: ClusterSize, costs: RayCosts) -> Ma
     return {
         "CPUs": get_ray_cpu_s(job, costs) / cluster.cpus,
         "driver": get_driver_s(job, costs),
-        "caller's network": job.result_bytes / cluster.network_bytes_per_s,
+        "caller's network": get_caller_bytes(job) / cluster.network_bytes_per_s,
         "network": get_node_bytes(job, cluster) / (cluster.nodes * cluster.network_bytes_per_s),
         "storage": (job.read_bytes + job.result_bytes) / cluster.storage_bytes_per_s,
     }
@@ -60,7 +60,7 @@ def get_ray_cpu_s(job: ModelJob, costs: RayCosts) -> float:
 
 def get_driver_s(job: ModelJob, costs: RayCosts) -> float:
     """Return the seconds that the process which schedules the blocks, and takes the last ones, needs for an item."""
-    return costs.count_blocks(job) * costs.driver_block_s + costs.caller_item_s
+    return costs.count_blocks(job) * costs.driver_block_s + (costs.caller_item_s if job.returns_items else 0.0)
 
 
 def get_total_cpu_s(engine: ModelEngine, job: ModelJob, costs: EngineCosts) -> float:
@@ -75,9 +75,19 @@ def get_link_bytes(job: ModelJob) -> float:
     return max(job.read_bytes, job.result_bytes)
 
 
+def get_caller_bytes(job: ModelJob) -> float:
+    """Return the bytes of an item that come to the calling process through Ray."""
+    return job.result_bytes if job.returns_items else 0.0
+
+
 def get_node_bytes(job: ModelJob, cluster: ClusterSize) -> float:
-    """Return the bytes of an item that reach some node: its file, and its array if the next actor is elsewhere."""
-    return job.read_bytes + job.item_bytes * (1 - 1 / cluster.nodes)
+    """Return the bytes of an item in the busier direction of the nodes' links, through Ray.
+
+    A node reads the file, gets an array if the actor before is elsewhere, and writes what its sink has got.
+    """
+    written_bytes = 0.0 if job.returns_items else job.result_bytes
+    moved_bytes = (job.item_bytes + written_bytes) * (1 - 1 / cluster.nodes)
+    return moved_bytes + max(job.read_bytes, written_bytes)
 
 
 def predict_rate(engine: ModelEngine, job: ModelJob, cluster: ClusterSize, costs: EngineCosts) -> float:

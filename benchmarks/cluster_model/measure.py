@@ -1,7 +1,8 @@
 """Measures what Ray costs on this machine, for the model: CPU seconds, in the steady state, of all its processes.
 
-Two stages make an array and look at it, as in `benchmarks.engines`, at several sizes. The terms of the formula are
-fitted to the CPU of an item. One size is left out of the fit: the formula must predict it.
+Two stages make an array and pass it on, one worker each, at several sizes; the items come to the calling process. Plain
+Ray Data with a number in each block shows what a block costs. The terms of the formula are fitted to the CPU of an
+item. One size is left out of the fit: the formula must predict it.
 """
 
 from __future__ import annotations
@@ -10,23 +11,48 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.cluster_model.costs import HOPS, ModelJob, RayCosts, fit
-from benchmarks.common.usage import CpuMeter
-from benchmarks.engines.contestants import CONTESTANTS, MakeArray, look
+import numpy as np
+import psutil
 
-_ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000: 96, 38_500_000: 32}
+from benchmarks.cluster_model.costs import HOPS, ModelJob, RayCosts, fit
+from stagepipe import Pipeline
+
+_ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000: 128, 38_500_000: 48}
 """Some seconds of each; as many items as fill whole blocks of 64, where blocks hold as many."""
 HELD_OUT_BYTES: Final = 1_200_000
+_ENGINES: Final = {"local": "local", "engine: ray": "ray"}
 _MEASURED_PART: Final = (0.2, 0.8)
 """Of the items: no start, and no end, when the first stages have nothing left to do."""
+_SAMPLES: Final = 10
 _WORK_CALLS: Final = 20
+_BLOCKS: Final = 400
+_ACTOR_CPUS: Final = 0.5
+"""So that two actors and the read tasks find room on two CPUs."""
 _NO_COSTS: Final = RayCosts(item_s=0, block_s=0, bytes_per_s=1, driver_block_s=0, caller_item_s=0)
+
+
+class FillArray:
+    """A stage that makes an item with an array of `nbytes`."""
+
+    def __init__(self, nbytes: int) -> None:
+        """Set the size."""
+        self.nbytes = nbytes
+
+    def __call__(self, number: int) -> dict[str, Any]:
+        """Return the item of a number."""
+        return {"id": number, "image": np.full(self.nbytes, number % 251, np.uint8)}
+
+
+def pass_array_on(item: dict[str, Any]) -> dict[str, Any]:
+    """Look at the first byte, and return the item."""
+    assert item["image"][0] == item["id"] % 251
+    return item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,79 +104,149 @@ def measure_points(engine: str, sizes: Sequence[int], rounds: int) -> list[CpuPo
 def _measure_point(engine: str, nbytes: int) -> CpuPoint:
     work_s = _measure_work_s(nbytes)
     planned = _ITEMS_BY_SIZE[nbytes]
-    items, begun, ended = 0, None, None
-    for count in CONTESTANTS[engine](planned, nbytes):
-        items += count
-        if begun is None and items >= _MEASURED_PART[0] * planned:
-            begun = _Clocks.read(items, meter := CpuMeter())
-        if ended is None and items >= _MEASURED_PART[1] * planned:
-            ended = _Clocks.read(items, meter)  # now: Ray reaps its workers at the end, and their time is lost
-    assert begun is not None
-    assert ended is not None
-    counted = ended.items - begun.items
-    return CpuPoint(
-        nbytes=nbytes,
-        work_s=work_s,
-        items_per_s=counted / (ended.wall_s - begun.wall_s),
-        cpu_s=(ended.cpu_s - begun.cpu_s) / counted,
-        caller_cpu_s=(ended.caller_cpu_s - begun.caller_cpu_s) / counted,
-    )
+    config = {
+        "engine": engine,
+        "source": {"uses": range(planned)},
+        "stages": [
+            {"name": "fill", "uses": FillArray, "with": {"nbytes": nbytes}},
+            {"name": "pass_on", "uses": pass_array_on},
+        ],
+    }
+    with Pipeline(config) as pipeline:
+        wall_s, cpu_s, caller_s = _measure_middle(pipeline, planned)
+    return CpuPoint(nbytes=nbytes, work_s=work_s, items_per_s=1 / wall_s, cpu_s=cpu_s, caller_cpu_s=caller_s)
 
 
-@dataclass(frozen=True)
-class _Clocks:
-    """All clocks at an item."""
+def _measure_middle(items: Iterable[object], planned: int) -> tuple[float, float, float]:
+    """Take all items; return wall, CPU and the caller's CPU seconds of an item, of the middle ones."""
+    begin, end = (int(part * planned) for part in _MEASURED_PART)
+    step = max((end - begin) // _SAMPLES, 1)
+    found = (0.0, 0.0, 0.0)
+    for number, _ in enumerate(items, 1):
+        if number == begin:
+            clocks = TreeClocks()
+        elif number == end:
+            found = clocks.measure()
+        elif begin < number < end and (number - begin) % step == 0:
+            clocks.sample()
+    wall_s, cpu_s, caller_s = (seconds / (end - begin) for seconds in found)
+    return wall_s, cpu_s, caller_s
 
-    items: int
-    wall_s: float
-    cpu_s: float
-    caller_cpu_s: float
 
-    @classmethod
-    def read(cls, items: int, meter: CpuMeter) -> _Clocks:
-        return cls(items, time.perf_counter(), meter.measure_s(), time.process_time())
+class _PassBlockOn:
+    """An actor of plain Ray Data that does nothing."""
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+def measure_block() -> CpuPoint:
+    """Measure Ray Data by itself: a number in each block, through two actors to the caller."""
+    import ray
+
+    strategy = ray.data.ActorPoolStrategy(size=1)
+    options: dict[str, Any] = {
+        "batch_size": None,
+        "compute": strategy,
+        "num_cpus": _ACTOR_CPUS,
+        "zero_copy_batch": True,
+    }
+    dataset = ray.data.range(_BLOCKS, override_num_blocks=_BLOCKS)
+    dataset = dataset.map_batches(_PassBlockOn, **options).map_batches(_PassBlockOn, **options)
+    dataset.context.execution_options.preserve_order = True
+    dataset.context.enable_progress_bars = False
+    wall_s, cpu_s, caller_s = _measure_middle(dataset.iter_batches(batch_size=None), _BLOCKS)
+    return CpuPoint(nbytes=8, work_s=0.0, items_per_s=1 / wall_s, cpu_s=cpu_s, caller_cpu_s=caller_s)
+
+
+class TreeClocks:
+    """Wall and CPU time of this process and all below it, also of those that end meanwhile, up to their last sample.
+
+    `CpuMeter` does not do for Ray: nobody collects the time of a worker that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._begin_s = self._read()
+        self._last_s = dict(self._begin_s)
+        self._wall_s = time.perf_counter()
+        self._caller_s = time.process_time()
+
+    def sample(self) -> None:
+        """Read the clocks of all processes that live."""
+        self._last_s |= self._read()
+
+    def measure(self) -> tuple[float, float, float]:
+        """Return the wall seconds, the CPU seconds of all, and those of this process, since the start."""
+        wall_s, caller_s = time.perf_counter() - self._wall_s, time.process_time() - self._caller_s
+        self.sample()
+        below_s = sum(last_s - self._begin_s.get(key, 0.0) for key, last_s in self._last_s.items())
+        return wall_s, below_s + caller_s, caller_s
+
+    @staticmethod
+    def _read() -> dict[tuple[int, float], float]:
+        found = {}
+        for child in psutil.Process().children(recursive=True):
+            with suppress(OSError, psutil.Error):
+                # clock_getcpuclockid(3): the clock of another process, to the nanosecond.
+                found[child.pid, child.create_time()] = time.clock_gettime(~child.pid << 3 | 2)
+        return found
 
 
 def _measure_work_s(nbytes: int) -> float:
-    make, begun_s = MakeArray(nbytes), time.process_time()
+    fill, begun_s = FillArray(nbytes), time.process_time()
     for number in range(_WORK_CALLS):
-        look(make(number))
+        pass_array_on(fill(number))
     return (time.process_time() - begun_s) / _WORK_CALLS
 
 
 def make_measured_job(point: CpuPoint) -> ModelJob:
-    """Return the job that was measured: it reads nothing, and the second stage passes the array on."""
+    """Return the job that was measured: it reads nothing, and the second stage passes the array on to the caller."""
     size = float(point.nbytes)
-    return ModelJob(item_bytes=size, work_s=point.work_s, result_bytes=size, passed_on_bytes=size, work_spread=0.0)
+    return ModelJob(
+        item_bytes=size,
+        work_s=point.work_s,
+        result_bytes=size,
+        passed_on_bytes=size,
+        work_spread=0.0,
+        returns_items=True,
+    )
 
 
-def fit_ray_costs(points: Sequence[CpuPoint]) -> RayCosts:
-    """Fit the terms of the formula to the points, the workers' CPU and the caller's apart."""
-    terms, caller_terms = [], []
+def fit_ray_costs(points: Sequence[CpuPoint], block: CpuPoint) -> RayCosts:
+    """Fit the terms of the formula to the points and to a block with one item, the workers' CPU and the driver's apart.
+
+    The driver's are of small items alone: while it waits for large ones it uses CPU too, and that limits nothing.
+    """
+    driver_block_s = block.caller_cpu_s / HOPS
+    terms: list[list[float]] = [[HOPS, HOPS, 0.0]]
+    workers_s, caller_items_s = [block.cpu_s - block.caller_cpu_s], []
     for point in points:
         job = make_measured_job(point)
         blocks = _NO_COSTS.count_blocks(job)
         terms.append([HOPS, blocks, job.moved_bytes])
-        caller_terms.append([1.0, blocks])
-    workers_s = [max(point.cpu_s - point.caller_cpu_s - point.work_s, 1e-9) for point in points]
+        workers_s.append(max(point.cpu_s - point.caller_cpu_s - point.work_s, 1e-9))
+        if _NO_COSTS.count_block_items(job)[-1] == _NO_COSTS.max_block_items:
+            caller_items_s.append(max(point.caller_cpu_s - blocks * driver_block_s, 0.0))
     item_s, block_s, byte_s = fit(terms, workers_s)
-    caller_item_s, driver_block_s = fit(caller_terms, [point.caller_cpu_s for point in points])
     return RayCosts(
         item_s=item_s,
         block_s=block_s,
         bytes_per_s=1 / max(byte_s, 1e-15),
         driver_block_s=driver_block_s,
-        caller_item_s=caller_item_s,
+        caller_item_s=median(caller_items_s),
     )
 
 
-def measure(rounds: int, sizes: Sequence[int] = tuple(_ITEMS_BY_SIZE)) -> dict[str, Any]:
+def measure(rounds: int) -> dict[str, Any]:
     """Measure both engines, and return the fitted costs of Ray with all points, to be written as JSON."""
     with start_ray():
-        points = {engine: measure_points(engine, sizes, rounds) for engine in CONTESTANTS}
+        blocks = [measure_block() for _ in range(rounds)]
+        points = {name: measure_points(engine, list(_ITEMS_BY_SIZE), rounds) for name, engine in _ENGINES.items()}
+    block = sorted(blocks, key=lambda point: point.caller_cpu_s)[len(blocks) // 2]
     fitted = [point for point in points["engine: ray"] if point.nbytes != HELD_OUT_BYTES]
     return {
-        "ray": asdict(fit_ray_costs(fitted)),
+        "ray": asdict(fit_ray_costs(fitted, block)),
         "held_out_bytes": HELD_OUT_BYTES,
+        "block": asdict(block),
         "points": {engine: [asdict(point) for point in listed] for engine, listed in points.items()},
     }

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.cluster_model.costs import HOPS, ClusterSize, EngineCosts, ModelJob, RayCosts
 from benchmarks.cluster_model.formula import (
     ModelEngine,
+    get_caller_bytes,
     get_driver_s,
     get_link_bytes,
     get_local_cpu_s,
@@ -111,7 +112,7 @@ class _RayQueues:
         self._driver_s = block_items * get_driver_s(job, costs)
         self._storage_s = block_items * (job.read_bytes + job.result_bytes) / cluster.storage_bytes_per_s
         self._link_s = block_items * get_node_bytes(job, cluster) / cluster.network_bytes_per_s
-        self._caller_s = block_items * job.result_bytes / cluster.network_bytes_per_s
+        self._caller_s = block_items * get_caller_bytes(job) / cluster.network_bytes_per_s
         self._links = [0.0] * cluster.nodes
         self._cpus = [(0.0, number % cluster.nodes) for number in range(cluster.cpus)]
         self._lost_at_s = lost_at_s

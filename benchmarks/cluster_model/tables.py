@@ -32,6 +32,7 @@ _COLOURS: Final = {
     "engine: ray, 1 KB out": "#2a6f97",
     "islands, arrays out": "#e39a9c",
     "engine: ray, arrays out": "#8ab4cf",
+    "engine: ray, arrays back": "#5f5f9e",
 }
 
 
@@ -70,12 +71,17 @@ def format_bytes(nbytes: float) -> str:
 
 
 def list_contests(item_bytes: float, work_s: float) -> dict[str, tuple[ModelEngine, ModelJob]]:
-    """Return the engine and the job of each curve. Results are 1 KB, or the arrays."""
+    """Return the engine and the job of each curve. Results are 1 KB or the arrays, written by sinks, or returned."""
     features = ModelJob.of_images(item_bytes, work_s, _SMALL_RESULT_BYTES)
     arrays = ModelJob.of_images(item_bytes, work_s, item_bytes)
-    engines = (ModelEngine.ISLANDS, ModelEngine.RAY)
-    jobs = {"1 KB out": features, "arrays out": arrays}
-    return {f"{engine}, {text}": (engine, job) for text, job in jobs.items() for engine in engines}
+    returned = ModelJob.of_images(item_bytes, work_s, item_bytes, returns_items=True)
+    return {
+        "islands, 1 KB out": (ModelEngine.ISLANDS, features),
+        "engine: ray, 1 KB out": (ModelEngine.RAY, features),
+        "islands, arrays out": (ModelEngine.ISLANDS, arrays),
+        "engine: ray, arrays out": (ModelEngine.RAY, arrays),
+        "engine: ray, arrays back": (ModelEngine.RAY, returned),
+    }
 
 
 def make_panels(cluster: ClusterSize, costs: EngineCosts, nodes: Sequence[int] = NODES) -> list[ModelPanel]:

@@ -18,8 +18,8 @@ FAST = replace(EVEN, network_bytes_per_s=1e15, storage_bytes_per_s=1e15)
 CLUSTER_ENGINES = [ModelEngine.RAY, ModelEngine.ISLANDS]
 
 
-def make_job(item_bytes=1_200_000.0, work_s=0.01, result_bytes=1_000.0, work_spread=0.0):
-    return replace(ModelJob.of_images(item_bytes, work_s, result_bytes), work_spread=work_spread)
+def make_job(item_bytes=1_200_000.0, work_s=0.01, result_bytes=1_000.0, **fields):
+    return replace(ModelJob.of_images(item_bytes, work_s, result_bytes), **{"work_spread": 0.0} | fields)
 
 
 @pytest.mark.parametrize("engine", CLUSTER_ENGINES)
@@ -36,7 +36,12 @@ def test_simulation_equals_the_formula_where_nothing_queues(engine, item_bytes, 
     "limit, engine, job, cluster",
     [
         ("driver", ModelEngine.RAY, make_job(), replace(FAST, nodes=50)),
-        ("caller's network", ModelEngine.RAY, make_job(result_bytes=1_200_000), replace(EVEN, network_bytes_per_s=1e8)),
+        (
+            "caller's network",
+            ModelEngine.RAY,
+            make_job(result_bytes=1_200_000, returns_items=True),
+            replace(EVEN, network_bytes_per_s=1e8),
+        ),
         ("network", ModelEngine.RAY, make_job(), replace(EVEN, network_bytes_per_s=1e8)),
         ("network", ModelEngine.ISLANDS, make_job(), replace(EVEN, network_bytes_per_s=1e7)),
         ("storage", ModelEngine.RAY, make_job(), replace(EVEN, storage_bytes_per_s=1e7)),
@@ -115,11 +120,15 @@ def test_the_formula_by_hand():
     assert find_limits(ModelEngine.RAY, job, EVEN, COSTS) == pytest.approx(
         {
             "CPUs": (0.01 + 3 * 1e-4 + blocks * 5e-3 + 1_201_000 / 2e9) / 32,
-            "driver": blocks * 1e-3 + 5e-5,
-            "caller's network": 1_000 / 3.125e9,
-            "network": (120_000 + 900_000) / 4 / 3.125e9,
+            "driver": blocks * 1e-3,
+            "caller's network": 0,
+            "network": (120_000 + 0.75 * 1_201_000) / 4 / 3.125e9,
             "storage": 121_000 / 100e9,
         }
+    )
+    returned = find_limits(ModelEngine.RAY, replace(job, returns_items=True), EVEN, COSTS)
+    assert (returned["driver"], returned["caller's network"], returned["network"]) == pytest.approx(
+        (blocks * 1e-3 + 5e-5, 1_000 / 3.125e9, (120_000 + 0.75 * 1_200_000) / 4 / 3.125e9)
     )
     assert find_limits(ModelEngine.ISLANDS, job, EVEN, COSTS) == pytest.approx(
         {
