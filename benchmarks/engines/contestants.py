@@ -120,33 +120,39 @@ class Speed:
 
 
 class Stopwatch:
-    """Counts items from the first on. The CPU time is that of this process and of all below it."""
+    """Counts items from the first arrival to the last. The CPU time is that of this process and of all below it."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: int) -> None:
+        """`total` items will come: at the last one, the processes that made them still live."""
+        self._left = total
         self._count = 0
         self._begin_s = 0.0
         self._cpu = CpuMeter()
+        self._speed: Speed | None = None
 
     def count(self, items: int = 1) -> None:
         """Count items that have arrived together; the first call starts the clock."""
+        self._left -= items
         if not self._begin_s:
             self._begin_s, self._cpu = time.perf_counter(), CpuMeter()
-        else:
-            self._count += items
+            return
+        self._count += items
+        if not self._left:
+            elapsed_s = time.perf_counter() - self._begin_s
+            self._speed = Speed(self._count / elapsed_s, self._cpu.measure_s() / self._count)
 
     def read(self) -> Speed:
-        """Return the speed until now."""
-        assert self._count, "one arrival is no speed"
-        elapsed_s = time.perf_counter() - self._begin_s
-        return Speed(self._count / elapsed_s, self._cpu.measure_s() / self._count)
+        """Return the speed once all have come."""
+        assert self._speed is not None, f"{self._left} items are missing, or all came at once"
+        return self._speed
 
 
 class StopwatchSink:
     """A sink that writes to a file in the folder `path` how fast its items came."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, total: int) -> None:
         self._folder = Path(path)
-        self._watch = Stopwatch()
+        self._watch = Stopwatch(total)
 
     def __call__(self, _item: Any) -> None:
         """Count an item."""
@@ -172,7 +178,7 @@ def _make_config(job: Job) -> dict[str, Any]:
 
 def measure_pipeline(job: Job, engine: str) -> Speed:
     """Iterate a pipeline in this process."""
-    watch = Stopwatch()
+    watch = Stopwatch(job.count)
     with Pipeline({**_make_config(job), "engine": engine}) as pipeline:
         for item in pipeline:
             assert item["image"].nbytes == job.nbytes
@@ -185,7 +191,7 @@ def measure_islands(job: Job) -> Speed:
     from stagepipe.cluster import IslandOptions, run_islands
 
     with tempfile.TemporaryDirectory(prefix="engines-") as folder:
-        sink = {"uses": "benchmarks.engines.contestants.StopwatchSink", "with": {"path": folder}}
+        sink = {"uses": "benchmarks.engines.contestants.StopwatchSink", "with": {"path": folder, "total": job.count}}
         config = Path(folder, "islands.yaml")
         config.write_text(yaml.safe_dump({**_make_config(job), "sink": sink, "engine": {"ray": {"inside": "local"}}}))
         (result,) = run_islands(config, IslandOptions())
@@ -195,7 +201,7 @@ def measure_islands(job: Job) -> Speed:
 
 def measure_ray_data(job: Job, make: type, look: type) -> Speed:
     """Run the same on Ray Data, written as its documentation says, in order."""
-    watch = Stopwatch()
+    watch = Stopwatch(job.count)
     for batch in _iter_ray_data(job, make, look):
         watch.count(len(next(iter(batch.values()))))
     return watch.read()

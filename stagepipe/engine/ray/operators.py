@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,8 +85,8 @@ def make_dataset(
     )
     _set_options(dataset, plan)
     for index, (process, packed) in enumerate(zip(processes, operators, strict=True), 1):
-        dataset = dataset.map_batches(
-            StageOperator,
+        dataset = _map_batches(
+            dataset,
             batch_size=None,
             batch_format="pyarrow",
             zero_copy_batch=True,
@@ -98,6 +99,14 @@ def make_dataset(
         )
     _set_options(dataset, plan)
     return dataset
+
+
+def _map_batches(dataset: Any, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        # Ray 2.60 deprecates options without a parameter of their own, such as `max_restarts`. They are there below
+        # 2.64, and pyproject.toml allows no later version.
+        warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
+        return dataset.map_batches(StageOperator, **options)
 
 
 def _set_options(dataset: Any, plan: Plan) -> None:
@@ -115,8 +124,7 @@ def _set_options(dataset: Any, plan: Plan) -> None:
 
 def _make_remote_options(process: ProcessPlan, max_restarts: int) -> dict[str, Any]:
     stage = process.first_stage
-    restarts = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
-    options: dict[str, Any] = {"ray_remote_args_fn": lambda: restarts}  # they have no parameters of their own
+    options: dict[str, Any] = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
     if stage.resources is not None and stage.resources.gpus is not None:
         options["num_gpus"] = stage.resources.gpus
     if stage.env:
