@@ -97,8 +97,9 @@ def make_panels(cluster: ClusterSize, costs: EngineCosts, nodes: Sequence[int] =
                 rates = {n: simulate(engine, contested, size, costs).items_per_s for n, size in sizes.items()}
                 limits = {n: name_limit(engine, contested, size, costs) for n, size in sizes.items()}
                 curves.append(ModelCurve(name, rates, limits))
-            machine = [predict_rate(engine, job, cluster, costs) for engine in (ModelEngine.PROCESS, ModelEngine.LOCAL)]
-            panels.append(ModelPanel(item_bytes, work_s, *machine, tuple(curves)))
+            process_rate = predict_rate(ModelEngine.PROCESS, job, cluster, costs)
+            local_rate = predict_rate(ModelEngine.LOCAL, job, cluster, costs)
+            panels.append(ModelPanel(item_bytes, work_s, process_rate, local_rate, tuple(curves)))
     return panels
 
 
