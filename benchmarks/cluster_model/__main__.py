@@ -3,8 +3,8 @@
     python -m benchmarks.cluster_model [--json FILE] [--plot FILE.svg] [--network 25] [--storage 100] [--cpus 16]
     python -m benchmarks.cluster_model --measure docs/benchmarks/cluster_costs.json   # Ray on this machine, minutes
 
-The first simulates, in some seconds, and starts nothing. Its costs are in the file that the second writes, and in
-docs/benchmarks/hop.json. docs/scaling.md has the formula.
+The first simulates, in half a minute, and starts nothing. Its costs are in the file that the second writes, of both
+engines side by side. docs/scaling.md has the formula.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.cluster_model.costs import COSTS_FILE, GBIT_BYTES, ClusterSize, load_costs
+from benchmarks.cluster_model.costs import COSTS_FILE, GBIT_BYTES, ClusterSize, load_costs, load_quiet_local_costs
 from benchmarks.cluster_model.tables import (
     NODES,
     draw,
@@ -80,6 +80,7 @@ def _simulate(options: argparse.Namespace, cluster: ClusterSize) -> None:
     points = json.loads(options.costs.read_text())["points"]
     panels = make_panels(cluster, costs, options.nodes)
     print(f"costs from {machine_line(dict(costs.machine))}", *map(str, (costs.local, costs.ray)), sep="\n")
+    print(f"a local hop on a quiet machine, from its own benchmark: {load_quiet_local_costs()}")
     print("\nitems/s, simulated (in brackets: what the formula says limits it)\n", *format_rates(panels), sep="\n")
     print("\nfaster than one machine from so many nodes on\n", *format_least_nodes(cluster, costs), sep="\n")
     print("\nten nodes, one lost half-way\n", *format_loss(cluster, costs), sep="\n")

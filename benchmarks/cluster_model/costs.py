@@ -128,22 +128,38 @@ class EngineCosts:
     machine: Mapping[str, Any]
 
 
-def load_costs(path: Path = COSTS_FILE, hop_path: Path = HOP_FILE) -> EngineCosts:
-    """Read the costs of Ray that `--measure` has written, and those of a local hop from its benchmark."""
+def load_costs(path: Path = COSTS_FILE) -> EngineCosts:
+    """Read what `--measure` has written: both engines, measured side by side."""
     document = json.loads(path.read_text())
+    held_out = document["held_out_bytes"]
+    points = {
+        point["nbytes"]: point["cpu_s"] - point["work_s"]
+        for point in document["points"]["local"]
+        if point["nbytes"] >= _MIN_FITTED_BYTES and point["nbytes"] != held_out
+    }
     return EngineCosts(
-        local=fit_local_costs(json.loads(hop_path.read_text())["rows"]),
+        local=_fit_line(points, hops=HOPS),
         ray=RayCosts(**document["ray"]),
         machine=document["machine"],
     )
+
+
+def load_quiet_local_costs(path: Path = HOP_FILE) -> LocalCosts:
+    """Return what a hop costs on a machine without other programs, from the benchmark of a hop."""
+    return fit_local_costs(json.loads(path.read_text())["rows"])
 
 
 def fit_local_costs(rows: Sequence[Mapping[str, Any]]) -> LocalCosts:
     """Fit `hop_s + bytes / copy_bytes_per_s` to the CPU of an array that is sent once and not touched."""
     chosen = [row for row in rows if row["contestant"] == "stagepipe copied" and not row["touched"]]
     points = {row["nbytes"]: median(row["cpu_us"]) / 1e6 for row in chosen if row["nbytes"] >= _MIN_FITTED_BYTES}
-    hop_s, byte_s = fit([[1.0, nbytes] for nbytes in points], list(points.values()))
-    return LocalCosts(hop_s=hop_s, copy_bytes_per_s=1 / byte_s)
+    return _fit_line(points, hops=1)
+
+
+def _fit_line(points: Mapping[int, float], *, hops: int) -> LocalCosts:
+    """Fit so many hops with one copy to CPU seconds by bytes."""
+    hop_s, byte_s = fit([[hops, nbytes] for nbytes in points], list(points.values()))
+    return LocalCosts(hop_s=hop_s, copy_bytes_per_s=1 / max(byte_s, 1e-15))
 
 
 def fit(terms: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

@@ -97,8 +97,9 @@ def make_panels(cluster: ClusterSize, costs: EngineCosts, nodes: Sequence[int] =
                 rates = {n: simulate(engine, contested, size, costs).items_per_s for n, size in sizes.items()}
                 limits = {n: name_limit(engine, contested, size, costs) for n, size in sizes.items()}
                 curves.append(ModelCurve(name, rates, limits))
-            machine = [predict_rate(engine, job, cluster, costs) for engine in (ModelEngine.PROCESS, ModelEngine.LOCAL)]
-            panels.append(ModelPanel(item_bytes, work_s, *machine, tuple(curves)))
+            process_rate = predict_rate(ModelEngine.PROCESS, job, cluster, costs)
+            local_rate = predict_rate(ModelEngine.LOCAL, job, cluster, costs)
+            panels.append(ModelPanel(item_bytes, work_s, process_rate, local_rate, tuple(curves)))
     return panels
 
 
@@ -157,10 +158,13 @@ def format_loss(cluster: ClusterSize, costs: EngineCosts) -> Iterator[str]:
 
 
 def format_agreement(points: Mapping[str, Sequence[Mapping[str, Any]]], costs: EngineCosts) -> Iterator[str]:
-    """Yield a table of the measured rates beside those of the formula, on the machine where they were measured."""
+    """Yield a table of the formula beside what was measured: the CPU of an item, and the rate with all CPUs.
+
+    A run gets fewer CPUs where other programs use them, or where a stage has one worker and the others wait for it.
+    """
     cpus = costs.machine["cpus"]
     cluster = ClusterSize(nodes=1, cpus_per_node=cpus, network_bytes_per_s=1e15, storage_bytes_per_s=1e15)
-    yield "| engine | item | measured items/s | formula | error | CPU ms an item | formula | error |"
+    yield "| engine | item | CPU ms an item | formula | error | CPUs that it got | items/s | formula, with all CPUs |"
     yield "|---|---|---|---|---|---|---|---|"
     for engine in (ModelEngine.LOCAL, ModelEngine.RAY):
         for values in points[engine.value]:
@@ -172,9 +176,15 @@ def _format_agreement(engine: ModelEngine, point: CpuPoint, cluster: ClusterSize
     job = make_measured_job(point)
     rate = predict_rate(engine, job, cluster, costs)
     cpu_s = get_total_cpu_s(engine, job, costs)
-    cells = (f"{point.items_per_s:,.0f}", f"{rate:,.0f}", f"{rate / point.items_per_s - 1:+.0%}")
-    cpu_cells = (f"{point.cpu_s * 1e3:.2f}", f"{cpu_s * 1e3:.2f}", f"{cpu_s / point.cpu_s - 1:+.0%}")
-    return f"| {engine} | {format_bytes(point.nbytes)} | {' | '.join((*cells, *cpu_cells))} |"
+    cells = (
+        f"{point.cpu_s * 1e3:.2f}",
+        f"{cpu_s * 1e3:.2f}",
+        f"{cpu_s / point.cpu_s - 1:+.0%}",
+        f"{point.cpu_s * point.items_per_s:.1f}",
+        f"{point.items_per_s:,.0f}",
+        f"{rate:,.0f}",
+    )
+    return f"| {engine} | {format_bytes(point.nbytes)} | {' | '.join(cells)} |"
 
 
 def draw(panels: Sequence[ModelPanel], cluster: ClusterSize, path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stagepipe.report import StoreHopReport, StoreNodeReport
@@ -39,20 +38,16 @@ _MAX_THREADS: Final = 32
 """Nodes that are asked at a time: each answer takes some milliseconds."""
 
 
-@dataclass
 class StoreStatistics:
     """What Ray has counted in a run, summed over its epochs. `hop_count`: one for each process that runs on Ray."""
 
-    hop_count: int
-    _sums: list[dict[str, int]] = field(default_factory=list)
-    _executor: Any = None
-    _nodes_before: Mapping[str, StoreNodeReport] = field(default_factory=dict)
-    _nodes: tuple[StoreNodeReport, ...] = ()
-
-    def __post_init__(self) -> None:
+    def __init__(self, hop_count: int) -> None:
         """Start with the counters of the nodes as they are now."""
-        self._sums = [{} for _ in range(self.hop_count)]
-        self._nodes_before = read_nodes()
+        self.hop_count = hop_count
+        self._sums: list[dict[str, int]] = [{} for _ in range(hop_count)]
+        self._executor: Any = None
+        self._nodes_before: Mapping[str, StoreNodeReport] = read_nodes()
+        self._nodes: tuple[StoreNodeReport, ...] = ()
 
     def begin_epoch(self, executor: Any) -> None:
         """Follow the executor of an epoch."""

@@ -1,12 +1,17 @@
 """benchmarks.cluster_model prints its tables, draws its plot, and says what is wrong with its options."""
 
 import json
+from dataclasses import asdict
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from benchmarks.cluster_model.__main__ import main
-from benchmarks.cluster_model.costs import COSTS_FILE
+from benchmarks.cluster_model.costs import COSTS_FILE, ClusterSize, load_costs
+from benchmarks.cluster_model.formula import ModelEngine, get_total_cpu_s
+from benchmarks.cluster_model.measure import CpuPoint, make_measured_job
+from benchmarks.cluster_model.tables import format_agreement, format_least_nodes
+from tests.support.paths import ROOT
 
 
 @pytest.mark.parametrize("network", [10.0, 100.0])
@@ -47,6 +52,30 @@ def test_a_wrong_option_is_named(options, message, capsys):
         main(options)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_page_has_the_tables_of_the_measured_costs():
+    """The simulated table has the words of the formula; its rates come with the plot, from the same command."""
+    page, costs = (ROOT / "docs/scaling.md").read_text(), load_costs()
+    points = json.loads(COSTS_FILE.read_text())["points"]
+    for line in (*format_least_nodes(ClusterSize(nodes=1), costs), *format_agreement(points, costs)):
+        assert line in page
+    rates = json.loads((ROOT / "docs/benchmarks/cluster_model.json").read_text())
+    assert rates["ray"] == asdict(costs.ray)
+    for panel in rates["panels"]:
+        for curve in panel["curves"]:
+            cells = [f"{curve['rates'][nodes]:,.0f} ({curve['limits'][nodes]})" for nodes in ("1", "10", "100", "1000")]
+            assert f"| | {curve['name']} | {' | '.join(cells)} |" in page
+
+
+def test_the_held_out_size_is_predicted():
+    """The CPU of an item of 1.2 MB, which the fit has not seen: within the tenth that the page states."""
+    costs, document = load_costs(), json.loads(COSTS_FILE.read_text())
+    for engine in (ModelEngine.LOCAL, ModelEngine.RAY):
+        (point,) = [
+            CpuPoint(**point) for point in document["points"][engine] if point["nbytes"] == document["held_out_bytes"]
+        ]
+        assert get_total_cpu_s(engine, make_measured_job(point), costs) == pytest.approx(point.cpu_s, rel=0.1)
 
 
 def test_the_costs_say_where_they_come_from():
