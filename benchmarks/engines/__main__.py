@@ -16,11 +16,9 @@ of all processes below the measuring one; for islands, that of the island, witho
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import sys
-import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from benchmarks.common.command import finish, machine, machine_line, repeat_comm
 from benchmarks.common.figures import estimate, judge, ratio
 from benchmarks.common.turn import order
 from benchmarks.engines.contestants import CONTESTANTS, ENGINE_RAY, ISLANDS, LOCAL, RAY_DATA, RAY_DATA_ITEMS, Job
+from stagepipe.engine import RayCluster
 
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
 _WORKS_MS = (0.0, 1.0)
@@ -48,14 +47,12 @@ def main() -> None:
     about = machine(["ray"])
     print(machine_line(about), f"Repeat: {repeat_command('engines')}", sep="\n", flush=True)
     sections = []
-    with tempfile.TemporaryDirectory(prefix="sp-ray-") as folder:
-        _start_ray(folder)
+    with closing(RayCluster("local")):  # what joins it later leaves it running
         for work_ms in arguments.work_ms:
             for nbytes in arguments.sizes:
                 job = Job(_count_items(nbytes, work_ms), nbytes, work_ms)
                 sections.append({**vars(job), "rounds": measure(job, arguments.rounds)})
                 _print_section(sections[-1])
-        _stop_ray()
     print(*(line for section in sections for line in list_targets(section)), sep="\n")
     document = {"machine": about, "command": repeat_command("engines"), "sections": sections}
     finish(begin_s, arguments.json, document)
@@ -108,27 +105,6 @@ def list_targets(section: dict[str, Any]) -> list[str]:
         *(target.line() for target in targets),
         f"      {place}: engine: ray adds {estimate(added).text(0)} us an item",
     ]
-
-
-def _start_ray(folder: str) -> None:
-    import ray
-
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address="local",
-        num_cpus=len(os.sched_getaffinity(0)),
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
-    )
-
-
-def _stop_ray() -> None:
-    import ray
-
-    ray.shutdown()
 
 
 if __name__ == "__main__":

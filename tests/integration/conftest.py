@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stagepipe.engine.ray.cluster import keep_on_loopback
 from stagepipe.runtime.fork_server import launch, registry
 
 
@@ -31,15 +32,16 @@ def local_ray():
     folder = tempfile.mkdtemp(prefix="sp-ray-")  # short: the paths of sockets have 107 characters
     for attempt in range(3):
         try:
-            ray.init(
-                address="local",
-                num_cpus=2,
-                include_dashboard=False,
-                object_store_memory=100 << 20,
-                logging_level="WARNING",
-                _node_ip_address="127.0.0.1",
-                _temp_dir=folder,
-            )
+            with keep_on_loopback():
+                ray.init(
+                    address="local",
+                    num_cpus=2,
+                    include_dashboard=False,
+                    object_store_memory=100 << 20,
+                    logging_level="WARNING",
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=folder,
+                )
             break
         except Exception:  # Ray gives its processes 30 s to start, which a busy machine exceeds
             ray.shutdown()

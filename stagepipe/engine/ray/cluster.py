@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, sleep
@@ -24,13 +25,23 @@ _START_ATTEMPTS: Final = 3
 _RELEASE_TIMEOUT_S: Final = 10.0
 """Long enough for processes to end on a busy machine, short enough for an answer within seconds."""
 _POLL_INTERVAL_S: Final = 0.1
-_QUIET_LOGGERS: Final = {
-    "ray.data._internal.execution.streaming_executor": logging.WARNING,
-    "ray.data._internal.progress": logging.ERROR,  # it warns that a run has no bars of Ray's
-}
 _SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 - asked for its size; Ray puts its object store there
+_LOOPBACK_VARIABLE: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _STORE_MEMORY_SHARE: Final = 0.3
 """Of the free memory and of /dev/shm: the share that Ray itself takes by default."""
+
+
+def _has_level(level: int, record: logging.LogRecord) -> bool:
+    return record.levelno >= level
+
+
+_LOG_FILTERS: Final = {
+    "ray.data._internal.execution.streaming_executor": partial(_has_level, logging.WARNING),
+    "ray.data._internal.progress": partial(_has_level, logging.ERROR),  # it warns that a run has no bars of Ray's
+    "ray._private.authentication.authentication_token_setup": partial(
+        _has_level, logging.ERROR
+    ),  # clusters have a token
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,8 @@ class RayCluster:
         except ImportError as error:
             raise UsageError(f"engine: ray needs the package ray: `{install_command('ray')}`") from error
         self._ray: Any = ray
-        for logger, level in _QUIET_LOGGERS.items():
-            logging.getLogger(logger).addFilter(partial(_has_level, level))  # Ray Data sets the levels again
+        for name, log_filter in _LOG_FILTERS.items():
+            logging.getLogger(name).addFilter(log_filter)  # Ray Data sets the levels again
         if ray.is_initialized():
             return
         address = address or os.environ.get("RAY_ADDRESS") or None
@@ -74,15 +85,16 @@ class RayCluster:
         self._starts = True
         for attempt in range(_START_ATTEMPTS):
             try:
-                self._ray.init(
-                    address="local",
-                    num_cpus=machine.cpus,
-                    include_dashboard=False,
-                    object_store_memory=max(int(store_bytes), _MIN_STORE_BYTES),
-                    logging_level=logging.WARNING,
-                    _node_ip_address="127.0.0.1",
-                    _temp_dir=self._folder,
-                )
+                with keep_on_loopback():
+                    self._ray.init(
+                        address="local",
+                        num_cpus=machine.cpus,
+                        include_dashboard=False,
+                        object_store_memory=max(int(store_bytes), _MIN_STORE_BYTES),
+                        logging_level=logging.WARNING,
+                        _node_ip_address="127.0.0.1",
+                        _temp_dir=self._folder,
+                    )
                 break
             except Exception as error:
                 self._ray.shutdown()
@@ -183,6 +195,27 @@ class RayCluster:
         self._folder = ""
 
 
+@contextmanager
+def keep_on_loopback() -> Iterator[None]:
+    """Keep Ray, and the processes that it starts, on 127.0.0.1.
+
+    Otherwise Ray replaces this address by the public one, and listens on all interfaces. The setting is the one for
+    other systems, where it does not (ray/_private/services.py, `resolve_ip_for_localhost`); Ray reads it when imported.
+    """
+    from ray._private import ray_constants
+
+    before, constant = os.environ.get(_LOOPBACK_VARIABLE), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[_LOOPBACK_VARIABLE], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = constant
+        if before is None:
+            del os.environ[_LOOPBACK_VARIABLE]
+        else:
+            os.environ[_LOOPBACK_VARIABLE] = before
+
+
 def _stay_on(node: ClusterNode) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -192,7 +225,3 @@ def _stay_on(node: ClusterNode) -> Any:
 def _round_share(amount: float) -> float:
     """Ray takes whole numbers above 1."""
     return float(int(amount)) if amount >= 1 else int(amount * 100) / 100
-
-
-def _has_level(level: int, record: logging.LogRecord) -> bool:
-    return record.levelno >= level
