@@ -33,7 +33,7 @@ def two_nodes() -> Iterator[None]:
     ):
         patch.setenv("RAY_TMPDIR", folder)  # Ray writes the address of the cluster there, for `address="auto"`
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        cluster = Cluster(shutdown_at_exit=False)
+        cluster = Cluster()
         try:
             for _ in range(2):
                 cluster.add_node(
