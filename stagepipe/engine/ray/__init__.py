@@ -1,12 +1,14 @@
 """The Ray engine: a plan as operators of Ray Data. In the process of the caller, and in the workers of Ray.
 
-Up to the first order point, the source is a set of read tasks and each process of the plan is a pool of actors. All
-from the first order point on runs in the caller's process, in order, as inline.
+Up to the first order point, the source is a set of read tasks and each process of the plan is a pool of actors. From
+the first order point on, what has several workers is a pool of actors too; all else runs in the caller's process, in
+order, as inline.
 
 run               the run: takes the rows of the last operator in order, and runs what comes after them
 cluster           the cluster: starts or joins it, and divides its CPUs among the workers
 layout            which processes of a plan run on Ray
 operators         plan -> operators of Ray Data
+actor_pool        a stage with workers after an order point: gives items to actors, and takes the results in order
 source            the read tasks, as a data source of Ray Data
 workers           what a worker of Ray does with a block: the same stages as in a worker of the local engine
 blocks            items as rows of Arrow tables, and back

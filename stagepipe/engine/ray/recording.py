@@ -90,8 +90,8 @@ class RayCounts:
     def __init__(self, plan: Plan) -> None:
         """Start with nothing."""
         self.processes = [ProcessCounts() for _ in plan.processes]
-        self.own_clock = HopClock()
-        """What this process has received."""
+        self.own_clocks = [HopClock() for _ in plan.processes]
+        """What this process has received of the items of each process, and what it has sent as this process itself."""
         self.store: StoreStatistics | None = None
         """What Ray itself has counted; None before a cluster is there."""
 
@@ -118,11 +118,16 @@ def make_ray_record(
     dead_letters: tuple[DeadLetter, ...],
 ) -> RunRecord:
     """Make the record of a run that is under way or has ended. `own_regions` are of the stages of this process."""
+    own_stages = [
+        stage for index, process in enumerate(plan.processes) if not layout.is_on_ray(index) for stage in process.stages
+    ]
+    own_records = {record.name: record for record in _make_own_records(own_stages, own_regions, deliveries)}
     stages: list[StageRecord] = []
-    for process, process_counts in zip(plan.processes[: layout.count], counts.processes, strict=False):
-        stages += _make_worker_records(process, process_counts)
-    own_stages = [stage for process in plan.processes[layout.count :] for stage in process.stages]
-    stages += _make_own_records(own_stages, own_regions, deliveries)
+    for index, process in enumerate(plan.processes):
+        if layout.is_on_ray(index):
+            stages += _make_worker_records(process, counts.processes[index])
+        else:
+            stages += [own_records[stage.name] for stage in process.stages]
     source_items = counts.source_items
     return RunRecord(
         name=plan.name,
@@ -253,24 +258,33 @@ def _make_hops(
             hops.append(_make_local_hop(source.name, target.name, messages, "fused: a function call"))
         last_name = process.stages[-1].name
         target_name = plan.processes[number + 1].name if number + 1 < len(plan.processes) else SINK_NAME
-        if number >= layout.count:
+        is_sent, is_received = layout.is_on_ray(number), layout.is_on_ray(number + 1)
+        if not (is_sent or is_received):
             messages = _count_items(process.stages[-1], 0, process_counts, own_regions)
             hops.append(_make_local_hop(last_name, target_name, messages, "both run in the calling process"))
             continue
-        is_last = number == layout.count - 1
-        receiver = counts.processes[number + 1] if not is_last else None
-        clock = counts.own_clock
+        clock = counts.own_clocks[number]
+        receiver = counts.processes[number + 1] if is_received else None
         hops.append(
             _make_store_hop(
                 last_name,
                 target_name,
-                process_counts,
+                process_counts if is_sent else _count_own(clock),
                 decode_ns=receiver.decode_ns if receiver else Histogram.from_values_ns(clock.decode_ns),
                 cost_ns=receiver.cost_ns if receiver else Histogram.from_values_ns(clock.cost_ns),
-                store=store_hops[number],
+                store=store_hops[number] if number < layout.count else None,
             )
         )
     return hops
+
+
+def _count_own(clock: HopClock) -> ProcessCounts:
+    """Return what this process has sent to a pool."""
+    return ProcessCounts(
+        encode_ns=Histogram.from_values_ns(clock.encode_ns),
+        messages=len(clock.sent_bytes),
+        sent_bytes=sum(clock.sent_bytes),
+    )
 
 
 def _count_items(stage: StagePlan, index: int, counts: ProcessCounts, own_regions: Mapping[str, StageRegion]) -> int:

@@ -11,11 +11,12 @@ from typing import Any, Self
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
 from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster
 from stagepipe.engine.ray.execution import iter_blocks
 from stagepipe.engine.ray.layout import RayLayout
-from stagepipe.engine.ray.operators import make_dataset
+from stagepipe.engine.ray.operators import make_dataset, make_remote_options, pack_operator
 from stagepipe.engine.ray.recording import RayCounts, make_ray_record
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import describe_end
@@ -65,6 +66,7 @@ class RayRun:
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self._own_regions: dict[str, StageRegion] = {}
         self._own_stages: list[StageRunner] = []
+        self._pools: list[PoolProcess] = []
         self._downstream = self._build_downstream()
         self._source_reader = self._build_source()
         self._source_identity = self._source_reader.identify()
@@ -77,7 +79,8 @@ class RayRun:
         self._run_id = uuid.uuid4().hex
         self._cluster = RayCluster(engine.address)
         try:
-            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count], cpu_costs or {})
+            on_ray = [plan.processes[index] for index in self._layout.indices]
+            self._shares = self._cluster.divide_cpus(on_ray, cpu_costs or {})
             self._store = self._counts.store = StoreStatistics(self._layout.count)
         except BaseException:
             self._cluster.close()
@@ -87,13 +90,36 @@ class RayRun:
 
     def _build_downstream(self) -> InlineOutput:
         downstream: InlineOutput = self._output
-        for process in reversed(self.plan.processes[self._layout.count :]):
+        for index in reversed(range(self._layout.count, len(self.plan.processes))):
+            process = self.plan.processes[index]
+            if index in self._layout.pools:
+                downstream = self._build_pool(index, downstream)
+                continue
             stages = self._build_stages(process)
             if process.role is ProcessRole.ORDER_POINT:
                 downstream = InlineOrderPoint(stages, downstream, process.input_segment)
             else:
                 downstream = InlineStageProcess(stages, downstream)
         return downstream
+
+    def _build_pool(self, index: int, downstream: InlineOutput) -> PoolProcess:
+        process, max_restarts = self.plan.processes[index], self.plan.max_restarts
+
+        def make_options() -> dict[str, Any]:
+            share = self._shares.by_process[self._layout.indices.index(index)]
+            return {"num_cpus": share, **make_remote_options(process, max_restarts)}
+
+        settings = PoolSettings(
+            sender=self.plan.processes[index - 1].stages[-1].name,
+            size=process.workers,
+            make_options=make_options,
+            pack=lambda epoch: pack_operator(self.plan, index, epoch),
+            take_row=lambda row, target: self._route_row(row, target, index),
+            sent_clock=self._counts.own_clocks[index - 1],
+            describe_error=self._describe_ray_error,
+        )
+        self._pools.append(PoolProcess(settings, downstream))
+        return self._pools[-1]
 
     def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
         stages: list[StageRunner] = []
@@ -160,6 +186,8 @@ class RayRun:
         if self._items is not None:
             self._items.close()
             self._items = None
+        for pool in self._pools:
+            pool.end()
 
     def _iter_items(self, epoch: int) -> Generator[tuple[Any, int], None, None]:
         ready_items = self._output.ready_items
@@ -169,7 +197,8 @@ class RayRun:
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
         for table in self._iter_blocks(epoch):
             for row in iter_rows(table):
-                self._take_row(row)
+                with self._naming_errors(), advise_in(self.plan.syntax):
+                    self._route_row(row, self._downstream, self._layout.count - 1)
                 while ready_items:
                     yield ready_items.popleft()
         with self._naming_errors(), advise_in(self.plan.syntax):
@@ -196,14 +225,14 @@ class RayRun:
             reader.seek(epoch, 0)
         return reader.epoch_items
 
-    def _take_row(self, row: Row) -> None:
+    def _route_row(self, row: Row, downstream: InlineOutput, sender: int) -> None:
+        """Give the item of a row to `downstream`, and keep all other news. `sender`: the process that made the row."""
         if row.kind is RowKind.ITEM:
             value, decode_ns = decode_item(row.payload, copies=True, is_readonly=False)
-            self._counts.own_clock.add_received(row.sender_ns, decode_ns)
+            self._counts.own_clocks[sender].add_received(row.sender_ns, decode_ns)
             box = [value]
             del value
-            with self._naming_errors(), advise_in(self.plan.syntax):
-                self._downstream.send_item(row.key, box, row.samples, b"")
+            downstream.send_item(row.key, box, row.samples, b"")
         elif row.kind is RowKind.COUNTS:
             self._counts.add(load_value(row))
         elif row.kind is RowKind.DEAD_LETTER:
@@ -225,7 +254,7 @@ class RayRun:
 
     def _describe_ray_error(self, error: Exception) -> RunError:
         """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
-        names = ", ".join(process.name for process in self.plan.processes[: self._layout.count])
+        names = ", ".join(self.plan.processes[index].name for index in self._layout.indices)
         text = str(error).strip().splitlines()
         return RunError(
             f"engine: ray: {type(error).__name__}: {text[0] if text else ''}; a worker of {names} died more than "
