@@ -39,8 +39,8 @@ class StageActor:
 class PoolSettings:
     """A pool of `size` actors: `make_options` makes their options of Ray, and `pack` their operator for an epoch.
 
-    `sender` is the stage before it. `take_row` takes each row of a result, with the output that its item goes to; `sent_clock` counts what is sent.
-    `describe_error` makes the error that ends the run of one of Ray's.
+    `sender` is the stage before it. `take_row` takes each row of a result, with the output that its item goes to;
+    `sent_clock` counts what is sent. `describe_error` makes the error that ends the run of one of Ray's.
     """
 
     sender: str
