@@ -89,8 +89,8 @@ def find_engine_notes(spec: PipelineSpec) -> Iterator[str]:
     driver_stages = list(_find_driver_stages(spec))
     if driver_stages:
         yield (
-            f"engine: ray runs {', '.join(driver_stages)} in the calling process, one after the other: all from the "
-            "first order point on"
+            f"engine: ray runs {', '.join(driver_stages)} in the calling process, one after the other: what has one "
+            "worker, or `batch`, after an order point"
         )
 
 

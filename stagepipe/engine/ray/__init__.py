@@ -15,7 +15,10 @@ blocks            items as rows of Arrow tables, and back
 counts            what a worker has counted in a block
 execution         executes the operators of an epoch, and yields their blocks
 store_statistics  what Ray itself counts of operators and nodes
+process_counts    what all workers of a process have counted
 recording         the counts of all workers -> RunRecord
+hop_recording     the hops of a RunRecord
+named_errors      errors of the stages in this process
 
 Ray is imported where it is used: nothing else of stagepipe needs it.
 """

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
@@ -16,8 +16,10 @@ from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, lo
 from stagepipe.engine.ray.cluster import RayCluster
 from stagepipe.engine.ray.execution import iter_blocks
 from stagepipe.engine.ray.layout import RayLayout
+from stagepipe.engine.ray.named_errors import NamedErrors, make_build_error
 from stagepipe.engine.ray.operators import make_dataset, make_remote_options, pack_operator
-from stagepipe.engine.ray.recording import RayCounts, make_ray_record
+from stagepipe.engine.ray.process_counts import RayCounts
+from stagepipe.engine.ray.recording import make_ray_record
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -31,9 +33,6 @@ from stagepipe.runtime import (
     StageError,
     StageRunner,
     count_outputs,
-    format_error,
-    format_key,
-    format_user_traceback,
     make_private_stage_region,
 )
 from stagepipe.spec import EngineSpec
@@ -131,7 +130,7 @@ class RayRun:
                 with self._generators.swap_in():
                     stages.append(StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
-                raise _make_build_error(stage.name, error) from error
+                raise make_build_error(stage.name, error) from error
         self._own_stages += stages
         return stages
 
@@ -143,7 +142,7 @@ class RayRun:
                 runner = StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), plan.shard)
                 return SourceReader(runner.target, plan.seed, plan.limit, plan.shard)
         except (Exception, SystemExit) as error:
-            raise _make_build_error(stage.name, error) from error
+            raise make_build_error(stage.name, error) from error
 
     # ------------------------------------------------------------------ an epoch
 
@@ -240,8 +239,8 @@ class RayRun:
         else:
             raise load_value(row).to_error()
 
-    def _naming_errors(self) -> _NamedErrors:
-        return _NamedErrors(self._generators)
+    def _naming_errors(self) -> NamedErrors:
+        return NamedErrors(self._generators)
 
     def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
         self._add_letter(self._letters.make_letter(stage, key, error, meta, 0))
@@ -332,28 +331,3 @@ class RayRun:
             self._status = status
             self._error_message = message
         self.close()
-
-
-class _NamedErrors:
-    """Runs stages in this process: the caller's generators stay as they are, and errors name stage and item."""
-
-    def __init__(self, generators: IsolatedGenerators) -> None:
-        self._swapped = generators.swap_in()
-
-    def __enter__(self) -> None:
-        self._swapped.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._swapped.__exit__(kind, error, trace)
-        if isinstance(error, StageError):
-            item = format_key(error.key)
-            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
-            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
-
-
-def _make_build_error(stage: str, error: BaseException) -> RunError:
-    message = f"stage {stage}, worker 0: cannot be built: {format_error(error)}"
-    run_error = RunError(message, stage=stage, worker=0, trace=format_user_traceback(error))
-    return with_error_type(run_error, name_error_type(error))
