@@ -68,6 +68,8 @@ class PoolProcess(InlineOutput):
         self._settings = settings
         self._downstream = downstream
         self._builder = BlockBuilder()
+        self._packed: Any = None
+        """Refers to the operator, which an actor that is restarted reads again."""
         self._workers: list[_PoolWorker] = []
         self._calls: deque[tuple[_PoolWorker, Any]] = deque()
         """The calls of all actors, in the order of their items."""
@@ -78,8 +80,8 @@ class PoolProcess(InlineOutput):
 
         self.end()
         make_actor = ray.remote(StageActor).options(**self._settings.make_options())
-        packed = ray.put(self._settings.pack(epoch))
-        self._workers = [_PoolWorker(make_actor.remote(packed)) for _ in range(self._settings.size)]
+        self._packed = ray.put(self._settings.pack(epoch))
+        self._workers = [_PoolWorker(make_actor.remote(self._packed)) for _ in range(self._settings.size)]
         self._downstream.start_epoch(epoch)
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
@@ -130,6 +132,7 @@ class PoolProcess(InlineOutput):
         import ray
 
         workers, self._workers = self._workers, []
+        self._packed = None
         self._calls.clear()
         for worker in workers:
             ray.kill(worker.actor)

@@ -113,8 +113,7 @@ def test_a_range_of_workers_yields_the_same_items_from_no_more_than_its_largest_
 def test_stages_with_workers_after_an_order_point_are_actors_and_yield_the_same():
     stages = [
         stage("skip_thirds"),
-        batch(3),
-        stage("stagepipe.stages.Unbatch"),
+        stage("stagepipe.stages.Shuffle", with_={"size": 5}),
         stage("parts", workers=2),
         stage("draws", name="again", workers=2, env={"A": "1"}, on_error="skip"),
     ]
@@ -124,9 +123,9 @@ def test_stages_with_workers_after_an_order_point_are_actors_and_yield_the_same(
     assert items == outputs(config, inline=True, epochs=2)
     report = running.report()
     by_name = {each.name: each for each in report.stages}
-    assert by_name["again"].workers == by_name["parts"].workers == 2
+    assert by_name["again"].workers == by_name["parts"].workers == 4, "each epoch has actors of its own"
     assert by_name["again"].items == len(items)
-    assert [hop.transport.mode for hop in report.hops] == [*["object_store"] * 2, "local", *["object_store"] * 3]
+    assert [hop.transport.mode for hop in report.hops] == ["object_store"] * 5
 
 
 def test_a_killed_worker_after_an_order_point_loses_nothing(tmp_path):
