@@ -11,10 +11,10 @@ from typing import Final
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode
 from stagepipe.core import Placeholder, Problem
-from stagepipe.spec import PipelineSpec, StageSpec
+from stagepipe.spec import PipelineSpec
 
 _ORDER_POINT_REASON: Final = "it comes after the order point `{}`, so it runs in the calling process"
-_SINK_REASON: Final = "on Ray, sinks write in the calling process"
+_SINK_REASON: Final = "on Ray, a sink without several workers writes in the calling process"
 _REASON_BY_KEY: Final = {
     "timeout": "Ray has no watchdog that ends a single item",
     "stateful": "Ray deals out blocks to workers in no fixed order, and a worker that is replaced has lost its state",
@@ -43,7 +43,7 @@ def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
     order_point = ""
     for stage, traits in zip(stages, stage_traits, strict=True):
         order_point = order_point or (traits.label.rpartition(".")[2] if traits.is_order_point else "")
-        yield from _check_keys(stage, order_point, is_sink=False)
+        yield from _check_keys(stage, "" if _has_pool(stage) else order_point, is_sink=False)
     for entry in sinks:
         yield from _check_keys(entry, "", is_sink=True)
 
@@ -81,13 +81,14 @@ def _check_keys(stage: MapNode, order_point: str, *, is_sink: bool) -> Iterator[
         if stage.get(key) is None or (key == "stateful" and not _is_true(entry.node)):
             continue
         reason = _REASON_BY_KEY.get(key, "")
-        if key in _PROCESS_KEYS and (order_point or is_sink):
+        is_in_caller = bool(order_point) or (is_sink and not _has_pool(stage))
+        if key in _PROCESS_KEYS and is_in_caller:
             reason = _SINK_REASON if is_sink else _ORDER_POINT_REASON.format(order_point)
         elif key == "device" and stage.get_text("device") != "cpu" and not _asks_for_gpus(stage):
             reason = "Ray gives a worker no GPU that its stage does not ask for"
         if reason:
             setting = entry.key_location.syntax.format_setting("resources", {"gpus": 1})
-            hint = f"add `{setting}`" if key == "device" and not (order_point or is_sink) else f"remove `{key}`"
+            hint = f"add `{setting}`" if key == "device" and not is_in_caller else f"remove `{key}`"
             message = f"with `engine: ray`, a {'sink' if is_sink else 'stage'} takes no `{key}`: {reason}"
             yield entry.key_location.make_problem(message, f"{hint}, or run with `engine=local`")
 
@@ -103,22 +104,24 @@ def find_engine_notes(spec: PipelineSpec) -> Iterator[str]:
     driver_stages = list(_find_driver_stages(spec))
     if driver_stages:
         yield (
-            f"engine: ray runs {', '.join(driver_stages)} in the calling process, one after the other: all from the "
-            "first order point on"
+            f"engine: ray runs {', '.join(driver_stages)} in the calling process, one after the other: what has one "
+            "worker, or `batch`, after an order point"
         )
 
 
 def _find_driver_stages(spec: PipelineSpec) -> Iterator[str]:
     is_after = False
     for stage in spec.stages:
-        if is_after and stage.fuse is not True:
-            yield f"{stage.name} ({stage.format_workers()} workers)" if _has_workers(stage) else stage.name
+        if is_after and stage.fuse is not True and (stage.workers == 1 or stage.batch is not None):
+            yield stage.name if stage.workers == 1 else f"{stage.name} ({stage.format_workers()} workers)"
         is_after = is_after or stage.is_order_point
-    yield from (f"sink ({sink.workers} workers)" for sink in spec.sinks if sink.writes_parts and sink.workers != 1)
 
 
-def _has_workers(stage: StageSpec) -> bool:
-    return stage.workers != 1
+def _has_pool(stage: MapNode) -> bool:
+    """Whether a stage after an order point, or a sink, is a pool of actors: it has several workers, and no batches."""
+    workers = stage.get("workers")
+    is_several = isinstance(workers, ScalarNode) and isinstance(workers.value, int) and workers.value > 1
+    return (is_several or "-" in (stage.get_text("workers") or "")) and stage.get("batch") is None
 
 
 def _is_ray(engine: Node | None) -> bool:

@@ -23,29 +23,30 @@ _MAX_READ_TASKS: Final = 4_000
 
 def pack_operators(plan: Plan, layout: RayLayout, epoch: int) -> list[PackedOperator]:
     """Return the operators of a plan. Raises UsageError for a stage that cannot be pickled."""
+    return [pack_operator(plan, index, epoch) for index in range(layout.count)]
+
+
+def pack_operator(plan: Plan, index: int, epoch: int) -> PackedOperator:
+    """Return what a worker of Ray needs for a process. Raises UsageError for a stage that cannot be pickled."""
     main_pickles = dict(pickle_main_objects(plan))
-    packed = []
-    for index, process in enumerate(plan.processes[: layout.count]):
-        spec = OperatorSpec(
-            index=index,
-            plan=process,
-            epoch=epoch,
-            seed=plan.seed,
-            limit=plan.limit,
-            shard=plan.shard.for_segment(0),
-            any_order=plan.any_order,
-            config_dir=plan.config_dir,
-        )
-        try:
-            data = dump_with_main_objects(spec)
-        except Exception as error:
-            raise find_unpicklable_stage(process.stages) or error from error
-        packed.append(
-            PackedOperator(
-                spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path), working_folder=str(Path.cwd())
-            )
-        )
-    return packed
+    process = plan.processes[index]
+    spec = OperatorSpec(
+        index=index,
+        plan=process,
+        epoch=epoch,
+        seed=plan.seed,
+        limit=plan.limit,
+        shard=plan.shard.for_segment(process.input_segment),
+        any_order=plan.any_order,
+        config_dir=plan.config_dir,
+    )
+    try:
+        data = dump_with_main_objects(spec)
+    except Exception as error:
+        raise find_unpicklable_stage(process.stages) or error from error
+    return PackedOperator(
+        spec=data, main_pickles=main_pickles, sys_path=tuple(sys.path), working_folder=str(Path.cwd())
+    )
 
 
 def choose_ranges(item_count: int | None, workers: int) -> list[tuple[int, int | None]]:
@@ -95,7 +96,7 @@ def make_dataset(
                 min_size=process.first_stage.min_workers or process.workers, max_size=process.workers
             ),
             num_cpus=shares.by_process[index],
-            **_make_remote_options(process, plan.max_restarts),
+            **make_remote_options(process, plan.max_restarts),
         )
     _set_options(dataset, plan)
     return dataset
@@ -122,7 +123,8 @@ def _set_options(dataset: Any, plan: Plan) -> None:
     context.actor_task_retry_on_errors = False
 
 
-def _make_remote_options(process: ProcessPlan, max_restarts: int) -> dict[str, Any]:
+def make_remote_options(process: ProcessPlan, max_restarts: int) -> dict[str, Any]:
+    """Return the options of Ray for the actors of a process, but for their CPUs."""
     stage = process.first_stage
     options: dict[str, Any] = {"max_restarts": max_restarts, "max_task_retries": max_restarts}
     if stage.resources is not None and stage.resources.gpus is not None:

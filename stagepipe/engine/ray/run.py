@@ -8,15 +8,18 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.ray.actor_pool import PoolProcess, PoolSettings
 from stagepipe.engine.ray.blocks import Row, RowKind, decode_item, iter_rows, load_value
 from stagepipe.engine.ray.cluster import RayCluster
 from stagepipe.engine.ray.execution import iter_blocks
 from stagepipe.engine.ray.layout import RayLayout
-from stagepipe.engine.ray.operators import make_dataset
-from stagepipe.engine.ray.recording import RayCounts, make_ray_record
+from stagepipe.engine.ray.named_errors import NamedErrors, make_build_error
+from stagepipe.engine.ray.operators import make_dataset, make_remote_options, pack_operator
+from stagepipe.engine.ray.process_counts import RayCounts
+from stagepipe.engine.ray.recording import make_ray_record
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -30,9 +33,6 @@ from stagepipe.runtime import (
     StageError,
     StageRunner,
     count_outputs,
-    format_error,
-    format_key,
-    format_user_traceback,
     make_private_stage_region,
 )
 from stagepipe.spec import EngineSpec
@@ -65,6 +65,7 @@ class RayRun:
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
         self._own_regions: dict[str, StageRegion] = {}
         self._own_stages: list[StageRunner] = []
+        self._pools: list[PoolProcess] = []
         self._downstream = self._build_downstream()
         self._source_reader = self._build_source()
         self._source_identity = self._source_reader.identify()
@@ -77,7 +78,8 @@ class RayRun:
         self._run_id = uuid.uuid4().hex
         self._cluster = RayCluster(engine.address)
         try:
-            self._shares = self._cluster.divide_cpus(plan.processes[: self._layout.count], cpu_costs or {})
+            on_ray = [plan.processes[index] for index in self._layout.indices]
+            self._shares = self._cluster.divide_cpus(on_ray, cpu_costs or {})
             self._store = self._counts.store = StoreStatistics(self._layout.count)
         except BaseException:
             self._cluster.close()
@@ -87,13 +89,36 @@ class RayRun:
 
     def _build_downstream(self) -> InlineOutput:
         downstream: InlineOutput = self._output
-        for process in reversed(self.plan.processes[self._layout.count :]):
+        for index in reversed(range(self._layout.count, len(self.plan.processes))):
+            process = self.plan.processes[index]
+            if index in self._layout.pools:
+                downstream = self._build_pool(index, downstream)
+                continue
             stages = self._build_stages(process)
             if process.role is ProcessRole.ORDER_POINT:
                 downstream = InlineOrderPoint(stages, downstream, process.input_segment)
             else:
                 downstream = InlineStageProcess(stages, downstream)
         return downstream
+
+    def _build_pool(self, index: int, downstream: InlineOutput) -> PoolProcess:
+        process, max_restarts = self.plan.processes[index], self.plan.max_restarts
+
+        def make_options() -> dict[str, Any]:
+            share = self._shares.by_process[self._layout.indices.index(index)]
+            return {"num_cpus": share, **make_remote_options(process, max_restarts)}
+
+        settings = PoolSettings(
+            sender=self.plan.processes[index - 1].stages[-1].name,
+            size=process.workers,
+            make_options=make_options,
+            pack=lambda epoch: pack_operator(self.plan, index, epoch),
+            take_row=lambda row, target: self._route_row(row, target, index),
+            sent_clock=self._counts.own_clocks[index - 1],
+            describe_error=self._describe_ray_error,
+        )
+        self._pools.append(PoolProcess(settings, downstream))
+        return self._pools[-1]
 
     def _build_stages(self, process: ProcessPlan) -> list[StageRunner]:
         stages: list[StageRunner] = []
@@ -105,7 +130,7 @@ class RayRun:
                 with self._generators.swap_in():
                     stages.append(StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
-                raise _make_build_error(stage.name, error) from error
+                raise make_build_error(stage.name, error) from error
         self._own_stages += stages
         return stages
 
@@ -117,7 +142,7 @@ class RayRun:
                 runner = StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), plan.shard)
                 return SourceReader(runner.target, plan.seed, plan.limit, plan.shard)
         except (Exception, SystemExit) as error:
-            raise _make_build_error(stage.name, error) from error
+            raise make_build_error(stage.name, error) from error
 
     # ------------------------------------------------------------------ an epoch
 
@@ -160,6 +185,8 @@ class RayRun:
         if self._items is not None:
             self._items.close()
             self._items = None
+        for pool in self._pools:
+            pool.end()
 
     def _iter_items(self, epoch: int) -> Generator[tuple[Any, int], None, None]:
         ready_items = self._output.ready_items
@@ -169,7 +196,8 @@ class RayRun:
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
         for table in self._iter_blocks(epoch):
             for row in iter_rows(table):
-                self._take_row(row)
+                with self._naming_errors(), advise_in(self.plan.syntax):
+                    self._route_row(row, self._downstream, self._layout.count - 1)
                 while ready_items:
                     yield ready_items.popleft()
         with self._naming_errors(), advise_in(self.plan.syntax):
@@ -196,14 +224,14 @@ class RayRun:
             reader.seek(epoch, 0)
         return reader.epoch_items
 
-    def _take_row(self, row: Row) -> None:
+    def _route_row(self, row: Row, downstream: InlineOutput, sender: int) -> None:
+        """Give the item of a row to `downstream`, and keep all other news. `sender`: the process that made the row."""
         if row.kind is RowKind.ITEM:
             value, decode_ns = decode_item(row.payload, copies=True, is_readonly=False)
-            self._counts.own_clock.add_received(row.sender_ns, decode_ns)
+            self._counts.own_clocks[sender].add_received(row.sender_ns, decode_ns)
             box = [value]
             del value
-            with self._naming_errors(), advise_in(self.plan.syntax):
-                self._downstream.send_item(row.key, box, row.samples, b"")
+            downstream.send_item(row.key, box, row.samples, b"")
         elif row.kind is RowKind.COUNTS:
             self._counts.add(load_value(row))
         elif row.kind is RowKind.DEAD_LETTER:
@@ -211,8 +239,8 @@ class RayRun:
         else:
             raise load_value(row).to_error()
 
-    def _naming_errors(self) -> _NamedErrors:
-        return _NamedErrors(self._generators)
+    def _naming_errors(self) -> NamedErrors:
+        return NamedErrors(self._generators)
 
     def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
         self._add_letter(self._letters.make_letter(stage, key, error, meta, 0))
@@ -225,7 +253,7 @@ class RayRun:
 
     def _describe_ray_error(self, error: Exception) -> RunError:
         """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
-        names = ", ".join(process.name for process in self.plan.processes[: self._layout.count])
+        names = ", ".join(self.plan.processes[index].name for index in self._layout.indices)
         text = str(error).strip().splitlines()
         return RunError(
             f"engine: ray: {type(error).__name__}: {text[0] if text else ''}; a worker of {names} died more than "
@@ -303,28 +331,3 @@ class RayRun:
             self._status = status
             self._error_message = message
         self.close()
-
-
-class _NamedErrors:
-    """Runs stages in this process: the caller's generators stay as they are, and errors name stage and item."""
-
-    def __init__(self, generators: IsolatedGenerators) -> None:
-        self._swapped = generators.swap_in()
-
-    def __enter__(self) -> None:
-        self._swapped.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._swapped.__exit__(kind, error, trace)
-        if isinstance(error, StageError):
-            item = format_key(error.key)
-            run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
-            raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
-
-
-def _make_build_error(stage: str, error: BaseException) -> RunError:
-    message = f"stage {stage}, worker 0: cannot be built: {format_error(error)}"
-    run_error = RunError(message, stage=stage, worker=0, trace=format_user_traceback(error))
-    return with_error_type(run_error, name_error_type(error))

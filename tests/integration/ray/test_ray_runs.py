@@ -110,6 +110,32 @@ def test_a_range_of_workers_yields_the_same_items_from_no_more_than_its_largest_
     assert 1 <= running.report().stages[1].workers <= 2
 
 
+def test_stages_with_workers_after_an_order_point_are_actors_and_yield_the_same():
+    stages = [
+        stage("skip_thirds"),
+        stage("stagepipe.stages.Shuffle", with_={"size": 5}),
+        stage("parts", workers=2),
+        stage("draws", name="again", workers=2, env={"A": "1"}, on_error="skip"),
+    ]
+    config = pipeline(*stages, source=12, seed=8)
+    with Pipeline({**config, "engine": "ray"}) as running:
+        items = [plain(item) for _ in range(2) for item in running]
+    assert items == outputs(config, inline=True, epochs=2)
+    report = running.report()
+    by_name = {each.name: each for each in report.stages}
+    assert by_name["again"].workers == by_name["parts"].workers == 4, "each epoch has actors of its own"
+    assert by_name["again"].items == len(items)
+    assert [hop.transport.mode for hop in report.hops] == ["object_store"] * 5
+
+
+def test_a_killed_worker_after_an_order_point_loses_nothing(tmp_path):
+    killed = stage(f"{BAD}.kills_itself_once", with_={"path": str(tmp_path / "died")}, workers=2)
+    config = pipeline(stage("stagepipe.stages.Shuffle", with_={"size": 5}), killed, source=30, seed=2)
+    results = outputs({**config, "engine": "ray"})
+    assert (tmp_path / "died").exists()
+    assert results == outputs(config, inline=True)
+
+
 def test_sinks_with_workers_write_the_shards_of_the_local_engine(tmp_path):
     for engine in ("ray", "local"):
         sink = {"uses": "stagepipe.sinks.jsonl", "workers": 2, "with": {"path": str(tmp_path / engine)}}

@@ -131,3 +131,16 @@ def test_relative_paths_start_in_the_folder_of_the_caller(tmp_path, monkeypatch)
     monkeypatch.chdir("/")
     [item] = items_of([row for table in SourceOperator(source).read(0, 1) for row in iter_rows(table)])
     assert item["data"] == b"a"
+
+
+def test_after_an_order_point_what_has_several_workers_is_a_pool():
+    stages = [
+        stage("double", workers=2),
+        batch(3),
+        stage("same", workers=2),
+        stage("same", name="single"),
+        stage("halves_of_all", batch={"size": 4}, workers=2),
+    ]
+    layout = RayLayout.of(plan_of(pipeline(*stages)))
+    assert layout.indices == (0, 1, 3)
+    assert [layout.is_on_ray(index) for index in range(7)] == [True, True, False, True, False, False, False]
