@@ -127,12 +127,16 @@ class PoolProcess(InlineOutput):
         self.end()
         self._downstream.finish_epoch()
 
-    def end(self) -> None:
-        """End the actors, whatever they are doing. Call it while Ray is connected."""
+    def kill(self) -> None:
+        """End the actors, from any thread: what waits for one of them gets an error."""
         import ray
 
-        workers, self._workers = self._workers, []
+        for worker in list(self._workers):
+            ray.kill(worker.actor)
+
+    def end(self) -> None:
+        """End the actors, whatever they are doing. Call it while Ray is connected."""
+        self.kill()
+        self._workers = []
         self._packed = None
         self._calls.clear()
-        for worker in workers:
-            ray.kill(worker.actor)

@@ -10,27 +10,26 @@ from stagepipe.engine.ray.node_watch import NodeWatch
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 
 
-def iter_blocks(dataset: Any, statistics: StoreStatistics, needed_cpus: float) -> Generator[Any, None, None]:
+def iter_blocks(dataset: Any, statistics: StoreStatistics, watch: NodeWatch) -> Generator[Any, None, None]:
     """Yield the blocks of a Dataset, as tables, and end its operators with the iteration.
 
-    Raises RayError for what Ray could not make, and RunError if a node is lost and the others lack `needed_cpus`.
+    Raises RayError for what Ray could not make, and the RunError of the watch if it has ended the operators.
     """
     import ray
 
     bundles, executor = start_execution(dataset)
     statistics.begin_epoch(executor)
     own_node = ray.get_runtime_context().get_node_id()
+    watch.ends.append(lambda: _end(executor))
     try:
-        with NodeWatch(ray.nodes, needed_cpus, lambda: _end(executor)) as watch:
-            for bundle in bundles:
-                for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
-                    started_ns = perf_counter_ns()
-                    table = ray.get(reference)
-                    statistics.add_block(perf_counter_ns() - started_ns, metadata, reference, own_node)
-                    watch.note_block()
-                    yield table
-                    del table
-            watch.raise_if_short()
+        for bundle in bundles:
+            for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
+                started_ns = perf_counter_ns()
+                table = ray.get(reference)
+                statistics.add_block(perf_counter_ns() - started_ns, metadata, reference, own_node)
+                yield table
+                del table
+        watch.raise_if_short()
     finally:
         _end(executor)
         statistics.end_epoch()

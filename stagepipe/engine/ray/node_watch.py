@@ -11,32 +11,31 @@ from stagepipe.core import RunError
 
 _POLL_INTERVAL_S: Final = 1.0
 _PATIENCE_S: Final = 20.0
-"""Without a block for so long. What runs on the nodes that are left goes on; a cluster may also replace the node."""
+"""Without an item for so long. What runs on the nodes that are left goes on; a cluster may also replace the node."""
 
 
 class NodeWatch:
-    """Watches the nodes of the cluster while blocks are awaited. A context manager.
+    """Watches the nodes of the cluster while items are awaited. A context manager.
 
     `list_nodes` returns Ray's description of all nodes, dead ones too. Where the CPUs of those that live are fewer than
-    `needed_cpus`, and no block has come for 20 s, `end_execution` is called, and `raise_if_short` raises.
+    `needed_cpus`, and nothing has come for 20 s, all of `ends` are called, and `raise_if_short` raises.
     """
 
-    def __init__(
-        self, list_nodes: Callable[[], Sequence[dict[str, Any]]], needed_cpus: float, end_execution: Callable[[], None]
-    ) -> None:
+    def __init__(self, list_nodes: Callable[[], Sequence[dict[str, Any]]], needed_cpus: float) -> None:
         """Take the nodes that live now as those of the run."""
         self._list_nodes = list_nodes
         self._needed_cpus = needed_cpus
-        self._end_execution = end_execution
+        self.ends: list[Callable[[], None]] = []
+        """What ends those that wait, called from another thread."""
         self._first_nodes = {node["NodeID"] for node in list_nodes() if node["Alive"]}
-        self._last_block_s = monotonic()
+        self._last_item_s = monotonic()
         self._message = ""
         self._is_closed = Event()
         self._thread = Thread(target=self._run, name="stagepipe-ray-nodes", daemon=True)
 
-    def note_block(self) -> None:
-        """Note that a block has come."""
-        self._last_block_s = monotonic()
+    def note_item(self) -> None:
+        """Note that an item has come."""
+        self._last_item_s = monotonic()
 
     def raise_if_short(self) -> None:
         """Raise RunError, with the node and the sum, if the execution was ended."""
@@ -51,9 +50,10 @@ class NodeWatch:
                 short_since_s = None
                 continue
             short_since_s = short_since_s or monotonic()
-            if monotonic() - max(short_since_s, self._last_block_s) >= _PATIENCE_S:
+            if monotonic() - max(short_since_s, self._last_item_s) >= _PATIENCE_S:
                 self._message = message
-                self._end_execution()
+                for end in self.ends:
+                    end()
                 return
 
     def __enter__(self) -> Self:

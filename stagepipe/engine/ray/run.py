@@ -17,6 +17,7 @@ from stagepipe.engine.ray.cluster import RayCluster
 from stagepipe.engine.ray.execution import iter_blocks
 from stagepipe.engine.ray.layout import RayLayout
 from stagepipe.engine.ray.named_errors import NamedErrors, make_build_error
+from stagepipe.engine.ray.node_watch import NodeWatch
 from stagepipe.engine.ray.operators import make_dataset, make_remote_options, pack_operator
 from stagepipe.engine.ray.process_counts import RayCounts
 from stagepipe.engine.ray.recording import make_ray_record
@@ -73,6 +74,7 @@ class RayRun:
         self._items_rate = RateEstimator()
         self._items: Generator[tuple[Any, int], None, None] | None = None
         """The items of the epoch that is under way."""
+        self._watch: NodeWatch | None = None
         self._status = "finished"
         self._error_message: str | None = None
         self._run_id = uuid.uuid4().hex
@@ -189,24 +191,28 @@ class RayRun:
             pool.end()
 
     def _iter_items(self, epoch: int) -> Generator[tuple[Any, int], None, None]:
+        import ray
+
         ready_items = self._output.ready_items
         for stage in self._own_stages:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
-        for table in self._iter_blocks(epoch):
-            for row in iter_rows(table):
-                with self._naming_errors(), advise_in(self.plan.syntax):
-                    self._route_row(row, self._downstream, self._layout.count - 1)
-                while ready_items:
-                    yield ready_items.popleft()
-        with self._naming_errors(), advise_in(self.plan.syntax):
-            self._downstream.finish_epoch()
+        with NodeWatch(ray.nodes, self._shares.needed_cpus) as self._watch:
+            self._watch.ends += [pool.kill for pool in self._pools]
+            for table in self._iter_blocks(epoch, self._watch):
+                for row in iter_rows(table):
+                    with self._naming_errors(), advise_in(self.plan.syntax):
+                        self._route_row(row, self._downstream, self._layout.count - 1)
+                    while ready_items:
+                        yield ready_items.popleft()
+            with self._naming_errors(), advise_in(self.plan.syntax):
+                self._downstream.finish_epoch()
         while ready_items:
             yield ready_items.popleft()
         self.dead_letters.enforce_limit()
 
-    def _iter_blocks(self, epoch: int) -> Iterator[Any]:
+    def _iter_blocks(self, epoch: int, watch: NodeWatch) -> Iterator[Any]:
         """Yield the blocks of the last operator, and end the operators with the iteration."""
         import ray
 
@@ -214,7 +220,7 @@ class RayRun:
             item_count = self._count_source_items(epoch)
         dataset = make_dataset(self.plan, self._layout, epoch, item_count, shares=self._shares, run_id=self._run_id)
         try:
-            yield from iter_blocks(dataset, self._store, self._shares.needed_cpus)
+            yield from iter_blocks(dataset, self._store, watch)
         except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
             raise self._describe_ray_error(error) from error
 
@@ -226,6 +232,8 @@ class RayRun:
 
     def _route_row(self, row: Row, downstream: InlineOutput, sender: int) -> None:
         """Give the item of a row to `downstream`, and keep all other news. `sender`: the process that made the row."""
+        if self._watch is not None:
+            self._watch.note_item()
         if row.kind is RowKind.ITEM:
             value, decode_ns = decode_item(row.payload, copies=True, is_readonly=False)
             self._counts.own_clocks[sender].add_received(row.sender_ns, decode_ns)
@@ -253,6 +261,8 @@ class RayRun:
 
     def _describe_ray_error(self, error: Exception) -> RunError:
         """Return the error of a run that Ray cannot go on with: a worker died too often, or a node took items along."""
+        if self._watch is not None:
+            self._watch.raise_if_short()
         names = ", ".join(self.plan.processes[index].name for index in self._layout.indices)
         text = str(error).strip().splitlines()
         return RunError(

@@ -23,7 +23,8 @@ def _quickly(monkeypatch):
 def test_a_loss_that_leaves_too_few_cpus_ends_the_execution_by_name():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 3, lambda: ended.append(True)) as watch:
+    with NodeWatch(lambda: nodes, 3) as watch:
+        watch.ends.append(lambda: ended.append(True))
         time.sleep(0.3)
         assert not ended, "nothing is lost"
         nodes[1] = node("b", 2, alive=False)
@@ -38,7 +39,8 @@ def test_a_loss_that_leaves_too_few_cpus_ends_the_execution_by_name():
 def test_a_loss_that_leaves_enough_ends_nothing():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 2, lambda: ended.append(True)) as watch:
+    with NodeWatch(lambda: nodes, 2) as watch:
+        watch.ends.append(lambda: ended.append(True))
         nodes[1] = node("b", 2, alive=False)
         time.sleep(0.5)
     assert not ended
@@ -48,10 +50,11 @@ def test_a_loss_that_leaves_enough_ends_nothing():
 def test_what_still_runs_after_a_loss_is_not_ended():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 3, lambda: ended.append(True)) as watch:
+    with NodeWatch(lambda: nodes, 3) as watch:
+        watch.ends.append(lambda: ended.append(True))
         nodes[1] = node("b", 2, alive=False)
         for _ in range(100):
-            watch.note_block()
+            watch.note_item()
             time.sleep(0.005)
         is_ended_early = bool(ended)
     assert not is_ended_early
