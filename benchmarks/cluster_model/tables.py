@@ -201,7 +201,7 @@ def draw(panels: Sequence[ModelPanel], cluster: ClusterSize, path: Path) -> None
         axes.axhline(panel.process_rate, ls=":", c="#444444", lw=1, label="one process")
         axes.set(xscale="log", yscale="log", title=panel.title, ylabel="items/s")
         axes.grid(alpha=0.3)
-    drawing.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False, fontsize=9)
+    drawing.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     drawing.supxlabel(
         f"nodes, {cluster.cpus_per_node} CPUs each; network {cluster.network_bytes_per_s * 8e-9:g} Gbit/s a node, "
         f"storage {cluster.storage_bytes_per_s / 1e9:g} GB/s for all. A simulation from costs measured on two CPUs.",

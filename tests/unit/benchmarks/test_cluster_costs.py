@@ -53,6 +53,7 @@ def test_a_process_that_ends_keeps_its_cpu_time():
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_ray_is_measured():
     with start_ray():
         block, points = measure_block(), measure_points("ray", [1_000, 1_200_000], 1)
