@@ -16,7 +16,7 @@ stays in the tables with the reason.
 
 The results are written after every turn. An interrupted run resumes if its settings, the machine and the versions are
 unchanged; `--fresh` starts over. `python -m benchmarks.published.make_page` makes the page with tables and plots from
-the results, and `python -m benchmarks.published.agree` checks whether two runs agree.
+the results.
 """
 
 from __future__ import annotations
