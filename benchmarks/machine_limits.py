@@ -25,7 +25,8 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.common.command import make_parser, report_rows
+from benchmarks.common.command import finish, make_parser, open_run
+from benchmarks.common.comparison import format_figures, take_rounds
 
 _SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _CACHED_BYTES = 1 << 20
@@ -137,5 +138,8 @@ ROWS: dict[str, Callable[[], float]] = {
 
 
 if __name__ == "__main__":
-    options = make_parser(__doc__).parse_args()
-    report_rows("machine_limits", ROWS, options.rounds, options.json)
+    options = make_parser(__doc__, rounds=7).parse_args()
+    document = open_run("machine_limits")
+    found = take_rounds(list(ROWS), options.rounds, lambda row: {"us": ROWS[row]() / 1000})
+    print(*format_figures("wall time", found, ["us"]), sep="\n")
+    finish(options.json, {**document, "figures": found})

@@ -26,6 +26,10 @@ class Estimate:
         value, low, high = (_format_number(number, digits) for number in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
 
+    def invert(self) -> Estimate:
+        """Return the estimate of 1 / x."""
+        return Estimate(1 / self.value, 1 / self.high, 1 / self.low, self.coverage)
+
 
 def _format_number(value: float, digits: int) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.{digits}f}"
@@ -53,6 +57,20 @@ def estimate(values: Sequence[float]) -> Estimate:
 def _coverage(n: int, cut: int) -> float:
     """Return the probability that the median lies in the range without the `cut` lowest and `cut` highest values."""
     return 1.0 - 2.0 * sum(math.comb(n, dropped) for dropped in range(cut + 1)) / 2.0**n
+
+
+def find_coverage(rounds: int) -> float:
+    """Return the coverage of the interval over so many rounds."""
+    return estimate([1.0] * rounds).coverage
+
+
+def describe_rounds(rounds: int) -> str:
+    """Name the number of rounds and the coverage of their intervals.
+
+    >>> describe_rounds(6)
+    'medians of 6 rounds, 97 % intervals'
+    """
+    return f"medians of {rounds} rounds, {100 * find_coverage(rounds):.0f} % intervals"
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
