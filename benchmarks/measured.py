@@ -11,6 +11,7 @@ A table stands between `<!-- hop -->` and `<!-- end hop -->`, and so on. A table
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,12 @@ from benchmarks.hop.tables import make_hop_table, make_loop_table
 from benchmarks.loader.tables import make_loader_table
 
 
-def main(paths: Sequence[str]) -> None:
-    """Replace the tables of docs/measured.md for which `paths` have figures."""
+def main(arguments: Sequence[str]) -> None:
+    """Replace the tables of docs/measured.md for which the files have figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("figures", nargs="+", help="the JSON of benchmarks.hop or benchmarks.loader")
     page = ROOT / "docs" / "measured.md"
-    page.write_text(replace_tables(page.read_text(), paths))
+    page.write_text(replace_tables(page.read_text(), parser.parse_args(arguments).figures))
 
 
 def replace_tables(text: str, paths: Sequence[str]) -> str:

@@ -35,6 +35,24 @@ def _format_number(value: float, digits: int) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.{digits}f}"
 
 
+def format_three_digits(value: float) -> str:
+    """Format with three digits.
+
+    >>> [format_three_digits(value) for value in (1234.5, 45.0, 0.789)]
+    ['1,234', '45.0', '0.789']
+    """
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def format_times(figure: Estimate) -> str:
+    """Format a figure with its interval, each with three digits: `12.0 [11.0, 15.0]`."""
+    return (
+        f"{format_three_digits(figure.value)} [{format_three_digits(figure.low)}, {format_three_digits(figure.high)}]"
+    )
+
+
 def estimate(values: Sequence[float]) -> Estimate:
     """Return the median with its sign-test interval: the k-th smallest and the k-th largest value.
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.figures import Estimate, Target, estimate, mean_and_error, quotient
+from benchmarks.common.figures import Estimate, Target, estimate, format_times, mean_and_error, quotient
+from benchmarks.common.page import format_row, save_plot
 from benchmarks.crossover.rounds import CONTESTANTS, MODES, Row
 
 AUTO = "stagepipe auto"
@@ -51,18 +52,15 @@ def lines(rows: Sequence[Row], *, steady: bool = False) -> list[Line]:
     return size_lines
 
 
-def table(size_lines: Sequence[Line]) -> Iterator[str]:
-    """Format the microseconds per transfer and the two ratios with their intervals, in at most 120 columns."""
-    names = "".join(f"{_short_name(name):>9}" for name in CONTESTANTS)
-    yield f"{'d':>5}{'bytes':>10}{names}  {'auto / better mode':<26}auto / better peer"
+def make_table(size_lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the table in Markdown: microseconds per transfer, and the two ratios with their intervals."""
+    names = [f"**{name}**" if name in MODES else name for name in CONTESTANTS]
+    yield format_row(("d", "bytes", *names, "auto / better mode", "auto / better peer"))
+    yield format_row(["---"] + ["---:"] * (len(names) + 3))
     for line in size_lines:
-        us = "".join(f"{line.us[name].value:9.1f}" for name in CONTESTANTS)
-        own = f"{line.to_own.text()} {_short_name(line.own)}"
-        yield f"{line.d:5}{4 * line.d**2:10,}{us}  {own:<26}{line.to_peer.text()} {line.peer}"
-
-
-def _short_name(name: str) -> str:
-    return name.removeprefix("stagepipe ").removesuffix("_memory")
+        us = [format_times(line.us[name]) for name in CONTESTANTS]
+        to_peer = f"{format_times(line.to_peer)} {line.peer}"
+        yield format_row((str(line.d), f"{4 * line.d**2:,}", *us, format_times(line.to_own), to_peer))
 
 
 def targets(size_lines: Sequence[Line], sizes: int) -> Iterator[Target]:
@@ -108,16 +106,6 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 def draw(rows: Sequence[Row], paths: Sequence[Path], machine: str) -> None:
     """Write the plot to each of `paths`, in the format of its suffix (svg, png)."""
-    import matplotlib as mpl
-
-    # Text stays text, so an SVG can be searched; the same figures give the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
-        figure = _figure(rows, machine)
-        for path in paths:
-            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
-def _figure(rows: Sequence[Row], machine: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -148,7 +136,7 @@ def _figure(rows: Sequence[Row], machine: str) -> Any:
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
     figure.supxlabel(machine, fontsize=7, color="#666666")
-    return figure
+    save_plot(figure, *paths)
 
 
 def _format_bytes(nbytes: float) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.common.command import write_json
 from benchmarks.common.turn import Placement
 from benchmarks.published.experiments import EXPERIMENTS, contestant, resolve
 from benchmarks.published.model import TOTAL, Cell, Contestant, Experiment, Job, Payload, Peer, Received, too_large
@@ -47,19 +48,13 @@ def main(job_file: str, result_file: str) -> None:
     try:
         for cell in _Measurement(peer, chosen, experiment, job, placement).cells():
             result["cells"].append(asdict(cell))
-            _write_result(Path(result_file), {**result, "reason": _INTERRUPTED})
+            # so that a payload that kills the process does not lose the others
+            write_json(Path(result_file), {**result, "reason": _INTERRUPTED})
     except WrongTransferError as error:
         result = {"wrong": str(error)}
     finally:
         peer.close()
-    _write_result(Path(result_file), {**result, "told": getattr(peer, "report_figures", {})})
-
-
-def _write_result(path: Path, result: dict[str, Any]) -> None:
-    """Write the results so far, so that a payload that kills the process does not lose the others."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(result))
-    temporary.replace(path)
+    write_json(Path(result_file), {**result, "told": getattr(peer, "report_figures", {})})
 
 
 @dataclass(frozen=True)

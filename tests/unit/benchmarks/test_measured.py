@@ -118,7 +118,7 @@ def test_only_the_tables_with_figures_change(hop, tmp_path, monkeypatch):
     page = tmp_path / "docs" / "measured.md"
     page.parent.mkdir()
     page.write_text(
-        "a\n<!-- hop -->old<!-- end hop -->\n<!-- loop --><!-- end loop -->\nb\n<!-- models -->kept<!-- end models -->\n"
+        "a\n<!-- hop -->old<!-- end hop --><!-- loop --><!-- end loop -->\nb\n<!-- models -->kept<!-- end models -->\n"
     )
     (tmp_path / "hop.json").write_text(json.dumps(hop))
     monkeypatch.setattr(measured, "ROOT", tmp_path)
