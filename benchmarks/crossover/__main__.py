@@ -40,8 +40,9 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the plot and the JSON if requested."""
     options = _options(arguments)
     multiprocessing.set_forkserver_preload(["benchmarks.crossover.peers"])
+    about = open_run("crossover")  # before this process is pinned
     placement = Placement(pinned=not options.unpinned)
-    about = open_run("crossover", placement.description)
+    print(placement.description, flush=True)
     results: list[SizeResult] = []
     for d in options.sizes:
         results.append(measure(d, options.only, options.rounds, placement, options.corrupt))
