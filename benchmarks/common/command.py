@@ -135,7 +135,7 @@ def parse_names(known: Sequence[str], kind: str, separator: str = ",") -> Callab
 
 def open_run(name: str, *notes: str, packages: Sequence[str] = ()) -> dict[str, Any]:
     """Print the machine, `notes` and the command, and return what the run's JSON begins with: `command`, `machine`."""
-    about = {"command": repeat_command(name), "machine": machine(packages)}
+    about: dict[str, Any] = {"command": repeat_command(name), "machine": machine(packages)}
     print(machine_line(about["machine"]), *notes, f"Repeat: {about['command']}", sep="\n", flush=True)
     return about
 

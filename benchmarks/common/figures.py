@@ -150,11 +150,17 @@ def is_met(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) ->
     >>> [is_met(Estimate(1.0, 0.9, high, 0.97), at_most=1.1) for high in (1.05, 1.2)]
     [True, None]
     """
-    if figure.coverage < MIN_COVERAGE:
-        return None
+    return compare(figure, at_most=at_most, at_least=at_least) if figure.coverage >= MIN_COVERAGE else None
+
+
+def compare(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) -> bool | None:
+    """Do the same for an interval of any coverage, which stands beside the figure."""
     if at_least <= figure.low and figure.high <= at_most:
         return True
     return False if figure.high < at_least or figure.low > at_most else None
+
+
+VERDICTS = {True: "met", False: "missed", None: "undecided"}
 
 
 MIN_WAITS_FOR_P99 = 200

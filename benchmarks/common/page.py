@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.command import machine_line
-from benchmarks.common.figures import estimate, find_coverage, quotient
+from benchmarks.common.figures import VERDICTS, estimate, find_coverage, quotient
 
 Document = dict[str, Any]
 """The JSON of a run."""
@@ -54,9 +54,9 @@ def list_targets(document: Document, belongs: Callable[[str], bool]) -> Iterator
     if targets:
         yield from ("", "The run's own targets, whose ratios are taken round by round:", "")
     for target in targets:
-        verdict = {True: "met", False: "missed", None: "undecided" if target["measured"] else "not measured"}
+        verdict = VERDICTS[target["met"]] if target["measured"] else "not measured"
         measured = re.split(r"; | \(", target["measured"])[0]
-        yield f"- {verdict[target['met']]}: {target['text']}{f': {measured}' if measured else ''}"
+        yield f"- {verdict}: {target['text']}{f': {measured}' if measured else ''}"
 
 
 def list_missing(document: Document, known: Container[str]) -> Iterator[str]:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.figures import Estimate, Target, estimate, format_times, mean_and_error, quotient
+from benchmarks.common.figures import (
+    VERDICTS,
+    Estimate,
+    Target,
+    compare,
+    estimate,
+    format_times,
+    mean_and_error,
+    quotient,
+)
 from benchmarks.common.page import format_row, save_plot
 from benchmarks.crossover.rounds import CONTESTANTS, MODES, Row
 
@@ -80,13 +89,14 @@ def _target(text: str, ratios: dict[int, Estimate], *, complete: bool) -> Target
     text = f"{text} (at every d, the whole interval of the ratio lies at {MAX_RATIO} or below)"
     if not ratios:
         return Target(text)
-    missed = {d: estimate for d, estimate in ratios.items() if estimate.low > MAX_RATIO}
-    undecided = {d: estimate for d, estimate in ratios.items() if estimate.low <= MAX_RATIO < estimate.high}
-    if missed or undecided:
-        parts = [
-            f"{word} at {_listed(found)}" for word, found in (("missed", missed), ("undecided", undecided)) if found
-        ]
-        return Target(text, "; ".join(parts), False if missed else None)
+    found = {d: compare(ratio, at_most=MAX_RATIO) for d, ratio in ratios.items()}
+    parts = [
+        f"{VERDICTS[met]} at {_listed({d: ratios[d] for d in ratios if found[d] is met})}"
+        for met in (False, None)
+        if met in found.values()
+    ]
+    if parts:
+        return Target(text, "; ".join(parts), False if False in found.values() else None)
     worst = max(ratios, key=lambda d: ratios[d].high)
     return Target(text, f"the largest ratio is {ratios[worst].text()} at d = {worst}", True if complete else None)
 

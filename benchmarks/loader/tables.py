@@ -108,7 +108,7 @@ class Figures:
 
     def bare_bytes(self) -> float:
         """Return the memory of a process that has imported torch and stagepipe, and has created nothing yet."""
-        return median(turn["bare_pss_bytes"] for row in self._document["rows"] for turn in row["answers"])
+        return median(float(turn["bare_pss_bytes"]) for row in self._document["rows"] for turn in row["answers"])
 
     def best(self, part: str, name: str, choose: Callable[..., str]) -> str:
         """Return the measured DataLoader with the smallest (`min`) or largest (`max`) median, or ''."""

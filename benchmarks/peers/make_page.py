@@ -13,7 +13,9 @@ from statistics import median
 
 from benchmarks.common.command import machine_line
 from benchmarks.common.figures import (
+    VERDICTS,
     Estimate,
+    compare,
     estimate,
     find_coverage,
     format_seconds,
@@ -53,7 +55,7 @@ def make_table(results: Results, job: str) -> Iterator[str]:
     for name in sorted(timed, key=lambda name: -median(found[name]["items_per_s"].values())):
         figures = found[name]
         rate, cpu = figures["items_per_s"], figures["cpu_s_per_item"]
-        times = "" if name == OURS or OURS not in timed else compare(rate, found[OURS]["items_per_s"]).text()
+        times = "" if name == OURS or OURS not in timed else divide(rate, found[OURS]["items_per_s"]).text()
         cells = (
             f"**{name}**" if name == OURS else name,
             f"{median(rate.values()):,.0f}" if median(rate.values()) >= 100 else f"{median(rate.values()):.1f}",
@@ -88,7 +90,7 @@ def list_losses(results: Results, job: str) -> Iterator[str]:
         yield count_rounds(max(counts)) + few
 
 
-def compare(first: Rounds, second: Rounds) -> Estimate:
+def divide(first: Rounds, second: Rounds) -> Estimate:
     """Return the quotient of the medians of two contestants, as they are shown."""
     return quotient(estimate(list(first.values())), estimate(list(second.values())))
 
@@ -110,19 +112,13 @@ def judge(results: Results, job: str) -> Iterator[str]:
     if OURS not in found or not others:
         return
     fastest = max(others, key=lambda name: median(found[name]["items_per_s"].values()))
-    rate = compare(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
-    yield f"{job}: {rate.text()} of the items/s of {fastest}: {_say(rate, _CLOSE)} (target: at least {_CLOSE})"
+    rate = divide(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
+    verdict = VERDICTS[compare(rate, at_least=_CLOSE)]
+    yield f"{job}: {rate.text()} of the items/s of {fastest}: {verdict} (target: at least {_CLOSE})"
     cheapest = min(others, key=lambda name: median(found[name]["cpu_s_per_item"].values()))
-    cpu = compare(found[cheapest]["cpu_s_per_item"], found[OURS]["cpu_s_per_item"])
-    yield (
-        f"{job}: {cpu.invert().text()} of the CPU of {cheapest}: {_say(cpu, 1 / _MAX_CPU)} (target: at most {_MAX_CPU})"
-    )
-
-
-def _say(value: Estimate, limit: float) -> str:
-    if value.low >= limit:
-        return "met"
-    return "missed" if value.high < limit else "undecided"
+    cpu = divide(found[cheapest]["cpu_s_per_item"], found[OURS]["cpu_s_per_item"])
+    verdict = VERDICTS[compare(cpu, at_least=1 / _MAX_CPU)]
+    yield f"{job}: {cpu.invert().text()} of the CPU of {cheapest}: {verdict} (target: at most {_MAX_CPU})"
 
 
 def count_rounds(rounds: int) -> str:

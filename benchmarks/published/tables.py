@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from benchmarks.common.figures import VERDICTS
 from benchmarks.crossover.rounds import Row as CrossoverRow
 from benchmarks.crossover.verdict import lines as crossover_lines
 from benchmarks.crossover.verdict import make_table, targets
@@ -151,7 +152,7 @@ def _e3(rows: Sequence[CrossoverRow]) -> Iterator[str]:
     yield from make_table(by_size)
     yield ""
     for target in targets(by_size, len(by_size)):
-        verdict = {True: "met", False: "**missed**", None: "undecided"}[target.met]
+        verdict = "**missed**" if target.met is False else VERDICTS[target.met]
         yield f"- {target.text}: {verdict}; {target.measured}"
 
 

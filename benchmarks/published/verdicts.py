@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.figures import Estimate, format_three_digits, format_times
+from benchmarks.common.figures import Estimate, compare, format_three_digits, format_times
 from benchmarks.common.page import format_row
 from benchmarks.published.results import Figure, Row, Summary
 
@@ -118,14 +118,9 @@ class Comparison:
         return self.nbytes >= _TARGET_FROM_BYTES
 
     @property
-    def is_missed(self) -> bool:
-        """Return whether the contestant is faster: the whole interval lies below 1."""
-        return self.ratio.high < 1
-
-    @property
-    def is_undecided(self) -> bool:
-        """Return whether the interval straddles 1."""
-        return self.ratio.low <= 1 <= self.ratio.high
+    def met(self) -> bool | None:
+        """Return whether stagepipe is faster; None: the interval straddles 1."""
+        return compare(self.ratio, at_least=1)
 
 
 def reference(experiment: str, rows: Sequence[Row], row: Row | None = None) -> Row | None:
@@ -162,8 +157,8 @@ def targets(summary: Summary) -> Iterator[str]:
 
 
 def _verdict(judged: Sequence[Comparison]) -> str:
-    missed = [found for found in judged if found.is_missed]
-    undecided = [found for found in judged if found.is_undecided]
+    missed = [found for found in judged if found.met is False]
+    undecided = [found for found in judged if found.met is None]
     met = len(judged) - len(missed) - len(undecided)
     if met == len(judged):
         return f"met in all {met}"
@@ -190,7 +185,7 @@ def losses(summary: Summary) -> Iterator[str]:
     """List each contestant that is faster, or undecided, with some payload, and its time as a multiple of ours."""
     by_contestant: dict[tuple[str, str], list[Comparison]] = {}
     for found in comparisons(summary):
-        if found.is_missed or found.is_undecided:
+        if not found.met:
             by_contestant.setdefault((found.experiment, found.contestant), []).append(found)
     if not by_contestant:
         yield "No contestant is faster in this run."
@@ -201,8 +196,8 @@ def losses(summary: Summary) -> Iterator[str]:
             (
                 experiment,
                 contestant,
-                _listed(one for one in found if one.is_missed),
-                _listed(one for one in found if one.is_undecided),
+                _listed(one for one in found if one.met is False),
+                _listed(one for one in found if one.met is None),
             )
             for (experiment, contestant), found in by_contestant.items()
         ),
