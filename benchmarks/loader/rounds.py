@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.common.turn import ROOT, TurnError, order, run_turn
+from benchmarks.common.usage import measure_ended_children_s
 from benchmarks.loader.contest import HEADER_ONLY, REFERENCE, Job
 
 _DEADLINE_S = 600.0
@@ -33,14 +33,14 @@ def measure(
 
 def _turn(job: Job) -> dict[str, Any]:
     """Take a turn; once more, with a line on stderr, if its process dies: a run of many minutes shall not end there."""
-    before = _children_cpu_s()
+    before = measure_ended_children_s()
     try:
         answer = run_turn("benchmarks.loader.turn", asdict(job), _DEADLINE_S)
     except TurnError as error:
         print(f"{job.part}, {job.contestant}: {error}\nThis turn is repeated.", file=sys.stderr, flush=True)
-        before = _children_cpu_s()
+        before = measure_ended_children_s()
         answer = _run(job)
-    return {**answer, "life_cpu_s": _children_cpu_s() - before}
+    return {**answer, "life_cpu_s": measure_ended_children_s() - before}
 
 
 def _run(job: Job) -> dict[str, Any]:
@@ -48,12 +48,6 @@ def _run(job: Job) -> dict[str, Any]:
         return run_turn("benchmarks.loader.turn", asdict(job), _DEADLINE_S)
     except TurnError as error:
         raise SystemExit(f"{job.part}, {job.contestant}: {error}") from None
-
-
-def _children_cpu_s() -> float:
-    """Return the CPU seconds of all ended descendants: each was waited for, also by its own parent."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _check(job: Job, name: str, received: list[str], expected: list[str]) -> None:
