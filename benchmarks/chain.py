@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.command import machine, machine_line
+from benchmarks.common.command import open_run
 from stagepipe import defer, from_source
 from stagepipe.report import Report
 from stagepipe.sinks import PartSink
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure a chain of three models.")
     parser.add_argument("--items", type=int, default=40)
     items = parser.parse_args().items
-    print(machine_line(machine()))
+    open_run("chain")
     print(f"{'pipeline':40}{'items/s':>9}{'copied an item':>17}")
     alone: list[Any] = [(f"{wait_s * 1e3:.0f} ms alone", (wait_s,), {}) for wait_s in _WAITS_S]
     chains: list[Any] = [

@@ -1,6 +1,6 @@
 """Measure the throughput from shared memory to the GPU: stagepipe against `DataLoader(pin_memory=True)`. Needs a GPU.
 
-    python -m benchmarks.device [--megabytes 38] [--batches 60] [--rounds 5]
+    python -m benchmarks.device [--megabytes 38] [--batches 60] [--rounds 6]
 
 Both send the same prepared float32 batch repeatedly, from one worker process to the training process and on to the
 device. The timing starts with the request for the first batch and ends when the last one is on the device. `bare`
@@ -10,8 +10,6 @@ stagepipe's `Loader`.
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.common.command import machine, machine_line
+from benchmarks.common.command import finish, make_parser, open_run
+from benchmarks.common.comparison import format_figures, take_rounds
 from stagepipe.torch import Loader
 
 
@@ -52,15 +51,14 @@ def make_bare_copy(megabytes: int, count: int) -> Callable[[], float]:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print. Return the exit status, which is 2 without a GPU."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--megabytes", type=int, default=38)
     parser.add_argument("--batches", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("torch finds no GPU on this machine; run this benchmark on a machine with a CUDA GPU", file=sys.stderr)
         return 2
-    print(machine_line(machine()), torch.cuda.get_device_name(), sep="\n")
+    document = open_run("device", torch.cuda.get_device_name())
     source = {"uses": Batches, "with": {"megabytes": options.megabytes, "count": options.batches}}
     peer = DataLoader(
         Batches(options.megabytes, options.batches),
@@ -70,20 +68,18 @@ def main(arguments: Sequence[str]) -> int:
         persistent_workers=True,
     )
     with Loader({"source": source}, device="cuda") as loader, Loader({"source": source}, pin_memory=True) as pinning:
-        contestants = {
+        contestants: dict[str, Callable[[], float]] = {
             "bare": make_bare_copy(options.megabytes, options.batches),
             "device": lambda: time_to_device(iter(loader)),
             "pin_memory": lambda: time_to_device(iter(pinning)),
             "DataLoader": lambda: time_to_device(iter(peer)),
         }
-        gib_per_s: dict[str, list[float]] = {name: [] for name in contestants}
-        for round_number in range(options.rounds + 1):
-            for name, run in contestants.items():
-                spent_s = run()  # type: ignore[no-untyped-call]
-                if round_number:  # the first round starts processes and locks pages
-                    gib_per_s[name].append(options.megabytes * options.batches / 1024 / spent_s)
-    for name, rates in gib_per_s.items():
-        print(f"{name:12}{statistics.median(rates):8.2f} GiB/s  [{min(rates):.2f}, {max(rates):.2f}]")
+        for run in contestants.values():
+            run()  # starts processes and locks pages
+        gib = options.megabytes * options.batches / 1024
+        found = take_rounds(list(contestants), options.rounds, lambda name: {"GiB/s": gib / contestants[name]()})
+    print(*format_figures("throughput", found, ["GiB/s"]), sep="\n")
+    finish(options.json, {**document, "figures": found})
     return 0
 
 

@@ -19,13 +19,14 @@ import mmap
 import os
 import pickle
 import select
-import time
+import timeit
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from benchmarks.common.command import make_parser, report_rows
+from benchmarks.common.command import finish, make_parser, open_run
+from benchmarks.common.comparison import format_figures, take_rounds
 
 _SMALL_DICT = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _CACHED_BYTES = 1 << 20
@@ -35,28 +36,20 @@ _CALLS = 20_000
 _TRIPS = 2_000
 
 
-def _time_ns(count: int, run: Callable[[], object]) -> float:
-    started_ns = time.perf_counter_ns()
-    run()
-    return (time.perf_counter_ns() - started_ns) / count
+def _time_ns(call: Callable[[], object], count: int = _CALLS) -> float:
+    return 1e9 * timeit.timeit(call, number=count) / count
 
 
 def _copy(nbytes: int) -> Callable[[], float]:
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-    count = max((256 << 20) // nbytes, 1)
-
-    def run() -> None:
-        for _ in range(count):
-            np.copyto(target, source)
-
-    return lambda: _time_ns(count, run)
+    return lambda: _time_ns(partial(np.copyto, target, source), max((256 << 20) // nbytes, 1))
 
 
 def _fault() -> float:
     fd = os.memfd_create("limits")
     os.ftruncate(fd, _PAGES * mmap.PAGESIZE)
     with mmap.mmap(fd, _PAGES * mmap.PAGESIZE) as mapping:
-        duration_ns = _time_ns(_PAGES, partial(_touch, mapping))
+        duration_ns = _time_ns(partial(_touch, mapping), 1) / _PAGES
     os.close(fd)
     return duration_ns
 
@@ -65,27 +58,14 @@ def _touch(mapping: mmap.mmap) -> None:
     np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE].fill(1)
 
 
-def _system_call() -> float:
-    def run() -> None:
-        for _ in range(_CALLS):
-            os.getppid()
-
-    return _time_ns(_CALLS, run)
-
-
 def _packet() -> float:
     read_fd, write_fd = os.pipe2(os.O_DIRECT)
     data = bytes(100)
-
-    def run() -> None:
-        for _ in range(_CALLS):
-            os.write(write_fd, data)
-            os.read(read_fd, 4096)
-
-    duration_ns = _time_ns(_CALLS, run)
-    os.close(read_fd)
-    os.close(write_fd)
-    return duration_ns
+    try:
+        return _time_ns(lambda: (os.write(write_fd, data), os.read(read_fd, 4096)))
+    finally:
+        os.close(read_fd)
+        os.close(write_fd)
 
 
 def _wake_up() -> float:
@@ -98,14 +78,8 @@ def _wake_up() -> float:
             os.write(answer_write, b"x")
         os._exit(0)
     os.close(request_read)
-
-    def run() -> None:
-        for _ in range(_TRIPS):
-            os.write(request_write, b"x")
-            _wait_and_read(answer_read)
-
     try:
-        return _time_ns(2 * _TRIPS, run)
+        return _time_ns(lambda: (os.write(request_write, b"x"), _wait_and_read(answer_read)), _TRIPS) / 2
     finally:
         for fd in (request_write, answer_read, answer_write):
             os.close(fd)
@@ -117,25 +91,20 @@ def _wait_and_read(fd: int) -> bytes:
     return os.read(fd, 1)
 
 
-def _pickle() -> float:
-    def run() -> None:
-        for _ in range(_CALLS):
-            pickle.loads(pickle.dumps(_SMALL_DICT, 5))
-
-    return _time_ns(_CALLS, run)
-
-
 ROWS: dict[str, Callable[[], float]] = {
     "copy, cached": _copy(_CACHED_BYTES),
     "copy, memory": _copy(_UNCACHED_BYTES),
     "page fault": _fault,
-    "system call": _system_call,
+    "system call": lambda: _time_ns(os.getppid),
     "packet, empty pipe": _packet,
     "wake-up": _wake_up,
-    "pickle": _pickle,
+    "pickle": lambda: _time_ns(lambda: pickle.loads(pickle.dumps(_SMALL_DICT, 5))),
 }
 
 
 if __name__ == "__main__":
-    options = make_parser(__doc__).parse_args()
-    report_rows("machine_limits", ROWS, options.rounds, options.json)
+    options = make_parser(__doc__, rounds=7).parse_args()
+    document = open_run("machine_limits")
+    found = take_rounds(list(ROWS), options.rounds, lambda row: {"us": ROWS[row]() / 1000})
+    print(*format_figures("wall time", found, ["us"]), sep="\n")
+    finish(options.json, {**document, "figures": found})

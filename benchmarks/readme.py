@@ -12,8 +12,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common.figures import Estimate, estimate, quotient
+from benchmarks.common.page import fill, format_row
 from benchmarks.common.turn import ROOT
-from benchmarks.hop.tables import LOOP_BASE
+from benchmarks.hop.tables import LOOP_BASE, find_us
 from benchmarks.loader.contest import (
     BATCH,
     COLLATE,
@@ -26,7 +27,7 @@ from benchmarks.loader.contest import (
     SPAWNED,
     THREE_PROCESSES,
 )
-from benchmarks.measured import replace_table
+from benchmarks.loader.tables import collect
 from benchmarks.peers.contestants import OURS
 from benchmarks.peers.results import Results
 
@@ -59,21 +60,22 @@ class Comparison:
         if value.low < 1 < value.high:
             return f"undecided: {value.text()} times as fast"
         if value.value < 1:
-            value, word = Estimate(1 / value.value, 1 / value.high, 1 / value.low, value.coverage), "slower"
+            value, word = value.invert(), "slower"
         return f"{value.text(2 if value.value < _ROUNDED_FROM else 1)} times {word}"
 
 
-def make_table(hop: dict[str, Any], loader: dict[str, Any], peers: Results) -> Iterator[str]:
+def make_summary(hop: dict[str, Any], loader: dict[str, Any], peers: Results) -> Iterator[str]:
     """Yield the lines of the table, in Markdown."""
+    lines = (*_compare_hops(hop), *_compare_loops(hop), *_compare_loaders(loader), *_compare_jobs(peers))
+    rows = ((line.subject, line.own, line.other, line.say()) for line in lines)
     yield "| | stagepipe | beside it | stagepipe is |"
     yield "|---|---|---|---|"
-    for line in (*_compare_hops(hop), *_compare_loops(hop), *_compare_loaders(loader), *_compare_jobs(peers)):
-        yield f"| {line.subject} | {line.own} | {line.other} | {line.say()} |"
+    yield from map(format_row, rows)
     yield from ("", _describe_memory(loader))
 
 
 def _compare_hops(document: dict[str, Any]) -> Iterator[Comparison]:
-    us = {(row["contestant"], row["size"]): row["us"] for row in document["rows"] if not row["touched"]}
+    us = find_us(document["rows"])
     for size, label in _IMAGES.items():
         others = {name: us[name, size] for name, other in us if other == size and not name.startswith(_NO_HOP)}
         fastest = min(others, key=lambda name: median(others[name]))
@@ -109,19 +111,14 @@ def _compare_loaders(document: dict[str, Any]) -> Iterator[Comparison]:
         (COLLATE, BATCH): "collating a batch of 38.5 MB",
     }
     for (part, own), subject in subjects.items():
-        rates = _find_figures(document, part, "items_per_s")
+        rates = collect(document, part, "items_per_s")
         others = {name: rates[name] for name in DATALOADERS[part] if name in rates}
         fastest = max(others, key=lambda name: median(others[name]))
         yield _compare_rates(subject, rates[own], fastest, others[fastest])
 
 
-def _find_figures(document: dict[str, Any], part: str, figure: str) -> dict[str, list[float]]:
-    rows = (row for row in document["rows"] if row["part"] == part)
-    return {row["contestant"]: [turn[figure] for turn in row["answers"]] for row in rows}
-
-
 def _describe_memory(document: dict[str, Any]) -> str:
-    memory = {name: median(figures) / 1e6 for name, figures in _find_figures(document, MODELS, "pss_bytes").items()}
+    memory = {name: median(figures) / 1e6 for name, figures in collect(document, MODELS, "pss_bytes").items()}
     return (
         f"Three models of 400 MB take {memory[THREE_PROCESSES]:,.0f} MB in stagepipe, {memory[SPAWNED]:,.0f} MB in "
         f"three spawned DataLoader workers, {memory[FORKED]:,.0f} MB in forked ones, and "
@@ -146,7 +143,8 @@ def main() -> None:
 def replace_summary(text: str) -> str:
     """Return `text` with the table of the committed figures."""
     hop, loader = (json.loads((_FIGURES / name).read_text()) for name in ("hop.json", "loader.json"))
-    return replace_table(text, "summary", make_table(hop, loader, Results(_FIGURES / "peers.json")))
+    made = "\n".join(make_summary(hop, loader, Results(_FIGURES / "peers.json")))
+    return fill(text, "summary", f"\n{made}\n")
 
 
 if __name__ == "__main__":

@@ -14,12 +14,9 @@ constant, 1 proportional. Bytes that are copied must grow as memory does, so the
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,12 +25,12 @@ from typing import Any
 import numpy as np
 
 import stagepipe
-from benchmarks.common.command import hardware_line, machine, machine_line
+from benchmarks.common.command import finish, hardware_line, make_parser, open_run
+from benchmarks.common.comparison import take_rounds
 from benchmarks.common.figures import Estimate, estimate
-from benchmarks.common.turn import order
+from benchmarks.common.page import save_plot
 from benchmarks.common.usage import CpuMeter
 
-_ROUNDS = 6
 _SMALL_ITEMS, _MIN_SMALL_ITEMS = 60_000, 10_000
 """Divided by the number of stages. The first quarter is not measured: packets get longer once work is known."""
 _LARGE_BYTES = 2 << 30
@@ -111,35 +108,28 @@ LINES = (
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, print a table for each line, and write the JSON and the plot if requested."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="two rounds, every other point")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args(arguments)
     rounds, step = (2, 2) if options.quick else (options.rounds, 1)
-    about = machine()
-    print(machine_line(about), flush=True)
+    document = open_run("scale")
     found = {line: _measure_line(line, line.points[::step], rounds) for line in LINES}
     for line, figures in found.items():
         print(f"\n{line.panel}, {line.name}, us: growth {fit_growth(figures):.2f}")
         print(*(f"  {x:>12,}  {figure.text()}" for x, figure in figures.items()), sep="\n")
-    if options.json:
-        lines = [
-            {"panel": line.panel, "name": line.name, "points": {x: asdict(figure) for x, figure in figures.items()}}
-            for line, figures in found.items()
-        ]
-        options.json.write_text(json.dumps({"machine": about, "rounds": rounds, "lines": lines}, indent=1) + "\n")
     if options.plot:
-        draw(found, hardware_line(about), options.plot)
+        draw(found, hardware_line(document["machine"]), options.plot)
+    lines = [
+        {"panel": line.panel, "name": line.name, "points": {x: asdict(figure) for x, figure in figures.items()}}
+        for line, figures in found.items()
+    ]
+    finish(options.json, {**document, "rounds": rounds, "lines": lines})
 
 
 def _measure_line(line: Line, points: Sequence[int], rounds: int) -> dict[int, Estimate]:
-    figures: dict[int, list[float]] = defaultdict(list)
-    for number in range(rounds):
-        for x in order([str(point) for point in points], number):
-            figures[int(x)].append(line.measure(int(x)))
-    return {x: estimate(figures[x]) for x in points}
+    found = take_rounds([str(x) for x in points], rounds, lambda x: {"us": line.measure(int(x))})
+    return {int(x): estimate(figures["us"]) for x, figures in found.items()}
 
 
 def fit_growth(figures: Mapping[int, Estimate]) -> float:
@@ -157,7 +147,6 @@ def fit_growth(figures: Mapping[int, Estimate]) -> float:
 
 def draw(found: Mapping[Line, Mapping[int, Estimate]], caption: str, path: Path) -> None:
     """Draw a panel for each of stages, workers, bytes and window."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys(line.panel for line in found))
@@ -177,9 +166,7 @@ def draw(found: Mapping[Line, Mapping[int, Estimate]], caption: str, path: Path)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
     drawing.supxlabel(caption, fontsize=8)
-    # Text stays text, so an SVG can be searched; the same figures give the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
-        drawing.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    save_plot(drawing, path)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from benchmarks.common.command import finish, machine, machine_line, make_parser, repeat_command
-from benchmarks.common.figures import estimate
+from benchmarks.common.command import finish, make_parser, open_run
+from benchmarks.common.comparison import format_figures, take_rounds
 from stagepipe import Pipeline
 
 _NAP_S = 0.005
@@ -46,17 +46,18 @@ def measure_cpu_share(workers: int, seconds: float) -> float:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
-    parser = make_parser(__doc__)
-    parser.set_defaults(rounds=3)
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--seconds", type=float, default=60.0, help="of a round")
     parser.add_argument("--workers", type=int, default=14)
     options = parser.parse_args(arguments)
-    begin_s, about = time.monotonic(), machine()
-    shares = [measure_cpu_share(options.workers, options.seconds) for _ in range(options.rounds)]
-    percent = estimate([100 * share for share in shares]).text()
-    print(machine_line(about), f"Repeat: {repeat_command('series')}", sep="\n")
-    print(f"{options.workers} workers, {options.rounds} rounds of {options.seconds:g} s: {percent} % of a core")
-    finish(begin_s, options.json, {"machine": about, "workers": options.workers, "cpu_shares": shares})
+    document = open_run("series")
+    found = take_rounds(
+        [f"{options.workers} workers"],
+        options.rounds,
+        lambda _: {"% of a core": 100 * measure_cpu_share(options.workers, options.seconds)},
+    )
+    print(*format_figures(f"rounds of {options.seconds:g} s", found, ["% of a core"]), sep="\n")
+    finish(options.json, {**document, "figures": found})
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ the start of its workers to the last record of its journal, on the disk (fsync);
 Ray nor pyarrow waits for the disk. CPU is that of the process and all its descendants. The rows of all contestants are
 read again and compared.
 
-Ratios are to stagepipe with one worker, within a round: `median [lowest, highest]`.
+Ratios are to stagepipe with one worker, pair by pair within a round.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import shutil
 import sys
@@ -26,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.command import machine, machine_line, repeat_command
-from benchmarks.common.figures import estimate, ratio
-from benchmarks.common.turn import adopt_orphans, answer_turn, order, run_turn
+from benchmarks.common.command import finish, make_parser, open_run
+from benchmarks.common.comparison import format_figures, require_same, take_rounds
+from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from benchmarks.common.usage import CpuMeter
 
 _LIMIT_S = 600.0
@@ -103,7 +102,7 @@ def _run_turn(contestant: str, rows: int, folder: str, compression: str) -> dict
         else:
             _write_with_ray(data, out / "rows", compression)
         wall_s, cpu_s = time.perf_counter() - begin_s, cpu.measure_s()
-        return {"rows_per_s": rows / wall_s, "cpu_us": cpu_s / rows * 1e6, "check": _check(out / "rows", rows)}
+        return {"rows/s": rows / wall_s, "CPU us": cpu_s / rows * 1e6, "check": _check(out / "rows", rows)}
     finally:
         shutil.rmtree(out)
 
@@ -120,35 +119,23 @@ def _check(folder: Path, rows: int) -> float:
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=6, help="each contestant has a turn in each")
+    if answer_turn(arguments, _run_turn):
+        return
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of 2 kB")
     parser.add_argument("--compression", default="snappy", help="snappy, zstd, gzip, lz4 or none")
     parser.add_argument("--folder", default="", help="where to write; default: the system's temporary folder")
-    if answer_turn(arguments, _run_turn):
-        return
     options = parser.parse_args(arguments)
     adopt_orphans()
-    print(machine_line(machine()), f"Repeat: {repeat_command('sinks')}", sep="\n")
+    document = open_run("sinks")
+    job = {"rows": options.rows, "folder": options.folder, "compression": options.compression}
     contestants = [name for name in _CONTESTANTS if name != "Ray Data" or importlib.util.find_spec("ray")]
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
-    for number in range(options.rounds):
-        for name in order(contestants, number):
-            turn = {
-                "contestant": name,
-                "rows": options.rows,
-                "folder": options.folder,
-                "compression": options.compression,
-            }
-            turns[name].append(run_turn("benchmarks.sinks", turn, _LIMIT_S))
-    checks = {figures["check"] for of_one in turns.values() for figures in of_one}
-    assert len(checks) == 1, f"the contestants' rows differ: {checks}"
-    columns = {n: {k: [t[k] for t in of_one] for k in ("rows_per_s", "cpu_us")} for n, of_one in turns.items()}
-    print(f"\n{'':22}{'rows/s':>9}{'CPU us/row':>12}   {'rows/s, ratio':22}{'CPU, ratio':22}")
-    for name, column in columns.items():
-        rate, cpu = estimate(column["rows_per_s"]), estimate(column["cpu_us"])
-        ratios = [ratio(column[key], columns[_REFERENCE][key]).text() for key in ("rows_per_s", "cpu_us")]
-        print(f"{name:22}{rate.value:9.0f}{cpu.value:12.1f}   {ratios[0]:22}{ratios[1]:22}", flush=True)
+    found = take_rounds(
+        contestants, options.rounds, lambda name: run_turn("benchmarks.sinks", {"contestant": name, **job}, _LIMIT_S)
+    )
+    require_same(found, "check")
+    print("", *format_figures("Parquet", found, ("rows/s", "CPU us"), _REFERENCE), sep="\n")
+    finish(options.json, {**document, "figures": found})
 
 
 if __name__ == "__main__":

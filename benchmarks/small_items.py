@@ -25,13 +25,13 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import process_time_ns
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.common.command import make_parser, report_rows
+from benchmarks.common.command import finish, make_parser, open_run
+from benchmarks.common.comparison import format_figures, take_rounds
 from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from stagepipe import Pipeline
 from stagepipe.core import Key, watch_torch_use
@@ -156,21 +156,21 @@ ROWS: Final[dict[str, Callable[[], float]]] = {
 
 def _run_turn(row: str) -> dict[str, float]:
     """One turn, in a process of its own."""
-    return {"ns": ROWS[row]()}
-
-
-def _measure_in_new_process(row: str) -> float:
-    return float(run_turn("benchmarks.small_items", {"row": row}, _LIMIT_S)["ns"])
+    return {"us": ROWS[row]() / 1000}
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure all rows and print them, or as a turn, measure one row and write its figure."""
     if answer_turn(arguments, _run_turn):
         return
-    options = make_parser(__doc__).parse_args(arguments)
+    options = make_parser(__doc__, rounds=7).parse_args(arguments)
     adopt_orphans()
-    turns = {row: partial(_measure_in_new_process, row) for row in ROWS}
-    report_rows("small_items", turns, options.rounds, options.json)
+    document = open_run("small_items")
+    found = take_rounds(
+        list(ROWS), options.rounds, lambda row: run_turn("benchmarks.small_items", {"row": row}, _LIMIT_S)
+    )
+    print(*format_figures("CPU time of an item", found, ["us"]), sep="\n")
+    finish(options.json, {**document, "figures": found})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the command lines share: the machine, options, the last line, the JSON, and rows of one figure in rounds."""
+"""What the command lines share: the machine, options, the first and the last lines of a run, and its JSON."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import platform
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
-from benchmarks.common.figures import estimate
-from benchmarks.common.turn import order
+from benchmarks.common.turn import ROOT
 
-_ROOT = Path(__file__).parents[2]
 _PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
+_BEGIN_S = monotonic()
+ROUNDS = 6
+"""The fewest whose interval has a coverage of 95 %."""
 
 
 def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
@@ -52,19 +53,18 @@ def _lines(path: str) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def is_same_machine(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether figures of two runs compare: the same machine and versions. The load may differ."""
+    return all(before[key] == now[key] for key in ("cpu", "cpus", "kernel", "versions"))
+
+
 def find_commit() -> str:
     """Return the commit of this checkout, with `-dirty` if tracked files differ; "unknown" without git."""
+    command = ["git", "describe", "--always", "--dirty"]
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],  # noqa: S607 - the git of the user
-            cwd=_ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip()
 
 
 def repeat_command(name: str) -> str:
@@ -89,7 +89,30 @@ def hardware_line(description: dict[str, Any]) -> str:
     return f"{description['cpu']}, {description['cpus']} CPUs, {gib:.0f} GiB, Linux {description['kernel']}"
 
 
-ROUNDS = 7
+def make_parser(text: str | None, *, rounds: int | None = ROUNDS) -> argparse.ArgumentParser:
+    """Return a parser with `--rounds` and `--json`; `text` is the module's docstring."""
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=rounds, help="each contestant has a turn in each")
+    parser.add_argument("--json", type=Path, help="file for the figures of every round")
+    return parser
+
+
+def add_names(
+    parser: argparse.ArgumentParser, option: str, known: Sequence[str], kind: str, *, separator: str = ","
+) -> None:
+    """Add an option that lists names of `known`. Its default is all of them."""
+    parser.add_argument(
+        option,
+        type=parse_names(known, kind, separator),
+        default=list(known),
+        help=f"{kind}s: {f'{separator} '.join(known)}",
+    )
+
+
+def add_corrupt(parser: argparse.ArgumentParser) -> None:
+    """Add the option that lets a test see that the check of what arrives works."""
+    text = "corrupt one element of what this contestant delivers; the check must stop the run"
+    parser.add_argument("--corrupt", default="", help=text)
 
 
 def parse_names(known: Sequence[str], kind: str, separator: str = ",") -> Callable[[str], list[str]]:
@@ -110,37 +133,28 @@ def parse_names(known: Sequence[str], kind: str, separator: str = ",") -> Callab
     return parse
 
 
-def finish(begin_s: float, path: Path | None, document: dict[str, Any]) -> None:
-    """Print how long the run took and the load at its end, and write the JSON if requested."""
-    print(f"{time.monotonic() - begin_s:.0f} s; load average {machine()['load_average']:.1f} at the end")
+def open_run(name: str, *notes: str, packages: Sequence[str] = ()) -> dict[str, Any]:
+    """Print the machine, `notes` and the command, and return what the run's JSON begins with: `command`, `machine`."""
+    about: dict[str, Any] = {"command": repeat_command(name), "machine": machine(packages)}
+    print(machine_line(about["machine"]), *notes, f"Repeat: {about['command']}", sep="\n", flush=True)
+    return about
+
+
+def finish(path: Path | None, document: Mapping[str, Any]) -> None:
+    """Print how long the program ran and the load at its end, and write the JSON if requested."""
+    print(f"{monotonic() - _BEGIN_S:.0f} s; load average {os.getloadavg()[0]:.1f} at the end")
     write_json(path, document)
 
 
-def write_json(path: Path | None, document: dict[str, Any]) -> None:
+def write_json(path: Path | None, document: Mapping[str, Any]) -> None:
     """Write the JSON, if a path was given."""
     if path is not None:
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        replace_text(path, json.dumps(document, indent=1) + "\n")
 
 
-def make_parser(text: str | None) -> argparse.ArgumentParser:
-    """Return a parser with `--rounds` and `--json`; `text` is the module's docstring."""
-    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="each row is measured in each")
-    parser.add_argument("--json", type=Path, help="file for the figures of every round")
-    return parser
-
-
-def report_rows(name: str, rows: Mapping[str, Callable[[], float]], rounds: int, json_path: Path | None) -> None:
-    """Measure the rows, which return nanoseconds, print their medians in us, and write the JSON if requested."""
-    about = machine()
-    found: dict[str, list[float]] = {row: [] for row in rows}
-    for number in range(rounds):
-        for row in order(list(rows), number):
-            found[row].append(rows[row]())
-    coverage = estimate([0.0] * rounds).coverage
-    print(machine_line(about), f"Repeat: {repeat_command(name)}", sep="\n")
-    print(f"us, medians of {rounds} rounds with their {100 * coverage:.0f} % intervals")
-    width = 2 + max(map(len, rows))
-    for row, values_ns in found.items():
-        print(f"{row:{width}}{estimate([value / 1000 for value in values_ns]).text()}")
-    write_json(json_path, {"machine": about, "ns": found})
+def replace_text(path: Path, text: str) -> None:
+    """Write a file, and its folder, so that an interruption leaves the earlier contents."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(text)
+    temporary.replace(path)

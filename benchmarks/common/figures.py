@@ -26,9 +26,31 @@ class Estimate:
         value, low, high = (_format_number(number, digits) for number in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
 
+    def invert(self) -> Estimate:
+        """Return the estimate of 1 / x."""
+        return Estimate(1 / self.value, 1 / self.high, 1 / self.low, self.coverage)
+
 
 def _format_number(value: float, digits: int) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.{digits}f}"
+
+
+def format_three_digits(value: float) -> str:
+    """Format with three digits.
+
+    >>> [format_three_digits(value) for value in (1234.5, 45.0, 0.789)]
+    ['1,234', '45.0', '0.789']
+    """
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def format_times(figure: Estimate) -> str:
+    """Format a figure with its interval, each with three digits: `12.0 [11.0, 15.0]`."""
+    return (
+        f"{format_three_digits(figure.value)} [{format_three_digits(figure.low)}, {format_three_digits(figure.high)}]"
+    )
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -53,6 +75,20 @@ def estimate(values: Sequence[float]) -> Estimate:
 def _coverage(n: int, cut: int) -> float:
     """Return the probability that the median lies in the range without the `cut` lowest and `cut` highest values."""
     return 1.0 - 2.0 * sum(math.comb(n, dropped) for dropped in range(cut + 1)) / 2.0**n
+
+
+def find_coverage(rounds: int) -> float:
+    """Return the coverage of the interval over so many rounds."""
+    return estimate([1.0] * rounds).coverage
+
+
+def describe_rounds(rounds: int) -> str:
+    """Name the number of rounds and the coverage of their intervals.
+
+    >>> describe_rounds(6)
+    'medians of 6 rounds, 97 % intervals'
+    """
+    return f"medians of {rounds} rounds, {100 * find_coverage(rounds):.0f} % intervals"
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
@@ -114,11 +150,17 @@ def is_met(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) ->
     >>> [is_met(Estimate(1.0, 0.9, high, 0.97), at_most=1.1) for high in (1.05, 1.2)]
     [True, None]
     """
-    if figure.coverage < MIN_COVERAGE:
-        return None
+    return compare(figure, at_most=at_most, at_least=at_least) if figure.coverage >= MIN_COVERAGE else None
+
+
+def compare(figure: Estimate, *, at_most: float = inf, at_least: float = -inf) -> bool | None:
+    """Do the same for an interval of any coverage, which stands beside the figure."""
     if at_least <= figure.low and figure.high <= at_most:
         return True
     return False if figure.high < at_least or figure.low > at_most else None
+
+
+VERDICTS = {True: "met", False: "missed", None: "undecided"}
 
 
 MIN_WAITS_FOR_P99 = 200

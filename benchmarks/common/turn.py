@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -29,6 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _END_S = 5.0
 _SHOWN_CHARACTERS = 300
 _SAMPLE_PERIOD_S = 0.25
+_JOB_FILE = "job.json"
 
 
 class TurnError(Exception):
@@ -43,38 +44,53 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def run_turn(module: str, job: Mapping[str, Any], limit_s: float, *, samples_memory: bool = False) -> dict[str, Any]:
-    """Run `python -m module JOB RESULT` and return the JSON that it wrote. Raise TurnError if there is none.
+def run_turn(
+    module: str,
+    job: Mapping[str, Any],
+    limit_s: float,
+    *,
+    samples_memory: bool = False,
+    keeps_partial: bool = False,
+    launch: Callable[[Path, list[str]], list[str]] | None = None,
+) -> dict[str, Any]:
+    """Run `python -m module JOB_FILE RESULT_FILE` and return the JSON that it wrote. Raise TurnError if it fails.
 
     With `samples_memory` its JSON says `memory_from_s` (`time.monotonic`), and what is returned has `pss_bytes`: the
     peak of all its processes since then. It is sampled from here, so that it is no processor time of the turn.
+    `keeps_partial`: what it has written counts although it fails. `launch` makes the command of a launcher, such as
+    mpiexec, from the turn's folder and its own command.
     """
     before = list_descendant_pids()
     sampler = PssSampler(lambda: list_descendant_pids() - before, _SAMPLE_PERIOD_S) if samples_memory else None
     with turn_folder() as folder:
-        result, log = folder / "result.json", folder / "log.txt"
-        command = [sys.executable, "-m", module, json.dumps(job), str(result)]
-        try:
-            with log.open("wb") as out, sampler or nullcontext():
-                subprocess.run(
-                    command,
-                    cwd=ROOT,
-                    env=turn_environment(folder),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    timeout=limit_s,
-                    check=True,
-                )
-            document: dict[str, Any] = json.loads(result.read_text())
-        except subprocess.TimeoutExpired:
-            message = f"did not finish within {limit_s:.0f} s"
-            raise TurnError(message) from None
-        except (subprocess.CalledProcessError, FileNotFoundError):
-            raise TurnError(last_line(log.read_text(errors="replace"))) from None
+        job_file, result, log = folder / _JOB_FILE, folder / "result.json", folder / "log.txt"
+        job_file.write_text(json.dumps(job))
+        command = [sys.executable, "-m", module, str(job_file), str(result)]
+        if launch:
+            command = launch(folder, command)
+        with log.open("wb") as out, sampler or nullcontext():
+            failure = _run(command, folder, out, limit_s)
+        if not result.exists() or (failure is not None and not keeps_partial):
+            raise TurnError(failure or last_line(log.read_text(errors="replace")))
+        document: dict[str, Any] = json.loads(result.read_text())
     if sampler:
         document["pss_bytes"] = sampler.find_peak_bytes(document["memory_from_s"])
     return document
+
+
+def _run(command: Sequence[str], folder: Path, out: IO[bytes], limit_s: float) -> str | None:
+    """Return why it failed, or "" if its log says so; None if it did not."""
+    environment = {**make_environment(), "TMPDIR": str(folder)}
+    try:
+        subprocess.run(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=limit_s,
+            check=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"did not finish within {limit_s:.0f} s"
+    except subprocess.CalledProcessError:
+        return ""
+    return None
 
 
 def answer_turn(arguments: Sequence[str], measure: Callable[..., Mapping[str, Any]]) -> bool:
@@ -82,16 +98,11 @@ def answer_turn(arguments: Sequence[str], measure: Callable[..., Mapping[str, An
 
     For a module that is its own turn: its other arguments are a user's options.
     """
-    if not arguments or not arguments[0].startswith("{"):
+    if len(arguments) != 2 or Path(arguments[0]).name != _JOB_FILE:
         return False
-    job, result = arguments
-    Path(result).write_text(json.dumps(measure(**json.loads(job))))
+    job, result = map(Path, arguments)
+    result.write_text(json.dumps(measure(**json.loads(job.read_text()))))
     return True
-
-
-def turn_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a turn: the project is importable, and temporary files lie in `folder`."""
-    return {**make_environment(), "TMPDIR": str(folder)}
 
 
 def make_environment(*folders: Path) -> dict[str, str]:

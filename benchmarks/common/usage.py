@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -29,18 +30,28 @@ def list_tracker_pids() -> set[int]:
 
 
 class CpuClocks:
-    """The processor time of this process and of chosen others, which must be alive: cheap enough for a burst.
+    """The processor time of this process and of chosen others: cheap enough for a burst.
 
-    clock_getcpuclockid(3) gives the clock of another process; Linux derives its number from the process id.
+    clock_getcpuclockid(3) gives the clock of another process; Linux derives its number from the process id. Of a
+    process that has ended, the last reading stands.
     """
 
-    def __init__(self, pids: set[int]) -> None:
+    def __init__(self, pids: Iterable[int]) -> None:
         """`pids` are those of the others."""
-        self._clocks = [~pid << 3 | 2 for pid in pids]
+        self._last_ns = dict.fromkeys((~pid << 3 | 2 for pid in pids), 0)
 
     def read_ns(self) -> int:
         """Return the processor time of all threads together, in nanoseconds."""
-        return time.process_time_ns() + sum(map(time.clock_gettime_ns, self._clocks))
+        for clock in self._last_ns:
+            with suppress(OSError):
+                self._last_ns[clock] = time.clock_gettime_ns(clock)
+        return time.process_time_ns() + sum(self._last_ns.values())
+
+
+def measure_ended_children_s() -> float:
+    """Return the processor time of all ended descendants: each was waited for, also by its own parent."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class CpuMeter:

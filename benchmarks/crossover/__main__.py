@@ -1,6 +1,6 @@
 """Compare pipe and shared memory by array size, and `auto` with the better of both: experiment E3, complete.
 
-    python -m benchmarks.crossover [--plot FILE.svg|FILE.png] [--json FILE] [--sizes 2,4] [--repetitions 10]
+    python -m benchmarks.crossover [--plot FILE.svg|FILE.png] [--json FILE] [--sizes 2,4] [--rounds 10]
 
 A write-up of 2022 sent float32 arrays (d, d), d = 2, 4 ... 1024, from one process to another, with 100 transfers in
 each of 10 repetitions, by `multiprocessing.Pipe` and by `RawArray` with a Pipe as the flag. This repeats it, beside a
@@ -21,17 +21,15 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command
-from benchmarks.common.figures import estimate
+from benchmarks.common.command import add_corrupt, add_names, finish, machine_line, make_parser, open_run
 from benchmarks.common.turn import Placement
 from benchmarks.crossover.peers import TRANSFERS
 from benchmarks.crossover.rounds import CONTESTANTS, SizeResult, measure
-from benchmarks.crossover.verdict import draw, lines, table, targets
+from benchmarks.crossover.verdict import draw, lines, make_table, targets
 
 SIZES = tuple(2**power for power in range(1, 11))
 REPETITIONS = 10
@@ -42,31 +40,23 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the plot and the JSON if requested."""
     options = _options(arguments)
     multiprocessing.set_forkserver_preload(["benchmarks.crossover.peers"])
-    machine_found, begin = machine(), time.monotonic()
+    about = open_run("crossover")  # before this process is pinned
     placement = Placement(pinned=not options.unpinned)
-    command = repeat_command("crossover")
-    print(
-        machine_line(machine_found),
-        f"{_describe(options.repetitions)} {placement.description}",
-        f"Repeat: {command}\n",
-        sep="\n",
-        flush=True,
-    )
+    print(placement.description, flush=True)
     results: list[SizeResult] = []
     for d in options.sizes:
-        results.append(measure(d, options.only, options.repetitions, placement, options.corrupt))
+        results.append(measure(d, options.only, options.rounds, placement, options.corrupt))
         _progress(d, options.sizes)
     rows = [row for result in results for row in result.rows]
     by_size, steady = lines(rows), lines(rows, steady=True)
     verdicts = list(targets(by_size, len(options.sizes)))
-    print("From the request:", *table(by_size), sep="\n")
-    print("\nFrom the first array:", *table(steady), sep="\n")
+    for start, shown in (("the request", by_size), ("the first array", steady)):
+        print(f"\nMicroseconds per transfer, measured from {start}:\n", *make_table(shown), sep="\n")
     print("\nTargets, measured from the request:", *(target.line() for target in verdicts), sep="\n")
     if options.plot:
-        draw(rows, options.plot, machine_line(machine_found))
+        draw(rows, options.plot, machine_line(about["machine"]))
     document = {
-        "command": command,
-        "machine": machine_found,
+        **about,
         "pinned": placement.pinned,
         "transfers": TRANSFERS,
         "rows": [asdict(row) for row in rows],
@@ -75,15 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         "steady_lines": [asdict(line) for line in steady],
         "targets": [asdict(target) for target in verdicts],
     }
-    finish(begin, options.json, document)
-
-
-def _describe(repetitions: int) -> str:
-    coverage = estimate([1.0] * repetitions).coverage
-    return (
-        f"Microseconds per transfer: medians of {repetitions} repetitions of {TRANSFERS} transfers. A ratio is that of "
-        f"two medians; brackets hold the quotients of their intervals, each of which has a coverage of {coverage:.3f}."
-    )
+    finish(options.json, document)
 
 
 def _progress(d: int, sizes: Sequence[int]) -> None:
@@ -92,23 +74,12 @@ def _progress(d: int, sizes: Sequence[int]) -> None:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=REPETITIONS)
     parser.add_argument("--plot", type=_plot_path, action="append", default=[], help="FILE.svg or FILE.png; repeatable")
-    parser.add_argument("--json", type=Path, help="file for the figures of every repetition")
     parser.add_argument("--sizes", type=_sizes, default=list(SIZES), help="values of d, such as 2,1024")
-    parser.add_argument(
-        "--repetitions", type=int, default=REPETITIONS, help="repetitions of each contestant at each size"
-    )
-    parser.add_argument(
-        "--only",
-        type=parse_names(tuple(CONTESTANTS), "contestant"),
-        default=list(CONTESTANTS),
-        help=f"contestants: {', '.join(CONTESTANTS)}",
-    )
+    add_names(parser, "--only", tuple(CONTESTANTS), "contestant")
     parser.add_argument("--unpinned", action="store_true", help="let the kernel choose the processors")
-    parser.add_argument(
-        "--corrupt", help="corrupt one element of what this contestant delivers; the check must stop the run"
-    )
+    add_corrupt(parser)
     return parser.parse_args(arguments)
 
 

@@ -94,9 +94,7 @@ class SizeResult:
     reports: dict[str, dict[str, Any]]
 
 
-def measure(
-    d: int, names: Sequence[str], repetitions: int, placement: Placement, corrupt: str | None = None
-) -> SizeResult:
+def measure(d: int, names: Sequence[str], repetitions: int, placement: Placement, corrupt: str = "") -> SizeResult:
     """Measure one size. Raise SystemExit if an array arrives wrong.
 
     `corrupt` names a contestant whose arrays are corrupted on purpose.

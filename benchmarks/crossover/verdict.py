@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.figures import Estimate, Target, estimate, mean_and_error, quotient
+from benchmarks.common.figures import (
+    VERDICTS,
+    Estimate,
+    Target,
+    compare,
+    estimate,
+    format_times,
+    mean_and_error,
+    quotient,
+)
+from benchmarks.common.page import format_row, save_plot
 from benchmarks.crossover.rounds import CONTESTANTS, MODES, Row
 
 AUTO = "stagepipe auto"
@@ -51,18 +61,15 @@ def lines(rows: Sequence[Row], *, steady: bool = False) -> list[Line]:
     return size_lines
 
 
-def table(size_lines: Sequence[Line]) -> Iterator[str]:
-    """Format the microseconds per transfer and the two ratios with their intervals, in at most 120 columns."""
-    names = "".join(f"{_short_name(name):>9}" for name in CONTESTANTS)
-    yield f"{'d':>5}{'bytes':>10}{names}  {'auto / better mode':<26}auto / better peer"
+def make_table(size_lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the table in Markdown: microseconds per transfer, and the two ratios with their intervals."""
+    names = [f"**{name}**" if name in MODES else name for name in CONTESTANTS]
+    yield format_row(("d", "bytes", *names, "auto / better mode", "auto / better peer"))
+    yield format_row(["---"] + ["---:"] * (len(names) + 3))
     for line in size_lines:
-        us = "".join(f"{line.us[name].value:9.1f}" for name in CONTESTANTS)
-        own = f"{line.to_own.text()} {_short_name(line.own)}"
-        yield f"{line.d:5}{4 * line.d**2:10,}{us}  {own:<26}{line.to_peer.text()} {line.peer}"
-
-
-def _short_name(name: str) -> str:
-    return name.removeprefix("stagepipe ").removesuffix("_memory")
+        us = [format_times(line.us[name]) for name in CONTESTANTS]
+        to_peer = f"{format_times(line.to_peer)} {line.peer}"
+        yield format_row((str(line.d), f"{4 * line.d**2:,}", *us, format_times(line.to_own), to_peer))
 
 
 def targets(size_lines: Sequence[Line], sizes: int) -> Iterator[Target]:
@@ -82,13 +89,14 @@ def _target(text: str, ratios: dict[int, Estimate], *, complete: bool) -> Target
     text = f"{text} (at every d, the whole interval of the ratio lies at {MAX_RATIO} or below)"
     if not ratios:
         return Target(text)
-    missed = {d: estimate for d, estimate in ratios.items() if estimate.low > MAX_RATIO}
-    undecided = {d: estimate for d, estimate in ratios.items() if estimate.low <= MAX_RATIO < estimate.high}
-    if missed or undecided:
-        parts = [
-            f"{word} at {_listed(found)}" for word, found in (("missed", missed), ("undecided", undecided)) if found
-        ]
-        return Target(text, "; ".join(parts), False if missed else None)
+    found = {d: compare(ratio, at_most=MAX_RATIO) for d, ratio in ratios.items()}
+    parts = [
+        f"{VERDICTS[met]} at {_listed({d: ratios[d] for d in ratios if found[d] is met})}"
+        for met in (False, None)
+        if met in found.values()
+    ]
+    if parts:
+        return Target(text, "; ".join(parts), False if False in found.values() else None)
     worst = max(ratios, key=lambda d: ratios[d].high)
     return Target(text, f"the largest ratio is {ratios[worst].text()} at d = {worst}", True if complete else None)
 
@@ -108,16 +116,6 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 def draw(rows: Sequence[Row], paths: Sequence[Path], machine: str) -> None:
     """Write the plot to each of `paths`, in the format of its suffix (svg, png)."""
-    import matplotlib as mpl
-
-    # Text stays text, so an SVG can be searched; the same figures give the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
-        figure = _figure(rows, machine)
-        for path in paths:
-            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
-def _figure(rows: Sequence[Row], machine: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -148,7 +146,7 @@ def _figure(rows: Sequence[Row], machine: str) -> Any:
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
     figure.supxlabel(machine, fontsize=7, color="#666666")
-    return figure
+    save_plot(figure, *paths)
 
 
 def _format_bytes(nbytes: float) -> str:

@@ -30,24 +30,21 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command, write_json
+from benchmarks.common.command import add_corrupt, add_names, finish, make_parser, open_run, write_json
 from benchmarks.common.turn import Placement, adopt_orphans
 from benchmarks.hop import loop
 from benchmarks.hop.payload import SIZES
-from benchmarks.hop.schedule import CONTESTANTS, MISSING, Row, Settings, measure
-from benchmarks.hop.tables import DESCRIPTION, hop_table, loop_table, size_table, targets
+from benchmarks.hop.schedule import CONTESTANTS, MISSING, Settings, measure
+from benchmarks.hop.tables import hop_lines, make_hop_table, make_loop_table, targets
 
 _FULL, _QUICK = Settings(rounds=9, budget_s=0.08), Settings(rounds=6, budget_s=0.03)
 _LOOP = "loop"
-_SIZES, _QUICK_SIZES = (_LOOP, *SIZES), (_LOOP, "0B", "1KB", "1.2MB")
+_SIZES, _QUICK_SIZES = [_LOOP, *SIZES], [_LOOP, "0B", "1KB", "1.2MB"]
 _NAMES = tuple(dict.fromkeys((*CONTESTANTS, *loop.CONTESTANTS)))
-_PACKAGES = ("faster-fifo", "iceoryx2")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -56,61 +53,51 @@ def main(arguments: Sequence[str]) -> None:
     default = _QUICK if options.quick else _FULL
     budget_s = options.budget_ms / 1000 if options.budget_ms else default.budget_s
     settings = Settings(options.rounds or default.rounds, budget_s, options.corrupt)
-    wanted, sizes = options.only, options.sizes or (_QUICK_SIZES if options.quick else _SIZES)
-    missing, names = sorted(MISSING & set(wanted)), [name for name in wanted if name not in MISSING]
-    machine_found, begin = machine(_PACKAGES), time.monotonic()
-    command = repeat_command("hop")
-    print(machine_line(machine_found), DESCRIPTION, f"Repeat: {command}", sep="\n")
-    if missing:
-        print(f"Not installed: {', '.join(missing)}")
-    loops: loop.LoopFigures = {}
-    if _LOOP in sizes:  # before this process is pinned
+    names = [name for name in options.only if name not in MISSING]
+    document: dict[str, Any] = {
+        **open_run("hop", "header only: nothing is written or read", packages=("faster-fifo", "iceoryx2")),
+        "placement": "",
+        "missing": sorted(MISSING & set(options.only)),
+        "loops": {},
+        "rows": [],
+        "reports": {},
+    }
+    if _LOOP in options.sizes:  # before this process is pinned
         adopt_orphans()
         in_loops = [name for name in names if name in loop.CONTESTANTS]
-        loops = loop.measure_loops(in_loops, settings.rounds, options.loop_items)
-        print(*loop_table(loops, options.loop_items), sep="\n", flush=True)
+        document["loops"] = loop.measure_loops(in_loops, settings.rounds, options.loop_items)
     names = [name for name in names if name in CONTESTANTS]
     _preload_fork_server(names)
     placement = Placement(pinned=True)
-    print(placement.description)
-    rows: list[Row] = []
-    reports: dict[str, dict[str, Any]] = {}
-    for size in sizes:
+    document["placement"] = placement.description
+    for size in options.sizes:
         if size != _LOOP:
-            measured, reports[size] = measure(size, SIZES[size], names, settings, placement)
-            rows += measured
-            print(*size_table(measured), *hop_table(reports[size]), sep="\n", flush=True)
-        verdicts = list(targets(rows, reports, loops))
-        document = {
-            "command": command,
-            "machine": machine_found,
-            "placement": placement.description,
-            "missing": missing,
-            "loops": loops,
-            "rows": [asdict(row) for row in rows],
-            "reports": reports,
-            "targets": [asdict(target) for target in verdicts],
-        }
-        write_json(options.json, document)  # a run that is cut short keeps the sizes that it has measured
-    print("\nTargets, for untouched items:", *(target.line() for target in verdicts), sep="\n")
-    finish(begin, options.json, document)
+            rows, reports = measure(size, SIZES[size], names, settings, placement)
+            document["rows"] += [asdict(row) for row in rows]
+            document["reports"][size] = reports
+            print(f"\n{size}: what stagepipe reports of its hops", *hop_lines(reports), sep="\n", flush=True)
+            write_json(options.json, document)  # a run that is cut short keeps the sizes that it has measured
+    verdicts = list(targets(document))
+    if document["loops"]:
+        print("", *make_loop_table(document), sep="\n")
+    if document["rows"]:
+        print("", *make_hop_table(document), "", *make_hop_table(document, touched=True), "", sep="\n")
+    print(placement.description, "\nTargets, for untouched items:", *(t.line() for t in verdicts), sep="\n")
+    finish(options.json, {**document, "targets": [asdict(target) for target in verdicts]})
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=None)
     parser.add_argument("--quick", action="store_true", help="three sizes and short bursts: under a minute")
-    parser.add_argument("--sizes", type=parse_names(_SIZES, "size"), help=f"sizes: {', '.join(_SIZES)}")
-    parser.add_argument(
-        "--only", type=parse_names(_NAMES, "contestant"), default=_NAMES, help=f"contestants: {', '.join(_NAMES)}"
-    )
-    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
+    add_names(parser, "--sizes", _SIZES, "size")
+    add_names(parser, "--only", _NAMES, "contestant")
     parser.add_argument("--budget-ms", type=float, help="length of a burst in milliseconds")
     parser.add_argument("--loop-items", type=int, default=loop.ITEMS, help="half of the items of a loop")
-    parser.add_argument("--json", type=Path, help="file for the figures of every round")
-    parser.add_argument(
-        "--corrupt", help="corrupt one byte of what this contestant delivers; the check must stop the run"
-    )
-    return parser.parse_args(arguments)
+    add_corrupt(parser)
+    options = parser.parse_args(arguments)
+    if options.quick and options.sizes == _SIZES:
+        options.sizes = _QUICK_SIZES
+    return options
 
 
 def _preload_fork_server(names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A loop over small items, as a user writes it, alone on the machine: `python -m benchmarks.hop.loop JOB RESULT`.
+"""A loop over small items, as a user writes it, alone on the machine: `run_turn("benchmarks.hop.loop", ...)`.
 
 A process makes the dicts and the loop takes them, one by one: first what a program sees that has just started, then the
 same number again. The kernel places the processes.
@@ -6,18 +6,16 @@ same number again. The kernel places the processes.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from benchmarks.common.turn import order, run_turn
+from benchmarks.common.turn import answer_turn, order, run_turn
 from benchmarks.common.usage import CpuMeter
 from benchmarks.hop.payload import Item
 from benchmarks.hop.pipelines import DICTS, Dicts
@@ -125,17 +123,18 @@ def _time(items: Iterator[Item], count: int) -> tuple[float, float]:
     return 1e6 * wall_s / count, 1e6 * cpu.measure_s() / count
 
 
-def main(job: str, result: str) -> None:
-    """Take a turn and write its figures."""
-    request = json.loads(job)
-    items = iter(CONTESTANTS[request["name"]](request["kind"]))
-    assert next(items)["id"] == 0
-    (us, cpu_us), (later_us, later_cpu_us) = (_time(items, request["items"]) for _ in range(2))
-    figures = {"us": us, "cpu_us": cpu_us, "later_us": later_us, "later_cpu_us": later_cpu_us}
-    Path(result).write_text(json.dumps(figures))
-    sys.stdout.flush()
-    os._exit(0)  # a producer that waits for room would be waited for; the turn's owner ends it
+def _run_turn(name: str, kind: str, items: int) -> dict[str, float]:
+    """One turn, in a process of its own."""
+    taken = iter(CONTESTANTS[name](kind))
+    assert next(taken)["id"] == 0
+    (us, cpu_us), (later_us, later_cpu_us) = (_time(taken, items) for _ in range(2))
+    _unfinished.append(taken)
+    return {"us": us, "cpu_us": cpu_us, "later_us": later_us, "later_cpu_us": later_cpu_us}
 
+
+_unfinished: list[Iterator[Item]] = []
+"""Kept until the process ends."""
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer_turn(sys.argv[1:], _run_turn)
+    os._exit(0)  # a producer that waits for room would be waited for; the turn's owner ends it

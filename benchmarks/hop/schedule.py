@@ -119,7 +119,7 @@ class Settings:
 
     rounds: int
     budget_s: float
-    corrupt: str | None = None
+    corrupt: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _start_all(names: list[str], nbytes: int, placement: Placement) -> Iterator[
         yield started
 
 
-def _verify(peer: Peer, image: Image, skip: int, corrupt: str | None) -> None:
+def _verify(peer: Peer, image: Image, skip: int, corrupt: str) -> None:
     """Take `skip` items, and check those before and after them. `corrupt` names whose items are corrupted first."""
     receive = spoiled(peer.receive) if peer.name == corrupt else peer.receive
     try:

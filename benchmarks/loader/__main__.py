@@ -28,12 +28,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.common.command import finish, machine, machine_line, parse_names, repeat_command, write_json
+from benchmarks.common.command import add_corrupt, finish, make_parser, open_run, parse_names, write_json
+from benchmarks.common.turn import ROOT, adopt_orphans
 from benchmarks.loader.contest import (
     COLLATE,
     CONTESTANTS,
@@ -45,10 +46,10 @@ from benchmarks.loader.contest import (
     THREE_PROCESSES,
     Job,
 )
-from benchmarks.loader.rounds import Row, measure
-from benchmarks.loader.tables import DESCRIPTION, report_lines, table, targets, title
+from benchmarks.loader.rounds import measure
+from benchmarks.loader.tables import make_loader_table, report_lines, targets
 
-_IMAGES = Path(__file__).parents[2] / "data" / "images"
+_IMAGES = ROOT / "data" / "images"
 _ROUNDS, _QUICK_ROUNDS = 6, 1
 _QUICK = {**CONTESTANTS, MODELS: (THREE_PROCESSES, SPAWNED, FORKED)}
 _ITEMS, _QUICK_ITEMS = 2_000, 256
@@ -61,26 +62,17 @@ _MODEL_ITEMS, _QUICK_MODEL_ITEMS, _MODELS_WARM = 120, 24, 12
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, and write the JSON if requested."""
     options = _options(arguments)
-    machine_found, begin = machine(), time.monotonic()
-    command = repeat_command("loader")
-    print(machine_line(machine_found), DESCRIPTION, f"Repeat: {command}", sep="\n", flush=True)
-    rows: list[Row] = []
-    jobs = [_job(part, options) for part in PARTS if options.only[part]]
-    for job in jobs:
-        measured = measure(job, options.only[job.part], options.rounds, options.corrupt, _progress)
-        rows += measured
-        print(title(job, options.rounds), *table(job, measured), *report_lines(measured), sep="\n", flush=True)
-        verdicts = list(targets(rows))
-        document = {
-            "command": command,
-            "machine": machine_found,
-            "jobs": [{**asdict(job), "images": os.path.relpath(job.images)} for job in jobs],
-            "rows": [asdict(row) for row in rows],
-            "targets": [asdict(target) for target in verdicts],
-        }
+    adopt_orphans()
+    document: dict[str, Any] = {**open_run("loader"), "jobs": [], "rows": []}
+    for job in [_job(part, options) for part in PARTS if options.only[part]]:
+        document["jobs"].append({**asdict(job), "images": os.path.relpath(job.images)})
+        document["rows"] += measure(job, options.only[job.part], options.rounds, options.corrupt, _progress)
+        print(f"\n{job.part}, after each batch: {job.step}\n", *make_loader_table(document, job.part), sep="\n")
+        print(*report_lines(document, job.part), sep="\n", flush=True)
         write_json(options.json, document)  # a run that is cut short keeps the parts that it has measured
+    verdicts = list(targets(document))
     print("\nTargets:", *(target.line() for target in verdicts), sep="\n")
-    finish(begin, options.json, document)
+    finish(options.json, {**document, "targets": [asdict(target) for target in verdicts]})
 
 
 def _job(part: str, options: argparse.Namespace) -> Job:
@@ -120,28 +112,24 @@ def _progress(text: str) -> None:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=None)
     parser.add_argument(
         "--quick",
         action="store_true",
         help="one round, shorter epochs, models with three processes only: under two minutes",
     )
-    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
     parser.add_argument("--only", type=_parse_contestants, help="parts or part:contestant, separated by commas")
     parser.add_argument(
         "--step",
         choices=("none", "sum"),
         help="work of the training process on a batch; default: sum, for collate none",
     )
-    parser.add_argument("--json", type=Path, help="file for the figures of every round")
     parser.add_argument("--items", type=int, help="items in an epoch of the quickstart")
     parser.add_argument("--batch", type=int, default=64, help="samples in a batch")
     parser.add_argument("--side", type=int, default=224, help="side of the images in pixels")
     parser.add_argument("--model-mb", type=int, default=400, help="size of each of the three models in MB")
     parser.add_argument("--images", type=Path, default=_IMAGES, help="a folder with .jpg files")
-    parser.add_argument(
-        "--corrupt", help="corrupt one element of what this contestant delivers; the check must stop the run"
-    )
+    add_corrupt(parser)
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
     options.only = options.only or (_QUICK if options.quick else CONTESTANTS)

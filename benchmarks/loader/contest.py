@@ -111,5 +111,3 @@ class Answer:
     """The digests of the first epoch's checked batches, in order."""
     told: list[str]
     """The lines of stagepipe's own report: its stages, its hops, its verdict."""
-    life_cpu_s: float = 0.0
-    """Processor time of the whole process tree from start to end, from getrusage(2), including imports."""

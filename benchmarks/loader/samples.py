@@ -63,7 +63,7 @@ class Numbers:
         return self._count
 
     def __getitem__(self, position: int) -> dict[str, Any]:
-        """Return the input at a position, the same as in `datasets.ThreeModels`."""
+        """Return the input at a position, the same as in `models.ThreeModels`."""
         return {"features": np.full((1, self._inputs), position, np.float32), "label": position}
 
 

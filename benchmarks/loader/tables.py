@@ -1,4 +1,4 @@
-"""The printed tables: one for each part, and stagepipe's own report of a turn; and the targets. Pure."""
+"""The tables in Markdown, for the terminal and for docs/measured.md, and the targets for the figures. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from benchmarks.common.figures import Estimate, Target, count_waits, estimate, format_waits, is_met, pool_waits, ratio
+from benchmarks.common.page import Document, divide, list_targets, make_caption, make_table
 from benchmarks.loader.contest import (
     BATCH,
     COLLATE,
@@ -24,88 +25,101 @@ from benchmarks.loader.contest import (
     SPAWNED_PRELOADED,
     THREE_PROCESSES,
     TWO_WORKERS,
-    Job,
 )
-from benchmarks.loader.rounds import Row
+
+_TARGETS = {
+    "a batch ": COLLATE,
+    "CPU seconds per item ": QUICKSTART,
+    "items per second ": QUICKSTART,
+    "memory of three models ": MODELS,
+}
+"""The part of a target, by how its text begins."""
 
 
-def title(job: Job, rounds: int) -> str:
-    """Describe the part, the work of the training process, and how often it was measured."""
-    step = "none" if job.step == "none" else "the sum of its elements"
-    megabytes = job.batch * 3 * job.side**2 * 4 / 1e6
-    shape = f"{job.batch} x 3 x {job.side} x {job.side}"
-    what = {
-        COLLATE: f"From prepared samples to a batch of {shape} float32, {megabytes:.1f} MB; {job.batches} per epoch",
-        QUICKSTART: f"The quickstart: {job.items} JPEG files per epoch, in batches of {shape} float32",
-        MODELS: f"Three models of {job.model_bytes / 1e6:.0f} MB, {job.items} inputs per epoch, one by one",
-    }[job.part]
-    covered = f"{rounds} rounds, {100 * estimate([1.0] * rounds).coverage:.0f} % intervals"
-    return f"\n{job.part}. {what}. Work of the training process on each: {step}. {covered}."
+def find_part(text: str) -> str:
+    """Return the part that a target belongs to.
+
+    >>> find_part("a batch filled in place is at least 20 times faster than DataLoader's")
+    'collate'
+    """
+    return next(part for begin, part in _TARGETS.items() if text.startswith(begin))
 
 
-def table(job: Job, rows: list[Row]) -> Iterator[str]:
-    """Format the rows of the part."""
-    width = 3 + max(len(row.contestant) for row in rows)
-    per, unit = (job.batch, "batch") if job.part == COLLATE else (1, "item")
-    rate = "ms/batch" if job.part == COLLATE else "items/s"
-    yield (
-        f"{'':{width}}{rate:<22}{f'CPU ms/{unit}':<22}{'first batch s':>13}{'2nd epoch ms':>13}  {'waits':22}"
-        f"{'PSS MB':>8}{'CPU s total':>13}"
-    )
-    for row in rows:
-        waits = pool_waits(count_waits(answer.waits_s) for answer in row.answers)
-        speeds = row.values("items_per_s")
-        speed = [1000 * per / value for value in speeds] if job.part == COLLATE else speeds
-        cpu = [1000 * per * value for value in row.values("cpu_s_per_item")]
-        yield (
-            f"{row.contestant:{width}}{estimate(speed).text():<22}{estimate(cpu).text():<22}"
-            f"{median(row.values('first_batch_s')):13.2f}{1000 * median(row.values('second_first_s')):13.1f}"
-            f"  {format_waits(waits):22}{median(row.values('pss_bytes')) / 1e6:8.0f}"
-            f"{median(row.values('life_cpu_s')):13.1f}"
-        )
+def collect(document: Document, part: str, figure: str) -> dict[str, list[float]]:
+    """Return a figure of each round, by contestant of a part."""
+    rows = (row for row in document["rows"] if row["part"] == part)
+    return {row["contestant"]: [turn[figure] for turn in row["answers"]] for row in rows}
 
 
-def report_lines(rows: list[Row]) -> Iterator[str]:
+def make_loader_table(document: Document, part: str) -> Iterator[str]:
+    """Yield the table of a part of the comparison with DataLoader."""
+    rows = [row for row in document["rows"] if row["part"] == part]
+    rows.sort(key=lambda row: row["contestant"] != FILLED)
+    is_collate = part == COLLATE
+    batch = next(job["batch"] for job in document["jobs"] if job["part"] == part) if is_collate else 1
+
+    def find_speeds(rates: list[float]) -> list[float]:
+        return [1000 * batch / rate for rate in rates] if is_collate else rates
+
+    speeds = {name: find_speeds(rates) for name, rates in collect(document, part, "items_per_s").items()}
+    peer = speeds.get(DATALOADER) if is_collate else None
+
+    def make_row(row: Document) -> list[str]:
+        columns = {key: [turn[key] for turn in row["answers"]] for key in row["answers"][0]}
+        own = speeds[row["contestant"]]
+        return [
+            row["contestant"],
+            estimate(own).text(1),
+            *([divide(peer, own, 1)] if peer else []),
+            estimate([1000 * batch * value for value in columns["cpu_s_per_item"]]).text(),
+            f"{median(columns['first_batch_s']):.2f} s",
+            *([f"{1000 * median(columns['second_first_s']):.0f} ms"] if part == QUICKSTART else []),
+            format_waits(pool_waits(map(count_waits, columns["waits_s"]))),
+            f"{median(columns['life_cpu_s']):.1f} s",
+            f"{median(columns['pss_bytes']) / 1e6:,.0f} MB",
+        ]
+
+    cost = ("ms a batch", "CPU ms") if is_collate else ("items/s", "CPU ms of an item")
+    times = (f"times faster than {DATALOADER}",) if peer else ()
+    later = ("second epoch's first batch",) if part == QUICKSTART else ()
+    rest = ("wait for a batch, all rounds", "CPU of the whole turn", "memory (PSS)")
+    yield from make_table(("", cost[0], *times, cost[1], "first batch", *later, *rest), map(make_row, rows))
+    yield from make_caption(document, len(speeds[rows[0]["contestant"]]))
+    yield from list_targets(document, lambda text: find_part(text) == part)
+
+
+def report_lines(document: Document, part: str) -> Iterator[str]:
     """Format stagepipe's own reports of the last round."""
-    for row in rows:
-        for line in row.answers[-1].told:
-            yield f"  {row.contestant}: {line}"
-
-
-DESCRIPTION = (
-    "Medians; each turn is a new process. Ratios are taken round by round; brackets hold the sign-test interval of the "
-    "median, which contains the true median with the probability that stands above the table."
-)
+    for row in document["rows"]:
+        for line in row["answers"][-1]["told"] if row["part"] == part else ():
+            yield f"  {row['contestant']}: {line}"
 
 
 class Figures:
-    """The rows of a run, by part and contestant."""
+    """The figures of a run, by part and contestant."""
 
-    def __init__(self, rows: list[Row]) -> None:
-        self._rows = {(row.part, row.contestant): row for row in rows}
+    def __init__(self, document: Document) -> None:
+        self._document = document
 
     def times(self, part: str, of: str, to: str, name: str) -> Estimate | None:
         """Return the figure of `of` divided by that of `to`, or None if one of them was not measured."""
-        first, second = self._rows.get((part, of)), self._rows.get((part, to))
-        return ratio(first.values(name), second.values(name)) if first and second else None
+        found = collect(self._document, part, name)
+        return ratio(found[of], found[to]) if of in found and to in found else None
 
     def bare_bytes(self) -> float:
         """Return the memory of a process that has imported torch and stagepipe, and has created nothing yet."""
-        return median([value for row in self._rows.values() for value in row.values("bare_pss_bytes")])
+        return median(float(turn["bare_pss_bytes"]) for row in self._document["rows"] for turn in row["answers"])
 
     def best(self, part: str, name: str, choose: Callable[..., str]) -> str:
         """Return the measured DataLoader with the smallest (`min`) or largest (`max`) median, or ''."""
-        medians = {
-            peer: median(self._rows[part, peer].values(name))
-            for peer in DATALOADERS[part]
-            if (part, peer) in self._rows
-        }
+        found = collect(self._document, part, name)
+        medians = {peer: median(found[peer]) for peer in DATALOADERS[part] if peer in found}
         return choose(medians, key=medians.__getitem__) if medians else ""
 
 
-def targets(rows: list[Row]) -> Iterator[Target]:
+def targets(document: Document) -> Iterator[Target]:
     """Judge all targets."""
-    figures = Figures(rows)
+    figures = Figures(document)
     yield _batch(figures, "collated by Batch", BATCH, 5, COPIED)
     yield _batch(figures, "filled in place", FILLED, 20, HEADER_ONLY)
     yield _against_best(figures, "CPU seconds per item relative to the best DataLoader", "cpu_s_per_item", 0.9)

@@ -1,12 +1,10 @@
 """A contestant's turn: check batches of the first epoch, time the next ones, measure memory. In its own process.
 
-`python -m benchmarks.loader.turn JOB` makes the contestant and prints its answer last. What arrives is checked by short
-digests of each batch, which are compared between processes.
+What arrives is checked by short digests of each batch, which are compared between processes.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import zlib
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.common.turn import answer_turn
 from benchmarks.common.usage import CpuClocks, list_descendant_pids, measure_pss_bytes
 from benchmarks.loader import models, samples
 from benchmarks.loader.contest import (
@@ -205,15 +204,14 @@ def _dataloader(job: Job, dataset: Images | Prepared | ThreeModels, batch: int |
 _MAKERS: dict[str, Callable[[Job], Feed]] = {COLLATE: _collate, QUICKSTART: _quickstart, MODELS: _models}
 
 
-def main(text: str) -> None:
-    """Run the job and print the answer."""
+def take_turn(**request: Any) -> dict[str, Any]:
+    """Run the job that `request` describes and return its answer; of the reference the digests alone."""
     torch.set_num_threads(1)  # as DataLoader and stagepipe do in their workers
-    job = Job(**json.loads(text))
+    job = Job(**request)
     if job.contestant == REFERENCE:
-        print("\n".join(digest(batch) for batch in islice(make(job).epoch(0), job.checked)))
-    else:
-        print(json.dumps(asdict(measure(job, make))))
+        return {"digests": [digest(batch) for batch in islice(make(job).epoch(0), job.checked)]}
+    return asdict(measure(job, make))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    answer_turn(sys.argv[1:], take_turn)

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import machine, machine_line, parse_names, repeat_command
+from benchmarks.common.command import add_names, finish, machine, machine_line, make_parser, repeat_command
 from benchmarks.common.turn import TurnError, adopt_orphans, order, run_turn
 from benchmarks.peers.contestants import CONTESTANTS, PACKAGES, REFERENCE, Contestant
 from benchmarks.peers.jobs import JOBS
@@ -72,14 +72,12 @@ def main(arguments: Sequence[str]) -> None:
     }
     results = Results(options.json, about, options.jobs, is_fresh=options.fresh)
     print(machine_line(about["machine"]), f"Commit {about['commit']}. Repeat: {about['command']}", sep="\n", flush=True)
-    begin_s = time.monotonic()
     rounds = (_QUICK_ROUNDS if options.quick else _ROUNDS) if options.rounds is None else options.rounds
     for turn in _schedule(options.jobs, options.only, rounds):
         _take(turn, results)
     for job in options.jobs:
         print(f"\n{job}\n", *make_table(results, job), "", *judge(results, job), *list_losses(results, job), sep="\n")
-    took_s = time.monotonic() - begin_s
-    print(f"{took_s:.0f} s; load average {os.getloadavg()[0]:.1f} at the end; {options.json}")
+    finish(None, {})
 
 
 def _schedule(jobs: Sequence[str], names: Sequence[str], rounds: int) -> Iterator[_Turn]:
@@ -145,14 +143,12 @@ def _check(contestant: Contestant, own: dict[str, Any], reference: dict[str, dic
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=None)
+    parser.set_defaults(json=Path("runs/peers.json"))
     parser.add_argument("--quick", action="store_true", help="two rounds of short turns")
-    parser.add_argument("--jobs", type=parse_names(list(JOBS), "job"), default=list(JOBS), help=", ".join(JOBS))
-    parse_contestants = parse_names(list(CONTESTANTS), "contestant", ";")
-    parser.add_argument("--only", type=parse_contestants, default=list(CONTESTANTS), help="; ".join(CONTESTANTS))
-    parser.add_argument("--rounds", type=int, help=f"timed rounds: {_ROUNDS}; 0: compare the samples only")
-    parser.add_argument("--json", type=Path, default=Path("runs/peers.json"), help="file, continued job by job")
-    parser.add_argument("--fresh", action="store_true", help="start these jobs over")
+    add_names(parser, "--jobs", list(JOBS), "job")
+    add_names(parser, "--only", list(CONTESTANTS), "contestant", separator=";")
+    parser.add_argument("--fresh", action="store_true", help="start these jobs over; others of the file stay")
     return parser.parse_args(arguments)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ def make_batch_options(job: Job) -> dict[str, Any]:
         return {"batch_size": job.pool_chunk, "collate_fn": keep}
     if not job.batch:
         return {"batch_size": None}
-    own = {"collate_fn": Collate(job.name)} if job.has_own_collate else {}  # torch's own stacks into shared memory
+    own = (
+        {"collate_fn": partial(collate, job.name)} if job.has_own_collate else {}
+    )  # torch's own stacks into shared memory
     return {"batch_size": job.batch, **own}
 
 
@@ -74,66 +77,47 @@ def _run_nodes(job: Job, workers: int, method: str) -> Iterator[Item]:
     from torchdata import nodes
 
     job.prepare()
+    work: Callable[..., Any]
     node: Any = nodes.IterableWrapper(range(job.count))
     if job.batch:  # a batch of indices to a worker, as torchdata's own migration guide does
         node = nodes.Batcher(node, batch_size=job.batch, drop_last=False)
-        work: Any = _MakeBatch(job)
+        work = _make_batch
     elif comes_in_lists(job):
         node = nodes.Batcher(node, batch_size=job.pool_chunk, drop_last=False)
-        work = _MakeList(job)
+        work = _make_list
     else:
-        work = _MakeTensors(job)
+        work = _make_tensors
     context = "fork" if method == "process" else None
-    node = nodes.ParallelMapper(node, map_fn=work, num_workers=workers, method=method, multiprocessing_context=context)
+    node = nodes.ParallelMapper(
+        node,
+        map_fn=partial(work, job.name),
+        num_workers=workers,
+        method=method,
+        multiprocessing_context=context,
+    )
     return unpack(job, nodes.Loader(nodes.Prefetcher(node, prefetch_factor=PREFETCH)))
 
 
-class _MakeBatch:
-    """All work on a batch of indices."""
-
-    def __init__(self, job: Job) -> None:
-        self._process, self._name = Process(job.name), job.name
-
-    def __call__(self, indices: list[int]) -> Item:
-        """Return the batch."""
-        samples = [self._process(index) for index in indices]
-        job = JOBS[self._name]
-        batch: Item = to_tensors(job.collate(samples)) if job.has_own_collate else default_collate(samples)
-        return batch
+def _make_list(name: str, indices: list[int]) -> list[Item]:
+    """Do all work on a list of indices."""
+    return list(map(Process(name), indices))
 
 
-class _MakeList:
-    """All work on a list of indices."""
-
-    def __init__(self, job: Job) -> None:
-        self._process = Process(job.name)
-
-    def __call__(self, indices: list[int]) -> list[Item]:
-        """Return the items."""
-        return [self._process(index) for index in indices]
+def _make_batch(name: str, indices: list[int]) -> Item:
+    """Do all work on a batch of indices."""
+    job, samples = JOBS[name], _make_list(name, indices)
+    batch: Item = collate(name, samples) if job.has_own_collate else default_collate(samples)
+    return batch
 
 
-class _MakeTensors:
-    """All work on an index. Tensors travel in shared memory, where arrays would not."""
-
-    def __init__(self, job: Job) -> None:
-        self._process = Process(job.name)
-
-    def __call__(self, index: int) -> Item:
-        """Return the item."""
-        return to_tensors(self._process(index))
+def _make_tensors(name: str, index: int) -> Item:
+    """Do all work on an index. Tensors travel in shared memory, where arrays would not."""
+    return to_tensors(Process(name)(index))
 
 
-class Collate:
-    """A job's collate function, small when pickled. Its tensors travel in shared memory, where arrays would not."""
-
-    def __init__(self, name: str) -> None:
-        """`name` is that of the job."""
-        self._name = name
-
-    def __call__(self, items: list[Item]) -> Item:
-        """Return the batch."""
-        return to_tensors(JOBS[self._name].collate(items))
+def collate(name: str, items: list[Item]) -> Item:
+    """Make a batch by a job's own function. Tensors travel in shared memory, where arrays would not."""
+    return to_tensors(JOBS[name].collate(items))
 
 
 def to_tensors(batch: Item) -> Item:
@@ -141,17 +125,10 @@ def to_tensors(batch: Item) -> Item:
     return {key: torch.as_tensor(value) for key, value in batch.items()}
 
 
-class Transform:
-    """All work on the indices that `with_transform` gets."""
-
-    def __init__(self, name: str) -> None:
-        """Steps are made in the worker."""
-        self._process = Process(name)
-
-    def __call__(self, rows: dict[str, list[int]]) -> dict[str, list[Any]]:
-        """Return columns of samples."""
-        samples = [self._process(index) for index in rows["number"]]
-        return {key: [sample[key] for sample in samples] for key in samples[0]}
+def _transform(name: str, rows: dict[str, list[int]]) -> dict[str, list[Any]]:
+    """Do all work on the indices that `with_transform` gets, and return columns of samples."""
+    samples = _make_list(name, rows["number"])
+    return {key: [sample[key] for sample in samples] for key in samples[0]}
 
 
 def _make_sample(row: dict[str, int], name: str) -> Item:
@@ -163,7 +140,7 @@ def with_transform(job: Job, workers: int) -> Iterator[Item]:
     import datasets
 
     datasets.disable_progress_bars()
-    table = datasets.Dataset.from_dict({"number": range(job.count)}).with_transform(Transform(job.name))
+    table = datasets.Dataset.from_dict({"number": range(job.count)}).with_transform(partial(_transform, job.name))
     return _load_table(table, job, workers)
 
 
@@ -191,7 +168,7 @@ def shards(job: Job, workers: int) -> Iterator[Item]:
     folder = _write_shards(job.count)
     urls = str(folder / f"{{0..{_SHARDS - 1}}}.tar")
     own: dict[str, Any]
-    dataset: Any = webdataset.WebDataset(urls, shardshuffle=False).map(_Steps(job.name))
+    dataset: Any = webdataset.WebDataset(urls, shardshuffle=False).map(partial(_take_steps, job.name))
     if job.batch:
         dataset, own = dataset.batched(job.batch, collation_fn=job.collate), {}
     else:
@@ -199,15 +176,11 @@ def shards(job: Job, workers: int) -> Iterator[Item]:
     return unpack(job, webdataset.WebLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=4, **own))
 
 
-class _Steps:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, sample: dict[str, Any]) -> Item:
-        item: Item = {"index": int(sample["__key__"]), "data": sample["jpg"]}
-        for step in make_steps(self._name):
-            item = step(item)
-        return item
+def _take_steps(name: str, sample: dict[str, Any]) -> Item:
+    item: Item = {"index": int(sample["__key__"]), "data": sample["jpg"]}
+    for step in make_steps(name):
+        item = step(item)
+    return item
 
 
 def _write_shards(count: int) -> Path:

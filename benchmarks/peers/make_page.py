@@ -12,7 +12,19 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common.command import machine_line
-from benchmarks.common.figures import Estimate, estimate, format_seconds, format_waits, pool_waits, quotient
+from benchmarks.common.figures import (
+    VERDICTS,
+    Estimate,
+    compare,
+    estimate,
+    find_coverage,
+    format_seconds,
+    format_waits,
+    pool_waits,
+    quotient,
+)
+from benchmarks.common.page import fill, format_row
+from benchmarks.common.page import make_table as make_rows
 from benchmarks.common.turn import ROOT
 from benchmarks.peers.contestants import CONTESTANTS, OURS, REFERENCE
 from benchmarks.peers.results import Results
@@ -38,13 +50,12 @@ Rounds = Mapping[int, float]
 def make_table(results: Results, job: str) -> Iterator[str]:
     """Yield a table in Markdown, the fastest first; at the end those without figures, with the reason."""
     found = results.collect(job)
-    yield "| " + " | ".join(_HEADER) + " |"
-    yield "|---|" + "---:|" * (len(_HEADER) - 1)
+    yield from make_rows(_HEADER, (), ["---"] + ["---:"] * (len(_HEADER) - 1))
     timed = [name for name in found if found[name]["items_per_s"]]
     for name in sorted(timed, key=lambda name: -median(found[name]["items_per_s"].values())):
         figures = found[name]
         rate, cpu = figures["items_per_s"], figures["cpu_s_per_item"]
-        times = "" if name == OURS or OURS not in timed else compare(rate, found[OURS]["items_per_s"]).text()
+        times = "" if name == OURS or OURS not in timed else divide(rate, found[OURS]["items_per_s"]).text()
         cells = (
             f"**{name}**" if name == OURS else name,
             f"{median(rate.values()):,.0f}" if median(rate.values()) >= 100 else f"{median(rate.values()):.1f}",
@@ -55,7 +66,7 @@ def make_table(results: Results, job: str) -> Iterator[str]:
             f"{max(figures['pss_bytes'].values()) / 1e6:,.0f} MB" if figures["pss_bytes"] else "",
             f"{len(rate)} ({estimate(list(rate.values())).coverage:.0%})",
         )
-        yield "| " + " | ".join(cells) + " |"
+        yield format_row(cells)
     for name in CONTESTANTS:
         if name not in timed and (reason := results.find_exclusion(job, name)):
             yield f"| {name} | *{reason}* |" + " |" * (len(_HEADER) - 2)
@@ -72,14 +83,14 @@ def list_losses(results: Results, job: str) -> Iterator[str]:
         excluded = ", and was excluded after two in a row" if results.find_exclusion(job, name) else ""
         yield f"{name} failed in {lost}{excluded}"
     if counts := [len(figures["items_per_s"]) for figures in found.values() if figures["items_per_s"]]:
-        coverage = estimate([1.0] * min(counts)).coverage
+        coverage = find_coverage(min(counts))
         few = (
             f"; {min(counts)} rounds of those that are far behind: {coverage:.0%}" if min(counts) < max(counts) else ""
         )
         yield count_rounds(max(counts)) + few
 
 
-def compare(first: Rounds, second: Rounds) -> Estimate:
+def divide(first: Rounds, second: Rounds) -> Estimate:
     """Return the quotient of the medians of two contestants, as they are shown."""
     return quotient(estimate(list(first.values())), estimate(list(second.values())))
 
@@ -101,47 +112,31 @@ def judge(results: Results, job: str) -> Iterator[str]:
     if OURS not in found or not others:
         return
     fastest = max(others, key=lambda name: median(found[name]["items_per_s"].values()))
-    rate = compare(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
-    yield f"{job}: {rate.text()} of the items/s of {fastest}: {_say(rate, _CLOSE)} (target: at least {_CLOSE})"
+    rate = divide(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
+    verdict = VERDICTS[compare(rate, at_least=_CLOSE)]
+    yield f"{job}: {rate.text()} of the items/s of {fastest}: {verdict} (target: at least {_CLOSE})"
     cheapest = min(others, key=lambda name: median(found[name]["cpu_s_per_item"].values()))
-    cpu = compare(found[cheapest]["cpu_s_per_item"], found[OURS]["cpu_s_per_item"])
-    yield (
-        f"{job}: {estimate_inverse(cpu).text()} of the CPU of {cheapest}: {_say(cpu, 1 / _MAX_CPU)} "
-        f"(target: at most {_MAX_CPU})"
-    )
-
-
-def estimate_inverse(value: Estimate) -> Estimate:
-    """Return the estimate of 1 / x."""
-    return Estimate(1 / value.value, 1 / value.high, 1 / value.low, value.coverage)
-
-
-def _say(value: Estimate, limit: float) -> str:
-    if value.low >= limit:
-        return "met"
-    return "missed" if value.high < limit else "undecided"
+    cpu = divide(found[cheapest]["cpu_s_per_item"], found[OURS]["cpu_s_per_item"])
+    verdict = VERDICTS[compare(cpu, at_least=1 / _MAX_CPU)]
+    yield f"{job}: {cpu.invert().text()} of the CPU of {cheapest}: {verdict} (target: at most {_MAX_CPU})"
 
 
 def count_rounds(rounds: int) -> str:
     """Describe what the brackets hold."""
-    coverage = estimate([1.0] * rounds).coverage
+    coverage = find_coverage(rounds)
     return (
         f"medians of {rounds} rounds, whose intervals hold the true median with {coverage:.0%}; a ratio divides two "
         "medians, and its brackets go from the lowest to the highest quotient of their intervals"
     )
 
 
-BEGIN, END = "<!-- TABLES -->", "<!-- /TABLES -->"
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "peers.json", ROOT / "docs" / "peers.md"
 
 
 def make_page(results_path: Path, page: str) -> str:
     """Return the page with the tables of the results between its markers."""
     results = Results(results_path)
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = "\n".join(_make_lines(results))
-    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
+    return fill(page, "TABLES", "\n" + "\n".join(_make_lines(results)))
 
 
 def _make_lines(results: Results) -> Iterator[str]:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.command import is_same_machine, replace_text
+
 SCHEMA = "stagepipe.peers/2"
-_SAME = ("cpu", "cpus", "kernel", "versions")
 _MAX_FAILURES = 2
 """In a row."""
 
@@ -51,10 +52,7 @@ class Results:
     def add(self, job: str, contestant: str, number: int, **figures: Any) -> None:
         """Add a turn, and write the file."""
         self._sections[job]["turns"].append({"contestant": contestant, "round": number, **figures})
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(self._format())
-        temporary.replace(self._path)
+        replace_text(self._path, self._format())
 
     def find_exclusion(self, job: str, contestant: str) -> str:
         """Return why a contestant takes no more turns in a job, or "": its last turns failed, two in a row."""
@@ -88,5 +86,5 @@ class Results:
 
 
 def _can_go_on(before: dict[str, Any], about: dict[str, Any]) -> bool:
-    same_machine = all(before["machine"][key] == about["machine"][key] for key in _SAME)
-    return same_machine and all(before[key] == about[key] for key in ("commit", "settings"))
+    same = all(before[key] == about[key] for key in ("commit", "settings"))
+    return same and is_same_machine(before["machine"], about["machine"])

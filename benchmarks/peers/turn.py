@@ -1,4 +1,4 @@
-"""A turn of one framework with one job: `python -m benchmarks.peers.turn JOB RESULT`, in a process of its own.
+"""A turn of one framework with one job, in a process of its own: `run_turn("benchmarks.peers.turn", ...)`.
 
 A timed turn takes batches for some seconds, or until the data ends. An inspected one is not timed: it takes a few
 batches to compare them with those of the plain loop, then runs the job while its parent samples its memory.
@@ -7,7 +7,6 @@ batches to compare them with those of the plain loop, then runs the job while it
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import time
@@ -15,13 +14,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common.figures import count_waits
+from benchmarks.common.turn import answer_turn
 from benchmarks.common.usage import CpuMeter
 from benchmarks.peers.jobs import JOBS, Item, Job
 
@@ -112,15 +111,12 @@ _unfinished: list[Iterator[Item]] = []
 """Kept until the process ends, so that it does not wait for an orderly end of the job."""
 
 
-def main(request_text: str, result: str) -> None:
-    """Take the turn and write its figures. Whatever the framework has started ends with this process."""
-    request = Request(**json.loads(request_text))
+def take_turn(**keys: Any) -> dict[str, Any]:
+    """Take the turn and return its figures."""
+    request = Request(**keys)
     module, _, name = request.framework.partition(":")
     run: Run = getattr(import_module(f"benchmarks.peers.{module}"), name)
-    figures = _inspect(run, request) if request.inspected else _time(run, request)
-    Path(result).write_text(json.dumps(figures))
-    sys.stdout.flush()
-    os._exit(0)  # a framework that is left in mid-job may wait for its workers for ever
+    return _inspect(run, request) if request.inspected else _time(run, request)
 
 
 def _time(run: Run, request: Request) -> dict[str, Any]:
@@ -175,4 +171,6 @@ def count_samples(batch: Item) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer_turn(sys.argv[1:], take_turn)
+    sys.stdout.flush()
+    os._exit(0)  # a framework that is left in mid-job may wait for its workers for ever

@@ -16,7 +16,7 @@ stays in the tables with the reason.
 
 The results are written after every turn. An interrupted run resumes if its settings, the machine and the versions are
 unchanged; `--fresh` starts over. `python -m benchmarks.published.make_page` makes the page with tables and plots from
-the results, and `python -m benchmarks.published.agree` checks whether two runs agree.
+the results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import machine, machine_line, parse_names, repeat_command
+from benchmarks.common.command import add_corrupt, add_names, machine, machine_line, make_parser, repeat_command
 from benchmarks.common.turn import adopt_orphans
 from benchmarks.published.experiments import EXPERIMENTS
 from benchmarks.published.make_page import tables
@@ -99,7 +99,7 @@ def _about(settings: Settings) -> dict[str, Any]:
 
 def _crossover(settings: Settings) -> dict[str, Any]:
     """Run E3's own benchmark and return the parts of its JSON that the page needs."""
-    quick = ["--sizes", "2,64", "--repetitions", "2"] if settings.size == "small" else []
+    quick = ["--sizes", "2,64", "--rounds", "2"] if settings.size == "small" else []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "crossover.json"
         command = [sys.executable, "-m", "benchmarks.crossover", *quick, "--json", str(out)]
@@ -110,28 +110,16 @@ def _crossover(settings: Settings) -> dict[str, Any]:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     contestants = list(dict.fromkeys(one.name for each in EXPERIMENTS.values() for one in each.contestants))
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--experiments",
-        type=parse_names((*EXPERIMENTS, E3), "experiment"),
-        default=(*EXPERIMENTS, E3),
-        help="experiments, separated by commas",
-    )
-    parser.add_argument(
-        "--only",
-        type=parse_names(contestants, "contestant", ";"),
-        default=(),
-        help="contestants, separated by semicolons",
-    )
+    parser = make_parser(__doc__, rounds=None)
+    parser.set_defaults(json=Path("runs/published.json"))
+    add_names(parser, "--experiments", (*EXPERIMENTS, E3), "experiment")
+    add_names(parser, "--only", contestants, "contestant", separator=";")
+    parser.set_defaults(only=())
     parser.add_argument("--size", choices=_SIZES, default="default", help="small is for the tests")
     parser.add_argument("--full", dest="size", action="store_const", const="full", help="the largest payloads too")
-    parser.add_argument("--rounds", type=int, help="number of rounds; each contestant has a turn in each")
-    parser.add_argument("--json", type=Path, default=Path("runs/published.json"), help="file for the results")
     parser.add_argument("--fresh", action="store_true", help="start over, even if the results are incomplete")
     parser.add_argument("--unpinned", action="store_true", help="let the kernel choose the processors")
-    parser.add_argument(
-        "--corrupt", default="", help="corrupt what this contestant delivers; the check must stop the run"
-    )
+    add_corrupt(parser)
     return parser.parse_args(arguments)
 
 

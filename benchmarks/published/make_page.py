@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from math import ceil
@@ -19,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.command import hardware_line, machine_line
-from benchmarks.common.figures import estimate
+from benchmarks.common.figures import find_coverage
+from benchmarks.common.page import fill, save_plot
+from benchmarks.common.turn import ROOT
 from benchmarks.crossover.rounds import Row as CrossoverRow
 from benchmarks.crossover.verdict import draw as draw_crossover
 from benchmarks.published.experiments import EXPERIMENTS
@@ -37,18 +38,14 @@ _XLABELS = {"E5 queue": "ms for a thousand objects"}
 
 def draw(summary: Summary, about: dict[str, Any], folder: Path) -> dict[str, str]:
     """Draw each measured experiment. Return the paths of the plots, relative to the folder's parent, by experiment."""
-    import matplotlib as mpl
-
     folder.mkdir(parents=True, exist_ok=True)
     machine, plot_paths = hardware_line(about["machine"]), {}
-    # Text stays text, so an SVG can be searched; the same figures give the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe"}):
-        for experiment, rows in summary.items():
-            figure = _panels(list(_payloads(experiment, rows)), rows, _XLABELS.get(experiment, "ms"))
-            figure.supxlabel(machine, fontsize=7, color="#666666")
-            path = folder / f"{experiment.replace(' ', '_').lower()}.svg"
-            figure.savefig(path, metadata={"Date": None})
-            plot_paths[experiment] = f"{folder.name}/{path.name}"
+    for experiment, rows in summary.items():
+        figure = _panels(list(_payloads(experiment, rows)), rows, _XLABELS.get(experiment, "ms"))
+        figure.supxlabel(machine, fontsize=7, color="#666666")
+        path = folder / f"{experiment.replace(' ', '_').lower()}.svg"
+        save_plot(figure, path)
+        plot_paths[experiment] = f"{folder.name}/{path.name}"
     if E3 in about:
         path = folder / "e3.svg"
         draw_crossover([CrossoverRow(**row) for row in about[E3]["rows"]], [path], machine)
@@ -128,7 +125,7 @@ def _label_plainly(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
 
 
-_PROSE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+_PROSE = ROOT / "docs" / "benchmarks.md"
 _PINNED = "The receiver has its own processor and all other processes share the rest, except in E5's functions."
 _UNPINNED = "The kernel places the processes."
 
@@ -145,23 +142,11 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(message)
     summary = summarise(read_turns(document), document["settings"]["size"])
     pictures = draw(summary, document, options.page.with_suffix(""))
-    options.page.write_text(fill(_PROSE.read_text(), blocks(summary, document, pictures)))
+    page = _PROSE.read_text()
+    for name, block in blocks(summary, document, pictures).items():
+        page = fill(page, name, block.strip())
+    options.page.write_text(page)
     print(f"wrote {options.page} and {len(pictures)} plots to {options.page.with_suffix('')}")
-
-
-def fill(page: str, made: dict[str, str]) -> str:
-    r"""Put each block between its markers. Raise ValueError if the page lacks a pair of markers.
-
-    >>> fill("<!-- E1 --> old <!-- /E1 -->", {"E1": "new"})
-    '<!-- E1 -->\nnew\n<!-- /E1 -->'
-    """
-    for name, block in made.items():
-        pair = re.compile(rf"(<!-- {name} -->).*(<!-- /{name} -->)", re.DOTALL)
-        if not pair.search(page):
-            message = f"the page has no markers <!-- {name} --> and <!-- /{name} -->; add them where the block belongs"
-            raise ValueError(message)
-        page = pair.sub(lambda found, block=block: f"{found[1]}\n{block.strip()}\n{found[2]}", page)  # type: ignore[misc]
-    return page
 
 
 def blocks(summary: Summary, about: dict[str, Any], pictures: dict[str, str]) -> dict[str, str]:
@@ -192,7 +177,7 @@ def _run(about: dict[str, Any]) -> str:
         (
             paragraph(
                 f"{count} rounds; an interval over {count} contains the true median with a probability of "
-                f"{estimate([1.0] * count).coverage:.0%}. {_PINNED if settings['pinned'] else _UNPINNED} Measured on: "
+                f"{find_coverage(count):.0%}. {_PINNED if settings['pinned'] else _UNPINNED} Measured on: "
                 f"{machine_line(about['machine'])} at the start; {took}. Command:"
             ),
             f"```sh\n{about['command']}\n```",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,20 @@ from stagepipe.report.model import HopReport
 REQUEST_BYTES = 8
 
 
-def read_requests(path: str) -> Iterator[int]:
-    """Yield the requested numbers until the other end closes. A source calls it in its worker."""
-    with Path(path).open("rb", buffering=0) as fifo:
-        while request := fifo.read(REQUEST_BYTES):
-            yield int.from_bytes(request, "little")
+class Answering:
+    """A source that yields an answer to each request, until the other end of the named pipe closes. In its worker."""
+
+    def __init__(self, requests_from: str) -> None:
+        self._requests = Path(requests_from)
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._requests.open("rb", buffering=0) as fifo:
+            while request := fifo.read(REQUEST_BYTES):
+                yield self.answer(int.from_bytes(request, "little"))
+
+    @abstractmethod
+    def answer(self, number: int) -> Any:
+        """Return the item of a request."""
 
 
 class RequestPeer:
@@ -65,43 +74,33 @@ class RequestPeer:
         if self._pipeline is not None:
             os.close(self._fifo)
             self._pipeline.close()
-            self._record(self._payload, [hop_parts(hop) for hop in self._pipeline.report().hops])
+            self._record(self._payload, list(map(HopParts, self._pipeline.report().hops)))
             self._pipeline = None
 
     def _record(self, payload: str, hops: list[HopParts]) -> None:
         """Keep what the page shows of the hops."""
 
 
-@dataclass(frozen=True)
 class HopParts:
-    """Medians of the phases of a hop. The copy into shared memory is part of sending."""
+    """Medians of the phases of a hop, from the report. The copy into shared memory is part of sending."""
 
-    encode_ns: int
-    send_ns: int
-    receive_ns: int
-    decode_ns: int
-
-
-def hop_parts(hop: HopReport) -> HopParts:
-    """Return the phases from the pipeline's own report."""
-    phases = hop.phases
-    return HopParts(
-        round(phases.encode_ns.p50),
-        round(phases.copy_ns.p50 + phases.send_ns.p50),
-        round(phases.receive_ns.p50),
-        round(phases.decode_ns.p50),
-    )
+    def __init__(self, hop: HopReport) -> None:
+        """Round them to nanoseconds."""
+        self.encode_ns = round(hop.phases.encode_ns.p50)
+        self.send_ns = round(hop.phases.copy_ns.p50 + hop.phases.send_ns.p50)
+        self.receive_ns = round(hop.phases.receive_ns.p50)
+        self.decode_ns = round(hop.phases.decode_ns.p50)
 
 
-class Tables:
-    """The source, in its worker: the same table for each request, stamped with its number."""
+class Tables(Answering):
+    """The same table for each request, stamped with its number."""
 
     def __init__(self, requests_from: str, rows: int) -> None:
-        self._requests, self._table = requests_from, table(rows)
+        super().__init__(requests_from)
+        self._table = table(rows)
 
-    def __iter__(self) -> Iterator[Table]:
-        for number in read_requests(self._requests):
-            yield stamp(self._table, number)
+    def answer(self, number: int) -> Table:
+        return stamp(self._table, number)
 
 
 def give_back(array: Table) -> Table:
@@ -142,21 +141,18 @@ class TablePeer(RequestPeer):
         }
 
 
-class Lists:
-    """The source, in its worker.
+class Lists(Answering):
+    """The list of a payload.
 
     `form` is `list`, `array` (an array created from the list for each request) or `ready` (an array created once).
     """
 
     def __init__(self, requests_from: str, n: int, form: str) -> None:
-        self._requests, self._data, self._form = requests_from, numbers(n), form
+        super().__init__(requests_from)
+        self._data, self._form = numbers(n), form
         self._array = np.array(self._data if form == "ready" else [], np.int32)
 
-    def __iter__(self) -> Iterator[Any]:
-        for number in read_requests(self._requests):
-            yield self._answer(number)
-
-    def _answer(self, number: int) -> Any:
+    def answer(self, number: int) -> Any:
         if self._form == "ready":
             self._array[0] = number
             return self._array
@@ -177,19 +173,18 @@ class ListPeer(RequestPeer):
         self.report_figures["parts_ns"][payload] = parts
 
 
-class Answers:
-    """The source, in its worker. If `loaned`, it draws the random numbers into the memory that is sent."""
+class Answers(Answering):
+    """An array for each request. If `loaned`, it draws the random numbers into the memory that is sent."""
 
     def __init__(self, requests_from: str, shape: list[int], *, ready: bool, loaned: bool) -> None:
-        self._requests, self._shape, self._loaned = requests_from, tuple(shape), loaned
+        super().__init__(requests_from)
+        self._shape, self._loaned = tuple(shape), loaned
         self._maker = Maker()
         self._maker.prepare(self._shape, ready)
 
-    def __iter__(self) -> Iterator[Array]:
-        for number in read_requests(self._requests):
-            yield self._in_place(number) if self._loaned else self._maker.array(number)
-
-    def _in_place(self, number: int) -> Array:
+    def answer(self, number: int) -> Array:
+        if not self._loaned:
+            return self._maker.array(number)
         array: Array = stagepipe.empty(self._shape, np.float64)
         self._maker.fill(array, number)
         return array

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.common.command import is_same_machine, replace_text
 from benchmarks.common.figures import Estimate, estimate, quotient
 from benchmarks.published.experiments import EXPERIMENTS
 from benchmarks.published.model import Cell, Contestant, Turn
@@ -54,12 +55,9 @@ class Results:
 
     def _write(self) -> None:
         self.about["took_s"] = time.monotonic() - self._begin_s  # an interrupted run goes on
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         turns = ",\n".join(json.dumps(asdict(turn), separators=(",", ":")) for turn in self.turns)
         header = json.dumps(self.about, indent=1)[:-2]
-        temporary.write_text(f'{header},\n "turns": [\n{turns}\n]}}\n')
-        temporary.replace(self._path)
+        replace_text(self._path, f'{header},\n "turns": [\n{turns}\n]}}\n')
 
 
 def read_turns(document: dict[str, Any]) -> list[Turn]:
@@ -69,12 +67,11 @@ def read_turns(document: dict[str, Any]) -> list[Turn]:
 
 def _can_resume(document: dict[str, Any], about: dict[str, Any]) -> bool:
     """Return whether the file is unfinished and has the same settings, machine and versions. The load may differ."""
-    keys = ("cpu", "cpus", "kernel", "versions")
     return (
         document.get("schema") == SCHEMA
         and not document["finished"]
         and document["settings"] == about["settings"]
-        and all(document["machine"][key] == about["machine"][key] for key in keys)
+        and is_same_machine(document["machine"], about["machine"])
     )
 
 

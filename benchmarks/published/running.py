@@ -6,26 +6,19 @@ background, and ends it by its id.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from benchmarks.common.turn import last_line, order, turn_environment, turn_folder
+from benchmarks.common.turn import TurnError, order, run_turn
 from benchmarks.published.experiments import EXPERIMENTS, resolve
 from benchmarks.published.model import Cell, Contestant, Job, Turn, unmet_need
 from benchmarks.published.results import Results
 
 _ENOUGH_TURNS = 3
 _LONG_TURN_S = 8.0
-_END_S = 5.0
 _PROGRESS_EVERY_S = 30.0
 
 
@@ -95,49 +88,15 @@ def _take_turn(settings: Settings, experiment: str, contestant: Contestant, roun
         pinned=settings.pinned,
         corrupt=contestant.name == settings.corrupt,
     )
-    return run_turn(contestant, job, round_number, settings.turn_limit_s)
-
-
-# ---------------------------------------------------------------------------------------------- the process of a turn
-
-
-def run_turn(contestant: Contestant, job: Job, round_number: int, limit_s: float) -> Turn:
-    """Run the turn in a new process for at most `limit_s`. Raise SystemExit if a transfer arrived wrong."""
-    turn = Turn(job.experiment, job.contestant, round_number, load_average=os.getloadavg()[0])
-    with turn_folder() as folder:
-        (job_file := folder / "job.json").write_text(json.dumps(asdict(job)))
-        result, log = folder / "result.json", folder / "log.txt"
-        command = [sys.executable, "-m", "benchmarks.published.turn", str(job_file), str(result)]
-        if contestant.launch:
-            command = resolve(contestant.launch)(folder, command)
-        begin = time.monotonic()
-        status = _wait(command, folder, log, limit_s)
-        turn = replace(turn, took_s=time.monotonic() - begin)
-        if result.exists():
-            return replace(turn, **_read(result))
-        if status is None:
-            return replace(turn, reason=f"did not finish within {limit_s:.0f} s")
-        return replace(turn, reason=last_line(log.read_text(errors="replace")))
-
-
-def _read(result: Path) -> dict[str, Any]:
-    document = json.loads(result.read_text())
+    turn = Turn(experiment, contestant.name, round_number, load_average=os.getloadavg()[0])
+    launch, begin_s = resolve(contestant.launch) if contestant.launch else None, time.monotonic()
+    try:
+        document = run_turn(
+            "benchmarks.published.turn", asdict(job), settings.turn_limit_s, keeps_partial=True, launch=launch
+        )
+    except TurnError as error:
+        document = {"reason": str(error), "cells": []}
     if "wrong" in document:
         raise SystemExit(document["wrong"])
-    return {**document, "cells": [Cell(**cell) for cell in document["cells"]]}
-
-
-def _wait(command: list[str], folder: Path, log: Path, limit_s: float) -> int | None:
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=turn_environment(folder)
-        )
-        try:
-            return process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:  # over its limit, or interrupted
-                process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_END_S)
+    cells = [Cell(**cell) for cell in document["cells"]]
+    return replace(turn, took_s=time.monotonic() - begin_s, **{**document, "cells": cells})

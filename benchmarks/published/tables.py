@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from benchmarks.common.figures import VERDICTS
 from benchmarks.crossover.rounds import Row as CrossoverRow
-from benchmarks.crossover.verdict import Line, targets
 from benchmarks.crossover.verdict import lines as crossover_lines
+from benchmarks.crossover.verdict import make_table, targets
 from benchmarks.published.e1.channels import PARTS
 from benchmarks.published.e4 import SHAPES
 from benchmarks.published.e5.queues import COUNT
@@ -30,7 +31,6 @@ from benchmarks.published.verdicts import (
     seconds,
     spread,
     table,
-    times,
     times_stagepipe,
 )
 
@@ -146,21 +146,14 @@ def _e3(rows: Sequence[CrossoverRow]) -> Iterator[str]:
     if not by_size:
         yield "\nNot all contestants were measured in this run."
         return
-    names = [f"**{one}**" if one.startswith("stagepipe") else one for one in by_size[0].us]
     repetitions, coverage = len(rows[0].us), next(iter(by_size[0].us.values())).coverage
     yield f"\nMicroseconds per transfer, measured from the request; n = {repetitions} ({coverage:.1%}) in each row:"
-    yield from table(
-        ("d", "bytes", *names, "auto / better mode", "auto / better peer"), (_e3_line(line) for line in by_size)
-    )
+    yield ""
+    yield from make_table(by_size)
     yield ""
     for target in targets(by_size, len(by_size)):
-        verdict = {True: "met", False: "**missed**", None: "undecided"}[target.met]
+        verdict = "**missed**" if target.met is False else VERDICTS[target.met]
         yield f"- {target.text}: {verdict}; {target.measured}"
-
-
-def _e3_line(line: Line) -> list[str]:
-    us = [times(estimate) for estimate in line.us.values()]
-    return [str(line.d), f"{4 * line.d**2:,}", *us, times(line.to_own), f"{times(line.to_peer)} {line.peer}"]
 
 
 # ---------------------------------------------------------------------------------------------- E4

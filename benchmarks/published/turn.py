@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,7 +19,9 @@ from typing import Any
 
 import psutil
 
+from benchmarks.common.command import write_json
 from benchmarks.common.turn import Placement
+from benchmarks.common.usage import CpuClocks, measure_ended_children_s
 from benchmarks.published.experiments import EXPERIMENTS, contestant, resolve
 from benchmarks.published.model import TOTAL, Cell, Contestant, Experiment, Job, Payload, Peer, Received, too_large
 
@@ -47,19 +47,13 @@ def main(job_file: str, result_file: str) -> None:
     try:
         for cell in _Measurement(peer, chosen, experiment, job, placement).cells():
             result["cells"].append(asdict(cell))
-            _write_result(Path(result_file), {**result, "reason": _INTERRUPTED})
+            # so that a payload that kills the process does not lose the others
+            write_json(Path(result_file), {**result, "reason": _INTERRUPTED})
     except WrongTransferError as error:
         result = {"wrong": str(error)}
     finally:
         peer.close()
-    _write_result(Path(result_file), {**result, "told": getattr(peer, "report_figures", {})})
-
-
-def _write_result(path: Path, result: dict[str, Any]) -> None:
-    """Write the results so far, so that a payload that kills the process does not lose the others."""
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(result))
-    temporary.replace(path)
+    write_json(Path(result_file), {**result, "told": getattr(peer, "report_figures", {})})
 
 
 @dataclass(frozen=True)
@@ -140,31 +134,26 @@ class _Measurement:
 
 
 class ContestantProcesses:
-    """The processes of a contestant after its warm-up."""
+    """The processes of a contestant after its warm-up: this one and `others`."""
 
-    def __init__(self, own: int, others: Iterable[int]) -> None:
-        """`own` is the id of this process; `others` are those of the other processes."""
-        self._pids = [own, *others]
-        # The nanosecond clock of another process; clock_getcpuclockid(3) derives it from the process id.
-        self._last_ns = dict.fromkeys((~pid << 3 | 2 for pid in self._pids), 0)
+    def __init__(self, others: Iterable[int]) -> None:
+        """`others` are the ids of the other processes."""
+        self._others = list(others)
+        self._clocks = CpuClocks(self._others)
 
     def cpu_ns(self) -> int:
         """Return the time of all threads of all processes, and of the children that this process has waited for."""
-        for clock in self._last_ns:
-            with suppress(OSError):  # it has ended: the last reading stands
-                self._last_ns[clock] = time.clock_gettime_ns(clock)
-        ended_children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return sum(self._last_ns.values()) + round((ended_children.ru_utime + ended_children.ru_stime) * 1e9)
+        return self._clocks.read_ns() + round(measure_ended_children_s() * 1e9)
 
     def reset_peak(self) -> None:
         """Start a new measurement of the peak memory."""
-        for pid in self._pids:
+        for pid in (os.getpid(), *self._others):
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
 
     def peak_bytes(self) -> int:
         """Return the sum of the processes' peaks since `reset_peak`, or 0 if the system does not report them."""
-        return sum(map(_peak_bytes, self._pids))
+        return sum(map(_peak_bytes, (os.getpid(), *self._others)))
 
 
 def _peak_bytes(pid: int) -> int:
@@ -178,7 +167,7 @@ def _peak_bytes(pid: int) -> int:
 def _contestant_processes(*, launched: bool) -> ContestantProcesses:
     """Return the processes of both sides. With a launcher, the other side is a child of the same launcher."""
     root = psutil.Process(os.getppid()) if launched else psutil.Process()
-    return ContestantProcesses(os.getpid(), {child.pid for child in root.children(recursive=True)} - {os.getpid()})
+    return ContestantProcesses({child.pid for child in root.children(recursive=True)} - {os.getpid()})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.figures import Estimate
+from benchmarks.common.figures import Estimate, compare, format_three_digits, format_times
+from benchmarks.common.page import format_row
 from benchmarks.published.results import Figure, Row, Summary
 
 EMPTY = ""
@@ -21,14 +22,7 @@ def duration(ns: float) -> str:
     ['1.23 s', '45.6 ms', '0.789 us', '0 us']
     """
     factor, unit = next((entry for entry in _UNITS if ns >= entry[0]), _UNITS[-1])
-    return f"{three_digits(ns / factor)} {unit}"
-
-
-def three_digits(value: float) -> str:
-    """Format with three digits."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+    return f"{format_three_digits(ns / factor)} {unit}"
 
 
 def spread(figure: Figure) -> str:
@@ -53,15 +47,10 @@ def rounds(figures: Iterable[Figure]) -> str:
     return f"{count} ({coverage:.0%})".replace("%", " %")
 
 
-def times(estimate: Estimate) -> str:
-    """Format a ratio with its interval: `12 [11, 15]`."""
-    return f"{three_digits(estimate.value)} [{three_digits(estimate.low)}, {three_digits(estimate.high)}]"
-
-
 def times_stagepipe(row: Row, stagepipe: Row | None, payload: str) -> str:
     """Format the figure relative to stagepipe's. Return "" for stagepipe's own row, or if there is no ratio."""
     estimate = None if stagepipe is None or stagepipe is row else row.slower_than(stagepipe, payload)
-    return EMPTY if estimate is None else times(estimate)
+    return EMPTY if estimate is None else format_times(estimate)
 
 
 def megabytes(nbytes: float) -> str:
@@ -88,16 +77,11 @@ def by_time(rows: Sequence[Row], payload: str) -> list[Row]:
 
 
 def table(header: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Format a table in Markdown, after an empty line."""
+    """Format a table in Markdown, after an empty line. All but the names are aligned to the right."""
     yield ""
-    yield _line(header)
-    yield _line(["---"] + ["---:"] * (len(header) - 1))
-    for cells in body:
-        yield _line(cells)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    yield format_row(header)
+    yield format_row(["---"] + ["---:"] * (len(header) - 1))
+    yield from map(format_row, body)
 
 
 def paragraph(text: str, hanging: str = "") -> str:
@@ -134,14 +118,9 @@ class Comparison:
         return self.nbytes >= _TARGET_FROM_BYTES
 
     @property
-    def is_missed(self) -> bool:
-        """Return whether the contestant is faster: the whole interval lies below 1."""
-        return self.ratio.high < 1
-
-    @property
-    def is_undecided(self) -> bool:
-        """Return whether the interval straddles 1."""
-        return self.ratio.low <= 1 <= self.ratio.high
+    def met(self) -> bool | None:
+        """Return whether stagepipe is faster; None: the interval straddles 1."""
+        return compare(self.ratio, at_least=1)
 
 
 def reference(experiment: str, rows: Sequence[Row], row: Row | None = None) -> Row | None:
@@ -178,8 +157,8 @@ def targets(summary: Summary) -> Iterator[str]:
 
 
 def _verdict(judged: Sequence[Comparison]) -> str:
-    missed = [found for found in judged if found.is_missed]
-    undecided = [found for found in judged if found.is_undecided]
+    missed = [found for found in judged if found.met is False]
+    undecided = [found for found in judged if found.met is None]
     met = len(judged) - len(missed) - len(undecided)
     if met == len(judged):
         return f"met in all {met}"
@@ -199,14 +178,14 @@ def _names(compared: Iterable[Comparison]) -> str:
 
 
 def _listed(compared: Iterable[Comparison]) -> str:
-    return ", ".join(f"{found.payload} {three_digits(found.ratio.value)}" for found in compared)
+    return ", ".join(f"{found.payload} {format_three_digits(found.ratio.value)}" for found in compared)
 
 
 def losses(summary: Summary) -> Iterator[str]:
     """List each contestant that is faster, or undecided, with some payload, and its time as a multiple of ours."""
     by_contestant: dict[tuple[str, str], list[Comparison]] = {}
     for found in comparisons(summary):
-        if found.is_missed or found.is_undecided:
+        if not found.met:
             by_contestant.setdefault((found.experiment, found.contestant), []).append(found)
     if not by_contestant:
         yield "No contestant is faster in this run."
@@ -217,8 +196,8 @@ def losses(summary: Summary) -> Iterator[str]:
             (
                 experiment,
                 contestant,
-                _listed(one for one in found if one.is_missed),
-                _listed(one for one in found if one.is_undecided),
+                _listed(one for one in found if one.met is False),
+                _listed(one for one in found if one.met is None),
             )
             for (experiment, contestant), found in by_contestant.items()
         ),

@@ -37,7 +37,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.command import find_commit, finish, machine, machine_line, repeat_command, write_json
+from benchmarks.common.command import find_commit, finish, make_parser, open_run, write_json
 from benchmarks.common.turn import TurnError, adopt_orphans, end_processes, run_turn
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
 
@@ -60,17 +60,15 @@ def main(arguments: Sequence[str]) -> int:
     """Measure the cases, print a line for each, and return the exit status."""
     options = _parse(arguments)
     adopt_orphans()
-    began_s = time.monotonic()
-    about = machine()
-    print(machine_line(about), f"Repeat: {repeat_command('verdicts')}", sep="\n", flush=True)
+    about = open_run("verdicts")
     cases = [case for case in CASES if case.name in (options.case or [case.name])]
-    document = _open_document(options, about)
+    document = _open_document(options, about["machine"])
     with tempfile.TemporaryDirectory(prefix="verdicts-") as folder, _serve_slowly() as port:
         for number in range(options.rounds):
             for case in cases:
                 _measure_round(case, Path(folder), port, options.records if number == 0 else None, document)
             write_json(options.json, document)
-            print(f"round {number + 1} of {options.rounds} after {time.monotonic() - began_s:.0f} s", flush=True)
+            print(f"round {number + 1} of {options.rounds} is done", flush=True)
         for _, case in itertools.product(range(options.rounds), cases):
             if len(list_undisturbed(document, case.name)) < options.rounds and case.name in document["cases"]:
                 _measure_round(case, Path(folder), port, None, document)
@@ -78,16 +76,14 @@ def main(arguments: Sequence[str]) -> int:
     print(f"\n{'case':24} right  {'gain':>6}  fix | after")
     for case in cases:
         print(format_case(case.name, document))
-    finish(began_s, options.json, document)
+    finish(options.json, document)
     return int(not all(each["right"] for case in cases for each in list_undisturbed(document, case.name)))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=5)
     names = [case.name for case in CASES]
     parser.add_argument("--case", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
-    parser.add_argument("--rounds", type=int, default=5, help="each case is measured in each")
-    parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each round")
     parser.add_argument("--records", type=Path, help="folder for records of the first runs, for tests")
     return parser.parse_args(arguments)
 

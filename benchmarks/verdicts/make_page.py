@@ -14,30 +14,28 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.common.command import hardware_line
+from benchmarks.common.page import fill, make_table
 from benchmarks.common.turn import ROOT
 from benchmarks.verdicts.__main__ import list_undisturbed
 from benchmarks.verdicts.cases import CASES, Case
 
-BEGIN: Final = "<!-- TABLE -->"
-END: Final = "<!-- /TABLE -->"
 _RESULTS: Final = ROOT / "docs" / "benchmarks"
 _MAX_TEXT_CHARS: Final = 60
 
 
 def make_page(verdicts: Mapping[str, Any], plan: Mapping[str, Any], page: str) -> str:
     """Return the page with the table between its markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    made = "\n".join(_make_lines(verdicts, plan))
-    return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"
+    return fill(page, "TABLE", "\n{}\n".format("\n".join(_make_lines(verdicts, plan))))
 
 
 def _make_lines(verdicts: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[str]:
-    yield "| case | right | changes made | gain | advice after them | `plan` names it | its rate / measured |"
-    yield "|---|---|---|---|---|---|---|"
-    for case in CASES:
-        cells = (*_describe_runs(case, verdicts), *_describe_plans(plan["cases"].get(case.name, [])))
-        yield f"| {' | '.join((case.name, *cells))} |"
+    yield from make_table(
+        ("case", "right", "changes made", "gain", "advice after them", "`plan` names it", "its rate / measured"),
+        (
+            (case.name, *_describe_runs(case, verdicts), *_describe_plans(plan["cases"].get(case.name, [])))
+            for case in CASES
+        ),
+    )
     rounds = [each for case in CASES for each in list_undisturbed(verdicts, case.name)]
     total = sum(map(len, verdicts["cases"].values()))
     right = sum(each["right"] for each in rounds)

@@ -13,7 +13,6 @@ ratio  predicted rate, divided by the measured one of the steady state: median, 
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.common.command import finish, machine, machine_line, repeat_command, write_json
+from benchmarks.common.command import finish, make_parser, open_run, write_json
 from benchmarks.common.turn import adopt_orphans, answer_turn, run_turn
 from benchmarks.verdicts.__main__ import _serve_slowly
 from benchmarks.verdicts.cases import CASES, Case, Surroundings
@@ -51,17 +50,13 @@ Round = dict[str, Any]
 
 def main(arguments: Sequence[str]) -> int:
     """Score the cases, print a line for each, and return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--case", action="append", choices=_SEEN_BY_A_PROBE, metavar="NAME", help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="each case is planned and run in each")
-    parser.add_argument("--json", type=Path, help="file for the figures of every round, written after each case")
     options = parser.parse_args(arguments)
     adopt_orphans()
-    began_s = time.monotonic()
-    about = machine()
-    print(machine_line(about), f"Repeat: {repeat_command('verdicts.plan_score')}", sep="\n", flush=True)
+    about = open_run("verdicts.plan_score")
     print(f"\n{'case':24} named   fix     ratio               limited by", flush=True)
-    document: dict[str, Any] = {"machine": about, "cases": {}}
+    document: dict[str, Any] = {"machine": about["machine"], "cases": {}}
     with tempfile.TemporaryDirectory(prefix="plan-score-") as folder, _serve_slowly() as port:
         for case in (case for case in CASES if case.name in (options.case or _SEEN_BY_A_PROBE)):
             rounds = [_score(case, Path(folder), port) for _ in range(options.rounds)]
@@ -73,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     named = sum(each["named"] for each in rounds)
     close = sum(1 / 1.25 <= ratio <= 1.25 for ratio in ratios)
     print(f"\nnamed in {named} of {len(rounds)} rounds; rate within 25 % in {close}; median ratio {median(ratios):.2f}")
-    finish(began_s, options.json, document)
+    finish(options.json, document)
     return int(named < len(rounds))
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -15,14 +16,17 @@ from benchmarks.common.usage import CpuMeter, measure_pss_bytes
 
 TURN = """
 import json, subprocess, sys, tempfile
-job, result = json.loads(sys.argv[1]), sys.argv[2]
+job, result = json.load(open(sys.argv[1])), sys.argv[2]
 left = subprocess.Popen(["sleep", "60"]).pid
+if job["writes_first"]:
+    open(result, "w").write(json.dumps({"left": left}))
 if job["fails"]:
     sys.exit("the last line says why")
 if job["hangs"]:
     import time; time.sleep(60)
 open(result, "w").write(json.dumps({"left": left, "folder": tempfile.gettempdir()}))
 """
+JOB = {"fails": False, "hangs": False, "writes_first": False}
 
 
 @pytest.fixture
@@ -31,7 +35,9 @@ def turn(tmp_path, monkeypatch):
     (tmp_path / "turn_of_a_test.py").write_text(TURN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     adopt_orphans()
-    yield lambda limit_s=20.0, **job: run_turn("turn_of_a_test", {"fails": False, "hangs": False, **job}, limit_s)
+    yield lambda limit_s=20.0, *, options=MappingProxyType({}), **job: run_turn(
+        "turn_of_a_test", {**JOB, **job}, limit_s, **options
+    )
     ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
 
 
@@ -49,6 +55,28 @@ def test_a_turn_without_a_result_says_why_and_leaves_no_process(turn, job, words
     with pytest.raises(TurnError, match=words):
         turn(limit_s=1.0 if "hangs" in job else 20.0, **job)
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_a_failed_turn_has_written_counts_only_where_it_is_wanted(turn, keeps):
+    def take():
+        return turn(fails=True, writes_first=True, options={"keeps_partial": keeps})
+
+    if keeps:
+        assert take().keys() == {"left"}
+    else:
+        with pytest.raises(TurnError, match="the last line says why"):
+            take()
+
+
+def test_a_launcher_makes_the_command_from_that_of_the_turn(turn):
+    def launch(folder, command):
+        (folder / "own").mkdir()
+        return ["env", f"TMPDIR={folder / 'own'}", *command]
+
+    folder = Path(turn(options={"launch": launch})["folder"])
+    assert folder.name == "own"
+    assert not folder.parent.exists()
 
 
 def test_the_cpu_meter_counts_children_that_run_and_that_have_ended():

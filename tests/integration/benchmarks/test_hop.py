@@ -53,7 +53,7 @@ def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     assert all(len(row["us"]) == 1 and row["us"][0] > 0 and row["cpu_us"][0] > 0 for row in rows.values())
     assert all(name in done.stdout for name in CONTESTANTS)
     assert found["missing"] == sorted(PACKAGES.keys() - INSTALLED)
-    assert "medians of 1 rounds, 0 % intervals" in done.stdout
+    assert "Medians of 1 rounds; brackets: 0 % interval" in done.stdout
     assert "header only: nothing is written or read" in done.stdout
     assert not any(target["met"] for target in found["targets"][:-1]), "one round decides nothing"
     assert "python -m benchmarks.hop" in found["command"]

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from benchmarks.published import __main__ as command
-from benchmarks.published import agree, make_page
+from benchmarks.published import make_page
 from benchmarks.published.experiments import EXPERIMENTS, contestant
 from benchmarks.published.model import unmet_need
 from tests.support.paths import ROOT
@@ -207,13 +207,6 @@ def altered(done, folder, tmp_path):
         return tmp_path / name
 
     return write
-
-
-def test_two_runs_are_compared(altered, capsys):
-    slow, fast = str(altered("slow.json", 10_000_000_000)), str(altered("fast.json", 1))
-    assert agree.main([slow, slow]) == 0
-    assert agree.main([slow, fast]) == 1
-    assert "reversed: Listener/Client and stagepipe" in capsys.readouterr().out
 
 
 def test_the_page_says_where_another_is_faster_and_why(altered, tmp_path):

@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.common.figures import estimate
+from benchmarks.common.page import fill
 from benchmarks.crossover.rounds import CONTESTANTS
 from benchmarks.crossover.rounds import Row as CrossoverRow
 from benchmarks.crossover.verdict import lines, targets
-from benchmarks.published.make_page import fill
 from benchmarks.published.model import Cell, Turn
 from benchmarks.published.results import summarise
 from benchmarks.published.tables import experiment_tables
@@ -102,4 +102,4 @@ def test_the_crossover_is_undecided_where_the_interval_straddles_the_limit(auto,
 
 def test_a_page_without_its_markers_is_refused():
     with pytest.raises(ValueError, match="the page has no markers <!-- E1 --> and <!-- /E1 -->; add them"):
-        fill("# Benchmarks", {"E1": "new"})
+        fill("# Benchmarks", "E1", "new")

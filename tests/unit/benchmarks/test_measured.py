@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import measured
 from benchmarks.common.command import machine
+from benchmarks.hop.tables import make_hop_table, make_loop_table
+from benchmarks.loader.tables import find_part, make_loader_table
 from benchmarks.loader.tables import targets as loader_targets
 
 ABOUT = {"command": "python -m benchmarks.hop", "machine": machine()}
@@ -29,7 +31,7 @@ def hop():
 
 
 def test_the_table_of_sizes_has_the_ratio_of_its_own_figures(hop):
-    lines = list(measured.make_hop_table(hop))
+    lines = list(make_hop_table(hop))
     assert "| stagepipe copied | 60.0 | 30.0 [30.0, 30.0] |" in lines
     assert "| Pipe | 1,800 | 1 |" in lines
 
@@ -37,14 +39,14 @@ def test_the_table_of_sizes_has_the_ratio_of_its_own_figures(hop):
 def test_a_ratio_is_the_quotient_of_the_two_medians():
     own, peer = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [70.0, 60.0, 50.0, 40.0, 30.0, 20.0]
     rows = [{**make_row("stagepipe copied", 0), "us": own}, {**make_row("Pipe", 0), "us": peer}]
-    lines = list(measured.make_hop_table({**ABOUT, "rows": rows}))
+    lines = list(make_hop_table({**ABOUT, "rows": rows}))
     assert "| stagepipe copied | 3.5 | 12.9 [3.3, 70.0] |" in lines
 
 
 def test_a_size_with_fewer_rounds_says_so(hop):
     hop["rows"].append({**make_row("Pipe", 9.0, size="64MB"), "us": [9.0] * 3})
     hop["rows"].append({**make_row("stagepipe copied", 9.0, size="64MB"), "us": [9.0] * 3})
-    assert "Medians of 6 rounds (64 MB: 3); brackets: 97 % interval" in "\n".join(measured.make_hop_table(hop))
+    assert "Medians of 6 rounds (64 MB: 3); brackets: 97 % interval" in "\n".join(make_hop_table(hop))
 
 
 TARGETS = [
@@ -56,34 +58,34 @@ TARGETS = [
 
 def test_each_target_stands_below_its_table(hop):
     hop["targets"] = TARGETS
-    assert [line for line in measured.make_hop_table(hop) if line.startswith("- ")] == [
+    assert [line for line in make_hop_table(hop) if line.startswith("- ")] == [
         "- undecided: at 1.2MB, copied, at least 30 times: 34.0 [29.9, 64.3] times",
         "- not measured: at 0B, no slower",
     ]
-    assert [line for line in measured.make_loop_table(hop) if line.startswith("- ")] == [
+    assert [line for line in make_loop_table(hop) if line.startswith("- ")] == [
         "- missed: a loop over dicts, stagepipe: no slower: 2.1 [2.0, 2.2] times Pipe"
     ]
 
 
 def test_the_targets_of_the_loader_have_tables():
-    tables = [measured.find_table(target.text) for target in loader_targets([])]
+    tables = [find_part(target.text) for target in loader_targets({"rows": []})]
     assert tables == ["collate", "collate", "quickstart", "quickstart", "models"]
 
 
 def test_contestants_that_did_not_run_are_named(hop):
     hop["missing"] = ["faster-fifo", "iceoryx2"]
-    last = [list(make(hop))[-1] for make in (measured.make_hop_table, measured.make_loop_table)]
+    last = [list(make(hop))[-1] for make in (make_hop_table, make_loop_table)]
     assert [line.rpartition(": ")[2] for line in last] == ["faster-fifo, iceoryx2.", "faster-fifo."]
 
 
 def test_a_table_names_its_rounds_coverage_and_command(hop):
-    text = "\n".join([*measured.make_hop_table(hop), *measured.make_loop_table(hop)])
+    text = "\n".join([*make_hop_table(hop), *make_loop_table(hop)])
     assert text.count("Medians of 6 rounds; brackets: 97 % interval") == 2
     assert "`python -m benchmarks.hop`" in text
 
 
 def test_a_loop_is_compared_with_pipe(hop):
-    lines = list(measured.make_loop_table(hop))
+    lines = list(make_loop_table(hop))
     assert "| stagepipe | 12.0 [12.0, 12.0] | 18.0 [18.0, 18.0] | 3.00 [3.00, 3.00] | 2.00 [2.00, 2.00] |" in lines
     assert "| Pipe | 4.0 [4.0, 4.0] | 9.0 [9.0, 9.0] |  |  |" in lines
 
@@ -103,7 +105,7 @@ def test_the_memory_of_models_stands_in_one_table():
         for name in ("stagepipe 3 processes", "DataLoader 3 forked made before")
     ]
     document = {**ABOUT, "rows": rows, "jobs": [{"part": "models", "batch": 1}]}
-    lines = list(measured.make_loader_table(document, "models"))
+    lines = list(make_loader_table(document, "models"))
     assert [line for line in lines if "forked made before" in line] == [
         (
             "| DataLoader 3 forked made before | 30.0 [30.0, 30.0] | 50.00 [50.00, 50.00] | 1.50 s | max of 6: 9.91 ms "
@@ -115,7 +117,9 @@ def test_the_memory_of_models_stands_in_one_table():
 def test_only_the_tables_with_figures_change(hop, tmp_path, monkeypatch):
     page = tmp_path / "docs" / "measured.md"
     page.parent.mkdir()
-    page.write_text("a\n<!-- hop -->old<!-- end hop -->\nb\n<!-- models -->kept<!-- end models -->\n")
+    page.write_text(
+        "a\n<!-- hop -->old<!-- end hop --><!-- loop --><!-- end loop -->\nb\n<!-- models -->kept<!-- end models -->\n"
+    )
     (tmp_path / "hop.json").write_text(json.dumps(hop))
     monkeypatch.setattr(measured, "ROOT", tmp_path)
     measured.main([str(tmp_path / "hop.json")])

@@ -10,7 +10,7 @@ from benchmarks.common.turn import TurnError
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.contestants import CONTESTANTS, OURS, REFERENCE, Contestant
 from benchmarks.peers.jobs import JOBS
-from benchmarks.peers.make_page import BEGIN, END, compare, is_far_behind, judge, list_losses, make_page, make_table
+from benchmarks.peers.make_page import divide, is_far_behind, judge, list_losses, make_page, make_table
 from benchmarks.peers.results import Results
 from benchmarks.peers.turn import digest_batches, find_difference
 from tests.support.paths import ROOT
@@ -297,7 +297,7 @@ def test_lost_rounds_stand_below_the_table(results):
 
 
 def test_a_ratio_is_the_quotient_of_the_medians_shown():
-    found = compare({1: 2.0, 2: 4.0, 3: 9.0}, {1: 1.0, 2: 2.0})
+    found = divide({1: 2.0, 2: 4.0, 3: 9.0}, {1: 1.0, 2: 2.0})
     assert (found.value, found.low, found.high) == pytest.approx((4.0 / 1.5, 1.0, 9.0))
 
 
@@ -320,9 +320,9 @@ def test_every_contestant_names_a_function_and_jobs_that_exist():
 
 def test_the_tables_of_a_page_come_from_the_results(results, path):
     results(*both((1000, 0.002), (2000, 0.001)))
-    made = make_page(path, f"# Title\n\n{BEGIN}\nearlier figures\n{END}\n\nAfter.\n")
+    made = make_page(path, "# Title\n\n<!-- TABLES -->\nearlier figures\n<!-- /TABLES -->\n\nAfter.\n")
     assert made.startswith("# Title\n")
-    assert made.endswith(f"{END}\n\nAfter.\n")
+    assert made.endswith("<!-- /TABLES -->\n\nAfter.\n")
     assert "earlier" not in made
     assert "### Images" in made
     assert "| Grain | 2,000 |" in made
