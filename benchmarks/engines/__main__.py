@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.command import finish, machine, machine_line, repeat_command
+from benchmarks.common.command import finish, open_run
 from benchmarks.common.figures import estimate, judge, ratio
 from benchmarks.common.turn import order
 from benchmarks.engines.contestants import CONTESTANTS, ENGINE_RAY, ISLANDS, LOCAL, RAY_DATA, RAY_DATA_ITEMS, Job
@@ -43,10 +42,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", type=Path, help="file for the figures of every round")
     arguments = parser.parse_args()
-    begin_s = time.monotonic()
-    about = machine(["ray"])
-    print(machine_line(about), f"Repeat: {repeat_command('engines')}", sep="\n", flush=True)
-    sections = []
+    document = open_run("engines", packages=["ray"])
+    sections: list[dict[str, Any]] = []
     with closing(RayCluster("local")):  # what joins it later leaves it running
         for work_ms in arguments.work_ms:
             for nbytes in arguments.sizes:
@@ -54,8 +51,7 @@ def main() -> None:
                 sections.append({**vars(job), "rounds": measure(job, arguments.rounds)})
                 _print_section(sections[-1])
     print(*(line for section in sections for line in list_targets(section)), sep="\n")
-    document = {"machine": about, "command": repeat_command("engines"), "sections": sections}
-    finish(begin_s, arguments.json, document)
+    finish(arguments.json, {**document, "sections": sections})
 
 
 def _count_items(nbytes: int, work_ms: float) -> int:
