@@ -24,21 +24,30 @@ _BUILT_IN = ("apps/", "batch/", "networking.k8s.io/", "v1")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what is wrong; exit with 1 if anything is."""
+    """Print what is wrong; exit with 1 if anything is, and with 2 if a file cannot be read."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--crd", type=Path, required=True, help="the definition that the operator installs")
     parser.add_argument("--fields", type=Path, default=FIELDS, help="our schema of the fields that the manifest uses")
     options = parser.parse_args(arguments)
+    try:
+        problems = _check(options)
+    except (OSError, yaml.YAMLError) as error:
+        parser.error(str(error))
+    except (IndexError, KeyError, TypeError) as error:
+        parser.error(f"{options.manifest} is no manifest, or {options.crd} no definition (a CRD): missing {error}")
+    print(*problems or [f"{options.manifest}: agrees with {options.crd}"], sep="\n")
+    sys.exit(1 if problems else 0)
+
+
+def _check(options: argparse.Namespace) -> list[str]:
     crd = load_documents(options.crd)[0]
     fields = load_documents(options.fields)[0]
     kind = crd["spec"]["names"]["kind"]
     problems = [f"{options.fields}: {line}" for line in compare(fields[kind], find_schema(crd, None), kind)]
     for document in load_documents(options.manifest):
-        found = check_document(document, crd, fields)
-        problems += [f"{options.manifest}: {line}" for line in found]
-    print(*problems or [f"{options.manifest}: agrees with {options.crd}"], sep="\n")
-    sys.exit(1 if problems else 0)
+        problems += [f"{options.manifest}: {line}" for line in check_document(document, crd, fields)]
+    return problems
 
 
 def check_document(document: Any, crd: Any, fields: Any) -> list[str]:

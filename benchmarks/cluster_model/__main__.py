@@ -16,7 +16,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.cluster_model.costs import COSTS_FILE, GBIT_BYTES, ClusterSize, load_costs, load_quiet_local_costs
+from benchmarks.cluster_model.costs import (
+    COSTS_FILE,
+    GBIT_BYTES,
+    ClusterSize,
+    EngineCosts,
+    load_costs,
+    load_quiet_local_costs,
+)
 from benchmarks.cluster_model.tables import (
     NODES,
     draw,
@@ -42,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nodes", type=int, nargs="+", choices=range(1, 10_001), default=NODES, metavar="N")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="what --measure has written")
     parser.add_argument("--measure", type=Path, metavar="FILE", help="measure the costs of Ray here, and write them")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of --measure")
+    parser.add_argument("--rounds", type=int, choices=range(1, 101), default=_ROUNDS, metavar="N", help="of --measure")
     options = parser.parse_args(arguments)
     if options.measure is not None:
         _measure(options.measure, options.rounds)
@@ -55,7 +62,11 @@ def main(arguments: Sequence[str]) -> None:
         network_bytes_per_s=options.network * GBIT_BYTES,
         storage_bytes_per_s=options.storage * 1e9,
     )
-    _simulate(options, cluster)
+    try:
+        costs = load_costs(options.costs)
+    except (ValueError, KeyError, TypeError) as error:
+        parser.error(f"--costs {options.costs}: {error!r}; write it with --measure {options.costs}")
+    _simulate(options, cluster, costs)
 
 
 def _parse_positive(text: str) -> float:
@@ -75,8 +86,7 @@ def _measure(path: Path, rounds: int) -> None:
     )
 
 
-def _simulate(options: argparse.Namespace, cluster: ClusterSize) -> None:
-    costs = load_costs(options.costs)
+def _simulate(options: argparse.Namespace, cluster: ClusterSize, costs: EngineCosts) -> None:
     points = json.loads(options.costs.read_text())["points"]
     panels = make_panels(cluster, costs, options.nodes)
     print(f"costs from {machine_line(dict(costs.machine))}", *map(str, (costs.local, costs.ray)), sep="\n")

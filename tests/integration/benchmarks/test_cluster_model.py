@@ -54,6 +54,18 @@ def test_a_wrong_option_is_named(options, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text, message", [("{", "JSONDecodeError"), ("{}", "KeyError('held_out_bytes')")])
+def test_damaged_costs_are_named(text, message, tmp_path, capsys):
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(["--costs", str(path)])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert f"--measure {path}" in error
+
+
 def test_the_page_has_the_tables_of_the_measured_costs():
     """The simulated table has the words of the formula; its rates come with the plot, from the same command."""
     page, costs = (ROOT / "docs/scaling.md").read_text(), load_costs()

@@ -157,6 +157,19 @@ def test_the_script_tells_what_the_definition_does_not_know(manifest, line, tmp_
     assert (line or "agrees with") in output
 
 
+@pytest.mark.parametrize(
+    "text, message",
+    [(None, "No such file"), ("a: [", "while parsing"), ("a: 1", "no definition (a CRD): missing 'spec'")],
+)
+def test_a_file_that_is_no_definition_is_named(text, message, tmp_path, capsys):
+    if text is not None:
+        (tmp_path / "crd").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([str(MANIFEST), "--crd", str(tmp_path / "crd")])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_our_own_schema_is_compared_with_the_definition():
     ours = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}, "c": {"items": {"properties": {"d": {}}}}}}
     theirs = {"properties": {"a": {"type": "integer"}, "c": {"items": {"properties": {"e": {}}}}}}
