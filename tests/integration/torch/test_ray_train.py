@@ -31,7 +31,8 @@ def two_nodes() -> Iterator[None]:
         tempfile.TemporaryDirectory(prefix="sp-ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setenv("RAY_TMPDIR", folder)  # Ray writes the address of the cluster there, for `address="auto"`
+        (Path(folder) / "ray").mkdir()  # Ray writes the address of the cluster there, for `address="auto"`
+        patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         cluster = Cluster()
         try:
