@@ -71,9 +71,11 @@ class Island:
         """Run the share to its end. Errors of the run and of the config are in the result."""
         try:
             was_finished = self._run()
-        except StagepipeError as error:
-            if self._is_stopped:  # it was closed under the run's feet
+        except Exception as error:
+            if self._is_stopped:  # closed from another thread, at any point of its start or its run
                 return self._make_result(was_stopped=True)
+            if not isinstance(error, StagepipeError):
+                raise
             return self._make_result(error=str(error), is_usage_error=not isinstance(error, RunError))
         return self._make_result(was_finished=was_finished, was_stopped=self._is_stopped)
 
