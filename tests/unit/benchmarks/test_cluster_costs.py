@@ -52,7 +52,7 @@ def test_a_process_that_ends_keeps_its_cpu_time():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_ray_is_measured():
     with start_ray():
