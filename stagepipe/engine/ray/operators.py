@@ -49,15 +49,11 @@ def pack_operator(plan: Plan, index: int, epoch: int) -> PackedOperator:
     )
 
 
-def choose_ranges(item_count: int | None, workers: int, batch_size: int = 1) -> list[tuple[int, int | None]]:
+def choose_ranges(item_count: int | None, workers: int) -> list[tuple[int, int | None]]:
     """Divide the items of a source among read tasks; a stream, which has no count, has one.
-
-    Each has whole batches of the stage with the largest `batch`: a stage gets its batches from one block.
 
     >>> choose_ranges(5, 1)
     [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
-    >>> choose_ranges(5, 1, batch_size=4)
-    [(0, 4), (4, 5)]
     >>> choose_ranges(None, 1)
     [(0, None)]
     """
@@ -65,7 +61,6 @@ def choose_ranges(item_count: int | None, workers: int, batch_size: int = 1) -> 
         return [(0, None)]
     items = max(min(-(-item_count // (workers * _BLOCKS_PER_WORKER)), _MAX_BLOCK_ITEMS), 1)
     items = max(items, -(-item_count // _MAX_READ_TASKS))
-    items = -(-items // batch_size) * batch_size
     return [(start, min(start + items, item_count)) for start in range(0, item_count, items)]
 
 
@@ -81,9 +76,7 @@ def make_dataset(
     processes = plan.processes[1 : layout.count]
     workers = max([1, *(process.workers for process in processes)])
     key = f"{run_id}/{epoch}"
-    batches = [process.first_stage.batch for process in processes]
-    batch_size = max([1, *(batch.size for batch in batches if batch is not None)])
-    ranges = choose_ranges(item_count, max(workers, shares.source_tasks), batch_size)
+    ranges = choose_ranges(item_count, max(workers, shares.source_tasks))
     dataset = ray.data.read_datasource(
         ItemSource(ray.put(source), key, ranges),
         concurrency=shares.source_tasks,
