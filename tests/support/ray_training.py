@@ -33,7 +33,7 @@ def train(settings: Mapping[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     checkpoint = ray.train.get_checkpoint()
     path = Path(settings["folder"]) / f"{'resumed' if checkpoint else 'started'}-rank{rank}.jsonl"
-    path.with_suffix(".node").write_text(ray.get_runtime_context().get_node_id())
+    path.with_suffix(".address").write_text(ray.util.get_node_ip_address())
     with path.open("w", buffering=1) as log, Loader(CONFIG, **settings["keywords"]) as loader:
         if checkpoint:
             loader.load_state_dict(read_states(checkpoint))

