@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 
@@ -39,6 +38,8 @@ def images(tmp_path_factory):
 def run(cluster: RayNodes, config: Path, engine: str, images: Path, out: Path) -> None:
     """Run a copy of a config on an engine, its rows in `out`."""
     overrides = [f"engine={ENGINES[engine]}", f"vars.images={images}", f"sink.with.path={out}"]
+    if "extract" in config.read_text():  # the last bits of a model's result depend on the batch, which the engines cut
+        overrides.append("stages.extract.batch.size=1")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)} if engine == "local" else cluster.environment
     command = [COMMAND, "run", config.name, *overrides, "--quiet"]
     subprocess.run(command, cwd=config.parent, env=environment, check=True, timeout=400)
@@ -85,15 +86,4 @@ def test_all_engines_make_the_same_samples(job, nodes, images, tmp_path):
     assert len(local) == IMAGES
     assert len({str(row) for row in local}) == IMAGES, "samples differ, so that their order shows"
     assert rows["ray"] == [local]
-    expected = [local[0::2], local[1::2]]
-    if kind == "jsonl":
-        assert rows["islands"] == expected
-    else:  # the model meets other batches in an island: sums of float32 in another order
-        _compare_features(rows["islands"], expected)
-
-
-def _compare_features(found: list[list[Any]], expected: list[list[Any]]) -> None:
-    for rows, others in zip(found, expected, strict=True):
-        assert [(row["path"], row["label"]) for row in rows] == [(row["path"], row["label"]) for row in others]
-        for row, other in zip(rows, others, strict=True):
-            np.testing.assert_allclose(row["features"], other["features"], rtol=1e-4, atol=1e-6)
+    assert rows["islands"] == [local[0::2], local[1::2]]
