@@ -108,7 +108,15 @@ def test_a_run_that_is_killed_twice_writes_the_same_bytes(tmp_path: Path, kind: 
 
 
 def test_resuming_with_changed_code_warns_of_the_stage(tmp_path: Path):
-    code = "def check(number):\n    assert number < {limit}\n    return number\n"
+    code = """
+import time
+
+def check(number):
+    if number == {limit}:
+        time.sleep(2)  # the parts before it are committed
+    assert number < {limit}
+    return number
+"""
     (tmp_path / "checks.py").write_text(code.format(limit=50))
     (tmp_path / "features.yaml").write_text("""
 source: {uses: stagepipe.sources.numbers, with: {count: 60}}

@@ -28,7 +28,7 @@ class Silent:
 words = from_source(["a", "b"])
 
 words.map(length, worker=4)  # wrong
-words.map(length, workers="many")  # wrong
+words.map(length, workers=2.5)  # wrong
 words.map(length, on_error="ignore")  # wrong
 words.map(length, timeout=None)  # wrong
 words.map(length, field="text")  # wrong
