@@ -12,15 +12,15 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
 import numpy as np
-import psutil
 
 from benchmarks.cluster_model.costs import HOPS, ModelJob, RayCosts, fit
+from benchmarks.common.usage import TreeClocks
 from stagepipe import Pipeline
 
 _ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000: 128, 38_500_000: 48}
@@ -157,39 +157,6 @@ def measure_block() -> CpuPoint:
     dataset.context.enable_progress_bars = False
     wall_s, cpu_s, caller_s = _measure_middle(dataset.iter_batches(batch_size=None), _BLOCKS)
     return CpuPoint(nbytes=8, work_s=0.0, items_per_s=1 / wall_s, cpu_s=cpu_s, caller_cpu_s=caller_s)
-
-
-class TreeClocks:
-    """Wall and CPU time of this process and all below it, also of those that end meanwhile, up to their last sample.
-
-    `CpuMeter` does not do for Ray: nobody collects the time of a worker that has ended.
-    """
-
-    def __init__(self) -> None:
-        self._begin_s = self._read()
-        self._last_s = dict(self._begin_s)
-        self._wall_s = time.perf_counter()
-        self._caller_s = time.process_time()
-
-    def sample(self) -> None:
-        """Read the clocks of all processes that live."""
-        self._last_s |= self._read()
-
-    def measure(self) -> tuple[float, float, float]:
-        """Return the wall seconds, the CPU seconds of all, and those of this process, since the start."""
-        wall_s, caller_s = time.perf_counter() - self._wall_s, time.process_time() - self._caller_s
-        self.sample()
-        below_s = sum(last_s - self._begin_s.get(key, 0.0) for key, last_s in self._last_s.items())
-        return wall_s, below_s + caller_s, caller_s
-
-    @staticmethod
-    def _read() -> dict[tuple[int, float], float]:
-        found = {}
-        for child in psutil.Process().children(recursive=True):
-            with suppress(OSError, psutil.Error):
-                # clock_getcpuclockid(3): the clock of another process, to the nanosecond.
-                found[child.pid, child.create_time()] = time.clock_gettime(~child.pid << 3 | 2)
-        return found
 
 
 def _measure_work_s(nbytes: int) -> float:

@@ -18,13 +18,23 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.command import finish, open_run
 from benchmarks.common.figures import estimate, judge, ratio
 from benchmarks.common.turn import order
-from benchmarks.engines.contestants import CONTESTANTS, ENGINE_RAY, ISLANDS, LOCAL, RAY_DATA, RAY_DATA_ITEMS, Job
+from benchmarks.engines.contestants import (
+    CONTESTANTS,
+    ENGINE_RAY,
+    ISLANDS,
+    LOCAL,
+    LONGER,
+    RAY_DATA,
+    RAY_DATA_ITEMS,
+    Job,
+)
 from stagepipe.engine import RayCluster
 
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
@@ -66,14 +76,16 @@ def measure(job: Job, rounds: int) -> dict[str, list[list[float]]]:
     for number in range(rounds):
         for name in order(list(CONTESTANTS), number):
             print(f"{job.nbytes:,} bytes, {job.work_ms:g} ms, round {number + 1}: {name}", file=sys.stderr, flush=True)
-            speed = CONTESTANTS[name](job)
+            speed = CONTESTANTS[name](replace(job, count=job.count * LONGER.get(name, 1)))
             found[name].append([speed.items_per_s, speed.cpu_s_per_item])
     return found
 
 
 def _print_section(section: dict[str, Any]) -> None:
     rounds = section["rounds"]
-    print(f"\n{section['nbytes']:,} bytes, {section['work_ms']:g} ms of work a stage, {section['count']} items")
+    print(
+        f"\n{section['nbytes']:,} bytes, {section['work_ms']:g} ms of work a stage, {section['count']} items; local and islands {LONGER[LOCAL]} times as many"
+    )
     print(f"{'':28}{'items/s':26}{'CPU ms an item':24}times Ray Data")
     base = [values[0] for values in rounds[RAY_DATA]]
     for name, values in rounds.items():

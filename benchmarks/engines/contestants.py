@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from benchmarks.common.usage import CpuMeter
+from benchmarks.common.usage import TreeClocks
 from stagepipe import Pipeline
 
 BATCH_ITEMS: Final = 10
@@ -126,20 +126,19 @@ class Stopwatch:
         """`total` items will come: at the last one, the processes that made them still live."""
         self._left = total
         self._count = 0
-        self._begin_s = 0.0
-        self._cpu = CpuMeter()
+        self._clocks: TreeClocks | None = None
         self._speed: Speed | None = None
 
     def count(self, items: int = 1) -> None:
         """Count items that have arrived together; the first call starts the clock."""
         self._left -= items
-        if not self._begin_s:
-            self._begin_s, self._cpu = time.perf_counter(), CpuMeter()
+        if self._clocks is None:
+            self._clocks = TreeClocks()
             return
         self._count += items
         if not self._left:
-            elapsed_s = time.perf_counter() - self._begin_s
-            self._speed = Speed(self._count / elapsed_s, self._cpu.measure_s() / self._count)
+            wall_s, cpu_s, _ = self._clocks.measure()
+            self._speed = Speed(self._count / wall_s, cpu_s / self._count)
 
     def read(self) -> Speed:
         """Return the speed once all have come."""
@@ -230,6 +229,9 @@ RAY_DATA: Final = "Ray Data"
 RAY_DATA_ITEMS: Final = "Ray Data, any item, seeded"
 ENGINE_RAY: Final = "engine: ray"
 ISLANDS: Final = "islands"
+
+LONGER: Final = {LOCAL: 8, ISLANDS: 8}
+"""Times as many items, so that a turn of these takes as long as one of Ray Data."""
 
 CONTESTANTS: Final[dict[str, Callable[[Job], Speed]]] = {
     LOCAL: lambda job: measure_pipeline(job, "local"),

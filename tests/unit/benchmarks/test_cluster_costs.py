@@ -10,13 +10,13 @@ from benchmarks.cluster_model.costs import HOPS, RayCosts
 from benchmarks.cluster_model.formula import get_driver_s, get_ray_cpu_s
 from benchmarks.cluster_model.measure import (
     CpuPoint,
-    TreeClocks,
     fit_ray_costs,
     make_measured_job,
     measure_block,
     measure_points,
     start_ray,
 )
+from benchmarks.common.usage import TreeClocks
 
 COSTS = RayCosts(item_s=4e-5, block_s=7e-3, bytes_per_s=1e9, driver_block_s=6e-3, caller_item_s=1e-4)
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
