@@ -83,9 +83,8 @@ def measure(job: Job, rounds: int) -> dict[str, list[list[float]]]:
 
 def _print_section(section: dict[str, Any]) -> None:
     rounds = section["rounds"]
-    print(
-        f"\n{section['nbytes']:,} bytes, {section['work_ms']:g} ms of work a stage, {section['count']} items; local and islands {LONGER[LOCAL]} times as many"
-    )
+    size, work = f"{section['nbytes']:,} bytes", f"{section['work_ms']:g} ms of work a stage"
+    print(f"\n{size}, {work}, {section['count']} items; local and islands {LONGER[LOCAL]} times as many")
     print(f"{'':28}{'items/s':26}{'CPU ms an item':24}times Ray Data")
     base = [values[0] for values in rounds[RAY_DATA]]
     for name, values in rounds.items():
