@@ -1,12 +1,11 @@
-"""Fill the tables of docs/scaling.md from the files of `benchmarks.engines --json`.
+"""Fill the table of docs/scaling.md from docs/benchmarks/engines.json: a list of what `benchmarks.engines` has written.
 
-python -m benchmarks.engines.make_page docs/benchmarks/engines.json
+python -m benchmarks.engines.make_page
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,10 +21,12 @@ _RULE = ("---", "---", "---:", "---:", "---:")
 _TITLES = ("item, work of a stage", "engine", "items/s", "CPU ms an item", "times Ray Data")
 
 
-def main(paths: list[str]) -> None:
-    """Put the tables of all files into one."""
-    documents = [json.loads((ROOT / path).read_text()) for path in paths]
-    made = "\n".join(make_lines(documents))
+RESULTS = ROOT / "docs/benchmarks/engines.json"
+
+
+def main() -> None:
+    """Put the tables of all runs into one."""
+    made = "\n".join(make_lines(json.loads(RESULTS.read_text())))
     PAGE.write_text(fill(PAGE.read_text(), "engines", made))
 
 
@@ -55,4 +56,4 @@ def _make_rows(section: dict[str, Any]) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +24,7 @@ _FOLLOWING = 4
 def train(settings: Mapping[str, Any]) -> None:
     """Train as a worker of Ray Train does: a collective at each step, a checkpoint, and what `settings` asks for.
 
-    `settings`: `folder`, where the items are written; `keywords` of the loader; `stops` at the checkpoint; `kills` the
-    second worker two steps later.
+    `settings`: `folder`, where the items are written; `keywords` of the loader; `stops` at the checkpoint.
     """
     import ray
 
@@ -45,8 +43,6 @@ def train(settings: Mapping[str, Any]) -> None:
                 report_state(loader, rank)
                 if settings.get("stops"):
                     return
-            if step == TAKEN + 2 and rank == 1 and settings.get("kills"):
-                os.kill(os.getpid(), signal.SIGKILL)
         if checkpoint:
             for _, item in zip(range(_FOLLOWING), loader, strict=False):
                 write_item(log, loader.epoch, item)
@@ -76,13 +72,13 @@ def read_states(checkpoint: Any) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in Path(folder).glob("loader-*.json")]
 
 
-def fit(folder: Path, workers: int, keywords: Mapping[str, Any], *, failures: int = 0, **settings: Any) -> None:
+def fit(folder: Path, workers: int, keywords: Mapping[str, Any], *, **settings: Any) -> None:
     """Train with `workers` on CPUs. What they write, and Ray Train's checkpoints, are in `folder`.
 
     A second call with the same folder resumes at the last checkpoint of the first. Checks that no process is left, of
     Ray Train's workers or of their pipelines.
     """
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     environ = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "MARKER": str(folder)}
@@ -96,7 +92,6 @@ def fit(folder: Path, workers: int, keywords: Mapping[str, Any], *, failures: in
         run_config=RunConfig(
             name="training",
             storage_path=str(folder / "storage"),
-            failure_config=FailureConfig(max_failures=failures),
             worker_runtime_env={"env_vars": environ},
         ),
     ).fit()

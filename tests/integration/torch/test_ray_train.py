@@ -44,13 +44,6 @@ def test_a_checkpoint_resumes_with_any_number_of_workers(stopped, two_epochs, tm
     check_resumed(read_items(folder, "started", 2), read_items(folder, "resumed", workers), two_epochs)
 
 
-def test_a_killed_worker_is_replaced_and_the_run_goes_on_from_its_checkpoint(two_epochs, tmp_path):
-    fit(tmp_path, 2, AUTO, failures=1, kills=True)
-    started = read_items(tmp_path, "started", 2)
-    assert len(started[1]) == TAKEN + 2, "it was killed after its checkpoint"
-    check_resumed([received[:TAKEN] for received in started], read_items(tmp_path, "resumed", 2), two_epochs)
-
-
 def test_workers_on_a_machine_share_a_pipeline_and_resume_together(two_epochs, tmp_path):
     shared = {"share": "node"}
     fit(tmp_path, 2, shared, stops=True)
