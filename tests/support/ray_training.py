@@ -1,7 +1,6 @@
 """A training run of Ray Train whose workers write down each item that they receive, and how its tests start it."""
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,7 +71,7 @@ def read_states(checkpoint: Any) -> list[dict[str, Any]]:
         return [json.loads(path.read_text()) for path in Path(folder).glob("loader-*.json")]
 
 
-def fit(folder: Path, workers: int, keywords: Mapping[str, Any], *, **settings: Any) -> None:
+def fit(folder: Path, workers: int, keywords: Mapping[str, Any], **settings: Any) -> None:
     """Train with `workers` on CPUs. What they write, and Ray Train's checkpoints, are in `folder`.
 
     A second call with the same folder resumes at the last checkpoint of the first. Checks that no process is left, of
