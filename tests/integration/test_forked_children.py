@@ -40,7 +40,7 @@ def test_workers_in_native_code_end_with_the_parent_although_its_child_lives():
     try:
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any(map(psutil.pid_exists, workers)) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert psutil.pid_exists(child)
