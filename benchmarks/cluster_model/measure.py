@@ -7,12 +7,9 @@ item. One size is left out of the fit: the formula must predict it.
 
 from __future__ import annotations
 
-import logging
-import os
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
@@ -22,6 +19,7 @@ import numpy as np
 from benchmarks.cluster_model.costs import HOPS, ModelJob, RayCosts, fit
 from benchmarks.common.usage import TreeClocks
 from stagepipe import Pipeline
+from stagepipe.engine import RayCluster
 
 _ITEMS_BY_SIZE: Final = {1_000: 6_400, 100_000: 3_200, 1_200_000: 512, 8_000_000: 128, 38_500_000: 48}
 """Some seconds of each; as many items as fill whole blocks of 64, where blocks hold as many."""
@@ -64,27 +62,6 @@ class CpuPoint:
     items_per_s: float
     cpu_s: float
     caller_cpu_s: float
-
-
-@contextmanager
-def start_ray() -> Iterator[None]:
-    """Run Ray on this machine, on the loopback address, as long as the context lasts."""
-    import ray
-
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with tempfile.TemporaryDirectory(prefix="stagepipe-ray-") as folder:
-        ray.init(
-            address="local",
-            num_cpus=len(os.sched_getaffinity(0)),
-            include_dashboard=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
-        try:
-            yield
-        finally:
-            ray.shutdown()
 
 
 def measure_points(engine: str, sizes: Sequence[int], rounds: int) -> list[CpuPoint]:
@@ -206,7 +183,7 @@ def fit_ray_costs(points: Sequence[CpuPoint], block: CpuPoint) -> RayCosts:
 
 def measure(rounds: int) -> dict[str, Any]:
     """Measure both engines, and return the fitted costs of Ray with all points, to be written as JSON."""
-    with start_ray():
+    with closing(RayCluster("local")):
         blocks = [measure_block() for _ in range(rounds)]
         points = {name: measure_points(engine, list(_ITEMS_BY_SIZE), rounds) for name, engine in _ENGINES.items()}
     block = sorted(blocks, key=lambda point: point.caller_cpu_s)[len(blocks) // 2]

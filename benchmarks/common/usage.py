@@ -29,16 +29,23 @@ def list_tracker_pids() -> set[int]:
     return pids
 
 
+def find_cpu_clock(pid: int) -> int:
+    """Return the clock of a process's CPU time, to the nanosecond; psutil's has ticks of 10 ms.
+
+    As clock_getcpuclockid(3): Linux derives its number from the process id.
+    """
+    return ~pid << 3 | 2
+
+
 class CpuClocks:
     """The processor time of this process and of chosen others: cheap enough for a burst.
 
-    clock_getcpuclockid(3) gives the clock of another process; Linux derives its number from the process id. Of a
-    process that has ended, the last reading stands.
+    Of a process that has ended, the last reading stands.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
         """`pids` are those of the others."""
-        self._last_ns = dict.fromkeys((~pid << 3 | 2 for pid in pids), 0)
+        self._last_ns = dict.fromkeys(map(find_cpu_clock, pids), 0)
 
     def read_ns(self) -> int:
         """Return the processor time of all threads together, in nanoseconds."""
@@ -72,8 +79,7 @@ def _measure_cpu_s() -> float:
     total_s = time.process_time() + _children_s(psutil.Process())
     for child in psutil.Process().children(recursive=True):
         try:
-            # clock_getcpuclockid(3): the clock of another process, to the nanosecond. psutil's has ticks of 10 ms.
-            total_s += time.clock_gettime(~child.pid << 3 | 2) + _children_s(child)
+            total_s += time.clock_gettime(find_cpu_clock(child.pid)) + _children_s(child)
         except (OSError, psutil.Error):
             continue
     return total_s
@@ -112,8 +118,7 @@ class TreeClocks:
         found = {}
         for child in psutil.Process().children(recursive=True):
             with suppress(OSError, psutil.Error):
-                # clock_getcpuclockid(3): the clock of another process, to the nanosecond.
-                found[child.pid, child.create_time()] = time.clock_gettime(~child.pid << 3 | 2)
+                found[child.pid, child.create_time()] = time.clock_gettime(find_cpu_clock(child.pid))
         return found
 
 

@@ -23,18 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.command import finish, open_run
-from benchmarks.common.figures import estimate, judge, ratio
 from benchmarks.common.turn import order
-from benchmarks.engines.contestants import (
-    CONTESTANTS,
-    ENGINE_RAY,
-    ISLANDS,
-    LOCAL,
-    LONGER,
-    RAY_DATA,
-    RAY_DATA_ITEMS,
-    Job,
-)
+from benchmarks.engines.contestants import CONTESTANTS, LOCAL, LONGER, Job
+from benchmarks.engines.make_page import TITLES, list_targets, make_rows
 from stagepipe.engine import RayCluster
 
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
@@ -42,6 +33,7 @@ _WORKS_MS = (0.0, 1.0)
 _BYTES_PER_ROUND = 800_000_000
 _WORK_S_PER_ROUND = 2.0
 _ITEM_LIMITS = (30, 3000)
+_WIDTHS = (28, 26, 24, 24)
 
 
 def main() -> None:
@@ -82,36 +74,10 @@ def measure(job: Job, rounds: int) -> dict[str, list[list[float]]]:
 
 
 def _print_section(section: dict[str, Any]) -> None:
-    rounds = section["rounds"]
     size, work = f"{section['nbytes']:,} bytes", f"{section['work_ms']:g} ms of work a stage"
     print(f"\n{size}, {work}, {section['count']} items; local and islands {LONGER[LOCAL]} times as many")
-    print(f"{'':28}{'items/s':26}{'CPU ms an item':24}times Ray Data")
-    base = [values[0] for values in rounds[RAY_DATA]]
-    for name, values in rounds.items():
-        rates, cpus_ms = [value[0] for value in values], [value[1] * 1e3 for value in values]
-        cells = (estimate(rates).text(1), estimate(cpus_ms).text(), ratio(rates, base).text())
-        print(f"{name:28}{cells[0]:26}{cells[1]:24}{cells[2]}", flush=True)
-
-
-def list_targets(section: dict[str, Any]) -> list[str]:
-    """Return the verdict on each target that a section decides."""
-    rates = {name: [value[0] for value in values] for name, values in section["rounds"].items()}
-    place = f"{section['nbytes']:,} bytes, {section['work_ms']:g} ms"
-    targets = []
-    if section["nbytes"] == 1_200_000 and not section["work_ms"]:
-        found = ratio(rates[ISLANDS], rates[RAY_DATA])
-        targets.append(judge(f"{place}: islands at least 5 times Ray Data", found, "{} times", at_least=5))
-        found = ratio(rates[ISLANDS], rates[LOCAL])
-        targets.append(judge(f"{place}: islands at least 0.8 of local", found, "{}", at_least=0.8))
-    if section["work_ms"] >= 1:
-        found = ratio(rates[RAY_DATA_ITEMS], rates[ENGINE_RAY])
-        name = f"{place}: an item takes engine: ray at most 1.1 times what the same by hand takes"
-        targets.append(judge(name, found, "{} times", at_most=1.1))
-    added = [1e6 / own - 1e6 / other for own, other in zip(rates[ENGINE_RAY], rates[RAY_DATA_ITEMS], strict=True)]
-    return [
-        *(target.line() for target in targets),
-        f"      {place}: engine: ray adds {estimate(added).text(0)} us an item",
-    ]
+    for cells in (TITLES, *make_rows(section)):
+        print("".join(f"{cell:{width}}" for cell, width in zip(cells[1:], _WIDTHS, strict=True)).rstrip(), flush=True)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ class Pipeline(Generic[T_co]):
         >>> [process.name for process in pipeline.make_plan().processes]
         ['source']
         """
-        return self._plan_spec(self._lower_sinks(self._resolve_auto_workers().spec))
+        return self._plan_spec(self._make_run_spec())
 
     def feed_sinks(self) -> None:
         """Run the sinks that have workers, as stages: the items are then the parts that they have written.
@@ -149,6 +149,10 @@ class Pipeline(Generic[T_co]):
 
     def _lower_sinks(self, spec: PipelineSpec) -> PipelineSpec:
         return lower_sinks(spec) if self._feeds_sinks else spec
+
+    def _make_run_spec(self) -> PipelineSpec:
+        """Return the spec of the run: `workers: auto` is resolved, and sinks with workers are stages."""
+        return self._lower_sinks(self._resolve_auto_workers().spec)
 
     def _plan_spec(self, spec: PipelineSpec, curves: CostCurves | None = None) -> Plan:
         """Plan a run of the spec. Without `curves`, those of this machine, which may have to be measured first."""
@@ -163,7 +167,7 @@ class Pipeline(Generic[T_co]):
         """Plan an inline run: it has no hops, so nothing is measured, and no process starts."""
         from stagepipe.costs import MADE_UP_CURVES
 
-        return self._plan_spec(self._lower_sinks(self._resolve_auto_workers().spec), MADE_UP_CURVES)
+        return self._plan_spec(self._make_run_spec(), MADE_UP_CURVES)
 
     def _resolve_auto_workers(self) -> AutoWorkersResult:
         """Resolve `workers: auto`, once: a probe starts processes."""
@@ -255,8 +259,7 @@ class Pipeline(Generic[T_co]):
                 "to this process; use `stagepipe run`, or a Loader with the rank of each training process"
             )
         if self.spec.engine.kind == "ray":
-            spec = self._lower_sinks(self._resolve_auto_workers().spec)
-            return engine.RayRun(plan, self.spec.engine, engine.find_cpu_costs(spec, plan))
+            return engine.RayRun(plan, self.spec.engine, engine.find_cpu_costs(self._make_run_spec(), plan))
         return engine.LocalRun(plan, self.on_output, self._outputs)
 
     def __iter__(self) -> Iterator[T_co]:

@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stagepipe.cli.progress import ProgressDisplay
-from stagepipe.cli.reports import check_output_files, check_report_path, print_renderable, raise_report_errors
-from stagepipe.core import RunError, UsageError, format_ns, format_rate, replace_when_written
+from stagepipe.cli.reports import (
+    check_output_files,
+    check_report_path,
+    print_renderable,
+    raise_report_errors,
+    write_report_file,
+)
+from stagepipe.core import RunError, UsageError, format_ns, format_rate
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,15 +72,9 @@ def refuse_options(given: Mapping[str, object]) -> None:
 
 def _write_reports(results: Sequence[IslandResult], paths: Sequence[Path]) -> list[str]:
     by_rank = sorted(results, key=lambda result: result.rank)
-    content = {"schema": _SCHEMA, "islands": [_to_entry(result) for result in by_rank]}
-    errors = []
-    for path in paths:
-        try:
-            with replace_when_written(path.resolve()) as unfinished:
-                unfinished.write_text(f"{json.dumps(content, indent=2)}\n", encoding="utf-8")
-        except OSError as error:
-            errors.append(f"the report {path} could not be written: {error.strerror or error}")
-    return errors
+    document = {"schema": _SCHEMA, "islands": [_to_entry(result) for result in by_rank]}
+    content = f"{json.dumps(document, indent=2)}\n".encode()
+    return [error for path in paths if (error := write_report_file(path, content))]
 
 
 def _to_entry(result: IslandResult) -> dict[str, Any]:

@@ -58,13 +58,21 @@ def write_reports(report: Report, paths: list[Path]) -> WrittenReports:
     written = WrittenReports([], [])
     for path in paths:
         content = render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report)
-        try:
-            with replace_when_written(path.resolve()) as unfinished:  # a link stays one
-                unfinished.write_bytes(content)
+        if error := write_report_file(path, content):
+            written.errors.append(error)
+        else:
             written.paths.append(path)
-        except OSError as error:
-            written.errors.append(f"the report {path} could not be written: {error.strerror or error}")
     return written
+
+
+def write_report_file(path: Path, content: bytes) -> str:
+    """Write the file of a report. Return the error, or "" if it is written."""
+    try:
+        with replace_when_written(path.resolve()) as unfinished:  # a link stays one
+            unfinished.write_bytes(content)
+    except OSError as error:
+        return f"the report {path} could not be written: {error.strerror or error}"
+    return ""
 
 
 def raise_report_errors(errors: Sequence[str]) -> None:

@@ -16,17 +16,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IslandOptions:
+    """The options of `stagepipe run` that each island takes."""
+
+    overrides: tuple[str, ...] = ()
+    limit: int | None = None
+    resume: bool = False
+    allow_changed: bool = False
+    uses_caches: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class IslandRequest:
     """What an island runs: the config by its path, which each node has, and its share of the source."""
 
     config: str
-    overrides: tuple[str, ...]
+    options: IslandOptions
     rank: int
     count: int
-    limit: int | None
-    resume: bool
-    allow_changed: bool
-    uses_caches: bool
     working_folder: str
     sys_path: tuple[str, ...]
 
@@ -82,17 +89,17 @@ class Island:
     def _run(self) -> bool:
         from stagepipe.api import Pipeline, open_shards, run_to_sink
 
-        request = self._request
+        request, options = self._request, self._request.options
         pipeline = Pipeline[Any](
             request.config,
-            [*request.overrides, "engine=local"],
-            limit=request.limit,
+            [*options.overrides, "engine=local"],
+            limit=options.limit,
             rank=request.rank,
             world_size=request.count,
-            cache=request.uses_caches,
+            cache=options.uses_caches,
         )
         pipeline.spec = place_sinks(pipeline.spec, request.rank, request.count)
-        with open_shards(pipeline, resume=request.resume, allow_changed=request.allow_changed) as shards:
+        with open_shards(pipeline, resume=options.resume, allow_changed=options.allow_changed) as shards:
             if shards is not None and shards.is_finished:
                 return True
             self._pipeline = pipeline

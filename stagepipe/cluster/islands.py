@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from stagepipe.cluster.island import Island, IslandRequest, IslandResult
+from stagepipe.cluster.island import Island, IslandOptions, IslandRequest, IslandResult
 from stagepipe.cluster.placement import assign_islands, get_sink_path, list_island_folders
 from stagepipe.cluster.summary import add_progress
 from stagepipe.config import load
@@ -25,17 +25,6 @@ _STOP_TIMEOUT_S: Final = 20.0
 """An island closes within seconds; after that it is killed, and what it has committed stays."""
 _POLL_INTERVAL_S: Final = 0.5
 _ANSWER_TIMEOUT_S: Final = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class IslandOptions:
-    """The options of `stagepipe run` that each island takes."""
-
-    overrides: tuple[str, ...] = ()
-    limit: int | None = None
-    resume: bool = False
-    allow_changed: bool = False
-    uses_caches: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,13 +62,9 @@ def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Ra
         node = nodes[number]
         request = IslandRequest(
             config=os.fspath(config.absolute()),
-            overrides=options.overrides,
+            options=options,
             rank=rank,
             count=len(places),
-            limit=options.limit,
-            resume=options.resume,
-            allow_changed=options.allow_changed,
-            uses_caches=options.uses_caches,
             working_folder=str(Path.cwd()),
             sys_path=tuple(sys.path),
         )

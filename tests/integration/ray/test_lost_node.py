@@ -54,14 +54,19 @@ def wait_for_shards(process: subprocess.Popen[str], folder: Path) -> None:
         time.sleep(0.05)
 
 
+def lose_a_node(cluster: RayNodes, folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """Run the config, and kill a node once rows are written. Return the ended process, and what it has printed."""
+    process = start(cluster, folder)
+    wait_for_shards(process, folder)
+    cluster.kill(1)
+    return process, process.communicate(timeout=400)[1]
+
+
 def test_a_lost_node_costs_no_row_and_no_row_comes_twice(tmp_path):
     write_config(tmp_path, workers=2)
     run_locally(tmp_path)
     with RayNodes(2, 2) as cluster:
-        process = start(cluster, tmp_path)
-        wait_for_shards(process, tmp_path)
-        cluster.kill(1)
-        _, err = process.communicate(timeout=400)
+        process, err = lose_a_node(cluster, tmp_path)
         assert process.returncode == 0, err
     assert read_rows(tmp_path / "out", "jsonl") == read_rows(tmp_path / "local", "jsonl")
 
@@ -70,10 +75,7 @@ def test_a_loss_after_which_the_cpus_do_not_suffice_ends_by_name_and_a_resume_go
     write_config(tmp_path, workers=3, resources={"cpus": 1})  # of the two CPUs that are left
     run_locally(tmp_path)
     with RayNodes(2, 2) as cluster:
-        process = start(cluster, tmp_path)
-        wait_for_shards(process, tmp_path)
-        cluster.kill(1)
-        _, err = process.communicate(timeout=400)
+        process, err = lose_a_node(cluster, tmp_path)
         assert process.returncode == 1, err
         assert "engine: ray: a node was lost" in err, err
         assert "--resume" in err, err

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import asdict
 
 import pytest
@@ -14,9 +15,9 @@ from benchmarks.cluster_model.measure import (
     make_measured_job,
     measure_block,
     measure_points,
-    start_ray,
 )
 from benchmarks.common.usage import TreeClocks
+from stagepipe.engine import RayCluster
 
 COSTS = RayCosts(item_s=4e-5, block_s=7e-3, bytes_per_s=1e9, driver_block_s=6e-3, caller_item_s=1e-4)
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -55,7 +56,7 @@ def test_a_process_that_ends_keeps_its_cpu_time():
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # of Ray itself
 def test_ray_is_measured():
-    with start_ray():
+    with closing(RayCluster("local")):
         block, points = measure_block(), measure_points("ray", [1_000, 1_200_000], 1)
     for point in (block, *points):
         assert 0 < point.caller_cpu_s < point.cpu_s
