@@ -5,11 +5,13 @@
 local                       the local engine
 islands                     `inside: local` on one node: the local engine in an actor of Ray
 Ray Data                    written by hand as its documentation says: rows are columns of arrays, in order
-Ray Data, any item, seeded  written by hand with what `engine: ray` adds: pickled items of any type, and seeds by item
+Ray Data, any item, seeded  written by hand with what `engine: ray` adds: pickled items of any type, their arrays' bytes
+                            beside the pickles, and seeds by item
 engine: ray                 the config of the first
 
 Each moves arrays through two stages, one worker each, in every round; a ratio is of one round. Start-up is left out.
-The order of the contestants changes from round to round. Ray runs on this machine, with its CPUs. The CPU time is that
+The order of the contestants changes from round to round. Both Ray Data have the rows a batch, of 1, 4, 16 and 64, that
+gave them most in a turn before the first round. Ray runs on this machine, with its CPUs. The CPU time is that
 of all processes below the measuring one; for islands, that of the island, without Ray's own processes.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +27,15 @@ from typing import Any
 
 from benchmarks.common.command import finish, open_run
 from benchmarks.common.turn import order
-from benchmarks.engines.contestants import CONTESTANTS, LOCAL, LONGER, Job
+from benchmarks.engines.contestants import (
+    CONTESTANTS,
+    LOCAL,
+    LONGER,
+    RAY_DATA,
+    RAY_DATA_ITEMS,
+    Job,
+    choose_batch,
+)
 from benchmarks.engines.make_page import TITLES, list_targets, make_rows
 from stagepipe.engine import RayCluster
 
@@ -33,7 +44,7 @@ _WORKS_MS = (0.0, 1.0)
 _BYTES_PER_ROUND = 800_000_000
 _WORK_S_PER_ROUND = 2.0
 _ITEM_LIMITS = (30, 3000)
-_WIDTHS = (28, 26, 24, 24)
+_WIDTHS = (40, 26, 24, 24)
 
 
 def main() -> None:
@@ -50,7 +61,11 @@ def main() -> None:
         for work_ms in arguments.work_ms:
             for nbytes in arguments.sizes:
                 job = Job(_count_items(nbytes, work_ms), nbytes, work_ms)
-                sections.append({**vars(job), "rounds": measure(job, arguments.rounds)})
+                batches = {name: choose_batch(job, name) for name in (RAY_DATA, RAY_DATA_ITEMS)}
+                print(f"rows a batch: {batches}", file=sys.stderr, flush=True)
+                rounds = measure(job, batches, arguments.rounds)
+                place = {"count": job.count, "nbytes": nbytes, "work_ms": work_ms}
+                sections.append({**place, "batch_items": batches, "rounds": rounds})
                 _print_section(sections[-1])
     print(*(line for section in sections for line in list_targets(section)), sep="\n")
     finish(arguments.json, {**document, "sections": sections})
@@ -62,13 +77,14 @@ def _count_items(nbytes: int, work_ms: float) -> int:
     return min(max(_BYTES_PER_ROUND // nbytes, low), high) // 10 * 10
 
 
-def measure(job: Job, rounds: int) -> dict[str, list[list[float]]]:
-    """Return, for each contestant, [items/s, CPU s an item] of each round."""
+def measure(job: Job, batches: Mapping[str, int], rounds: int) -> dict[str, list[list[float]]]:
+    """Return, for each contestant, [items/s, CPU s an item] of each round. `batches`: the rows of those that choose."""
     found: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
     for number in range(rounds):
         for name in order(list(CONTESTANTS), number):
             print(f"{job.nbytes:,} bytes, {job.work_ms:g} ms, round {number + 1}: {name}", file=sys.stderr, flush=True)
-            speed = CONTESTANTS[name](replace(job, count=job.count * LONGER.get(name, 1)))
+            own = replace(job, count=job.count * LONGER.get(name, 1), batch_items=batches.get(name, 1))
+            speed = CONTESTANTS[name](own)
             found[name].append([speed.items_per_s, speed.cpu_s_per_item])
     return found
 

@@ -7,8 +7,8 @@ import pickle
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,18 +18,21 @@ import yaml
 from benchmarks.common.usage import TreeClocks
 from stagepipe import Pipeline
 
-BATCH_ITEMS: Final = 10
-"""Rows of a batch of Ray Data, and CPUs below one for an actor: what gave it most on two CPUs."""
 ACTOR_CPUS: Final = 0.5
+"""With whole CPUs, two actors leave none of two to the source."""
+BATCH_ITEMS: Final = (1, 4, 16, 64)
+"""Rows of a batch of Ray Data: `choose_batch` takes what gives it most."""
+_MIN_BATCHES: Final = 5
 
 
 @dataclass(frozen=True)
 class Job:
-    """`count` items of `nbytes`; each stage works for `work_ms` of CPU time on each."""
+    """`count` items of `nbytes`; each stage works for `work_ms` of CPU time on each. `batch_items`: for Ray Data."""
 
     count: int
     nbytes: int
     work_ms: float
+    batch_items: int = BATCH_ITEMS[0]
 
 
 def work(milliseconds: float) -> None:
@@ -72,10 +75,11 @@ class MakeColumns(MakeArray):
 
     def __call__(self, batch: Any) -> Any:
         """Return the columns of a batch."""
-        return {
-            "id": batch["id"],
-            "image": np.stack([super(MakeColumns, self).__call__(n)["image"] for n in batch["id"]]),
-        }
+        images = np.empty((len(batch["id"]), self.nbytes), np.uint8)
+        for image, number in zip(images, batch["id"], strict=True):
+            work(self.work_ms)
+            image[:] = number % 251
+        return {"id": batch["id"], "image": images}
 
 
 class LookAtColumns(Look):
@@ -89,26 +93,51 @@ class LookAtColumns(Look):
 
 
 class MakeItems(MakeArray):
-    """The same for a batch of Ray Data, with items of any type: pickled, and made with seeds of their own."""
+    """The same for a table of Ray Data, with items of any type: pickled, and made with seeds of their own."""
 
     def __call__(self, batch: Any) -> Any:
-        """Return the pickled items of a batch."""
-        return {"item": [_seeded(number, super(MakeItems, self).__call__, int(number)) for number in batch["id"]]}
+        """Return the pickled items of a table of numbers."""
+        numbers = batch.column("id").to_pylist()
+        return pack_items([_seeded(number, super(MakeItems, self).__call__, number) for number in numbers])
 
 
 class LookAtItems(Look):
-    """The same for a batch of Ray Data, with items of any type."""
+    """The same for a table of Ray Data, with items of any type."""
 
     def __call__(self, batch: Any) -> Any:
         """Look at each item."""
-        items = map(pickle.loads, batch["item"])
-        return {"item": [_seeded(item["id"], super(LookAtItems, self).__call__, item) for item in items]}
+        return pack_items(
+            [_seeded(item["id"], super(LookAtItems, self).__call__, item) for item in unpack_items(batch)]
+        )
 
 
-def _seeded(number: int, stage: Callable[[Any], Any], item: Any) -> bytes:
-    random.seed(int(number))
-    np.random.seed(int(number))  # noqa: NPY002 - what stages draw from
-    return pickle.dumps(stage(item), protocol=5)
+def _seeded(number: int, stage: Callable[[Any], Any], item: Any) -> Any:
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002 - what stages draw from
+    return stage(item)
+
+
+def pack_items(items: Sequence[Any]) -> Any:
+    """Return a table of items of any type: their pickles, and beside them their arrays' bytes, copied once."""
+    import pyarrow as pa
+
+    pickles, buffers = [], []
+    for item in items:
+        own_buffers: list[pickle.PickleBuffer] = []
+        pickles.append(pickle.dumps(item, protocol=5, buffer_callback=own_buffers.append))
+        buffers.append([buffer.raw() for buffer in own_buffers])
+    binary = pa.large_binary()
+    return pa.table({"item": pa.array(pickles, binary), "buffers": pa.array(buffers, pa.list_(binary))})
+
+
+def unpack_items(table: Any) -> Iterator[Any]:
+    """Yield the items of a table. Their arrays are views of it."""
+    for pickled, buffers in zip(table.column("item"), table.column("buffers"), strict=True):
+        yield pickle.loads(pickled.as_buffer(), buffers=[buffer.as_buffer() for buffer in buffers])
+
+
+_CALLS_PER_SAMPLE: Final = 50
+"""Between two looks at the clocks of all processes: what one that ends uses after its last is lost."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +155,7 @@ class Stopwatch:
         """`total` items will come: at the last one, the processes that made them still live."""
         self._left = total
         self._count = 0
+        self._calls = 0
         self._clocks: TreeClocks | None = None
         self._speed: Speed | None = None
 
@@ -136,6 +166,9 @@ class Stopwatch:
             self._clocks = TreeClocks()
             return
         self._count += items
+        self._calls += 1
+        if self._calls % _CALLS_PER_SAMPLE == 0:
+            self._clocks.sample()
         if not self._left:
             wall_s, cpu_s, _ = self._clocks.measure()
             self._speed = Speed(self._count / wall_s, cpu_s / self._count)
@@ -198,30 +231,49 @@ def measure_islands(job: Job) -> Speed:
         return Speed(*json.loads(Path(folder, "island-0-of-1", "speed.json").read_text()))
 
 
-def measure_ray_data(job: Job, make: type, look: type) -> Speed:
-    """Run the same on Ray Data, written as its documentation says, in order."""
+def measure_columns(job: Job) -> Speed:
+    """Run the same on Ray Data, written as its documentation says, in order: rows are columns of arrays."""
     watch = Stopwatch(job.count)
-    for batch in _iter_ray_data(job, make, look):
-        watch.count(len(next(iter(batch.values()))))
+    for batch in _make_dataset(job, MakeColumns, LookAtColumns, "numpy").iter_batches(batch_size=None):
+        watch.count(len(batch["id"]))
     return watch.read()
 
 
-def _iter_ray_data(job: Job, make: type, look: type) -> Iterator[dict[str, Any]]:
+def measure_items(job: Job) -> Speed:
+    """Run the same on Ray Data, in order, with items of any type, which come to the caller as they are."""
+    watch = Stopwatch(job.count)
+    dataset = _make_dataset(job, MakeItems, LookAtItems, "pyarrow")
+    for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+        for item in unpack_items(table):
+            assert item["image"].nbytes == job.nbytes
+        watch.count(table.num_rows)
+    return watch.read()
+
+
+def _make_dataset(job: Job, make: type, look: type, batch_format: str) -> Any:
     import ray
 
     options: dict[str, Any] = {
-        "batch_size": BATCH_ITEMS,
+        "batch_size": job.batch_items,
+        "batch_format": batch_format,
         "compute": ray.data.ActorPoolStrategy(size=1),
         "num_cpus": ACTOR_CPUS,
     }
     dataset = (
-        ray.data.range(job.count, override_num_blocks=max(job.count // BATCH_ITEMS, 1))
+        ray.data.range(job.count, override_num_blocks=-(-job.count // job.batch_items))
         .map_batches(make, fn_constructor_args=(job.nbytes, job.work_ms), **options)
         .map_batches(look, fn_constructor_args=(job.work_ms,), **options)
     )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
-    yield from dataset.iter_batches(batch_size=None)
+    return dataset
+
+
+def choose_batch(job: Job, name: str) -> int:
+    """Return the rows of a batch with which a contestant written for Ray Data is fastest."""
+    sizes = [size for size in BATCH_ITEMS if size * _MIN_BATCHES <= job.count]
+    speeds = {size: CONTESTANTS[name](replace(job, batch_items=size)).items_per_s for size in sizes}
+    return max(speeds, key=speeds.__getitem__)
 
 
 LOCAL: Final = "local"
@@ -236,7 +288,7 @@ LONGER: Final = {LOCAL: 8, ISLANDS: 8}
 CONTESTANTS: Final[dict[str, Callable[[Job], Speed]]] = {
     LOCAL: lambda job: measure_pipeline(job, "local"),
     ISLANDS: measure_islands,
-    RAY_DATA: lambda job: measure_ray_data(job, MakeColumns, LookAtColumns),
-    RAY_DATA_ITEMS: lambda job: measure_ray_data(job, MakeItems, LookAtItems),
+    RAY_DATA: measure_columns,
+    RAY_DATA_ITEMS: measure_items,
     ENGINE_RAY: lambda job: measure_pipeline(job, "ray"),
 }

@@ -35,9 +35,13 @@ def run_on_islands(
     report_paths: Sequence[Path],
     dead_letters: Path | None,
     quiet: bool,
+    can_resume: bool,
     interruptible: AbstractContextManager[None],
 ) -> None:
-    """Run the config on all nodes of the cluster, and print how each island ended. Raises RunError if one failed."""
+    """Run the config on all nodes of the cluster, and print how each island ended. Raises RunError if one failed.
+
+    `can_resume`: whether the islands keep journals, from which `--resume` goes on.
+    """
     from stagepipe.cluster import run_islands
     from stagepipe.engine import write_dead_letters
 
@@ -53,7 +57,7 @@ def run_on_islands(
     if not quiet:
         _print_results(results)
         print("".join(f"wrote {path}\n" for path in report_paths), end="", file=sys.stderr)
-    _raise_errors(results)
+    _raise_errors(results, can_resume=can_resume)
     raise_report_errors(errors)
 
 
@@ -139,7 +143,7 @@ def _describe_amounts(reports: Sequence[Report]) -> tuple[str, ...]:
     )
 
 
-def _raise_errors(results: Sequence[IslandResult]) -> None:
+def _raise_errors(results: Sequence[IslandResult], *, can_resume: bool) -> None:
     """Raise the first error of an island, otherwise those of the ones that were lost."""
     lost = [result for result in results if result.is_lost]
     for result in results:
@@ -148,8 +152,8 @@ def _raise_errors(results: Sequence[IslandResult]) -> None:
             raise error_class(f"island {result.rank} on node {result.node}: {result.error}")
     if lost:
         others = len(results) - len(lost)
-        raise RunError(
-            "\n".join(result.error for result in lost)
-            + f"\nthe other islands ({others}) went on to their end; --resume goes on with what was lost, on a "
-            "node that sees its folder"
-        )
+        way_out = "--resume goes on with what was lost, on a node that sees its folder"
+        if not can_resume:
+            way_out = "no sink keeps a journal, so what was lost can only be run again from its start"
+        lines = [*(result.error for result in lost), f"the other islands ({others}) went on to their end; {way_out}"]
+        raise RunError("\n".join(lines))

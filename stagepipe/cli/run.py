@@ -98,6 +98,7 @@ def run(  # noqa: PLR0913 - one parameter per option
                 report_paths=_choose_report_paths(report or [], pipeline, is_inline=False),
                 dead_letters=dead_letters,
                 quiet=quiet,
+                can_resume=has_part_sinks(pipeline.spec),
                 interruptible=signals.interruptible(),
             )
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +76,15 @@ class Island:
         return True
 
     def run(self) -> IslandResult:
-        """Run the share to its end. Errors of the run and of the config are in the result."""
+        """Run the share to its end. Errors are in the result."""
         try:
             was_finished = self._run()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - what is raised here would look like a lost node
             if self._is_stopped:  # closed from another thread, at any point of its start or its run
                 return self._make_result(was_stopped=True)
             if not isinstance(error, StagepipeError):
-                raise
+                traceback.print_exc()  # to the log of the actor
+                return self._make_result(error=f"{type(error).__name__}: {error}")
             return self._make_result(error=str(error), is_usage_error=not isinstance(error, RunError))
         return self._make_result(was_finished=was_finished, was_stopped=self._is_stopped)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from stagepipe.api import has_part_sinks
 from stagepipe.cluster.island import Island, IslandOptions, IslandRequest, IslandResult
-from stagepipe.cluster.placement import assign_islands, get_sink_path, list_island_folders
+from stagepipe.cluster.placement import assign_islands, get_sink_path, list_island_folders, make_island_folders
 from stagepipe.cluster.summary import add_progress
 from stagepipe.config import load
 from stagepipe.core import RunError, UsageError
-from stagepipe.engine import ClusterNode, RayCluster
+from stagepipe.engine import ClusterNode, LostProcessError, RayCluster
 from stagepipe.report import Progress
 from stagepipe.spec import PipelineSpec
 
@@ -45,6 +46,11 @@ def run_islands(
     Raises ConfigError and UsageError, before anything starts, for what the config or the cluster does not allow.
     """
     spec = load(config, list(options.overrides))
+    if options.resume and not has_part_sinks(spec):
+        raise UsageError(
+            "--resume, with `inside: local`: no sink of this config keeps a journal, so nobody knows what each island "
+            "has written; delete the folders `island-R-of-N`, and run it again from its start"
+        )
     cluster = RayCluster(spec.engine.address)
     try:
         islands = _start(spec, config, options, cluster)
@@ -57,6 +63,7 @@ def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Ra
     _require_free_cpus(cluster)
     nodes = cluster.list_nodes()
     places = _find_places(spec, nodes, cluster, resume=options.resume)
+    _make_folders(spec, [nodes[number] for number in places], cluster)
     islands: list[_StartedIsland] = []
     for rank, number in enumerate(places):
         node = nodes[number]
@@ -89,15 +96,42 @@ def _require_free_cpus(cluster: RayCluster) -> None:
 
 def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: RayCluster, *, resume: bool) -> list[int]:
     """Return, for each island, the number of its node: by the folders of an earlier run, which are on their nodes."""
-    paths = [get_sink_path(sink) for sink in spec.sinks]
-    if not paths:
+    all_paths = [get_sink_path(sink) for sink in spec.sinks]
+    if not all_paths:
         return list(range(len(nodes)))
-    asked = [cluster.start_task(list_island_folders, (paths[0], str(Path.cwd())), node) for node in nodes]
+    paths = _list_journal_paths(spec) or all_paths[:1]
+    asked = [cluster.start_task(list_island_folders, (paths, str(Path.cwd())), node) for node in nodes]
+    return assign_islands(_take_answers(cluster, asked, nodes), paths[0], resume=resume)
+
+
+def _make_folders(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: RayCluster) -> None:
+    """Make the folders of the sinks that keep journals. `nodes`: that of each island. Other sinks make their own."""
+    if not (paths := _list_journal_paths(spec)):
+        return
+    asked = [
+        cluster.start_task(make_island_folders, (paths, rank, len(nodes), str(Path.cwd())), node)
+        for rank, node in enumerate(nodes)
+    ]
+    _take_answers(cluster, asked, nodes)
+
+
+def _list_journal_paths(spec: PipelineSpec) -> list[str]:
+    return [get_sink_path(sink) for sink in spec.sinks if sink.writes_parts]
+
+
+def _take_answers(cluster: RayCluster, asked: Sequence[Any], nodes: Sequence[ClusterNode]) -> list[Any]:
+    """Return the answer of each node. Raises RunError for a node that does not answer, or answers with an error."""
     _, missing = cluster.wait(asked, len(asked), _READY_TIMEOUT_S)
     if missing:
         counts = f"{len(missing)} of {len(asked)}"
         raise RunError(f"engine: ray: {counts} nodes do not answer within {_READY_TIMEOUT_S:.0f} s")
-    return assign_islands([cluster.get(reference) for reference in asked], paths[0], resume=resume)
+    answers = []
+    for reference, node in zip(asked, nodes, strict=True):
+        try:
+            answers.append(cluster.get(reference))
+        except RunError as error:
+            raise RunError(f"engine: ray: node {node.address}: {error.message}") from error
+    return answers
 
 
 def _wait_until_ready(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> None:
@@ -147,11 +181,15 @@ def _gather(
 
 def _take_result(cluster: RayCluster, island: _StartedIsland, reference: Any) -> IslandResult:
     """Return what an island says of its end, or that its node has taken it along."""
+    rank, node = island.rank, island.node.address
     try:
         result: IslandResult = cluster.get(reference)
+    except LostProcessError as error:
+        return IslandResult(
+            rank=rank, node=node, error=f"island {rank} on node {node} was lost: {error.message}", is_lost=True
+        )
     except RunError as error:
-        message = f"island {island.rank} on node {island.node.address} was lost: {error.message}"
-        return IslandResult(rank=island.rank, node=island.node.address, error=message, is_lost=True)
+        return IslandResult(rank=rank, node=node, error=error.message)
     return result
 
 

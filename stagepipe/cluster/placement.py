@@ -1,4 +1,4 @@
-"""Where the sinks of an island write, and on which node it runs. Pure but for reading the names in a folder."""
+"""Where the sinks of an island write, and on which node it runs. Pure but for the folders."""
 
 from __future__ import annotations
 
@@ -52,14 +52,24 @@ def get_sink_path(sink: SinkSpec) -> str:
     )
 
 
-def list_island_folders(path: str, working_folder: str) -> frozenset[IslandFolder]:
-    """Return the folders of islands that this machine sees below the path of a sink."""
+def list_island_folders(paths: Sequence[str], working_folder: str) -> frozenset[IslandFolder]:
+    """Return the folders of islands that this machine sees below the paths of all sinks."""
+    return frozenset.intersection(*(_list_folders(Path(working_folder, path)) for path in paths))
+
+
+def _list_folders(path: Path) -> frozenset[IslandFolder]:
     try:
-        names = [entry.name for entry in Path(working_folder, path).iterdir()]
+        names = [entry.name for entry in path.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
     matches = filter(None, map(_FOLDER_NAME.fullmatch, names))
     return frozenset(IslandFolder(int(match[1]), int(match[2])) for match in matches)
+
+
+def make_island_folders(paths: Sequence[str], rank: int, count: int, working_folder: str) -> None:
+    """Make the folders of an island on its node, before any island runs: a missing one is then one that was lost."""
+    for path in paths:
+        Path(working_folder, path, str(IslandFolder(rank, count))).mkdir(parents=True, exist_ok=True)
 
 
 def assign_islands(seen: Sequence[frozenset[IslandFolder]], path: str, *, resume: bool) -> list[int]:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.local import LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
-    from stagepipe.engine.ray import ClusterNode, RayCluster, RayRun
+    from stagepipe.engine.ray import ClusterNode, LostProcessError, RayCluster, RayRun
     from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
@@ -66,6 +66,7 @@ __all__ = [
     "IterationState",
     "LiveView",
     "LocalRun",
+    "LostProcessError",
     "Nondeterminism",
     "PipelineState",
     "RayCluster",
@@ -101,6 +102,7 @@ __getattr__ = lazy_names(
         "IterationState": "iteration",
         "LiveView": "live_view",
         "LocalRun": "local",
+        "LostProcessError": "ray",
         "Nondeterminism": "determinism",
         "PipelineState": "pipeline_state",
         "RayCluster": "ray",

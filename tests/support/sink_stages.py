@@ -69,3 +69,14 @@ class SlowJsonlSink(JsonlSink):
         """Write a line for each item, after some time."""
         time.sleep(0.004 * len(items))
         super().write_part(items, path)
+
+
+class ListSink:
+    """Keeps the items, and no journal. Writes nothing."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.items: list[Any] = []
+
+    def __call__(self, item: Any) -> None:
+        self.items.append(item)

@@ -7,6 +7,7 @@ order, as inline.
 run               the run: takes the rows of the last operator in order, and runs what comes after them
 cluster           the cluster: starts or joins it, and starts actors and tasks on its nodes
 cpu_shares        divides its CPUs among the workers
+reservation       reserves them for the run
 layout            which processes of a plan run on Ray
 operators         plan -> operators of Ray Data
 actor_pool        a stage with workers after an order point: gives items to actors, and takes the results in order
@@ -30,9 +31,11 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.engine.ray.cluster import ClusterNode, RayCluster
+    from stagepipe.engine.ray.cluster import ClusterNode, LostProcessError, RayCluster
     from stagepipe.engine.ray.run import RayRun
 
-__all__ = ["ClusterNode", "RayCluster", "RayRun"]
+__all__ = ["ClusterNode", "LostProcessError", "RayCluster", "RayRun"]
 
-__getattr__ = lazy_names(__name__, {"ClusterNode": "cluster", "RayCluster": "cluster", "RayRun": "run"})
+__getattr__ = lazy_names(
+    __name__, {"ClusterNode": "cluster", "LostProcessError": "cluster", "RayCluster": "cluster", "RayRun": "run"}
+)

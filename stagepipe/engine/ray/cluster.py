@@ -54,6 +54,10 @@ class ClusterNode:
     gpus: float
 
 
+class LostProcessError(RunError):
+    """The process that was asked has ended, or its node has."""
+
+
 class RayCluster:
     """A connection to Ray. A cluster that it has started ends with it; one that it has joined stays."""
 
@@ -96,8 +100,11 @@ class RayCluster:
                         _temp_dir=self._folder,
                     )
                 break
-            except Exception as error:
+            except BaseException as error:
                 self._ray.shutdown()
+                if not isinstance(error, Exception):  # such as Ctrl-C
+                    self.close()
+                    raise
                 if "timed out" in str(error) and attempt + 1 < _START_ATTEMPTS:
                     continue
                 self.close()
@@ -178,12 +185,14 @@ class RayCluster:
         return ready, others
 
     def get(self, reference: Any) -> Any:
-        """Return an answer. Raises RunError if the actor is gone, or raised something."""
+        """Return an answer. Raises RunError with what was raised there, LostProcessError if nobody answers any more."""
         try:
             return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise RunError(f"{type(error.cause).__name__}: {error.cause}") from error
         except self._ray.exceptions.RayError as error:
             lines = str(error).strip().splitlines()
-            raise RunError(f"{type(error).__name__}: {lines[0] if lines else ''}") from error
+            raise LostProcessError(f"{type(error).__name__}: {lines[0] if lines else ''}") from error
 
     def close(self) -> None:
         """End the cluster if this run has started it; leave it if it was joined."""

@@ -22,6 +22,7 @@ def iter_blocks(dataset: Any, statistics: StoreStatistics, watch: NodeWatch) -> 
     own_node = ray.get_runtime_context().get_node_id()
     watch.ends.append(lambda: _end(executor))
     try:
+        watch.raise_if_short()  # it may have found out before it could end these
         for bundle in bundles:
             for reference, metadata in zip(bundle.block_refs, bundle.metadata, strict=True):
                 started_ns = perf_counter_ns()

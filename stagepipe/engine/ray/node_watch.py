@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from time import monotonic
@@ -34,8 +35,12 @@ class NodeWatch:
         self._thread = Thread(target=self._run, name="stagepipe-ray-nodes", daemon=True)
 
     def note_item(self) -> None:
-        """Note that an item has come."""
+        """Note that an item has come, or that the next one is awaited."""
         self._last_item_s = monotonic()
+
+    def note_pause(self) -> None:
+        """Note that nothing is awaited, until `note_item`: the consumer has an item."""
+        self._last_item_s = math.inf
 
     def raise_if_short(self) -> None:
         """Raise RunError, with the node and the sum, if the execution was ended."""
@@ -45,7 +50,7 @@ class NodeWatch:
     def _run(self) -> None:
         short_since_s: float | None = None
         while not self._is_closed.wait(_POLL_INTERVAL_S):
-            message = describe_shortage(self._list_nodes(), self._first_nodes, self._needed_cpus)
+            message = describe_shortage(self._try_to_list_nodes(), self._first_nodes, self._needed_cpus)
             if not message:
                 short_since_s = None
                 continue
@@ -55,6 +60,13 @@ class NodeWatch:
                 for end in self.ends:
                     end()
                 return
+
+    def _try_to_list_nodes(self) -> Sequence[dict[str, Any]]:
+        """Return none if the head does not answer: whoever waits for an item is told so by Ray."""
+        try:
+            return self._list_nodes()
+        except Exception:  # noqa: BLE001 - of whatever type
+            return ()
 
     def __enter__(self) -> Self:
         """Start."""

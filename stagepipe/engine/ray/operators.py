@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from stagepipe.engine.ray.cpu_shares import CpuShares
 from stagepipe.engine.ray.layout import RayLayout
+from stagepipe.engine.ray.reservation import Reservation
 from stagepipe.engine.ray.workers import MAX_BLOCK_BYTES, OperatorSpec, PackedOperator, StageOperator
 from stagepipe.plan import Plan, ProcessPlan
 from stagepipe.runtime import dump_with_main_objects, find_unpicklable_stage, pickle_main_objects
@@ -65,7 +68,14 @@ def choose_ranges(item_count: int | None, workers: int) -> list[tuple[int, int |
 
 
 def make_dataset(
-    plan: Plan, layout: RayLayout, epoch: int, item_count: int | None, *, shares: CpuShares, run_id: str
+    plan: Plan,
+    layout: RayLayout,
+    epoch: int,
+    item_count: int | None,
+    *,
+    shares: CpuShares,
+    reservation: Reservation,
+    run_id: str,
 ) -> Any:
     """Return the Dataset of an epoch: read tasks, then an actor pool for each process that runs on Ray."""
     import ray
@@ -77,37 +87,43 @@ def make_dataset(
     workers = max([1, *(process.workers for process in processes)])
     key = f"{run_id}/{epoch}"
     ranges = choose_ranges(item_count, max(workers, shares.source_tasks))
-    dataset = ray.data.read_datasource(
-        ItemSource(ray.put(source), key, ranges),
-        concurrency=shares.source_tasks,
-        num_cpus=shares.by_process[0],
-        max_retries=plan.max_restarts,
-        override_num_blocks=max(len(ranges), 1),  # else Ray splits the blocks until there are 200
-    )
+    with _allow_remote_options():
+        dataset = ray.data.read_datasource(
+            ItemSource(ray.put(source), key, ranges),
+            concurrency=shares.source_tasks,
+            num_cpus=shares.by_process[0],
+            ray_remote_args={"max_retries": plan.max_restarts, **reservation.get_options(plan.processes[0].name)},
+            override_num_blocks=max(len(ranges), 1),  # else Ray splits the blocks until there are 200
+        )
     _set_options(dataset, plan)
     for index, (process, packed) in enumerate(zip(processes, operators, strict=True), 1):
-        dataset = _map_batches(
-            dataset,
-            batch_size=None,
-            batch_format="pyarrow",
-            zero_copy_batch=True,
-            fn_constructor_args=(packed,),
-            compute=ray.data.ActorPoolStrategy(
-                min_size=process.first_stage.min_workers or process.workers, max_size=process.workers
-            ),
-            num_cpus=shares.by_process[index],
-            **make_remote_options(process, plan.max_restarts),
-        )
+        with _allow_remote_options():
+            dataset = dataset.map_batches(
+                StageOperator,
+                batch_size=None,
+                batch_format="pyarrow",
+                zero_copy_batch=True,
+                fn_constructor_args=(packed,),
+                compute=ray.data.ActorPoolStrategy(
+                    min_size=process.first_stage.min_workers or process.workers, max_size=process.workers
+                ),
+                num_cpus=shares.by_process[index],
+                **make_remote_options(process, plan.max_restarts),
+                **reservation.get_options(process.name),
+            )
     _set_options(dataset, plan)
     return dataset
 
 
-def _map_batches(dataset: Any, **options: Any) -> Any:
+@contextmanager
+def _allow_remote_options() -> Iterator[None]:
+    """Hide that Ray 2.60 deprecates options without a parameter of their own, such as `max_restarts`.
+
+    They are there below 2.64, and pyproject.toml allows no later version.
+    """
     with warnings.catch_warnings():
-        # Ray 2.60 deprecates options without a parameter of their own, such as `max_restarts`. They are there below
-        # 2.64, and pyproject.toml allows no later version.
         warnings.filterwarnings("ignore", message="`ray_remote_args` is deprecated")
-        return dataset.map_batches(StageOperator, **options)
+        yield
 
 
 def _set_options(dataset: Any, plan: Plan) -> None:

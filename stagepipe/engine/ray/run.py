@@ -21,6 +21,7 @@ from stagepipe.engine.ray.node_watch import NodeWatch
 from stagepipe.engine.ray.operators import make_dataset, make_remote_options, pack_operator
 from stagepipe.engine.ray.process_counts import RayCounts
 from stagepipe.engine.ray.recording import make_ray_record
+from stagepipe.engine.ray.reservation import Reservation
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -82,6 +83,7 @@ class RayRun:
         try:
             on_ray = [plan.processes[index] for index in self._layout.indices]
             self._shares = self._cluster.divide_cpus(on_ray, cpu_costs or {})
+            self._reservation = Reservation(on_ray, self._shares)
             self._store = self._counts.store = StoreStatistics(self._layout.count)
         except BaseException:
             self._cluster.close()
@@ -108,7 +110,8 @@ class RayRun:
 
         def make_options() -> dict[str, Any]:
             share = self._shares.by_process[self._layout.indices.index(index)]
-            return {"num_cpus": share, **make_remote_options(process, max_restarts)}
+            place = self._reservation.get_options(process.name)
+            return {"num_cpus": share, **make_remote_options(process, max_restarts), **place}
 
         settings = PoolSettings(
             sender=self.plan.processes[index - 1].stages[-1].name,
@@ -205,7 +208,9 @@ class RayRun:
                     with self._naming_errors(), advise_in(self.plan.syntax):
                         self._route_row(row, self._downstream, self._layout.count - 1)
                     while ready_items:
+                        self._watch.note_pause()
                         yield ready_items.popleft()
+                        self._watch.note_item()
             with self._naming_errors(), advise_in(self.plan.syntax):
                 self._downstream.finish_epoch()
         while ready_items:
@@ -218,7 +223,15 @@ class RayRun:
 
         with self._generators.swap_in():
             item_count = self._count_source_items(epoch)
-        dataset = make_dataset(self.plan, self._layout, epoch, item_count, shares=self._shares, run_id=self._run_id)
+        dataset = make_dataset(
+            self.plan,
+            self._layout,
+            epoch,
+            item_count,
+            shares=self._shares,
+            reservation=self._reservation,
+            run_id=self._run_id,
+        )
         try:
             yield from iter_blocks(dataset, self._store, watch)
         except (ray.exceptions.RayError, ray.exceptions.RaySystemError) as error:
@@ -327,6 +340,7 @@ class RayRun:
         self._statistics.end()
         try:
             self._end_epoch()
+            self._reservation.release()
         finally:
             self._cluster.close()
 

@@ -143,6 +143,23 @@ def test_an_interrupt_ends_the_islands_and_a_resume_goes_on(nodes, tmp_path):
     assert read_islands(tmp_path / "out") == read(tmp_path / "local")
 
 
+def test_a_killed_command_takes_its_islands_along_and_a_resume_goes_on(nodes, tmp_path):
+    write_config(tmp_path, 3000, "extract_slowly")
+    run_locally(tmp_path, "sink.with.path=local", "stages.extract.uses=tests.support.sink_stages.extract")
+    process = start(nodes, tmp_path, ISLANDS)
+    wait_for(lambda: all(count_committed(tmp_path / f"out/island-{rank}-of-2") for rank in (0, 1)), process)
+    process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 120
+    while True:  # refused until Ray has found out, and has ended the islands
+        code, _, err = run(nodes, tmp_path, ISLANDS, "--resume")
+        if not re.search("CPUs are free|another run writes", err):
+            break
+        assert time.monotonic() < deadline, err
+    assert code == 0, err
+    assert read_islands(tmp_path / "out") == read(tmp_path / "local")
+
+
 def test_a_lost_node_fails_by_name_and_a_resume_completes_its_share(tmp_path):
     write_config(tmp_path, 3000, "extract_slowly")
     run_locally(tmp_path, "sink.with.path=local", "stages.extract.uses=tests.support.sink_stages.extract")

@@ -24,9 +24,17 @@ def write_config(folder: Path, **stage: Any) -> None:
     config = {
         "name": "features",
         "source": {"uses": "tests.support.sink_stages.Numbers", "with": {"count": ITEMS}},
-        "stages": [{"name": "extract", "uses": "tests.support.sink_stages.extract_slowly", **stage}],
+        "stages": [
+            {
+                "name": "extract",
+                "uses": "tests.support.ray_stages.ExtractAndNoteNode",
+                "with": {"folder": str(folder / "nodes")},
+                **stage,
+            }
+        ],
         "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out", "part_items": 5, "shard_items": 20}},
     }
+    (folder / "nodes").mkdir()
     (folder / "features.yaml").write_text(yaml.safe_dump(config))
 
 
@@ -35,9 +43,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def run_locally(folder: Path) -> None:
-    fast = "stages.extract.uses=tests.support.sink_stages.extract"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command("sink.with.path=local", fast), cwd=folder, env=environment, check=True)
+    subprocess.run(command("sink.with.path=local"), cwd=folder, env=environment, check=True)
 
 
 def start(cluster: RayNodes, folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -47,18 +54,20 @@ def start(cluster: RayNodes, folder: Path, *arguments: str) -> subprocess.Popen[
 
 
 def wait_for_shards(process: subprocess.Popen[str], folder: Path) -> None:
+    """Return when both nodes have worked, and some rows are written but not all."""
     deadline = time.monotonic() + 200
-    while len(list((folder / "out").glob("*.jsonl"))) < 2:
+    while len(list((folder / "out").glob("*.jsonl"))) < 2 or len(list((folder / "nodes").iterdir())) < 2:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert process.poll() is None, "it has ended before a node could be lost"
 
 
-def lose_a_node(cluster: RayNodes, folder: Path) -> tuple[subprocess.Popen[str], str]:
+def lose_a_node(cluster: RayNodes, folder: Path, number: int = 1) -> tuple[subprocess.Popen[str], str]:
     """Run the config, and kill a node once rows are written. Return the ended process, and what it has printed."""
     process = start(cluster, folder)
     wait_for_shards(process, folder)
-    cluster.kill(1)
+    cluster.kill(number)
     return process, process.communicate(timeout=400)[1]
 
 

@@ -1,6 +1,7 @@
 """Runs on a real Ray of two CPUs: deaths, errors, refusals, resumes. What an item becomes is in the engine contract."""
 
 import io
+import time
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,9 @@ from rich.console import Console
 
 from stagepipe import Pipeline, RunError, UsageError
 from stagepipe.api import open_shards, run_to_sink
+from stagepipe.engine.ray import reservation
+from stagepipe.engine.ray.cpu_shares import divide_cpus
+from stagepipe.engine.ray.reservation import Reservation
 from stagepipe.report import from_json, render_report, to_json
 from tests.support.pipelines import BAD, batch, outputs, pipeline, plain, stage
 
@@ -46,6 +50,31 @@ def test_more_cpus_than_the_cluster_has_are_refused():
     config = pipeline(stage("double", workers=2, resources={"cpus": 1}), engine="ray")
     with pytest.raises(UsageError, match=r"ask for 2 CPUs .*cluster's 2 CPUs are free; set a smaller"):
         outputs(config)
+
+
+def test_a_run_keeps_its_cpus_until_it_is_closed_and_another_is_refused_meanwhile():
+    config = pipeline(stage("double"), engine="ray")
+    with Pipeline(config) as running:
+        first = iter(running)
+        next(first)
+        with pytest.raises(UsageError, match=r"CPUs are free; wait until other jobs have ended"):
+            outputs(config)
+        assert len([*first]) == 19
+    assert len(outputs(config)) == 20
+
+
+def test_cpus_that_another_job_takes_in_between_end_the_start_by_name_and_are_not_kept(local_ray, monkeypatch):
+    processes = Pipeline(pipeline(stage("double"))).make_plan().processes
+    monkeypatch.setattr(reservation, "_TIMEOUT_S", 2.0)
+    shares = divide_cpus(processes, total=4, free=4, largest_node=4)  # of which two are there
+    other = local_ray.remote(num_cpus=1)(time.sleep).remote(30)
+    with pytest.raises(RunError, match=r"no room for .*double.* within 4 s: another job took CPUs"):
+        Reservation(processes, shares)
+    local_ray.cancel(other, force=True)
+    deadline = time.monotonic() + 60
+    while local_ray.available_resources().get("CPU", 0) < 2:
+        assert time.monotonic() < deadline, "what was reserved is given back"
+        time.sleep(0.1)
 
 
 def test_a_state_resumes_on_ray_and_goes_back_to_the_local_engine():

@@ -1,6 +1,6 @@
 """Each config of `configs/` and `examples/` gives on Ray what it gives on the local engine: items, and files of sinks.
 
-What Ray cannot do is refused when the config is loaded. `REFUSED` lists these configs, with the key that is refused.
+None of them needs what Ray cannot do: tests/unit/config/broken/engine_ray.yaml has what is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from stagepipe import ConfigError, Pipeline
+from stagepipe import Pipeline
 from stagepipe.api import open_shards, run_to_sink
 from stagepipe.config import load
 from tests.support.paths import ROOT
@@ -22,8 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.filterwarn
 CONFIGS: Final = {
     path.stem: path for folder in ("configs", "examples") for path in sorted((ROOT / folder).rglob("*.yaml"))
 }
-REFUSED: Final[dict[str, str]] = {}
-"""Config -> the key that Ray does not have. No config needs the network."""
 OVERRIDES: Final = {
     "feature_extraction": ("stages.extract.batch.size=1",),
     "three_models": ("vars.width=16", *(f"stages.{name}.batch.size=1" for name in ("scene", "style", "quality"))),
@@ -67,16 +65,10 @@ def digest_files(folder: Path) -> dict[str, str]:
 
 def test_the_configs_are_there():
     assert {"quickstart", "torchvision", "digits", "feature_extraction", "thumbnails"} <= set(CONFIGS)
-    assert set(CONFIGS) >= {*REFUSED, *OVERRIDES}
+    assert set(CONFIGS) >= set(OVERRIDES)
 
 
-def test_what_ray_cannot_do_is_refused_by_name():
-    for name, key in REFUSED.items():
-        with pytest.raises(ConfigError, match=f"with `engine: ray`, a .* takes no `{key}`"):
-            load(CONFIGS[name], ["engine=ray"])
-
-
-@pytest.mark.parametrize("name", sorted(set(CONFIGS) - set(REFUSED)))
+@pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_a_config_gives_the_same_on_both_engines(
     name: str, local_ray: Any, demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

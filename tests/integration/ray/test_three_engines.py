@@ -1,5 +1,9 @@
-"""The quickstart and the feature extraction on the local engine, on Ray Data and on islands: the same samples."""
+"""The quickstart and the feature extraction on the local engine, on Ray Data and on islands: the same samples.
 
+And the report of each, which shows that both nodes have worked.
+"""
+
+import json
 import os
 import shutil
 import subprocess
@@ -41,7 +45,7 @@ def run(cluster: RayNodes, config: Path, engine: str, images: Path, out: Path) -
     if "extract" in config.read_text():  # the last bits of a model's result depend on the batch, which the engines cut
         overrides.append("stages.extract.batch.size=1")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)} if engine == "local" else cluster.environment
-    command = [COMMAND, "run", config.name, *overrides, "--quiet"]
+    command = [COMMAND, "run", config.name, *overrides, "--quiet", "--report", f"{out}.json"]
     subprocess.run(command, cwd=config.parent, env=environment, check=True, timeout=400)
 
 
@@ -56,8 +60,6 @@ def _read_shard(shard: Path, kind: str) -> list[Any]:
         import pyarrow.parquet as pq
 
         return pq.read_table(shard).to_pylist()
-    import json
-
     return [digest for line in shard.read_text().splitlines() for digest in json.loads(line)["digests"]]
 
 
@@ -85,5 +87,11 @@ def test_all_engines_make_the_same_samples(job, nodes, images, tmp_path):
     (local,) = rows["local"]
     assert len(local) == IMAGES
     assert len({str(row) for row in local}) == IMAGES, "samples differ, so that their order shows"
+    reports = {engine: json.loads((tmp_path / f"{engine}.json").read_text()) for engine in ENGINES}
+    assert [reports[engine]["run"]["items_in"] for engine in ("local", "ray")] == [IMAGES, IMAGES]
+    hops = [hop["store"] for hop in reports["ray"]["hops"] if hop.get("store")]
+    assert sum(hop.get("moved_bytes") or 0 for hop in hops) > 0, "blocks went from one node to the other"
+    assert [island["report"]["run"]["items_in"] for island in reports["islands"]["islands"]] == [IMAGES // 2] * 2
+    assert len({island["node"] for island in reports["islands"]["islands"]}) == 2
     assert rows["ray"] == [local]
     assert rows["islands"] == [local[0::2], local[1::2]]

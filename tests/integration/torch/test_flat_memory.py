@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ MAX_GROWTH_BYTES = 3 << 20
 """Allowed growth after the warm-up: allocators and histograms settle late."""
 EPOCHS = 10
 WARM_UP_EPOCHS = 4
+RELEASE_TIMEOUT_S = 20.0
+"""A worker without work notes which of its blocks came back when it looks around; on a busy machine, that is late."""
 
 
 def measure_process() -> tuple[int, int]:
@@ -40,7 +43,16 @@ def measure_epochs(config: dict[str, Any], holding: int) -> list[tuple[int, int,
                 del item
             gc.collect()
             found.append((*measure_process(), live_bytes(loader)))
+        deadline = time.monotonic() + RELEASE_TIMEOUT_S
+        while live_bytes(loader) > allowed_bytes(found) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        found[-1] = (*found[-1][:2], live_bytes(loader))
     return found
+
+
+def allowed_bytes(found: list[tuple[int, int, int]]) -> int:
+    """The bytes of shared memory that may be in use after the last epoch: twice the most of the warm-up."""
+    return 2 * max(epoch[2] for epoch in found[:WARM_UP_EPOCHS])
 
 
 @pytest.mark.timeout(110)
@@ -61,6 +73,6 @@ def test_ten_epochs(config, holding):
         found
     )
     assert found[-1][1] <= found[WARM_UP_EPOCHS][1], "descriptors"
-    assert found[-1][2] <= 2 * max(epoch[2] for epoch in found[:WARM_UP_EPOCHS]), "shared memory"
+    assert found[-1][2] <= allowed_bytes(found), "shared memory"
     assert list_run_processes() <= before
     assert measure_process()[1] <= descriptors

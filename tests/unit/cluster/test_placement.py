@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from stagepipe.cluster.placement import IslandFolder, assign_islands, list_island_folders, place_sinks
+from stagepipe.cluster.placement import (
+    IslandFolder,
+    assign_islands,
+    list_island_folders,
+    make_island_folders,
+    place_sinks,
+)
 from stagepipe.config import load
 from stagepipe.core import UsageError
 
@@ -32,10 +38,18 @@ def test_folders_are_found_by_name(tmp_path: Path):
     for name in ("island-0-of-2", "island-1-of-2", "island-1-of-2.old", "shard-0"):
         (tmp_path / "out" / name).mkdir(parents=True)
     (tmp_path / "a file").touch()
-    assert list_island_folders("out", str(tmp_path)) == seen("0-of-2", "1-of-2")
-    assert list_island_folders(str(tmp_path / "out"), "/") == seen("0-of-2", "1-of-2")
-    assert list_island_folders("nothing", str(tmp_path)) == seen()
-    assert list_island_folders("a file", str(tmp_path)) == seen()
+    assert list_island_folders(["out"], str(tmp_path)) == seen("0-of-2", "1-of-2")
+    assert list_island_folders([str(tmp_path / "out")], "/") == seen("0-of-2", "1-of-2")
+    assert list_island_folders(["nothing"], str(tmp_path)) == seen()
+    assert list_island_folders(["a file"], str(tmp_path)) == seen()
+
+
+def test_a_node_owns_an_island_if_it_sees_the_folders_of_all_sinks(tmp_path: Path):
+    make_island_folders(["first", "second"], 0, 2, str(tmp_path))
+    make_island_folders(["first"], 1, 2, str(tmp_path))
+    assert list_island_folders(["first"], str(tmp_path)) == seen("0-of-2", "1-of-2")
+    assert list_island_folders(["first", "second"], str(tmp_path)) == seen("0-of-2")
+    make_island_folders(["first", "second"], 0, 2, str(tmp_path))  # those of an earlier run stay
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 MANIFEST = ROOT / "deploy/kuberay/rayjob.yaml"
 SCHEMAS = load_documents(FIELDS)[0]
-JOB, POLICY = load_documents(MANIFEST)
+POLICY, JOB = load_documents(MANIFEST)
 CLUSTER = JOB["spec"]["rayClusterSpec"]
 PODS = [group["template"] for group in (CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"])]
 OPEN_MAPPINGS = {"labels", "matchLabels", "rayStartParams"}
@@ -81,7 +81,11 @@ def test_the_network_policy_closes_all_pods_of_the_job():
     selected = POLICY["spec"]["podSelector"]["matchLabels"]
     for pod in PODS:
         assert selected.items() <= pod["metadata"]["labels"].items()
-    assert {"podSelector": {"matchLabels": selected}} in POLICY["spec"]["ingress"][0]["from"]
+    peers = POLICY["spec"]["ingress"][0]["from"]
+    assert {"podSelector": {"matchLabels": selected}} in peers
+    for peer in peers:
+        assert peer["podSelector"]["matchLabels"], "no peer is any pod"
+        assert peer.get("namespaceSelector", {"matchLabels": selected})["matchLabels"], "nor a pod of any namespace"
 
 
 def test_all_nodes_see_the_volume_at_one_path_and_have_shared_memory():

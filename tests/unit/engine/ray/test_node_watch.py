@@ -58,3 +58,42 @@ def test_what_still_runs_after_a_loss_is_not_ended():
             time.sleep(0.005)
         is_ended_early = bool(ended)
     assert not is_ended_early
+
+
+def test_a_consumer_that_pauses_after_a_loss_ends_nothing():
+    nodes = [node("a", 2), node("b", 2)]
+    ended: list[bool] = []
+    with NodeWatch(lambda: nodes, 3) as watch:
+        watch.ends.append(lambda: ended.append(True))
+        nodes[1] = node("b", 2, alive=False)
+        watch.note_pause()
+        time.sleep(0.5)
+        was_ended_in_pause = bool(ended)
+        watch.note_item()
+        deadline = time.monotonic() + 20
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert not was_ended_in_pause
+    assert ended == [True], "the next item is awaited in vain"
+
+
+def test_a_head_that_does_not_answer_does_not_end_the_watch():
+    nodes = [node("a", 2), node("b", 2)]
+    calls: list[int] = []
+    ended: list[bool] = []
+
+    def list_nodes() -> list[dict[str, Any]]:
+        calls.append(1)
+        if 1 < len(calls) < 5:
+            message = "no answer"
+            raise ConnectionError(message)
+        return nodes
+
+    with NodeWatch(list_nodes, 3) as watch:
+        watch.ends.append(lambda: ended.append(True))
+        nodes[1] = node("b", 2, alive=False)
+        deadline = time.monotonic() + 20
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(calls) > 5
+    assert ended == [True]
