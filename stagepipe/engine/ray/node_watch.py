@@ -62,7 +62,7 @@ class NodeWatch:
                 return
 
     def _try_to_list_nodes(self) -> Sequence[dict[str, Any]]:
-        """Return none if the head does not answer: whoever waits for an item is told so by Ray."""
+        """Return none if the head does not answer: Ray tells this to the thread that waits for an item."""
         try:
             return self._list_nodes()
         except Exception:  # noqa: BLE001 - of whatever type

@@ -74,7 +74,7 @@ def test_a_consumer_that_pauses_after_a_loss_ends_nothing():
         while not ended and time.monotonic() < deadline:
             time.sleep(0.01)
     assert not was_ended_in_pause
-    assert ended == [True], "the next item is awaited in vain"
+    assert ended == [True], "the next item does not come"
 
 
 def test_a_head_that_does_not_answer_does_not_end_the_watch():
