@@ -122,11 +122,8 @@ class RayCluster:
         """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice."""
         total, free = self.wait_for_free_cpus()
         cpus = [node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]]
-        largest = max(cpus, default=0.0)
         check_gpus(processes, self._ray.cluster_resources().get("GPU", 0.0))
-        return divide_cpus(
-            processes, total, free, largest, cpu_costs=cpu_costs, spare=largest if len(cpus) > 1 else 0.0
-        )
+        return divide_cpus(processes, total, free, cpus, cpu_costs=cpu_costs, spare=max(cpus) if len(cpus) > 1 else 0.0)
 
     def wait_for_free_cpus(self) -> tuple[float, float]:
         """Return the CPUs of the cluster, and how many are free.

@@ -29,20 +29,22 @@ def divide_cpus(
     processes: Sequence[ProcessPlan],
     total: float,
     free: float,
-    largest_node: float,
+    nodes: Sequence[float],
     *,
     cpu_costs: Mapping[str, float] | None = None,
     spare: float = 0.0,
 ) -> CpuShares:
-    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. Pure.
+    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. `nodes`: the CPUs of each. Pure.
 
     A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
     fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
-    fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them.
+    fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them. They
+    are smaller where a worker would otherwise fit into no node.
     What they share is without the `spare` CPUs, where that is enough for a share each: a node that is lost takes so
     many along, and the workers must find a place on the others.
     Raises UsageError, with the sums, for a plan that Ray would wait for without end.
     """
+    largest_node = max(nodes, default=0.0)
     asked = {process.name: _get_cpus(process) for process in processes}
     workers = {process.name: process.workers for process in processes[1:]}
     for name, cpus in asked.items():
@@ -57,13 +59,31 @@ def divide_cpus(
     shares_of = [int((cpus - demand) / (sharers + source_tasks) * 100) / 100 for cpus in (free - spare, free)]
     share = min(1.0, next((share for share in shares_of if share >= _MIN_SHARE), 0.0))
     if not share:
-        raise UsageError(_describe_shortage(asked, workers, total, free))
+        raise UsageError(_describe_shortage(asked, workers, f"{free:g} of the cluster's {total:g}", nodes))
     counts = {processes[0].name: source_tasks, **workers}
     counts = {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name}
-    shares = _weigh_shares(share, counts, cpu_costs or {})
-    by_process = tuple(asked[process.name] or shares[process.name] for process in processes)
+    while True:
+        shares = _weigh_shares(share, counts, cpu_costs or {})
+        by_process = tuple(asked[process.name] or shares[process.name] for process in processes)
+        if _fit(by_process, (source_tasks, *workers.values()), nodes):
+            break
+        if share <= _MIN_SHARE:
+            raise UsageError(_describe_shortage(asked, workers, f"{free:g} of the cluster's {total:g}", nodes))
+        share = max(int(share * 75) / 100, _MIN_SHARE)
     needed = by_process[0] + sum(by_process[number] * count for number, count in enumerate(workers.values(), 1))
     return CpuShares(by_process, source_tasks, round(needed, 4))
+
+
+def _fit(by_process: Sequence[float], counts: Sequence[int], nodes: Sequence[float]) -> bool:
+    """Return whether each worker fits into a node, the largest ones first."""
+    left = list(nodes)
+    for cpus, count in sorted(zip(by_process, counts, strict=True), reverse=True):
+        for _ in range(count):
+            node = max(range(len(left)), key=left.__getitem__)
+            left[node] -= cpus
+            if left[node] < -_MIN_SHARE / 10:  # of rounding
+                return False
+    return True
 
 
 def _weigh_shares(equal_share: float, counts: Mapping[str, int], cpu_costs: Mapping[str, float]) -> dict[str, float]:
@@ -84,7 +104,9 @@ def _weigh_shares(equal_share: float, counts: Mapping[str, int], cpu_costs: Mapp
     return dict.fromkeys(counts, equal_share) if is_too_much else shares
 
 
-def _describe_shortage(asked: dict[str, float | None], workers: dict[str, int], total: float, free: float) -> str:
+def _describe_shortage(
+    asked: dict[str, float | None], workers: dict[str, int], amount: str, nodes: Sequence[float]
+) -> str:
     parts = [f"{name}: {count} x {asked[name]:g}" for name, count in workers.items() if asked[name] is not None]
     demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
     if not parts:
@@ -94,7 +116,8 @@ def _describe_shortage(asked: dict[str, float | None], workers: dict[str, int], 
         names = ", ".join(name for name in workers if asked[name] is not None)
         fix = f"set a smaller `resources: {{cpus: ...}}` (0.5, for example) or fewer `workers` for {names}"
         subject = f"the stages ask for {demand:g} CPUs ({', '.join(parts)}), and the source needs a part of one too"
-    return f"engine: ray: {subject}, but {free:g} of the cluster's {total:g} CPUs are free; {fix}"
+    sizes = f", in nodes of {', '.join(f'{cpus:g}' for cpus in nodes)}" if len(nodes) > 1 else ""
+    return f"engine: ray: {subject}, but {amount} CPUs are free{sizes}; {fix}"
 
 
 def check_gpus(processes: Sequence[ProcessPlan], total: float) -> None:

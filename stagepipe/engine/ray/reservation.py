@@ -51,9 +51,10 @@ class Reservation:
         """Return the processes for which there was no room."""
         from ray.util.placement_group import placement_group
 
-        for number, (process, share) in enumerate(zip(processes, shares.by_process, strict=True)):
-            bundles = [_make_bundle(process, share)] * (process.workers if number else shares.source_tasks)
-            self._groups[process.name] = placement_group(bundles, strategy="SPREAD")
+        counts = [shares.source_tasks, *(process.workers for process in processes[1:])]
+        wanted = zip(shares.by_process, counts, processes, strict=True)
+        for share, count, process in sorted(wanted, key=lambda each: each[0], reverse=True):  # small ones fit anywhere
+            self._groups[process.name] = placement_group([_make_bundle(process, share)] * count, strategy="SPREAD")
         deadline_s = monotonic() + _TIMEOUT_S
         return [name for name, group in self._groups.items() if not group.wait(max(deadline_s - monotonic(), 1.0))]
 

@@ -66,7 +66,7 @@ def test_a_run_keeps_its_cpus_until_it_is_closed_and_another_is_refused_meanwhil
 def test_cpus_that_another_job_takes_in_between_end_the_start_by_name_and_are_not_kept(local_ray, monkeypatch):
     processes = Pipeline(pipeline(stage("double"))).make_plan().processes
     monkeypatch.setattr(reservation, "_TIMEOUT_S", 2.0)
-    shares = divide_cpus(processes, total=4, free=4, largest_node=4)  # of which two are there
+    shares = divide_cpus(processes, total=4, free=4, nodes=[4])  # of which two are there
     other = local_ray.remote(num_cpus=1)(time.sleep).remote(30)
     with pytest.raises(RunError, match=r"no room for .*double.* within 4 s: another job took CPUs"):
         Reservation(processes, shares)

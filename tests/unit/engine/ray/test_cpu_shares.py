@@ -17,21 +17,21 @@ def processes(*stages):
 
 
 def test_workers_beyond_the_cpus_get_fractions_and_leave_the_source_one():
-    shares = divide_cpus(processes(stage("double"), stage("same")), total=2, free=2, largest_node=2)
+    shares = divide_cpus(processes(stage("double"), stage("same")), total=2, free=2, nodes=[2])
     assert shares.source_tasks == 1
     assert sum(shares.by_process) <= 2
     assert min(shares.by_process) == pytest.approx(0.66)
 
 
 def test_no_worker_gets_more_than_one_cpu_unasked():
-    shares = divide_cpus(processes(stage("double", workers=2)), total=64, free=64, largest_node=64)
+    shares = divide_cpus(processes(stage("double", workers=2)), total=64, free=64, nodes=[64])
     assert shares.by_process == (1.0, 1.0)
     assert shares.source_tasks == 2
 
 
 def test_what_a_stage_asks_for_is_its_own_and_the_others_share_the_rest():
     stages = [stage("double", workers=2, resources={"cpus": 2}), stage("same")]
-    shares = divide_cpus(processes(*stages), total=6, free=6, largest_node=6)
+    shares = divide_cpus(processes(*stages), total=6, free=6, nodes=[6])
     assert shares.by_process[1] == 2
     assert 2 * 2 + shares.by_process[2] + shares.source_tasks * shares.by_process[0] <= 6
 
@@ -42,31 +42,31 @@ def test_more_than_the_cluster_has_is_refused_with_the_sum_and_the_fix():
         UsageError,
         match=r"ask for 2 CPUs \(double: 2 x 1\).* 2 of the cluster's 2 CPUs are free; set a smaller",
     ):
-        divide_cpus(processes(*stages), total=2, free=2, largest_node=2)
+        divide_cpus(processes(*stages), total=2, free=2, nodes=[2])
 
 
 def test_a_cluster_that_others_use_is_refused_and_not_waited_for():
     with pytest.raises(UsageError, match=r"but 0 of the cluster's 8 CPUs are free; wait until other jobs"):
-        divide_cpus(processes(stage("double")), total=8, free=0, largest_node=8)
+        divide_cpus(processes(stage("double")), total=8, free=0, nodes=[8])
 
 
 def test_a_worker_larger_than_any_node_is_refused():
     stages = [stage("double", resources={"cpus": 6})]
     with pytest.raises(UsageError, match=r"stage double asks for 6 CPUs, and the largest node has 4"):
-        divide_cpus(processes(*stages), total=8, free=8, largest_node=4)
+        divide_cpus(processes(*stages), total=8, free=8, nodes=[4, 4])
 
 
 def test_a_range_of_workers_reserves_for_its_largest_number():
     ranged = {**pipeline(stage("double", workers="1-3")), "engine": "ray"}
     plan = make_plan(load(ranged), Machine(cpus=2, memory_bytes=8 << 30), CURVES)
-    shares = divide_cpus(plan.processes, total=2, free=2, largest_node=2)
+    shares = divide_cpus(plan.processes, total=2, free=2, nodes=[2])
     assert 3 * shares.by_process[1] + shares.source_tasks * shares.by_process[0] <= 2
 
 
 def test_fractions_are_by_the_measured_load_and_fit_as_equal_ones_do():
     stages = processes(stage("double", workers=2), stage("same"))
     costs = {"source": 1_000, "double": 9_000_000, "same": 1_000_000}
-    shares = divide_cpus(stages, total=2, free=2, largest_node=2, cpu_costs=costs)
+    shares = divide_cpus(stages, total=2, free=2, nodes=[2], cpu_costs=costs)
     source, double, same = shares.by_process
     assert shares.source_tasks * source + 2 * double + same <= 2
     assert double > 3 * same > 3 * source >= 3 * 0.05
@@ -74,19 +74,19 @@ def test_fractions_are_by_the_measured_load_and_fit_as_equal_ones_do():
 
 def test_a_process_that_nobody_has_measured_makes_all_fractions_equal():
     stages = processes(stage("double"), stage("same"))
-    shares = divide_cpus(stages, total=2, free=2, largest_node=2, cpu_costs={"source": 1_000, "double": 9_000_000})
+    shares = divide_cpus(stages, total=2, free=2, nodes=[2], cpu_costs={"source": 1_000, "double": 9_000_000})
     assert len(set(shares.by_process)) == 1
 
 
 def test_whole_cpus_need_no_weights():
     costs = {"source": 1_000, "double": 9_000_000}
-    shares = divide_cpus(processes(stage("double")), total=8, free=8, largest_node=8, cpu_costs=costs)
+    shares = divide_cpus(processes(stage("double")), total=8, free=8, nodes=[8], cpu_costs=costs)
     assert shares.by_process == (1.0, 1.0)
 
 
 def test_what_is_shared_leaves_room_for_the_loss_of_a_node():
     plan = processes(stage("double", workers=2))
-    shares = divide_cpus(plan, total=4, free=4, largest_node=2, spare=2)
+    shares = divide_cpus(plan, total=4, free=4, nodes=[2, 2], spare=2)
     assert shares.needed_cpus <= 2
     assert shares.needed_cpus == pytest.approx(shares.by_process[0] + 2 * shares.by_process[1])
     assert min(shares.by_process) > 0.4
@@ -94,6 +94,20 @@ def test_what_is_shared_leaves_room_for_the_loss_of_a_node():
 
 def test_a_plan_that_needs_all_nodes_still_runs_without_room_for_a_loss():
     plan = processes(stage("double", workers=3, resources={"cpus": 1}))
-    shares = divide_cpus(plan, total=4, free=4, largest_node=2, spare=2)
+    shares = divide_cpus(plan, total=4, free=4, nodes=[2, 2], spare=2)
     assert shares.by_process == (1.0, 1.0)
     assert shares.needed_cpus == 4
+
+
+def test_workers_that_would_fit_into_no_node_get_smaller_shares():
+    stages = [stage("double", workers=5), stage("same", workers=3)]
+    shares = divide_cpus(processes(*stages), total=8, free=8, nodes=[1.0] * 8)
+    assert sum(shares.by_process) < 8
+    places = sum(int(1.0 / share) for share in (max(shares.by_process),) * 8)
+    assert places >= 9, "nine workers and read tasks, eight nodes of one CPU"
+
+
+def test_workers_that_fit_into_no_node_are_refused_with_the_fix():
+    stages = [stage("double", workers=3, resources={"cpus": 1})]
+    with pytest.raises(UsageError, match=r"double: 3 x 1.*3.5 CPUs are free, in nodes of 1.75, 1.75; set a smaller"):
+        divide_cpus(processes(*stages), total=3.5, free=3.5, nodes=[1.75, 1.75])
