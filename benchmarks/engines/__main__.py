@@ -10,8 +10,9 @@ Ray Data, any item, seeded  written by hand with what `engine: ray` adds: pickle
 engine: ray                 the config of the first
 
 Each moves arrays through two stages, one worker each, in every round; a ratio is of one round. Start-up is left out.
-The order of the contestants changes from round to round. Both Ray Data have the rows a batch, of 1, 4, 16 and 64, that
-gave them most in a turn before the first round. Ray runs on this machine, with its CPUs. The CPU time is that
+The order of the contestants changes from round to round. Both Ray Data have the rows of a batch and of a read task
+that gave them most of five such cuts, in a turn of each before the first round, and blocks of 16 MiB as `engine: ray`.
+Ray runs on this machine, with its CPUs. The CPU time is that
 of all processes below the measuring one; for islands, that of the island, without Ray's own processes.
 """
 
@@ -34,7 +35,7 @@ from benchmarks.engines.contestants import (
     RAY_DATA,
     RAY_DATA_ITEMS,
     Job,
-    choose_batch,
+    choose_cut,
 )
 from benchmarks.engines.make_page import TITLES, list_targets, make_rows
 from stagepipe.engine import RayCluster
@@ -61,11 +62,11 @@ def main() -> None:
         for work_ms in arguments.work_ms:
             for nbytes in arguments.sizes:
                 job = Job(_count_items(nbytes, work_ms), nbytes, work_ms)
-                batches = {name: choose_batch(job, name) for name in (RAY_DATA, RAY_DATA_ITEMS)}
-                print(f"rows a batch: {batches}", file=sys.stderr, flush=True)
-                rounds = measure(job, batches, arguments.rounds)
+                cuts = {name: choose_cut(job, name) for name in (RAY_DATA, RAY_DATA_ITEMS)}
+                print(f"rows of a batch and a read task: {cuts}", file=sys.stderr, flush=True)
+                rounds = measure(job, cuts, arguments.rounds)
                 place = {"count": job.count, "nbytes": nbytes, "work_ms": work_ms}
-                sections.append({**place, "batch_items": batches, "rounds": rounds})
+                sections.append({**place, "cuts": cuts, "rounds": rounds})
                 _print_section(sections[-1])
     print(*(line for section in sections for line in list_targets(section)), sep="\n")
     finish(arguments.json, {**document, "sections": sections})
@@ -77,13 +78,13 @@ def _count_items(nbytes: int, work_ms: float) -> int:
     return min(max(_BYTES_PER_ROUND // nbytes, low), high) // 10 * 10
 
 
-def measure(job: Job, batches: Mapping[str, int], rounds: int) -> dict[str, list[list[float]]]:
-    """Return, for each contestant, [items/s, CPU s an item] of each round. `batches`: the rows of those that choose."""
+def measure(job: Job, cuts: Mapping[str, tuple[int, int]], rounds: int) -> dict[str, list[list[float]]]:
+    """Return, for each contestant, [items/s, CPU s an item] of each round. `cuts`: of those that have one."""
     found: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
     for number in range(rounds):
         for name in order(list(CONTESTANTS), number):
             print(f"{job.nbytes:,} bytes, {job.work_ms:g} ms, round {number + 1}: {name}", file=sys.stderr, flush=True)
-            own = replace(job, count=job.count * LONGER.get(name, 1), batch_items=batches.get(name, 1))
+            own = replace(job, count=job.count * LONGER.get(name, 1), cut=cuts.get(name, job.cut))
             speed = CONTESTANTS[name](own)
             found[name].append([speed.items_per_s, speed.cpu_s_per_item])
     return found

@@ -20,19 +20,21 @@ from stagepipe import Pipeline
 
 ACTOR_CPUS: Final = 0.5
 """With whole CPUs, two actors leave none of two to the source."""
-BATCH_ITEMS: Final = (1, 4, 16, 64)
-"""Rows of a batch of Ray Data: `choose_batch` takes what gives it most."""
+CUTS: Final = ((1, 1), (8, 8), (64, 64), (1, 64), (8, 64))
+"""Rows of a batch and of a read task of Ray Data: `choose_cut` takes what gives it most."""
 _MIN_BATCHES: Final = 5
+_BLOCK_BYTES: Final = 16 << 20
+"""As `engine: ray` sets it: otherwise Ray joins blocks of up to 128 MiB."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """`count` items of `nbytes`; each stage works for `work_ms` of CPU time on each. `batch_items`: for Ray Data."""
+    """`count` items of `nbytes`; each stage works for `work_ms` of CPU time on each. `cut`: see `CUTS`."""
 
     count: int
     nbytes: int
     work_ms: float
-    batch_items: int = BATCH_ITEMS[0]
+    cut: tuple[int, int] = CUTS[0]
 
 
 def work(milliseconds: float) -> None:
@@ -118,7 +120,7 @@ def _seeded(number: int, stage: Callable[[Any], Any], item: Any) -> Any:
 
 
 def pack_items(items: Sequence[Any]) -> Any:
-    """Return a table of items of any type: their pickles, and beside them their arrays' bytes, copied once."""
+    """Return a table of items of any type: their pickles, and beside them their arrays' bytes."""
     import pyarrow as pa
 
     pickles, buffers = [], []
@@ -253,26 +255,28 @@ def measure_items(job: Job) -> Speed:
 def _make_dataset(job: Job, make: type, look: type, batch_format: str) -> Any:
     import ray
 
+    batch_items, read_items = job.cut
     options: dict[str, Any] = {
-        "batch_size": job.batch_items,
+        "batch_size": batch_items,
         "batch_format": batch_format,
         "compute": ray.data.ActorPoolStrategy(size=1),
         "num_cpus": ACTOR_CPUS,
     }
     dataset = (
-        ray.data.range(job.count, override_num_blocks=-(-job.count // job.batch_items))
+        ray.data.range(job.count, override_num_blocks=-(-job.count // read_items))
         .map_batches(make, fn_constructor_args=(job.nbytes, job.work_ms), **options)
         .map_batches(look, fn_constructor_args=(job.work_ms,), **options)
     )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
+    dataset.context.target_max_block_size = _BLOCK_BYTES
     return dataset
 
 
-def choose_batch(job: Job, name: str) -> int:
-    """Return the rows of a batch with which a contestant written for Ray Data is fastest."""
-    sizes = [size for size in BATCH_ITEMS if size * _MIN_BATCHES <= job.count]
-    speeds = {size: CONTESTANTS[name](replace(job, batch_items=size)).items_per_s for size in sizes}
+def choose_cut(job: Job, name: str) -> tuple[int, int]:
+    """Return the rows of a batch and of a read task with which a contestant written for Ray Data is fastest."""
+    cuts = [cut for cut in CUTS if cut[0] * _MIN_BATCHES <= job.count]
+    speeds = {cut: CONTESTANTS[name](replace(job, cut=cut)).items_per_s for cut in cuts}
     return max(speeds, key=speeds.__getitem__)
 
 

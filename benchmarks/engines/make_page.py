@@ -51,8 +51,8 @@ def make_rows(section: dict[str, Any]) -> Iterator[list[str]]:
     place = f"{section['nbytes'] / 1e6:g} MB, {section['work_ms']:g} ms"
     for name, values in section["rounds"].items():
         rates, cpus_ms = [value[0] for value in values], [value[1] * 1e3 for value in values]
-        rows = section["batch_items"].get(name)
-        label = name if rows is None else f"{name} ({rows} a batch)"
+        cut = section.get("cuts", {}).get(name)
+        label = name if cut is None else f"{name} ({cut[0]} rows a batch, {cut[1]} a read task)"
         yield [place, label, estimate(rates).text(0), estimate(cpus_ms).text(), ratio(rates, base).text()]
         place = ""
 

@@ -239,7 +239,7 @@ class Pipeline(Generic[T_co]):
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
             self._run = self._start_run(plan)
-            if isinstance(self._run, engine.LocalRun):
+            if not isinstance(self._run, engine.InlineRun):
                 self._finalizer = weakref.finalize(self, self._run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -12,7 +13,13 @@ from typing import Any, Final
 
 from stagepipe.api import has_part_sinks
 from stagepipe.cluster.island import Island, IslandOptions, IslandRequest, IslandResult
-from stagepipe.cluster.placement import assign_islands, get_sink_path, list_island_folders, make_island_folders
+from stagepipe.cluster.placement import (
+    assign_islands,
+    get_sink_path,
+    list_island_folders,
+    make_island_folders,
+    remove_empty_folders,
+)
 from stagepipe.cluster.summary import add_progress
 from stagepipe.config import load
 from stagepipe.core import RunError, UsageError
@@ -49,7 +56,7 @@ def run_islands(
     if options.resume and not has_part_sinks(spec):
         raise UsageError(
             "--resume, with `inside: local`: no sink of this config keeps a journal, so nobody knows what each island "
-            "has written; delete the folders `island-R-of-N`, and run it again from its start"
+            "has written; run it again from its start, with another `path`"
         )
     cluster = RayCluster(spec.engine.address)
     try:
@@ -63,24 +70,27 @@ def _start(spec: PipelineSpec, config: Path, options: IslandOptions, cluster: Ra
     _require_free_cpus(cluster)
     nodes = cluster.list_nodes()
     places = _find_places(spec, nodes, cluster, resume=options.resume)
-    _make_folders(spec, [nodes[number] for number in places], cluster)
+    own_nodes = [nodes[number] for number in places]
     islands: list[_StartedIsland] = []
-    for rank, number in enumerate(places):
-        node = nodes[number]
-        request = IslandRequest(
-            config=os.fspath(config.absolute()),
-            options=options,
-            rank=rank,
-            count=len(places),
-            working_folder=str(Path.cwd()),
-            sys_path=tuple(sys.path),
-        )
-        actor = cluster.start_actor(Island, (request, node.address), node, share=1 / places.count(number))
-        islands.append(_StartedIsland(rank, node, actor))
     try:
+        _change_folders(make_island_folders, spec, own_nodes, cluster)
+        for rank, node in enumerate(own_nodes):
+            request = IslandRequest(
+                config=os.fspath(config.absolute()),
+                options=options,
+                rank=rank,
+                count=len(places),
+                working_folder=str(Path.cwd()),
+                sys_path=tuple(sys.path),
+            )
+            actor = cluster.start_actor(Island, (request, node.address), node, share=1 / own_nodes.count(node))
+            islands.append(_StartedIsland(rank, node, actor))
         _wait_until_ready(cluster, islands)
     except BaseException:
         _kill(cluster, islands)
+        if not options.resume:
+            with suppress(RunError):  # the first error is the one to tell
+                _change_folders(remove_empty_folders, spec, own_nodes, cluster)
         raise
     return islands
 
@@ -104,13 +114,17 @@ def _find_places(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: RayC
     return assign_islands(_take_answers(cluster, asked, nodes), paths[0], resume=resume)
 
 
-def _make_folders(spec: PipelineSpec, nodes: Sequence[ClusterNode], cluster: RayCluster) -> None:
-    """Make the folders of the sinks that keep journals. `nodes`: that of each island. Other sinks make their own."""
+def _change_folders(
+    change: Callable[[Sequence[str], int, int, str], None],
+    spec: PipelineSpec,
+    nodes: Sequence[ClusterNode],
+    cluster: RayCluster,
+) -> None:
+    """Make or remove the folders of the sinks that keep journals. `nodes`: that of each island."""
     if not (paths := _list_journal_paths(spec)):
         return
     asked = [
-        cluster.start_task(make_island_folders, (paths, rank, len(nodes), str(Path.cwd())), node)
-        for rank, node in enumerate(nodes)
+        cluster.start_task(change, (paths, rank, len(nodes), str(Path.cwd())), node) for rank, node in enumerate(nodes)
     ]
     _take_answers(cluster, asked, nodes)
 

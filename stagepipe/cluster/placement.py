@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -52,9 +53,9 @@ def get_sink_path(sink: SinkSpec) -> str:
     )
 
 
-def list_island_folders(paths: Sequence[str], working_folder: str) -> frozenset[IslandFolder]:
-    """Return the folders of islands that this machine sees below the paths of all sinks."""
-    return frozenset.intersection(*(_list_folders(Path(working_folder, path)) for path in paths))
+def list_island_folders(paths: Sequence[str], working_folder: str) -> list[frozenset[IslandFolder]]:
+    """Return the folders of islands that this machine sees below the path of each sink."""
+    return [_list_folders(Path(working_folder, path)) for path in paths]
 
 
 def _list_folders(path: Path) -> frozenset[IslandFolder]:
@@ -72,13 +73,20 @@ def make_island_folders(paths: Sequence[str], rank: int, count: int, working_fol
         Path(working_folder, path, str(IslandFolder(rank, count))).mkdir(parents=True, exist_ok=True)
 
 
-def assign_islands(seen: Sequence[frozenset[IslandFolder]], path: str, *, resume: bool) -> list[int]:
-    """Return, for each island, the number of its node. `seen` has the folders that each node sees below `path`.
+def remove_empty_folders(paths: Sequence[str], rank: int, count: int, working_folder: str) -> None:
+    """Undo `make_island_folders`, where nothing has been written."""
+    for path in paths:
+        with suppress(OSError):
+            Path(working_folder, path, str(IslandFolder(rank, count))).rmdir()
 
-    A new job has an island on each node. One that goes on has as many as before, each on a node that sees its folder.
+
+def assign_islands(seen: Sequence[Sequence[frozenset[IslandFolder]]], path: str, *, resume: bool) -> list[int]:
+    """Return, for each island, the number of its node. `seen` has the folders that each node sees, by sink.
+
+    A new job has an island on each node. One that goes on has as many as before, each on a node that sees its folders.
     Raises UsageError where folders of another number of islands are in the way, or one that is needed is missing.
     """
-    folders = frozenset[IslandFolder]().union(*seen)
+    folders = frozenset[IslandFolder]().union(*(own for by_sink in seen for own in by_sink))
     counts = sorted({folder.count for folder in folders})
     if not resume or not folders:
         if strange := [count for count in counts if count != len(seen)]:
@@ -91,7 +99,7 @@ def assign_islands(seen: Sequence[frozenset[IslandFolder]], path: str, *, resume
         raise UsageError(
             f"--resume {path}: it has folders of runs on {' and '.join(map(str, counts))} islands; delete those of one"
         )
-    return _assign_to_owners(seen, counts[0], path)
+    return _assign_to_owners([frozenset.intersection(*by_sink) for by_sink in seen], counts[0], path)
 
 
 def _assign_to_owners(seen: Sequence[frozenset[IslandFolder]], count: int, path: str) -> list[int]:

@@ -118,12 +118,27 @@ class RayCluster:
             raise UsageError(f"engine: ray: cannot join the cluster at {address}: {error}; {hint}") from error
         self._joins = True
 
-    def divide_cpus(self, processes: Sequence[ProcessPlan], cpu_costs: Mapping[str, float]) -> CpuShares:
+    def divide_cpus(
+        self, processes: Sequence[ProcessPlan], cpu_costs: Mapping[str, float], *, max_source_tasks: int | None
+    ) -> CpuShares:
         """Return the CPUs of each process, of those that are free. Raises UsageError if they do not suffice."""
+        from ray._private.state import available_resources_per_node
+
         total, free = self.wait_for_free_cpus()
-        cpus = [node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"]]
-        check_gpus(processes, self._ray.cluster_resources().get("GPU", 0.0))
-        return divide_cpus(processes, total, free, cpus, cpu_costs=cpu_costs, spare=max(cpus) if len(cpus) > 1 else 0.0)
+        check_gpus(processes, self._ray.cluster_resources().get("GPU", 0.0), self._count_free("GPU"))
+        sizes = [node.cpus for node in self.list_nodes()]
+        return divide_cpus(
+            processes,
+            total,
+            free,
+            [resources.get("CPU", 0.0) for resources in available_resources_per_node().values()],
+            cpu_costs=cpu_costs,
+            spare=max(sizes) if len(sizes) > 1 else 0.0,
+            max_source_tasks=max_source_tasks,
+        )
+
+    def _count_free(self, name: str) -> float:
+        return float(self._ray.available_resources().get(name, 0.0))
 
     def wait_for_free_cpus(self) -> tuple[float, float]:
         """Return the CPUs of the cluster, and how many are free.
@@ -132,7 +147,7 @@ class RayCluster:
         """
         deadline_s = monotonic() + _RELEASE_TIMEOUT_S
         while True:
-            total, free = self._ray.cluster_resources().get("CPU", 0.0), self._ray.available_resources().get("CPU", 0.0)
+            total, free = self._ray.cluster_resources().get("CPU", 0.0), self._count_free("CPU")
             if free >= total or monotonic() >= deadline_s:
                 return total, free
             sleep(_POLL_INTERVAL_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from typing import Final
 
 from stagepipe.core import UsageError
@@ -11,6 +12,8 @@ from stagepipe.plan import ProcessPlan
 
 _MIN_SHARE: Final = 0.01
 """Ray keeps four digits of an amount of CPUs; below a hundredth, a worker would have no CPU to speak of."""
+_MAX_SOURCE_TASKS: Final = 256
+"""Read tasks that run at a time: so many places are reserved, and the caller's process takes all they make."""
 _EQUAL_PART: Final = 0.2
 """Of the CPUs that workers share by their load, the part that all have alike."""
 
@@ -21,8 +24,6 @@ class CpuShares:
 
     by_process: tuple[float, ...]
     source_tasks: int
-    needed_cpus: float
-    """With fewer, some of these workers, or the last read task, would wait for a CPU for ever."""
 
 
 def divide_cpus(
@@ -33,56 +34,55 @@ def divide_cpus(
     *,
     cpu_costs: Mapping[str, float] | None = None,
     spare: float = 0.0,
+    max_source_tasks: int | None = None,
 ) -> CpuShares:
-    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. `nodes`: the CPUs of each. Pure.
+    """Divide `free` of `total` CPUs; `processes` run on Ray, the source first. `nodes`: the free CPUs of each. Pure.
 
     A stage with `resources: {cpus: ...}` has what it asks for; the source and all other workers share the rest, each a
     fraction of a CPU where there are fewer CPUs than workers: whole CPUs for actors would leave none to the source. The
     fractions are by `cpu_costs`, the measured CPU time of each process per item, if it is known for all of them. They
     are smaller where a worker would otherwise fit into no node.
-    What they share is without the `spare` CPUs, where that is enough for a share each: a node that is lost takes so
-    many along, and the workers must find a place on the others.
+    What they share is without the `spare` CPUs, those of the largest node, where that is enough for a share each: a
+    node that is lost takes so many along, and the workers must find a place on the others.
     Raises UsageError, with the sums, for a plan that Ray would wait for without end.
     """
-    largest_node = max(nodes, default=0.0)
     asked = {process.name: _get_cpus(process) for process in processes}
     workers = {process.name: process.workers for process in processes[1:]}
     for name, cpus in asked.items():
-        if cpus is not None and cpus > largest_node:
+        if cpus is not None and cpus > max(nodes, default=0.0):
             raise UsageError(
-                f"engine: ray: a worker of stage {name} asks for {cpus:g} CPUs, and the largest node has "
-                f"{largest_node:g}; set `stages.{name}.resources.cpus={max(largest_node, _MIN_SHARE):g}` or less"
+                f"engine: ray: a worker of stage {name} asks for {cpus:g} CPUs, and no node has more than "
+                f"{max(nodes, default=0.0):g} free; set a smaller `stages.{name}.resources.cpus`"
             )
     demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
     sharers = sum(count for name, count in workers.items() if asked[name] is None)
     source_tasks = max(1, min(int(total) - sum(workers.values()), max(workers.values(), default=int(total))))
-    shares_of = [int((cpus - demand) / (sharers + source_tasks) * 100) / 100 for cpus in (free - spare, free)]
-    share = min(1.0, next((share for share in shares_of if share >= _MIN_SHARE), 0.0))
-    if not share:
-        raise UsageError(_describe_shortage(asked, workers, f"{free:g} of the cluster's {total:g}", nodes))
+    source_tasks = min(source_tasks, max_source_tasks or _MAX_SOURCE_TASKS)
     counts = {processes[0].name: source_tasks, **workers}
-    counts = {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name}
-    while True:
-        shares = _weigh_shares(share, counts, cpu_costs or {})
-        by_process = tuple(asked[process.name] or shares[process.name] for process in processes)
-        if _fit(by_process, (source_tasks, *workers.values()), nodes):
-            break
-        if share <= _MIN_SHARE:
-            raise UsageError(_describe_shortage(asked, workers, f"{free:g} of the cluster's {total:g}", nodes))
-        share = max(int(share * 75) / 100, _MIN_SHARE)
-    needed = by_process[0] + sum(by_process[number] * count for number, count in enumerate(workers.values(), 1))
-    return CpuShares(by_process, source_tasks, round(needed, 4))
+    for amount, places in ((free - spare, sorted(nodes)[:-1]), (free, nodes)) if spare else ((free, nodes),):
+        share = min(1.0, int((amount - demand) / (sharers + source_tasks) * 100) / 100)
+        while share >= _MIN_SHARE:
+            shares = _weigh_shares(
+                share,
+                {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name},
+                cpu_costs or {},
+            )
+            by_process = tuple(asked[process.name] or shares[process.name] for process in processes)
+            if _fit(by_process, list(counts.values()), places):
+                return CpuShares(by_process, source_tasks)
+            share = int(share * 75) / 100
+    raise UsageError(_describe_shortage(asked, workers, f"{free:g} of the cluster's {total:g}", nodes))
 
 
 def _fit(by_process: Sequence[float], counts: Sequence[int], nodes: Sequence[float]) -> bool:
     """Return whether each worker fits into a node, the largest ones first."""
-    left = list(nodes)
+    used = [-cpus for cpus in nodes]
+    heapify(used)  # the node with most left is the first
     for cpus, count in sorted(zip(by_process, counts, strict=True), reverse=True):
         for _ in range(count):
-            node = max(range(len(left)), key=left.__getitem__)
-            left[node] -= cpus
-            if left[node] < -_MIN_SHARE / 10:  # of rounding
+            if not used or used[0] + cpus > _MIN_SHARE / 10:  # of rounding
                 return False
+            heapreplace(used, used[0] + cpus)
     return True
 
 
@@ -116,17 +116,18 @@ def _describe_shortage(
         names = ", ".join(name for name in workers if asked[name] is not None)
         fix = f"set a smaller `resources: {{cpus: ...}}` (0.5, for example) or fewer `workers` for {names}"
         subject = f"the stages ask for {demand:g} CPUs ({', '.join(parts)}), and the source needs a part of one too"
-    sizes = f", in nodes of {', '.join(f'{cpus:g}' for cpus in nodes)}" if len(nodes) > 1 else ""
-    return f"engine: ray: {subject}, but {amount} CPUs are free{sizes}; {fix}"
+    places = f", at most {max(nodes):g} on one of {len(nodes)} nodes" if len(nodes) > 1 else ""
+    return f"engine: ray: {subject}, but {amount} CPUs are free{places}; {fix}"
 
 
-def check_gpus(processes: Sequence[ProcessPlan], total: float) -> None:
-    """Raise UsageError if the stages ask for more than the `total` of GPUs that the cluster has."""
+def check_gpus(processes: Sequence[ProcessPlan], total: float, free: float) -> None:
+    """Raise UsageError if the stages ask for more GPUs than are `free`, of the `total` that the cluster has."""
     demand = sum(_get_gpus(process) * process.workers for process in processes)
-    if demand > total:
+    if demand > free:
         names = ", ".join(process.name for process in processes if _get_gpus(process))
+        amount = f"{free:g} of its {total:g} are free" if free < total else f"it has {total:g}"
         raise UsageError(
-            f"engine: ray: the stages {names} ask for {demand:g} GPUs, and the cluster has {total:g}; set a smaller "
+            f"engine: ray: the stages {names} ask for {demand:g} GPUs of the cluster, and {amount}; set a smaller "
             "`resources: {gpus: ...}` or fewer `workers`"
         )
 

@@ -18,14 +18,17 @@ _PATIENCE_S: Final = 20.0
 class NodeWatch:
     """Watches the nodes of the cluster while items are awaited. A context manager.
 
-    `list_nodes` returns Ray's description of all nodes, dead ones too. Where the CPUs of those that live are fewer than
-    `needed_cpus`, and nothing has come for 20 s, all of `ends` are called, and `raise_if_short` raises.
+    `list_nodes` returns Ray's description of all nodes, dead ones too, and `list_displaced` the processes of which a
+    worker has no place. Where a node is lost and there are such, and nothing has come for 20 s, all of `ends` are
+    called, and `raise_if_short` raises.
     """
 
-    def __init__(self, list_nodes: Callable[[], Sequence[dict[str, Any]]], needed_cpus: float) -> None:
+    def __init__(
+        self, list_nodes: Callable[[], Sequence[dict[str, Any]]], list_displaced: Callable[[], Sequence[str]]
+    ) -> None:
         """Take the nodes that live now as those of the run."""
         self._list_nodes = list_nodes
-        self._needed_cpus = needed_cpus
+        self._list_displaced = list_displaced
         self.ends: list[Callable[[], None]] = []
         """What ends those that wait, called from another thread."""
         self._first_nodes = {node["NodeID"] for node in list_nodes() if node["Alive"]}
@@ -50,7 +53,7 @@ class NodeWatch:
     def _run(self) -> None:
         short_since_s: float | None = None
         while not self._is_closed.wait(_POLL_INTERVAL_S):
-            message = describe_shortage(self._try_to_list_nodes(), self._first_nodes, self._needed_cpus)
+            message = self._describe_shortage()
             if not message:
                 short_since_s = None
                 continue
@@ -61,12 +64,13 @@ class NodeWatch:
                     end()
                 return
 
-    def _try_to_list_nodes(self) -> Sequence[dict[str, Any]]:
-        """Return none if the head does not answer: Ray tells this to the thread that waits for an item."""
+    def _describe_shortage(self) -> str:
+        """Return "" if the head does not answer: Ray tells this to the thread that waits for an item."""
         try:
-            return self._list_nodes()
+            nodes = self._list_nodes()
+            return describe_shortage(nodes, self._first_nodes, self._list_displaced())
         except Exception:  # noqa: BLE001 - of whatever type
-            return ()
+            return ""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -79,23 +83,23 @@ class NodeWatch:
         self._thread.join()
 
 
-def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], needed_cpus: float) -> str:
-    """Return an error if a node of `first_nodes` is lost and the CPUs that are left are too few; otherwise "". Pure.
+def describe_shortage(nodes: Sequence[dict[str, Any]], first_nodes: set[str], displaced: Sequence[str]) -> str:
+    """Return an error if a node of `first_nodes` is lost and workers of it have no place; otherwise "". Pure.
 
     >>> lost = {"NodeID": "b", "Alive": False, "NodeManagerAddress": "10.0.0.2", "Resources": {}}
     >>> left = {"NodeID": "a", "Alive": True, "NodeManagerAddress": "10.0.0.1", "Resources": {"CPU": 2.0}}
-    >>> describe_shortage([left, lost], {"a", "b"}, 2.0)
+    >>> describe_shortage([left, lost], {"a", "b"}, [])
     ''
-    >>> describe_shortage([left, lost], {"a", "b"}, 3.5).partition(";")[0]
-    'engine: ray: a node was lost (10.0.0.2), and 2 CPUs are left, of 3.5 that the run needs'
+    >>> describe_shortage([left, lost], {"a", "b"}, ["resize"]).partition(";")[0]
+    'engine: ray: a node was lost (10.0.0.2), and the others, of 2 CPUs in all, have no room for its workers of resize'
     """
-    living = [node for node in nodes if node["Alive"]]
     lost = [node for node in nodes if not node["Alive"] and node["NodeID"] in first_nodes]
-    cpus = sum(node["Resources"].get("CPU", 0.0) for node in living)
-    if not lost or cpus >= needed_cpus:
+    if not lost or not displaced:
         return ""
+    cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes if node["Alive"])
     names = ", ".join(str(node["NodeManagerAddress"]) for node in lost)
     return (
-        f"engine: ray: a node was lost ({names}), and {cpus:g} CPUs are left, of {needed_cpus:g} that the run needs; "
-        "run it with fewer `workers`, or with a smaller `resources: {cpus: ...}`: --resume goes on from what is written"
+        f"engine: ray: a node was lost ({names}), and the others, of {cpus:g} CPUs in all, have no room for its "
+        f"workers of {', '.join(displaced)}; run it with fewer `workers`, or with smaller `resources`: --resume goes "
+        "on from what is written"
     )

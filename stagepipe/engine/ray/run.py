@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
@@ -79,12 +81,14 @@ class RayRun:
         self._status = "finished"
         self._error_message: str | None = None
         self._run_id = uuid.uuid4().hex
+        self._owner_pid = os.getpid()
         self._cluster = RayCluster(engine.address)
         try:
             on_ray = [plan.processes[index] for index in self._layout.indices]
-            self._shares = self._cluster.divide_cpus(on_ray, cpu_costs or {})
-            self._reservation = Reservation(on_ray, self._shares)
+            max_tasks = None if self._source_reader.is_indexed else 1  # a stream has a single read task
+            self._shares = self._cluster.divide_cpus(on_ray, cpu_costs or {}, max_source_tasks=max_tasks)
             self._store = self._counts.store = StoreStatistics(self._layout.count)
+            self._reservation = Reservation(on_ray, self._shares)
         except BaseException:
             self._cluster.close()
             raise
@@ -201,7 +205,7 @@ class RayRun:
             stage.start_epoch(epoch)
         self._downstream.start_epoch(epoch)
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
-        with NodeWatch(ray.nodes, self._shares.needed_cpus) as self._watch:
+        with NodeWatch(ray.nodes, self._reservation.list_displaced) as self._watch:
             self._watch.ends += [pool.kill for pool in self._pools]
             for table in self._iter_blocks(epoch, self._watch):
                 for row in iter_rows(table):
@@ -340,9 +344,15 @@ class RayRun:
         self._statistics.end()
         try:
             self._end_epoch()
-            self._reservation.release()
         finally:
+            self._reservation.release()
             self._cluster.close()
+
+    def close_unattended(self) -> None:
+        """Close the run when its pipeline is gone, or at the interpreter's exit; not in a child of this process."""
+        if os.getpid() == self._owner_pid:
+            with suppress(Exception):  # Ray may have ended before
+                self.close()
 
     def __enter__(self) -> Self:
         """Return the run."""

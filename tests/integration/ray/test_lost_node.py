@@ -93,3 +93,16 @@ def test_a_loss_after_which_the_cpus_do_not_suffice_ends_by_name_and_a_resume_go
         _, err = resumed.communicate(timeout=400)
         assert resumed.returncode == 0, err
     assert read_rows(tmp_path / "out", "jsonl") == read_rows(tmp_path / "local", "jsonl")
+
+
+def test_a_lost_head_ends_the_command_and_a_resume_on_another_cluster_goes_on(tmp_path):
+    write_config(tmp_path, workers=2)
+    run_locally(tmp_path)
+    with RayNodes(2, 2) as cluster:
+        process, _ = lose_a_node(cluster, tmp_path, 0)
+        assert process.returncode not in (0, None), "Ray ends the process after a minute, with a message of its own"
+    with RayNodes(2) as cluster:
+        resumed = start(cluster, tmp_path, "--resume")
+        _, err = resumed.communicate(timeout=400)
+        assert resumed.returncode == 0, err
+    assert read_rows(tmp_path / "out", "jsonl") == read_rows(tmp_path / "local", "jsonl")

@@ -1,5 +1,6 @@
 """Runs on a real Ray of two CPUs: deaths, errors, refusals, resumes. What an item becomes is in the engine contract."""
 
+import gc
 import io
 import time
 from collections import Counter
@@ -66,15 +67,36 @@ def test_a_run_keeps_its_cpus_until_it_is_closed_and_another_is_refused_meanwhil
 def test_cpus_that_another_job_takes_in_between_end_the_start_by_name_and_are_not_kept(local_ray, monkeypatch):
     processes = Pipeline(pipeline(stage("double"))).make_plan().processes
     monkeypatch.setattr(reservation, "_TIMEOUT_S", 2.0)
-    shares = divide_cpus(processes, total=4, free=4, nodes=[4])  # of which two are there
-    other = local_ray.remote(num_cpus=1)(time.sleep).remote(30)
-    with pytest.raises(RunError, match=r"no room for .*double.* within 4 s: another job took CPUs"):
+    monkeypatch.setattr(reservation, "_MAX_PAUSES_S", ())
+    shares = divide_cpus(processes, total=2, free=2, nodes=[2])
+    other = local_ray.remote(num_cpus=1)(sleep_long).remote()
+    wait_for_cpus(local_ray, lambda cpus: cpus <= 1)
+    with pytest.raises(RunError, match=r"there is no room for .*: 1 x 1 CPU: another job took what was free"):
         Reservation(processes, shares)
+    wait_for_cpus(local_ray, lambda cpus: cpus == 1)
     local_ray.cancel(other, force=True)
+    wait_for_cpus(local_ray, lambda cpus: cpus == 2)
+
+
+def sleep_long() -> None:
+    time.sleep(60)
+
+
+def wait_for_cpus(ray, is_enough) -> None:
+    """Wait until that many CPUs are free: what was reserved is given back."""
     deadline = time.monotonic() + 60
-    while local_ray.available_resources().get("CPU", 0) < 2:
-        assert time.monotonic() < deadline, "what was reserved is given back"
+    while not is_enough(ray.available_resources().get("CPU", 0)):
+        assert time.monotonic() < deadline, ray.available_resources()
         time.sleep(0.1)
+
+
+def test_a_pipeline_that_nobody_closes_gives_its_cpus_back_when_it_is_gone(local_ray):
+    running = Pipeline(pipeline(stage("double"), engine="ray"))
+    assert len([*running]) == 20
+    wait_for_cpus(local_ray, lambda cpus: cpus < 2)
+    del running
+    gc.collect()
+    wait_for_cpus(local_ray, lambda cpus: cpus == 2)
 
 
 def test_a_state_resumes_on_ray_and_goes_back_to_the_local_engine():

@@ -10,6 +10,7 @@ from stagepipe.cluster.placement import (
     list_island_folders,
     make_island_folders,
     place_sinks,
+    remove_empty_folders,
 )
 from stagepipe.config import load
 from stagepipe.core import UsageError
@@ -17,8 +18,13 @@ from stagepipe.core import UsageError
 CONFIG = {"source": {"uses": [1, 2]}, "sink": {"uses": "stagepipe.sinks.jsonl", "with": {"path": "out"}}}
 
 
-def seen(*names: str) -> frozenset[IslandFolder]:
+def folders(*names: str) -> frozenset[IslandFolder]:
     return frozenset(IslandFolder(*map(int, name.split("-of-"))) for name in names)
+
+
+def seen(*names: str) -> list[frozenset[IslandFolder]]:
+    """What a node sees of a config with one sink."""
+    return [folders(*names)]
 
 
 def test_each_island_writes_to_a_folder_of_its_own():
@@ -47,9 +53,17 @@ def test_folders_are_found_by_name(tmp_path: Path):
 def test_a_node_owns_an_island_if_it_sees_the_folders_of_all_sinks(tmp_path: Path):
     make_island_folders(["first", "second"], 0, 2, str(tmp_path))
     make_island_folders(["first"], 1, 2, str(tmp_path))
-    assert list_island_folders(["first"], str(tmp_path)) == seen("0-of-2", "1-of-2")
-    assert list_island_folders(["first", "second"], str(tmp_path)) == seen("0-of-2")
+    by_sink = list_island_folders(["first", "second"], str(tmp_path))
+    assert by_sink == [folders("0-of-2", "1-of-2"), folders("0-of-2")]
+    with pytest.raises(UsageError, match="none of the 1 nodes sees island-1-of-2"):
+        assign_islands([by_sink], "first", resume=True)
+    (tmp_path / "first/island-1-of-2").rmdir()
+    with pytest.raises(UsageError, match="folders of a run on 2 islands, and now there are 1"):
+        assign_islands([[frozenset(), by_sink[1]]], "first", resume=False)
     make_island_folders(["first", "second"], 0, 2, str(tmp_path))  # those of an earlier run stay
+    (tmp_path / "first/island-0-of-2/rows").touch()
+    remove_empty_folders(["first", "second"], 0, 2, str(tmp_path))
+    assert list_island_folders(["first", "second"], str(tmp_path)) == [folders("0-of-2"), folders()]
 
 
 @pytest.mark.parametrize(

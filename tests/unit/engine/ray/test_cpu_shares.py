@@ -1,9 +1,11 @@
+from operator import mul
+
 import pytest
 
 from stagepipe import UsageError
 from stagepipe.config import load
 from stagepipe.costs import CostCurves
-from stagepipe.engine.ray.cpu_shares import divide_cpus
+from stagepipe.engine.ray.cpu_shares import check_gpus, divide_cpus
 from stagepipe.machine import Machine
 from stagepipe.plan import make_plan
 from tests.support.pipelines import pipeline, stage
@@ -52,7 +54,7 @@ def test_a_cluster_that_others_use_is_refused_and_not_waited_for():
 
 def test_a_worker_larger_than_any_node_is_refused():
     stages = [stage("double", resources={"cpus": 6})]
-    with pytest.raises(UsageError, match=r"stage double asks for 6 CPUs, and the largest node has 4"):
+    with pytest.raises(UsageError, match=r"stage double asks for 6 CPUs, and no node has more than 4 free"):
         divide_cpus(processes(*stages), total=8, free=8, nodes=[4, 4])
 
 
@@ -84,30 +86,53 @@ def test_whole_cpus_need_no_weights():
     assert shares.by_process == (1.0, 1.0)
 
 
+def add_up(shares, *workers):
+    """Return the sum of all reserved CPUs."""
+    return sum(map(mul, shares.by_process, (shares.source_tasks, *workers)))
+
+
 def test_what_is_shared_leaves_room_for_the_loss_of_a_node():
     plan = processes(stage("double", workers=2))
     shares = divide_cpus(plan, total=4, free=4, nodes=[2, 2], spare=2)
-    assert shares.needed_cpus <= 2
-    assert shares.needed_cpus == pytest.approx(shares.by_process[0] + 2 * shares.by_process[1])
+    assert add_up(shares, 2) <= 2
     assert min(shares.by_process) > 0.4
+
+
+def test_after_the_loss_of_a_node_each_worker_fits_into_one_of_the_others():
+    plan = processes(stage("double", workers=2))
+    shares = divide_cpus(plan, total=3, free=3, nodes=[1, 1, 1], spare=1)
+    assert max(shares.by_process) <= 0.5, "three workers on two nodes of one CPU"
 
 
 def test_a_plan_that_needs_all_nodes_still_runs_without_room_for_a_loss():
     plan = processes(stage("double", workers=3, resources={"cpus": 1}))
     shares = divide_cpus(plan, total=4, free=4, nodes=[2, 2], spare=2)
     assert shares.by_process == (1.0, 1.0)
-    assert shares.needed_cpus == 4
 
 
 def test_workers_that_would_fit_into_no_node_get_smaller_shares():
     stages = [stage("double", workers=5), stage("same", workers=3)]
     shares = divide_cpus(processes(*stages), total=8, free=8, nodes=[1.0] * 8)
-    assert sum(shares.by_process) < 8
-    places = sum(int(1.0 / share) for share in (max(shares.by_process),) * 8)
-    assert places >= 9, "nine workers and read tasks, eight nodes of one CPU"
+    assert add_up(shares, 5, 3) <= 8
+    assert max(shares.by_process) <= 0.5, "nine workers and read tasks, eight nodes of one CPU"
 
 
 def test_workers_that_fit_into_no_node_are_refused_with_the_fix():
     stages = [stage("double", workers=3, resources={"cpus": 1})]
-    with pytest.raises(UsageError, match=r"double: 3 x 1.*3.5 CPUs are free, in nodes of 1.75, 1.75; set a smaller"):
+    with pytest.raises(UsageError, match=r"double: 3 x 1.*3.5 CPUs are free, at most 1.75 on one of 2 nodes; set a sm"):
         divide_cpus(processes(*stages), total=3.5, free=3.5, nodes=[1.75, 1.75])
+
+
+def test_a_stream_has_one_read_task():
+    assert divide_cpus(processes(), total=8, free=8, nodes=[8]).source_tasks == 8
+    assert divide_cpus(processes(), total=8, free=8, nodes=[8], max_source_tasks=1).source_tasks == 1
+
+
+@pytest.mark.parametrize(
+    "total, free, amount", [(1, 1, "it has 1"), (8, 1, "1 of its 8 are free")], ids=["too few", "others use them"]
+)
+def test_gpus_that_are_not_free_are_refused(total, free, amount):
+    plan = processes(stage("double", workers=2, resources={"gpus": 1}))
+    with pytest.raises(UsageError, match=rf"double ask for 2 GPUs of the cluster, and {amount}; set"):
+        check_gpus(plan, total, free)
+    check_gpus(plan, 8, 2)

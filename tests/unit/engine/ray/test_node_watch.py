@@ -20,10 +20,10 @@ def _quickly(monkeypatch):
     monkeypatch.setattr(node_watch, "_PATIENCE_S", 0.2)
 
 
-def test_a_loss_that_leaves_too_few_cpus_ends_the_execution_by_name():
+def test_a_loss_that_leaves_too_little_room_ends_the_execution_by_name():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 3) as watch:
+    with NodeWatch(lambda: nodes, lambda: ["resize"]) as watch:
         watch.ends.append(lambda: ended.append(True))
         time.sleep(0.3)
         assert not ended, "nothing is lost"
@@ -32,14 +32,16 @@ def test_a_loss_that_leaves_too_few_cpus_ends_the_execution_by_name():
         while not ended and time.monotonic() < deadline:
             time.sleep(0.01)
     assert ended == [True]
-    with pytest.raises(RunError, match=r"a node was lost \(host-b\), and 2 CPUs are left, of 3 that the run needs"):
+    with pytest.raises(
+        RunError, match=r"a node was lost \(host-b\), and the others, of 2 CPUs in all, have no room for .*resize"
+    ):
         watch.raise_if_short()
 
 
 def test_a_loss_that_leaves_enough_ends_nothing():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 2) as watch:
+    with NodeWatch(lambda: nodes, list) as watch:
         watch.ends.append(lambda: ended.append(True))
         nodes[1] = node("b", 2, alive=False)
         time.sleep(0.5)
@@ -50,7 +52,7 @@ def test_a_loss_that_leaves_enough_ends_nothing():
 def test_what_still_runs_after_a_loss_is_not_ended():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 3) as watch:
+    with NodeWatch(lambda: nodes, lambda: ["resize"]) as watch:
         watch.ends.append(lambda: ended.append(True))
         nodes[1] = node("b", 2, alive=False)
         for _ in range(100):
@@ -63,7 +65,7 @@ def test_what_still_runs_after_a_loss_is_not_ended():
 def test_a_consumer_that_pauses_after_a_loss_ends_nothing():
     nodes = [node("a", 2), node("b", 2)]
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, 3) as watch:
+    with NodeWatch(lambda: nodes, lambda: ["resize"]) as watch:
         watch.ends.append(lambda: ended.append(True))
         nodes[1] = node("b", 2, alive=False)
         watch.note_pause()
@@ -89,7 +91,7 @@ def test_a_head_that_does_not_answer_does_not_end_the_watch():
             raise ConnectionError(message)
         return nodes
 
-    with NodeWatch(list_nodes, 3) as watch:
+    with NodeWatch(list_nodes, lambda: ["resize"]) as watch:
         watch.ends.append(lambda: ended.append(True))
         nodes[1] = node("b", 2, alive=False)
         deadline = time.monotonic() + 20
