@@ -98,7 +98,7 @@ class RayCosts:
     bytes_per_s: float
     driver_block_s: float
     caller_item_s: float
-    max_block_bytes: float = 8 << 20
+    max_block_bytes: float = 128 << 20
     max_block_items: int = 64
 
     def count_block_items(self, job: ModelJob) -> tuple[int, ...]:

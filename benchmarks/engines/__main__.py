@@ -10,10 +10,10 @@ Ray Data, any item, seeded  written by hand with what `engine: ray` adds: pickle
 engine: ray                 the config of the first
 
 Each moves arrays through two stages, one worker each, in every round; a ratio is of one round. Start-up is left out.
-The order of the contestants changes from round to round. Both Ray Data have the rows of a batch and of a read task
-that gave them most of five such cuts, in a turn of each before the first round, and blocks of 16 MiB as `engine: ray`.
-Ray runs on this machine, with its CPUs. The CPU time is that
-of all processes below the measuring one; for islands, that of the island, without Ray's own processes.
+The order of the contestants changes from round to round. Both Ray Data have the rows of a batch and of a read task and
+the size of blocks that gave them most, of six such cuts in a turn of each before the first round. Ray runs on this
+machine, with its CPUs. The CPU time is that of all processes below the measuring one; for islands, that of the island,
+without Ray's own processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
             for nbytes in arguments.sizes:
                 job = Job(_count_items(nbytes, work_ms), nbytes, work_ms)
                 cuts = {name: choose_cut(job, name) for name in (RAY_DATA, RAY_DATA_ITEMS)}
-                print(f"rows of a batch and a read task: {cuts}", file=sys.stderr, flush=True)
+                print(f"rows of a batch and a read task, MiB of a block: {cuts}", file=sys.stderr, flush=True)
                 rounds = measure(job, cuts, arguments.rounds)
                 place = {"count": job.count, "nbytes": nbytes, "work_ms": work_ms}
                 sections.append({**place, "cuts": cuts, "rounds": rounds})
@@ -78,7 +78,7 @@ def _count_items(nbytes: int, work_ms: float) -> int:
     return min(max(_BYTES_PER_ROUND // nbytes, low), high) // 10 * 10
 
 
-def measure(job: Job, cuts: Mapping[str, tuple[int, int]], rounds: int) -> dict[str, list[list[float]]]:
+def measure(job: Job, cuts: Mapping[str, tuple[int, int, int]], rounds: int) -> dict[str, list[list[float]]]:
     """Return, for each contestant, [items/s, CPU s an item] of each round. `cuts`: of those that have one."""
     found: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
     for number in range(rounds):

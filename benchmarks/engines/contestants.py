@@ -20,11 +20,10 @@ from stagepipe import Pipeline
 
 ACTOR_CPUS: Final = 0.5
 """With whole CPUs, two actors leave none of two to the source."""
-CUTS: Final = ((1, 1), (8, 8), (64, 64), (1, 64), (8, 64))
-"""Rows of a batch and of a read task of Ray Data: `choose_cut` takes what gives it most."""
+CUTS: Final = ((1, 1, 128), (8, 8, 128), (64, 64, 128), (8, 64, 128), (8, 64, 32), (1, 64, 32))
+"""Rows of a batch, rows of a read task, and MiB of a block of Ray Data, whose default is 128: `choose_cut` takes what
+gives it most."""
 _MIN_BATCHES: Final = 5
-_BLOCK_BYTES: Final = 16 << 20
-"""As `engine: ray` sets it: otherwise Ray joins blocks of up to 128 MiB."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Job:
     count: int
     nbytes: int
     work_ms: float
-    cut: tuple[int, int] = CUTS[0]
+    cut: tuple[int, int, int] = CUTS[0]
 
 
 def work(milliseconds: float) -> None:
@@ -255,7 +254,7 @@ def measure_items(job: Job) -> Speed:
 def _make_dataset(job: Job, make: type, look: type, batch_format: str) -> Any:
     import ray
 
-    batch_items, read_items = job.cut
+    batch_items, read_items, block_mib = job.cut
     options: dict[str, Any] = {
         "batch_size": batch_items,
         "batch_format": batch_format,
@@ -269,12 +268,12 @@ def _make_dataset(job: Job, make: type, look: type, batch_format: str) -> Any:
     )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
-    dataset.context.target_max_block_size = _BLOCK_BYTES
+    dataset.context.target_max_block_size = block_mib << 20
     return dataset
 
 
-def choose_cut(job: Job, name: str) -> tuple[int, int]:
-    """Return the rows of a batch and of a read task with which a contestant written for Ray Data is fastest."""
+def choose_cut(job: Job, name: str) -> tuple[int, int, int]:
+    """Return the cut with which a contestant written for Ray Data is fastest."""
     cuts = [cut for cut in CUTS if cut[0] * _MIN_BATCHES <= job.count]
     speeds = {cut: CONTESTANTS[name](replace(job, cut=cut)).items_per_s for cut in cuts}
     return max(speeds, key=speeds.__getitem__)

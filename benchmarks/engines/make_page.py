@@ -52,7 +52,7 @@ def make_rows(section: dict[str, Any]) -> Iterator[list[str]]:
     for name, values in section["rounds"].items():
         rates, cpus_ms = [value[0] for value in values], [value[1] * 1e3 for value in values]
         cut = section.get("cuts", {}).get(name)
-        label = name if cut is None else f"{name} ({cut[0]} rows a batch, {cut[1]} a read task)"
+        label = name if cut is None else f"{name} ({cut[0]} rows a batch, {cut[1]} a read task, blocks of {cut[2]} MiB)"
         yield [place, label, estimate(rates).text(0), estimate(cpus_ms).text(), ratio(rates, base).text()]
         place = ""
 

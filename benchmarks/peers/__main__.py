@@ -113,7 +113,7 @@ def _take(turn: _Turn, results: Results) -> None:
 
 def _run(turn: _Turn, contestant: Contestant, settings: dict[str, float]) -> dict[str, Any]:
     if contestant.missing_package:
-        message = f"needs {contestant.missing_package}: pip install 'stagepipe[bench]'"
+        message = f"{contestant.missing_package} is not installed"
         raise TurnError(message)
     job = JOBS[turn.job]
     inspected = (_INSPECTED_BATCHES * job.batch or _INSPECTED_ITEMS) if turn.number == 0 else 0

@@ -22,6 +22,7 @@ from benchmarks.common.figures import (
     format_waits,
     pool_waits,
     quotient,
+    ratio,
 )
 from benchmarks.common.page import fill, format_row
 from benchmarks.common.page import make_table as make_rows
@@ -114,11 +115,21 @@ def judge(results: Results, job: str) -> Iterator[str]:
     fastest = max(others, key=lambda name: median(found[name]["items_per_s"].values()))
     rate = divide(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
     verdict = VERDICTS[compare(rate, at_least=_CLOSE)]
-    yield f"{job}: {rate.text()} of the items/s of {fastest}: {verdict} (target: at least {_CLOSE})"
+    paired = _divide_rounds(found[OURS]["items_per_s"], found[fastest]["items_per_s"])
+    yield (
+        f"{job}: {rate.text()} of the items/s of {fastest}: {verdict} (target: at least {_CLOSE}); in the same round "
+        f"{paired.text()}"
+    )
     cheapest = min(others, key=lambda name: median(found[name]["cpu_s_per_item"].values()))
     cpu = divide(found[cheapest]["cpu_s_per_item"], found[OURS]["cpu_s_per_item"])
     verdict = VERDICTS[compare(cpu, at_least=1 / _MAX_CPU)]
     yield f"{job}: {cpu.invert().text()} of the CPU of {cheapest}: {verdict} (target: at most {_MAX_CPU})"
+
+
+def _divide_rounds(numerators: Mapping[int, float], denominators: Mapping[int, float]) -> Estimate:
+    """Divide round by round: what slows the machine for a while slows both."""
+    rounds = [number for number in numerators if number in denominators]
+    return ratio([numerators[number] for number in rounds], [denominators[number] for number in rounds])
 
 
 def count_rounds(rounds: int) -> str:

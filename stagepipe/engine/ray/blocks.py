@@ -75,7 +75,8 @@ class BlockBuilder:
         memory: Any = _NoSharedMemory()
         pool: SharedMemoryPool = memory
         self._encoder = Encoder(pool)
-        self._data = np.empty(_MIN_BLOCK_BYTES, np.uint8)
+        self._capacity = _MIN_BLOCK_BYTES
+        self._data = np.empty(self._capacity, np.uint8)
         self.nbytes = 0
         """The bytes of the payloads so far."""
         self._rows: list[tuple[int, bytes, int, int]] = []
@@ -134,7 +135,8 @@ class BlockBuilder:
             pa.array(sender_ns, pa.int64()),
             payloads,
         ]
-        self._data = np.empty(max(self.nbytes, _MIN_BLOCK_BYTES), np.uint8)
+        self._capacity = max(self.nbytes, self._capacity)  # pages that the next block does not reach take no memory
+        self._data = np.empty(self._capacity, np.uint8)
         self._rows = []
         self._offsets = [0]
         self.nbytes = 0

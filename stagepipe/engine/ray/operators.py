@@ -134,7 +134,7 @@ def _set_options(dataset: Any, plan: Plan) -> None:
     context.print_on_execution_start = False
     context.execution_options.preserve_order = not plan.any_order
     context.execution_options.verbose_progress = False
-    context.target_max_block_size = 2 * MAX_BLOCK_BYTES  # else Ray joins our blocks to large ones
+    context.target_max_block_size = MAX_BLOCK_BYTES  # so that Ray passes our blocks on, and copies none to join it
     context.max_errored_blocks = 0
     context.actor_task_retry_on_errors = False
 

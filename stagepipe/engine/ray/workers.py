@@ -39,8 +39,9 @@ from stagepipe.runtime import (
     make_private_stage_region,
 )
 
-MAX_BLOCK_BYTES: Final = 8 << 20
-"""A block ends when it has so many bytes: enough for the some milliseconds that Ray takes for each (measured)."""
+MAX_BLOCK_BYTES: Final = 128 << 20
+"""A block ends when it has so many bytes: Ray Data's own default. Each block costs Ray much: two stages made 90 items/s
+of 1.2 MB on two CPUs with 8 MiB, 160 with 16 MiB, 230 with 32 MiB, and 390 with 128 MiB, or 64 items."""
 
 
 @dataclass(frozen=True, kw_only=True)
