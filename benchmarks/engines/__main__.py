@@ -42,9 +42,10 @@ from stagepipe.engine import RayCluster
 
 _SIZES_BYTES = (100_000, 1_200_000, 38_500_000)
 _WORKS_MS = (0.0, 1.0)
-_BYTES_PER_ROUND = 800_000_000
+_BYTES_PER_ROUND = 4_000_000_000
+"""Several times what waits between the stages when the first item arrives, which would come as a burst."""
 _WORK_S_PER_ROUND = 2.0
-_ITEM_LIMITS = (30, 3000)
+_ITEM_LIMITS = (60, 8000)
 _WIDTHS = (40, 26, 24, 24)
 
 
