@@ -105,8 +105,8 @@ class RayCosts:
         """Return how many items are in a block of each hop.
 
         >>> costs = RayCosts(item_s=0, block_s=0, bytes_per_s=1, driver_block_s=0, caller_item_s=0)
-        >>> costs.count_block_items(ModelJob.of_images(1_200_000, 0.01, result_bytes=1_000))
-        (64, 7, 7)
+        >>> costs.count_block_items(ModelJob.of_images(38_500_000, 0.01, result_bytes=1_000))
+        (35, 4, 4)
         """
         found = [self.max_block_items]
         for item_bytes in (job.read_bytes, job.item_bytes, job.result_bytes):
