@@ -10,7 +10,14 @@ from benchmarks.cluster_model.simulation import NodeLoss, simulate
 
 COSTS = EngineCosts(
     local=LocalCosts(hop_s=5e-5, copy_bytes_per_s=1e10),
-    ray=RayCosts(item_s=1e-4, block_s=5e-3, bytes_per_s=2e9, driver_block_s=1e-3, caller_item_s=5e-5),
+    ray=RayCosts(
+        item_s=1e-4,
+        block_s=5e-3,
+        bytes_per_s=2e9,
+        driver_block_s=1e-3,
+        caller_item_s=5e-5,
+        max_block_bytes=8 << 20,
+    ),
     machine={"cpus": 2},
 )
 EVEN = ClusterSize(nodes=4, cpus_per_node=8, node_spread=0.0)
