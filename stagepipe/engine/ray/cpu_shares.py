@@ -110,7 +110,7 @@ def _describe_shortage(
     parts = [f"{name}: {count} x {asked[name]:g}" for name, count in workers.items() if asked[name] is not None]
     demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
     if not parts:
-        fix = "wait until other jobs have ended, or set fewer `workers`"
+        fix = "wait until other jobs have ended, close other pipelines, or set fewer `workers`"
         subject = f"{sum(workers.values())} workers and the source need CPUs"
     else:
         names = ", ".join(name for name in workers if asked[name] is not None)
