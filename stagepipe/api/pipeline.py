@@ -11,7 +11,7 @@ from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import msgspec
 
@@ -239,8 +239,9 @@ class Pipeline(Generic[T_co]):
             if self._uses_caches:
                 plan = engine.plan_caches(self.spec, plan)
             self._run = self._start_run(plan)
-            if not isinstance(self._run, engine.InlineRun):
-                self._finalizer = weakref.finalize(self, self._run.close_unattended)
+            if not self._is_inline:
+                run = cast("LocalRun | RayRun", self._run)
+                self._finalizer = weakref.finalize(self, run.close_unattended)
             self._owner_pid = os.getpid()
             register_owner(self)
         return self._run

@@ -1,7 +1,7 @@
 """Reserving CPUs, with groups that the test says: which come first, and what is kept when that fails."""
 
-import importlib
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +10,6 @@ from stagepipe import RunError
 from stagepipe.engine.ray import reservation
 from stagepipe.engine.ray.cpu_shares import CpuShares
 from stagepipe.engine.ray.reservation import Reservation
-
-ray_groups = importlib.import_module("ray.util.placement_group")  # `ray.util` has a function of that name
 
 
 class Groups:
@@ -38,8 +36,16 @@ class Groups:
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
     groups = Groups(room=100)
-    monkeypatch.setattr(ray_groups, "placement_group", groups.make)
-    monkeypatch.setattr(ray_groups, "remove_placement_group", groups.remove)
+    module: Any = ModuleType("ray.util.placement_group")
+
+    def make(bundles: list[dict[str, float]], strategy: str) -> Any:
+        return groups.make(bundles, strategy)  # a test may replace it later
+
+    module.placement_group = make
+    module.remove_placement_group = groups.remove
+    for name in ("ray", "ray.util"):  # Ray itself would change the import path of the other tests
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(reservation, "_TIMEOUT_S", 0.0)
     monkeypatch.setattr(reservation, "_MAX_PAUSES_S", (0.01,))
     return groups
@@ -81,7 +87,7 @@ def test_a_second_attempt_may_find_room(groups, monkeypatch):
         groups.room = 100 if groups.removed else 2
         return first_make(bundles, strategy)
 
-    monkeypatch.setattr(ray_groups, "placement_group", make)
+    monkeypatch.setattr(groups, "make", make)
     Reservation(PROCESSES, SHARES)
     assert (len(groups.made), len(groups.removed)) == (8, 4)
 
@@ -97,7 +103,7 @@ def test_an_interrupt_gives_back_what_was_reserved(groups, monkeypatch):
     def interrupt(timeout_s: int) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ray_groups, "placement_group", lambda *_, **__: SimpleNamespace(wait=interrupt))
+    monkeypatch.setattr(groups, "make", lambda *_: SimpleNamespace(wait=interrupt))
     with pytest.raises(KeyboardInterrupt):
         Reservation(PROCESSES, SHARES)
     assert len(groups.removed) == 4
