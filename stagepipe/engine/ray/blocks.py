@@ -75,8 +75,7 @@ class BlockBuilder:
         memory: Any = _NoSharedMemory()
         pool: SharedMemoryPool = memory
         self._encoder = Encoder(pool)
-        self._capacity = _MIN_BLOCK_BYTES
-        self._data = np.empty(self._capacity, np.uint8)
+        self._data = np.empty(_MIN_BLOCK_BYTES, np.uint8)
         self.nbytes = 0
         """The bytes of the payloads so far."""
         self._rows: list[tuple[int, bytes, int, int]] = []
@@ -135,8 +134,7 @@ class BlockBuilder:
             pa.array(sender_ns, pa.int64()),
             payloads,
         ]
-        self._capacity = max(self.nbytes, self._capacity)  # pages that the next block does not reach take no memory
-        self._data = np.empty(self._capacity, np.uint8)
+        self._data = np.empty_like(self._data)  # pages that the next block does not reach take no memory
         self._rows = []
         self._offsets = [0]
         self.nbytes = 0

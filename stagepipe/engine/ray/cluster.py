@@ -100,15 +100,15 @@ class RayCluster:
                         _temp_dir=self._folder,
                     )
                 break
-            except BaseException as error:
+            except Exception as error:
                 self._ray.shutdown()
-                if not isinstance(error, Exception):  # such as Ctrl-C
-                    self.close()
-                    raise
                 if "timed out" in str(error) and attempt + 1 < _START_ATTEMPTS:
                     continue
                 self.close()
                 raise RunError(f"engine: ray: cannot start Ray on this machine: {error}") from error
+            except BaseException:  # such as Ctrl-C
+                self.close()
+                raise
 
     def _join(self, address: str) -> None:
         try:

@@ -48,25 +48,22 @@ def divide_cpus(
     """
     asked = {process.name: _get_cpus(process) for process in processes}
     workers = {process.name: process.workers for process in processes[1:]}
+    most_free = max(nodes, default=0.0)
     for name, cpus in asked.items():
-        if cpus is not None and cpus > max(nodes, default=0.0):
+        if cpus is not None and cpus > most_free:
             raise UsageError(
                 f"engine: ray: a worker of stage {name} asks for {cpus:g} CPUs, and no node has more than "
-                f"{max(nodes, default=0.0):g} free; set a smaller `stages.{name}.resources.cpus`"
+                f"{most_free:g} free; set a smaller `stages.{name}.resources.cpus`"
             )
     demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
-    sharers = sum(count for name, count in workers.items() if asked[name] is None)
     source_tasks = max(1, min(int(total) - sum(workers.values()), max(workers.values(), default=int(total))))
     source_tasks = min(source_tasks, max_source_tasks or _MAX_SOURCE_TASKS)
     counts = {processes[0].name: source_tasks, **workers}
+    sharers = {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name}
     for amount, places in ((free - spare, sorted(nodes)[:-1]), (free, nodes)) if spare else ((free, nodes),):
-        share = min(1.0, int((amount - demand) / (sharers + source_tasks) * 100) / 100)
+        share = min(1.0, int((amount - demand) / sum(sharers.values()) * 100) / 100)
         while share >= _MIN_SHARE:
-            shares = _weigh_shares(
-                share,
-                {name: count for name, count in counts.items() if asked[name] is None or name == processes[0].name},
-                cpu_costs or {},
-            )
+            shares = _weigh_shares(share, sharers, cpu_costs or {})
             by_process = tuple(asked[process.name] or shares[process.name] for process in processes)
             if _fit(by_process, list(counts.values()), places):
                 return CpuShares(by_process, source_tasks)
@@ -122,9 +119,9 @@ def _describe_shortage(
 
 def check_gpus(processes: Sequence[ProcessPlan], total: float, free: float) -> None:
     """Raise UsageError if the stages ask for more GPUs than are `free`, of the `total` that the cluster has."""
-    demand = sum(_get_gpus(process) * process.workers for process in processes)
+    demand = sum(get_gpus(process) * process.workers for process in processes)
     if demand > free:
-        names = ", ".join(process.name for process in processes if _get_gpus(process))
+        names = ", ".join(process.name for process in processes if get_gpus(process))
         amount = f"{free:g} of its {total:g} are free" if free < total else f"it has {total:g}"
         raise UsageError(
             f"engine: ray: the stages {names} ask for {demand:g} GPUs of the cluster, and {amount}; set a smaller "
@@ -137,6 +134,7 @@ def _get_cpus(process: ProcessPlan) -> float | None:
     return None if resources is None else resources.cpus
 
 
-def _get_gpus(process: ProcessPlan) -> float:
+def get_gpus(process: ProcessPlan) -> float:
+    """Return the GPUs that a worker of a process asks for."""
     resources = process.first_stage.resources
     return 0.0 if resources is None or resources.gpus is None else resources.gpus

@@ -68,7 +68,8 @@ class NodeWatch:
         """Return "" if the head does not answer: Ray tells this to the thread that waits for an item."""
         try:
             nodes = self._list_nodes()
-            return describe_shortage(nodes, self._first_nodes, self._list_displaced())
+            displaced = [] if all(node["Alive"] for node in nodes) else self._list_displaced()
+            return describe_shortage(nodes, self._first_nodes, displaced)
         except Exception:  # noqa: BLE001 - of whatever type
             return ""
 

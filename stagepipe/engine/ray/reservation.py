@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 from stagepipe.core import RunError
-from stagepipe.engine.ray.cpu_shares import CpuShares
+from stagepipe.engine.ray.cpu_shares import CpuShares, get_gpus
 from stagepipe.plan import ProcessPlan
 
 _TIMEOUT_S: Final = 10.0
@@ -98,9 +98,8 @@ def _wait(group: Any, deadline_s: float) -> bool:
 
 
 def _make_bundle(process: ProcessPlan, cpus: float) -> dict[str, float]:
-    resources = process.first_stage.resources
-    gpus = None if resources is None else resources.gpus
-    return {"CPU": cpus} if not gpus else {"CPU": cpus, "GPU": gpus}
+    gpus = get_gpus(process)
+    return {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
 
 
 def _describe(bundle: dict[str, float]) -> str:

@@ -1,6 +1,8 @@
 """The watch on nodes, with nodes and times that the test says."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,17 +22,36 @@ def _quickly(monkeypatch):
     monkeypatch.setattr(node_watch, "_PATIENCE_S", 0.2)
 
 
-def test_a_loss_that_leaves_too_little_room_ends_the_execution_by_name():
-    nodes = [node("a", 2), node("b", 2)]
+@pytest.fixture
+def nodes() -> list[dict[str, Any]]:
+    return [node("a", 2), node("b", 2)]
+
+
+def lose_b(nodes: list[dict[str, Any]]) -> None:
+    nodes[1] = node("b", 2, alive=False)
+
+
+@contextmanager
+def watch_nodes(nodes: Any, displaced: list[str]) -> Iterator[tuple[NodeWatch, list[bool]]]:
+    """Watch nodes, or what a function returns; yield the watch and a list that has True once it has ended the run."""
     ended: list[bool] = []
-    with NodeWatch(lambda: nodes, lambda: ["resize"]) as watch:
+    with NodeWatch(nodes if callable(nodes) else lambda: nodes, lambda: displaced) as watch:
         watch.ends.append(lambda: ended.append(True))
+        yield watch, ended
+
+
+def wait_for_end(ended: list[bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_loss_that_leaves_too_little_room_ends_the_execution_by_name(nodes):
+    with watch_nodes(nodes, ["resize"]) as (watch, ended):
         time.sleep(0.3)
         assert not ended, "nothing is lost"
-        nodes[1] = node("b", 2, alive=False)
-        deadline = time.monotonic() + 20
-        while not ended and time.monotonic() < deadline:
-            time.sleep(0.01)
+        lose_b(nodes)
+        wait_for_end(ended)
     assert ended == [True]
     with pytest.raises(
         RunError, match=r"a node was lost \(host-b\), and the others, of 2 CPUs in all, have no room for .*resize"
@@ -38,23 +59,17 @@ def test_a_loss_that_leaves_too_little_room_ends_the_execution_by_name():
         watch.raise_if_short()
 
 
-def test_a_loss_that_leaves_enough_ends_nothing():
-    nodes = [node("a", 2), node("b", 2)]
-    ended: list[bool] = []
-    with NodeWatch(lambda: nodes, list) as watch:
-        watch.ends.append(lambda: ended.append(True))
-        nodes[1] = node("b", 2, alive=False)
+def test_a_loss_that_leaves_enough_ends_nothing(nodes):
+    with watch_nodes(nodes, []) as (watch, ended):
+        lose_b(nodes)
         time.sleep(0.5)
     assert not ended
     watch.raise_if_short()
 
 
-def test_what_still_runs_after_a_loss_is_not_ended():
-    nodes = [node("a", 2), node("b", 2)]
-    ended: list[bool] = []
-    with NodeWatch(lambda: nodes, lambda: ["resize"]) as watch:
-        watch.ends.append(lambda: ended.append(True))
-        nodes[1] = node("b", 2, alive=False)
+def test_what_still_runs_after_a_loss_is_not_ended(nodes):
+    with watch_nodes(nodes, ["resize"]) as (watch, ended):
+        lose_b(nodes)
         for _ in range(100):
             watch.note_item()
             time.sleep(0.005)
@@ -62,27 +77,20 @@ def test_what_still_runs_after_a_loss_is_not_ended():
     assert not is_ended_early
 
 
-def test_a_consumer_that_pauses_after_a_loss_ends_nothing():
-    nodes = [node("a", 2), node("b", 2)]
-    ended: list[bool] = []
-    with NodeWatch(lambda: nodes, lambda: ["resize"]) as watch:
-        watch.ends.append(lambda: ended.append(True))
-        nodes[1] = node("b", 2, alive=False)
+def test_a_consumer_that_pauses_after_a_loss_ends_nothing(nodes):
+    with watch_nodes(nodes, ["resize"]) as (watch, ended):
+        lose_b(nodes)
         watch.note_pause()
         time.sleep(0.5)
         was_ended_in_pause = bool(ended)
         watch.note_item()
-        deadline = time.monotonic() + 20
-        while not ended and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for_end(ended)
     assert not was_ended_in_pause
     assert ended == [True], "the next item does not come"
 
 
-def test_a_head_that_does_not_answer_does_not_end_the_watch():
-    nodes = [node("a", 2), node("b", 2)]
+def test_a_head_that_does_not_answer_does_not_end_the_watch(nodes):
     calls: list[int] = []
-    ended: list[bool] = []
 
     def list_nodes() -> list[dict[str, Any]]:
         calls.append(1)
@@ -91,11 +99,8 @@ def test_a_head_that_does_not_answer_does_not_end_the_watch():
             raise ConnectionError(message)
         return nodes
 
-    with NodeWatch(list_nodes, lambda: ["resize"]) as watch:
-        watch.ends.append(lambda: ended.append(True))
-        nodes[1] = node("b", 2, alive=False)
-        deadline = time.monotonic() + 20
-        while not ended and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with watch_nodes(list_nodes, ["resize"]) as (_, ended):
+        lose_b(nodes)
+        wait_for_end(ended)
     assert len(calls) > 5
     assert ended == [True]
