@@ -6,7 +6,7 @@ or removed. `shared_types` has the parts that an engine counts in this form alre
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,7 +46,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """The run as a whole. `status` is `finished`, `failed` or `interrupted`; `error` is the reason of a failure.
 
     `items_per_s` is samples out per second in the steady state, without start-up and drain (see
-    `build.compute_steady_samples_per_s`).
+    `build.compute_steady_samples_per_s`). `files_out` are the files that sinks wrote.
     """
 
     status: str
@@ -59,6 +59,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     first_item_ns: int
     timing_overhead: TimingOverhead
     error: str | None = None
+    samples_per_s: float = 0.0
+    files_out: int = 0
 
     @property
     def rate_unit(self) -> str:
@@ -72,6 +74,10 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     `items` are those that the stage ran on; `passed_by` are those that its `when` does not match.
 
     Without `is_blocked_measured`, `starved` is all waiting: Ray does not tell a full next stage from missing input.
+
+    `source_items` are the distinct items of the source that reached it in this run, and `source_item_ns` is the time in
+    its function for one of them, over all workers: divided by `workers`, it is what the stage adds to the pace of the
+    pipeline. `outputs` counts what it makes of them, in `output_unit` (`items`, `batches`, `files`).
 
     A fused stage runs in the process of another: `fused_into` names the first stage of that process. It never waits,
     so its `busy` is 1.
@@ -96,6 +102,11 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     fused_into: str | None = None
     passed_by: int = 0
     is_blocked_measured: bool = True
+    kind: Literal["source", "stage", "sink"] = "stage"
+    source_items: int = 0
+    source_item_ns: int = 0
+    outputs: int = 0
+    output_unit: str = ""
 
 
 class PhasePercentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +152,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     `kind` is `stage`, `hop`, `source`, `sink`, `consumer`, `window`, `memory`, `machine`, `restarts`, `startup` or
     `none`; `limited_by` is the name within it. `sentence` gives the evidence. `fix` is the one config change to try, as
     overrides for the command line (`stages.decode.workers=3`), separated by spaces if it takes several; it is empty if
-    no change will help. `advice` explains it in words either way.
+    no change will help. `advice` explains it in words either way. `share` is the share of the run's time that
+    the limit took, 0 to 1; 0 where there is none.
     """
 
     limited_by: str
@@ -150,6 +162,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     fix: str = ""
     advice: str = ""
+    share: float = 0.0
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -148,12 +148,16 @@ class SharedMemoryReport(msgspec.Struct, frozen=True):
 
 
 class SlowItem(msgspec.Struct, frozen=True):
-    """One of the slowest items: the time in the stage's function, and in the queue before it."""
+    """One of the slowest items: the time in the stage's function, and in the queue before it.
+
+    `label` is what errors call the item, such as the path of its file; empty if it has none.
+    """
 
     item: str
     stage: str
     run_ns: int
     queue_ns: int
+    label: str = ""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +201,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     `kind` is `workers`, `fuse`, `mode` or `without`. `change` says it in words, `overrides` are for the command
     line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again. That of `mode`, a
-    forced transport given up, is the least to expect.
+    forced transport given up, is the least to expect. `gain_low` is the lower bound of the gain. `ineligible_reason` says
+    why the verdict does not offer the change although it would gain: empty if it may.
     """
 
     kind: str
@@ -205,6 +210,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     items_per_s: float
     gain: float
     overrides: tuple[str, ...] = ()
+    gain_low: float = 0.0
+    ineligible_reason: str = ""
 
     def format_gain(self) -> str:
         """`+50 %`; the sign tells a gain from a loss."""
