@@ -186,6 +186,7 @@ def _make_stage_records(
                 StageRecord(
                     name=stage.name,
                     config_path=stage.config_path,
+                    part_of=stage.part_of,
                     workers=len(workers),
                     items=counts[StageCounter.ITEMS],
                     busy_ns=counts[StageCounter.BUSY_NS],

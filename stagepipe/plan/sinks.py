@@ -47,9 +47,9 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
     if not writers:
         return spec
     size = choose_part_size(spec)
-    names = _make_unique_names(spec, writers)
+    parts_name, *writer_names = _make_unique_names(spec, writers)
     parts = StageSpec(
-        name=next(names),
+        name=parts_name,
         target=Target(
             _PARTS_PATH,
             {
@@ -63,6 +63,7 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
         is_order_point=True,
         items_per_output=size.items,
         sink_path="sink",
+        part_of=writer_names[0] if len(writers) == 1 else "sink",
         syntax=spec.source.syntax,
     )
     stages = [
@@ -78,7 +79,7 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
             sink_path=_get_path(spec, sink),
             syntax=spec.source.syntax,
         )
-        for sink, name in zip(writers, names, strict=False)
+        for sink, name in zip(writers, writer_names, strict=True)
     ]
     return replace(spec, stages=(*spec.stages, parts, *stages))
 

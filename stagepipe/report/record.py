@@ -84,6 +84,7 @@ class StageRecord:
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
     is_blocked_measured: bool = True  # on Ray, a worker cannot tell a full next stage from missing input
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
+    part_of: str = ""  # the row of the config that this inner process belongs to; empty: the user wrote it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,8 +73,9 @@ class StageSpec:
 
     Of a range of workers, which Ray keeps to, `workers` is the largest and `min_workers` the smallest number.
     `is_order_point` and `items_per_output` are those of its class (see `stagepipe.stages.OrderPointStage`). `sink_path`
-    is the path of the sink in the config, if the planner has made the stage of one. `syntax` is the form in which the
-    pipeline was written; messages advise in it.
+    is the path of the sink in the config, if the planner has made the stage of one. `part_of` names the stage, `source`
+    or sink of the config that it is an inner process of; "" for one that the user wrote. `syntax` is the form in which
+    the pipeline was written; messages advise in it.
     """
 
     name: Annotated[str, ConfigKey("Letters, digits, `_` and `-`; unique.", value_type="StageName")]
@@ -174,6 +175,7 @@ class StageSpec:
     is_order_point: bool = False
     items_per_output: int = 1
     sink_path: str = ""
+    part_of: str = ""
     syntax: ConfigSyntax = ConfigSyntax.YAML
 
     def format_workers(self) -> str:

@@ -149,6 +149,7 @@ def _make_stage_record(  # noqa: PLR0913 - a record has all of it
     return StageRecord(
         name=stage.name,
         config_path=stage.config_path,
+        part_of=stage.part_of,
         workers=workers,
         items=counters[StageCounter.ITEMS],
         wall_ns=wall_ns,
