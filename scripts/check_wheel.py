@@ -1,4 +1,4 @@
-"""Build the wheel, install it in a clean environment, and run a pipeline from outside the checkout.
+"""Build the wheel, install it in a clean environment, and run a pipeline and each starter from outside the checkout.
 
     python scripts/check_wheel.py
 
@@ -14,11 +14,15 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
+import tomllib
 import zipfile
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 900
+ITEMS = "300"  # of a starter
+IMAGE_PACKAGES = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["image"]
 HAS_UV = importlib.util.find_spec("uv") is not None  # several times faster than pip
 
 STAGES = """
@@ -66,7 +70,10 @@ def main() -> None:
         folder = Path(name)
         wheel = build(folder)
         require_same_files(wheel)
-        python = install(wheel, folder / "venv")
+        python = make_environment(folder / "venv")
+        begin_s = time.monotonic()
+        install(str(wheel), python)
+        print(f"wheel: {wheel.name} installed in {time.monotonic() - begin_s:.1f} s")
         job = folder / "job"
         job.mkdir()
         (job / "ops.py").write_text(textwrap.dedent(STAGES))
@@ -76,9 +83,14 @@ def main() -> None:
         run([command, "validate", "wheel.yaml"], job)
         run([command, "run", "wheel.yaml", "--quiet", "--report", "report.json"], job)
         run([str(python), "check.py"], job)
-        run([command, "init", "project", "--kind", "table"], job)
-        run([str(python), "make_data.py"], job / "project")
-        run([command, "run", "pipeline.yaml", "--quiet"], job / "project")
+        for kind in ("table", "text", "image"):
+            begin_s = time.monotonic()
+            for package in IMAGE_PACKAGES if kind == "image" else ():
+                install(package, python)
+            run([command, "init", kind, "--kind", kind, "--items", ITEMS], job)
+            run([str(python), "make_data.py"], job / kind)
+            run([command, "run", "pipeline.yaml", "--quiet"], job / kind)
+            print(f"wheel: the starter {kind} has run, after {time.monotonic() - begin_s:.1f} s")
 
 
 def build(folder: Path) -> Path:
@@ -86,7 +98,7 @@ def build(folder: Path) -> Path:
     with_uv = ["uv", "build", "--quiet", "--wheel", "--out-dir", str(folder), str(CHECKOUT)]
     with_pip = ["pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT)]
     run([sys.executable, "-m", *(with_uv if HAS_UV else with_pip)], folder)
-    return next(folder.glob("stagepipe-*.whl"))
+    return next(folder.glob("stagepipe_ml-*.whl"))
 
 
 def require_same_files(wheel: Path) -> None:
@@ -104,17 +116,20 @@ def require_same_files(wheel: Path) -> None:
         raise SystemExit(f"the wheel and the checkout differ: {sorted(packed ^ set(listed))}")
 
 
-def install(wheel: Path, venv: Path) -> Path:
-    """A new environment with the wheel and its dependencies; its Python."""
-    python = venv / "bin" / "python"
+def make_environment(venv: Path) -> Path:
+    """A new, empty environment; its Python."""
+    with_uv = ["uv", "venv", "--quiet", "--python", sys.executable, str(venv)]
+    run([sys.executable, "-m", *(with_uv if HAS_UV else ["venv", str(venv)])], venv.parent)
+    return venv / "bin" / "python"
+
+
+def install(requirement: str, python: Path) -> None:
+    """Install a wheel or a package, with its dependencies, for a Python."""
     if HAS_UV:
-        uv = [sys.executable, "-m", "uv"]
-        run([*uv, "venv", "--quiet", "--python", sys.executable, str(venv)], venv.parent)
-        run([*uv, "pip", "install", "--quiet", "--python", str(python), str(wheel)], venv.parent)
+        command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
     else:
-        run([sys.executable, "-m", "venv", str(venv)], venv.parent)
-        run([str(python), "-m", "pip", "install", "--quiet", str(wheel)], venv.parent)
-    return python
+        command = [str(python), "-m", "pip", "install", "--quiet"]
+    run([*command, requirement], CHECKOUT.parent)
 
 
 def run(command: list[str], folder: Path) -> None:

@@ -35,6 +35,7 @@ PHOTOS = (
 SIDES = (200, 420)  # pixels; typical of a training set that its download script has resized
 QUALITIES = (70, 95)
 MANIFEST = "manifest.json"
+REQUIREMENTS = {"skimage": "scikit-image>=0.22", "sklearn": "scikit-learn>=1.4"}
 
 
 def photo_paths() -> list[Path]:
@@ -43,7 +44,7 @@ def photo_paths() -> list[Path]:
     for package, name in PHOTOS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
-            sys.exit(f"{package} is not installed; it ships photographs: pip install 'stagepipe[demo]'")
+            sys.exit(f"{package} is not installed; it ships photographs: pip install {REQUIREMENTS[package]!r}")
         path = Path(spec.origin).parent / FOLDERS[package] / name
         if not path.is_file():
             sys.exit(f"{path} is missing: this release of {package} does not ship it; install another")

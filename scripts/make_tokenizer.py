@@ -3,7 +3,7 @@
     python scripts/make_tokenizer.py --out data/text
 
 Writes OUT/tokenizer.json (byte-level BPE, 2,000 tokens) and OUT/texts/<module>.txt, one file per module. The same
-Python makes the same files. A second call finds them and does nothing. Requires `pip install tokenizers`.
+Python makes the same files. A second call finds them and does nothing. Requires `pip install 'tokenizers>=0.20'`.
 """
 
 from __future__ import annotations

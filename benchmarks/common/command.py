@@ -15,9 +15,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import stagepipe
 from benchmarks.common.turn import ROOT
 
-_PACKAGES = ("stagepipe", "numpy", "torch", "pyzmq")
+_PACKAGES = ("numpy", "torch", "pyzmq")
 _BEGIN_S = monotonic()
 ROUNDS = 6
 """The fewest whose interval has a coverage of 95 %."""
@@ -31,7 +32,7 @@ def machine(packages: Sequence[str] = ()) -> dict[str, Any]:
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
     )
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "stagepipe": stagepipe.__version__}
     for package in (*_PACKAGES, *packages):
         try:
             versions[package] = importlib.metadata.version(package)

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import psutil
 
+from stagepipe.core import install_command
+
 TOTAL = "total"
 """The part that replaces the time of `transfer`, for a contestant that has to fetch its parts afterwards."""
 
@@ -155,7 +157,8 @@ def unmet_need(contestant: Contestant) -> str:
     """Return why the contestant cannot run here, or ""."""
     for package in contestant.packages:
         if not _importable(package):
-            return f"needs the package {_PACKAGES.get(package, package)}; run: pip install 'stagepipe[bench]'"
+            name = _PACKAGES.get(package, package)
+            return f"needs the package {name}; run: {install_command('bench', name)}"
     for name in contestant.programs:
         if program(name) is None:
             return f"needs {name}; run: python scripts/install_servers.py, or: apt install {_DEBIAN.get(name, name)}"

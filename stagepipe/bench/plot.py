@@ -52,7 +52,7 @@ def check_plot_paths(paths: Iterable[Path]) -> None:
                 "name a file in an existing folder"
             )
         if importlib.util.find_spec("matplotlib") is None:
-            raise UsageError(f"--plot {path}: matplotlib is not installed; run: pip install matplotlib")
+            raise UsageError(f"--plot {path}: matplotlib is not installed; run: pip install 'matplotlib>=3.8'")
 
 
 def draw_plots(result: BenchResult, paths: Sequence[Path]) -> None:

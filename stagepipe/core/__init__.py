@@ -104,7 +104,7 @@ from stagepipe.core.targets import (
     require_callable,
 )
 from stagepipe.core.units import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
-from stagepipe.core.version import VERSION
+from stagepipe.core.version import DISTRIBUTION, VERSION
 from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "DISTRIBUTION",
     "FILE_MODULE_PREFIX",
     "MAX_EPOCH",
     "MAX_ITEM_NUMBER",

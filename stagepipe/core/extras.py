@@ -8,6 +8,7 @@ import shlex
 from types import ModuleType
 
 from stagepipe.core.errors import UsageError
+from stagepipe.core.version import DISTRIBUTION
 
 
 def import_extra(module: str, extra: str, needed_by: str) -> ModuleType:
@@ -27,22 +28,25 @@ def import_extra(module: str, extra: str, needed_by: str) -> ModuleType:
         raise UsageError(f"{needed_by} needs {package}: {install_command(extra)}") from error
 
 
-def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra.
+def install_command(extra: str, package: str = "") -> str:
+    """Return the command that installs the packages of an extra, or only the one of them that is called `package`.
 
     >>> install_command("zarr")
     "pip install 'zarr>=3'"
+    >>> install_command("table", "pyarrow")
+    "pip install 'pyarrow>=15'"
 
-    It names the packages, because on the Python Package Index another project has the name stagepipe.
+    It names the packages themselves, so that it holds for each way of installing stagepipe.
     """
     from importlib import metadata  # slow, and only for a message
 
     try:
-        requirements = metadata.requires("stagepipe") or []
+        requirements = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         requirements = []
-    pattern = re.compile(rf"(.+?)\s*;\s*extra == ['\"]{extra}['\"]")
+    name = re.escape(package) if package else r"[\w.-]+"
+    pattern = re.compile(rf"({name}(?![\w.-])[^;]*?)\s*;.*\bextra == ['\"]{extra}['\"]")
     packages = [match[1] for requirement in requirements if (match := pattern.fullmatch(requirement))]
     if not packages:
-        return f"pip install -e '.[{extra}]' in stagepipe's repository"
+        return f"pip install -e '.[{extra}]' in a clone of the repository"
     return f"pip install {shlex.join(packages)}"

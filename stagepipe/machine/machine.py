@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stagepipe.core import VERSION
 from stagepipe.machine.cgroup import memory_limit_bytes
 
 _NVIDIA_GPU_DIR = Path("/proc/driver/nvidia/gpus")
@@ -69,8 +70,8 @@ def _read_versions() -> dict[str, str]:
     """The versions of the packages that matter, read once a process: it takes 10 ms to find them among hundreds."""
     import importlib.metadata
 
-    versions = {}
-    for package in ("stagepipe", "numpy", "torch", "pyzmq", "msgspec"):
+    versions = {"stagepipe": VERSION}
+    for package in ("numpy", "torch", "pyzmq", "msgspec"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions

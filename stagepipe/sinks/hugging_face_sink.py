@@ -45,7 +45,7 @@ class HuggingFaceSink(PartSink):
 
     Arrays, tensors, dicts and dataclasses are written as by `stagepipe.sinks.parquet`.
 
-    Requires pyarrow: `pip install pyarrow`. Raises TypeError and ValueError, with the field and the row.
+    Requires pyarrow: `pip install 'pyarrow>=15'`. Raises TypeError and ValueError, with the field and the row.
     """
 
     appends: ClassVar[bool] = True

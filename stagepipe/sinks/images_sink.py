@@ -42,7 +42,7 @@ class ImagesSink(FileTreeSink):
         prefix: what the names of the subfolders begin with.
         overwrite, part_items, part_bytes: see `PartSink`.
 
-    Requires Pillow: `pip install pillow`.
+    Requires Pillow: `pip install 'pillow>=10.3'`.
 
     >>> import tempfile, pathlib
     >>> part = pathlib.Path(tempfile.mkdtemp()) / "part"

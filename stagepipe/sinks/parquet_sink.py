@@ -30,7 +30,7 @@ class ParquetSink(PartSink):
             fit.
         compression: `snappy`, `zstd`, `gzip`, `lz4`, `brotli` or `none`.
 
-    Needs pyarrow: `pip install pyarrow`. Raises TypeError and ValueError, with the field and the row.
+    Needs pyarrow: `pip install 'pyarrow>=15'`. Raises TypeError and ValueError, with the field and the row.
     """
 
     appends: ClassVar[bool] = True

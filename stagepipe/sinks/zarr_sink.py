@@ -46,7 +46,7 @@ class ZarrSink(FileTreeSink):
 
     The group has format 3. Until the run has finished, it has no arrays to a reader.
 
-    Requires zarr: `pip install zarr`.
+    Requires zarr: `pip install 'zarr>=3'`.
 
     >>> import tempfile, pathlib
     >>> part = pathlib.Path(tempfile.mkdtemp()) / "part"

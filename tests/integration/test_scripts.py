@@ -60,5 +60,5 @@ def test_incomplete_or_different_data_is_made_again(images: dict[str, Any], tmp_
 
 def test_a_missing_package_is_reported_with_a_hint(images: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(SystemExit, match=r"skimage is not installed.*stagepipe\[demo\]"):
+    with pytest.raises(SystemExit, match=r"skimage is not installed.*pip install 'scikit-image>=[\d.]+'"):
         images["photo_paths"]()

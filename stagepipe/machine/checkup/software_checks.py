@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Final
 
-from stagepipe.core import VERSION, get_cache_dir
+from stagepipe.core import DISTRIBUTION, VERSION, get_cache_dir
 from stagepipe.machine.checkup.health_check import HealthCheck, failed, passed, warned
 from stagepipe.machine.machine import detect_machine
 
@@ -49,7 +49,7 @@ def check_torch() -> HealthCheck:
     try:
         import torch
     except (ImportError, OSError, RuntimeError) as error:
-        return failed("torch", f"{type(error).__name__}: {error}", "pip install --force-reinstall torch")
+        return failed("torch", f"{type(error).__name__}: {error}", "pip install --force-reinstall 'torch>=2.6'")
     build = "for the CPU" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
     return passed("torch", f"{torch.__version__}, a build {build}")
 
@@ -100,7 +100,7 @@ def check_cache_folder() -> HealthCheck:
 def _iter_requirements() -> Iterator[tuple[str, str]]:
     """Yield the name and the lowest version of each required package."""
     try:
-        requirements = metadata.requires("stagepipe") or []
+        requirements = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # run from its folder, without an installation
         return
     for requirement in requirements:

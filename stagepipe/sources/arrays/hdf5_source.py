@@ -26,7 +26,7 @@ class Hdf5Source(ArrayStoreSource):
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch. `blocks` shuffles
             chunks, and the rows within a few of them: a chunk is then read only a few times an epoch.
 
-    Text is `str`. Requires h5py: `pip install h5py`.
+    Text is `str`. Requires h5py: `pip install 'h5py>=3.10'`.
 
     >>> Hdf5Source("train.h5", keys={"image": "images", "label": "labels"})[0]  # doctest: +SKIP
     {'image': array(...), 'label': 7}

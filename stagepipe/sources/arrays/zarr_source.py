@@ -33,7 +33,7 @@ class ZarrSource(ArrayStoreSource):
             chunks, and the rows within a few of them: a chunk is then read only a few times an epoch.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 
-    Requires zarr: `pip install zarr`.
+    Requires zarr: `pip install 'zarr>=3'`.
 
     >>> ZarrSource("train.zarr", keys=["image", "label"])[0]  # doctest: +SKIP
     {'image': array(...), 'label': 7}

@@ -11,7 +11,7 @@ from stagepipe.sources.tables.arrow_groups import ArrowGroupSource
 class ArrowSource(ArrowGroupSource):
     """Yield a dict for each row of Arrow IPC files, in the order of the files and rows.
 
-    In YAML it is `uses: stagepipe.sources.arrow`; needs pyarrow (`pip install pyarrow`).
+    In YAML it is `uses: stagepipe.sources.arrow`; needs pyarrow (`pip install 'pyarrow>=15'`).
 
     Files of the IPC file format (also called Feather) and of the stream format, which Hugging Face's datasets writes.
     A local file is mapped: a row of an uncompressed one is read without its batch. Values are Python's; a list of

@@ -42,7 +42,7 @@ class HuggingFaceSource(RecordSource):
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         options: more arguments of `datasets.load_dataset`, such as `{revision: main}`.
 
-    Requires datasets: `pip install datasets`.
+    Requires datasets: `pip install 'datasets>=3'`.
 
     >>> HuggingFaceSource("data/corpus", columns=["text"])[0]  # doctest: +SKIP
     {'text': 'one'}

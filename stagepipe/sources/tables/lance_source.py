@@ -26,7 +26,7 @@ class LanceSource(RecordSource):
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         storage_options: for URLs, the options of Lance's object store.
 
-    Requires pylance: `pip install pylance`.
+    Requires pylance: `pip install 'pylance>=0.20'`.
 
     >>> LanceSource("train.lance", columns=["text"])[0]  # doctest: +SKIP
     {'text': 'one'}

@@ -11,7 +11,7 @@ from stagepipe.sources.tables.arrow_groups import ArrowGroupSource
 class ParquetSource(ArrowGroupSource):
     """Yield a dict for each row of Parquet files, in the order of the files and rows.
 
-    In YAML it is `uses: stagepipe.sources.parquet`; needs pyarrow (`pip install pyarrow`).
+    In YAML it is `uses: stagepipe.sources.parquet`; needs pyarrow (`pip install 'pyarrow>=15'`).
 
     A Parquet file is read in row groups. Each worker keeps the row groups that it read last, up to 256 MiB. Values are
     Python's; a list of numbers is a NumPy array.

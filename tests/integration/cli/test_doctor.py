@@ -57,7 +57,7 @@ def test_what_is_wrong_fails_or_warns_with_its_fix(tmp_path):
         "set XDG_CACHE_HOME to a folder that is; else each start measures the machine, which takes a second",
     )
     assert found.pop("packages") == ("fail", "pip install 'numpy>=1.26'")
-    assert found.pop("torch") == ("fail", "pip install --force-reinstall torch")
+    assert found.pop("torch") == ("fail", "pip install --force-reinstall 'torch>=2.6'")
     assert found.pop("descriptors") == ("fail", "ulimit -n 4096")
     assert found.pop("memfd")[0] == "fail"
     assert found == {"CUDA": ("warn", "see the check of torch")}
