@@ -33,14 +33,14 @@ def compute_run_costs(plan: Plan, record: RunRecord) -> PipelineCosts:
 def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
     """The work of a process on the hop that it sends over, and on the one that it receives from."""
     names = {stage.name for stage in load.member_stages}
-    scale = _compute_scheduled_share(load) / items
+    scale = load.scheduled_share / items
     send_ns = sum(side.spent_ns for side in load.hop_sides if side.hop.source in names)
     receive_ns = sum(side.spent_ns for side in load.hop_sides if side.hop.target in names)
     return HopCost(send_ns * scale, receive_ns * scale)
 
 
 def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCost:
-    scheduled = _compute_scheduled_share(load)
+    scheduled = load.scheduled_share
     work_ns = load.work_ns * scheduled / items
     run_ns = min(load.run_ns * scheduled / items, work_ns)
     first = load.member_stages[0]
@@ -50,19 +50,7 @@ def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCo
         run_ns=run_ns,
         call_ns=0.0,
         loop_ns=max(work_ns - run_ns - sides.total_ns, 0.0),
-        cpu_ns=_estimate_cpu_ns(load) / items,
+        cpu_ns=load.started_cpu_ns / items,
         memory_bytes=first.pss_bytes or first.rss_bytes,
         scheduled_fraction=scheduled,
     )
-
-
-def _estimate_cpu_ns(load: ProcessLoad) -> int:
-    """The CPU time without that of the start, which may have used a CPU all the time."""
-    return max(load.cpu_ns - max(load.member_stages[0].starting_ns, 0), min(load.cpu_ns, load.work_ns))
-
-
-def _compute_scheduled_share(load: ProcessLoad) -> float:
-    """The share of its work in which it did not wait for a CPU. Some of these waits were not in its work."""
-    if load.work_ns <= 0:
-        return 1.0
-    return max(load.work_ns - load.cpu_wait_ns, min(load.work_ns, _estimate_cpu_ns(load))) / load.work_ns

@@ -2,7 +2,8 @@
 
 A process is a stage together with the stages fused into it; the consumer counts as one more process. Its *utilization*
 is the share of its time after start-up in which it waits neither for input nor for room. This covers the work in the
-stages' functions and on the hops at both ends. In a chain with bounded queues, the process with the highest utilization
+stages' functions and on the hops at both ends. A process that was observed for a part of the run only, such as a sink
+that gets its one part at the end, counts for that part: its work is divided by the time of the run. In a chain with bounded queues, the process with the highest utilization
 limits the throughput; the processes before it block and those after it starve (Kleinrock, Queueing Systems I, 1975).
 """
 
@@ -60,6 +61,7 @@ class ProcessLoad:
     hop_sides: tuple[HopSide, ...]
     cpu_ns: int = 0
     cpu_wait_ns: int = 0  # runnable without a CPU
+    run_active_ns: int = 0  # the time of the run after its start-up, for each worker
 
     @property
     def cpu_wait_share(self) -> float:
@@ -68,8 +70,22 @@ class ProcessLoad:
 
     @property
     def utilization(self) -> float:
-        """Share of the active time in which it worked, 0 to 1."""
-        return min(self.work_ns / self.active_ns, 1.0) if self.active_ns > 0 else 0.0
+        """Share of the time in which it worked, 0 to 1: of its active time, or of the run's if that is longer."""
+        observed_ns = max(self.active_ns, self.run_active_ns)
+        return min(self.work_ns / observed_ns, 1.0) if observed_ns > 0 else 0.0
+
+    @property
+    def started_cpu_ns(self) -> int:
+        """The CPU time without that of the start, which may have used a CPU all the time."""
+        starting_ns = max(self.member_stages[0].starting_ns, 0) if self.member_stages else 0
+        return max(self.cpu_ns - starting_ns, min(self.cpu_ns, self.work_ns))
+
+    @property
+    def scheduled_share(self) -> float:
+        """The share of its work in which it did not wait for a CPU. Some of these waits were not in its work."""
+        if self.work_ns <= 0:
+            return 1.0
+        return max(self.work_ns - self.cpu_wait_ns, min(self.work_ns, self.started_cpu_ns)) / self.work_ns
 
     @property
     def costliest_stage(self) -> str:
@@ -89,6 +105,26 @@ class ProcessLoad:
     def sum_hop_ns(self, hop: HopRecord) -> int:
         """Time spent on `hop`; 0 if the process is not at one of its ends."""
         return sum(side.spent_ns for side in self.hop_sides if side.hop is hop)
+
+
+def compute_startup_ns(record: RunRecord) -> int:
+    """Return the time until all workers were built. The wait for a slow first item is work of the stages."""
+    return min(mean_starting_ns(find_slowest_start(record)), record.wall_ns) if record.stages else 0
+
+
+def find_slowest_start(record: RunRecord) -> StageRecord:
+    """Return the stage whose workers took longest to start."""
+    return max(record.stages, key=mean_starting_ns)
+
+
+def mean_starting_ns(stage: StageRecord) -> int:
+    """Return how long a worker of a stage took to start, replacements of dead ones included."""
+    return stage.starting_ns // max(stage.workers, 1)
+
+
+def compute_run_active_ns(record: RunRecord) -> int:
+    """Return the time of the run after its start-up, without the time between and after iterations."""
+    return max(record.wall_ns - compute_startup_ns(record) - max(record.consumer.outside_loop_ns, 0), 0)
 
 
 def compute_process_loads(record: RunRecord) -> tuple[ProcessLoad, ...]:
@@ -177,6 +213,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
         hop_sides=hop_sides,
         cpu_ns=first_stage.cpu_ns,
         cpu_wait_ns=first_stage.cpu_wait_ns,
+        run_active_ns=compute_run_active_ns(record) * max(first_stage.workers, 1),
     )
 
 
@@ -207,4 +244,5 @@ def _compute_consumer_load(record: RunRecord) -> ProcessLoad:
         starved_share=(wait_ns - receiving_ns) / max(active_ns, 1),
         blocked_share=0.0,
         hop_sides=hop_sides,
+        run_active_ns=compute_run_active_ns(record),
     )

@@ -8,7 +8,8 @@ from collections import Counter
 from stagepipe.core import format_ns, format_percent
 from stagepipe.report.limits.evidence import MAX_CONFIDENCE, Evidence
 from stagepipe.report.model import Verdict
-from stagepipe.report.record import RunRecord, StageRecord
+from stagepipe.report.record import RunRecord
+from stagepipe.report.utilization import compute_startup_ns, find_slowest_start
 
 _MIN_ITEMS_TO_JUDGE = 16
 """Fewer items than this (or than four per worker) only fill the queues, unless they take long."""
@@ -49,10 +50,10 @@ def judge_too_few_items(evidence: Evidence) -> Verdict | None:
 def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
     """Judge a run of which the start-up took most. `later` is the verdict on the time after it."""
     record = evidence.record
-    wall_ns, startup_ns = record.wall_ns, _compute_startup_ns(record)
+    wall_ns, startup_ns = record.wall_ns, compute_startup_ns(record)
     if startup_ns < _MIN_STARTUP_SHARE * wall_ns:
         return None
-    slowest = _find_slowest_start(record)
+    slowest = find_slowest_start(record)
     is_judged = _compute_work_ns(record) >= _MIN_WORK_TO_JUDGE_NS and later.kind != "none"
     work_ns = max(_compute_work_ns(record), 1)
     items = math.ceil(evidence.items * startup_ns / work_ns * (1 / _MAX_AMORTIZED_STARTUP_SHARE - 1))
@@ -103,27 +104,14 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
     return Verdict(limited_by=stage, kind="restarts", confidence=confidence, sentence=sentence, advice=advice)
 
 
-def _compute_startup_ns(record: RunRecord) -> int:
-    """The time until all workers were built. The wait for a slow first item is work of the stages."""
-    return min(_mean_starting_ns(_find_slowest_start(record)), record.wall_ns)
-
-
 def _compute_work_ns(record: RunRecord) -> int:
-    return record.wall_ns - _compute_startup_ns(record)
-
-
-def _find_slowest_start(record: RunRecord) -> StageRecord:
-    return max(record.stages, key=_mean_starting_ns)
-
-
-def _mean_starting_ns(stage: StageRecord) -> int:
-    return stage.starting_ns // max(stage.workers, 1)
+    return record.wall_ns - compute_startup_ns(record)
 
 
 def _describe_startup(record: RunRecord) -> str:
     """Describe `3.0 s of 4.0 s (slowest: load)`."""
-    startup_text = f"{format_ns(_compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
-    return f"{startup_text} (slowest: {_find_slowest_start(record).name})"
+    startup_text = f"{format_ns(compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
+    return f"{startup_text} (slowest: {find_slowest_start(record).name})"
 
 
 def _round_up(number: int) -> int:
