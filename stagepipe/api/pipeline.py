@@ -25,13 +25,14 @@ from stagepipe.core import (
     make_html_table,
     register_owner,
 )
-from stagepipe.plan import EvenMode, Shard, SubsetShard, lower_sinks
+from stagepipe.plan import EvenMode, Shard, SubsetShard, lower_sinks, name_sink
 from stagepipe.runtime import OutputCallback, forward_output, launch_fork_server, launch_spare_server
 from stagepipe.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from stagepipe.api.shard_output import ShardOutput
     from stagepipe.core import SkipCount, SourceIdentity
     from stagepipe.costs import CostCurves
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism, RayRun
@@ -113,6 +114,7 @@ class Pipeline(Generic[T_co]):
         self._run: LocalRun | InlineRun | RayRun | None = None
         self._consumer_name = "consumer"
         self._is_consumer_sink = False
+        self._shards: ShardOutput | None = None
         self._keep_idle_pages = False
         self._feeds_sinks = False
         """Whether sinks with workers run, and records of what they have written are the items."""
@@ -334,11 +336,15 @@ class Pipeline(Generic[T_co]):
         self._consumer_name = "training step"
         self._keep_idle_pages = keep_idle_pages
 
-    def deliver_to_sinks(self) -> None:
-        """Let the report name the sinks as what takes the items: those that `stagepipe run` calls in this process."""
-        sinks = [sink.name or sink.target.label.rpartition(".")[2] for sink in self.spec.sinks if not sink.writes_parts]
+    def deliver_to_sinks(self, shards: ShardOutput | None = None) -> None:
+        """Let the report name the sinks as what takes the items: those that `stagepipe run` calls in this process.
+
+        `shards` has counted what went to sinks with workers.
+        """
+        sinks = [sink.name or name_sink(sink.target) for sink in self.spec.sinks if not sink.writes_parts]
         self._is_consumer_sink = bool(self.spec.sinks)
-        self._consumer_name = ", ".join(sinks) or "shards" if self.spec.sinks else "consumer"
+        self._consumer_name = ", ".join(sinks) or "sink" if self.spec.sinks else "consumer"
+        self._shards = shards
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
@@ -465,8 +471,6 @@ class Pipeline(Generic[T_co]):
     def report(self) -> Report:
         """Return the report so far; once the pipeline is closed, that of the whole run.
 
-        The user's cache folder keeps the rate of a whole run for a day: later reports do not advise what did not pay.
-
         Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
         """
         if self._run is None or self._is_inline or isinstance(self._run, engine.InlineRun):
@@ -476,14 +480,13 @@ class Pipeline(Generic[T_co]):
             raise UsageError(message)
         record = self._run.make_record()
         consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name, is_sink=self._is_consumer_sink)
-        from stagepipe.report import build_report, is_comparable, summarize_run
+        if self._shards is not None:
+            items = self._shards.items_delivered - self._shards.items_before
+            consumer = msgspec.structs.replace(consumer, items=items, files=self._shards.count_files())
+        from stagepipe.report import build_report
 
-        history = engine.RunHistory(self.spec, self._limit, self.shard)
-        report = build_report(dataclasses.replace(record, consumer=consumer), history.load())
-        report = msgspec.structs.replace(report, config_path=self._config_path)
-        if self._state.closed_reason and report.run.status == "finished" and is_comparable(report.verdict):
-            history.add(summarize_run(record, report.run.items_per_s))
-        return report
+        report = build_report(dataclasses.replace(record, consumer=consumer))
+        return msgspec.structs.replace(report, config_path=self._config_path)
 
     @property
     def dead_letters(self) -> tuple[DeadLetter, ...]:

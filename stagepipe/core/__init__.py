@@ -103,7 +103,15 @@ from stagepipe.core.targets import (
     is_generator,
     require_callable,
 )
-from stagepipe.core.units import format_bytes, format_ns, format_percent, format_rate, parse_bytes, parse_duration_ns
+from stagepipe.core.units import (
+    format_bytes,
+    format_ns,
+    format_percent,
+    format_rate,
+    join_names,
+    parse_bytes,
+    parse_duration_ns,
+)
 from stagepipe.core.version import DISTRIBUTION, VERSION
 from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
@@ -221,6 +229,7 @@ __all__ = [
     "is_stream_class",
     "is_tensor",
     "join_files",
+    "join_names",
     "keep_until_exit",
     "lazy_names",
     "list_fields",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _BYTES_PER_UNIT: Final = {
@@ -119,6 +120,15 @@ def format_percent(share: float) -> str:
     '26 %'
     """
     return f"{share * 100:.0f} %"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Join names as `a, b and c`; "" for none.
+
+    >>> join_names(["decode", "augment", "batch"])
+    'decode, augment and batch'
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
 def _format_scaled(value: float, units: tuple[tuple[str, int], ...]) -> str:

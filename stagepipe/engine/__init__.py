@@ -29,7 +29,6 @@ series         the run over time, from samples of the board
 live_view      watches a run of another process: snapshots of its board -> LiveRun
 sample_rates   what two samples say: shares, rates, queues
 item_rate      the rate that a progress bar shows
-run_history    the rates of earlier runs of a config, for the advice of a report
 dead_letters   files of dead letters, and the source items to retry from one
 """
 
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
     from stagepipe.engine.ray import ClusterNode, LostProcessError, RayCluster, RayRun
-    from stagepipe.engine.run_history import RunHistory
     from stagepipe.engine.source_check import check_source
     from stagepipe.engine.stage_caches import plan_caches
     from stagepipe.engine.stage_code import describe_stage_code, find_changed_code
@@ -71,7 +69,6 @@ __all__ = [
     "PipelineState",
     "RayCluster",
     "RayRun",
-    "RunHistory",
     "RunOutputs",
     "check_source",
     "describe_config",
@@ -107,7 +104,6 @@ __getattr__ = lazy_names(
         "PipelineState": "pipeline_state",
         "RayCluster": "ray",
         "RayRun": "ray",
-        "RunHistory": "run_history",
         "RunOutputs": "local",
         "check_source": "source_check",
         "describe_config": "config_description",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from stagepipe.core import format_ns, format_percent
+from stagepipe.core import format_ns, format_percent, join_names
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.model import FusionForecast, PlanAdvice
@@ -49,7 +49,7 @@ def advise(costs: PipelineCosts, workers: tuple[int, ...], budget: ResourceBudge
     steps: list[PlanAdvice] = []
     while True:
         current = predict_throughput(layout, costs, budget.cpus)
-        best = _find_best_layout(layout, costs, budget)
+        best = find_best_layout(layout, costs, budget)
         improved = predict_throughput(best, costs, budget.cpus)
         if improved.items_per_s < MIN_GAIN_RATIO * current.items_per_s:
             return tuple(steps)
@@ -148,19 +148,19 @@ def _remove_idle_workers(
     return layout
 
 
-def _find_best_layout(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
+def find_best_layout(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
     """Fuse or add workers, whichever is better. Do both only if that gains a tenth over the better of the two."""
 
     def rate(option: ProcessLayout) -> float:
         return _predict_rate(option, costs, budget)
 
-    single_change = max(_add_workers(layout, costs, budget), _fuse_neighbours(layout, costs, budget), key=rate)
+    single_change = max(_add_workers(layout, costs, budget), fuse_neighbours(layout, costs, budget), key=rate)
     options = [_add_workers(option, costs, budget) for _, option in iter_fusions(layout, costs)]
     both_changes = max(options, key=rate, default=single_change)
     return both_changes if rate(both_changes) >= MIN_GAIN_RATIO * rate(single_change) else single_change
 
 
-def _fuse_neighbours(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
+def fuse_neighbours(layout: ProcessLayout, costs: PipelineCosts, budget: ResourceBudget) -> ProcessLayout:
     """Fuse neighbours, the best pair first, as long as each fusion helps."""
     while True:
         options = [fused for _, fused in iter_fusions(layout, costs) if fits_in_memory(fused, costs, budget)]
@@ -221,8 +221,3 @@ def list_overrides(before: ProcessLayout, after: ProcessLayout, costs: PipelineC
         elif groups_after[group.first_process].workers != group.workers:
             overrides.append(f"{path}.workers={groups_after[group.first_process].workers}")
     return tuple(overrides)
-
-
-def join_names(names: list[str]) -> str:
-    """Join names as `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""

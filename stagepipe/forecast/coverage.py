@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from stagepipe.core import format_ns
-from stagepipe.forecast.advice import join_names
+from stagepipe.core import format_ns, join_names
 from stagepipe.plan import SINK_NAME, Plan, ProcessRole
 from stagepipe.report import RunRecord
 from stagepipe.timing import Histogram

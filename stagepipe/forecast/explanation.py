@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from stagepipe.core import format_ns
-from stagepipe.forecast.advice import describe_bottleneck, join_names
+from stagepipe.core import format_ns, join_names
+from stagepipe.forecast.advice import describe_bottleneck
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.throughput import FusedGroup, ProcessLayout, compute_work_ns, get_group_name, get_members

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stagepipe.core import format_ns
+from stagepipe.core import format_ns, join_names
 from stagepipe.costs import PIPE, SHARED_MEMORY, negotiate
-from stagepipe.forecast.advice import MIN_GAIN_RATIO, join_names
+from stagepipe.forecast.advice import MIN_GAIN_RATIO
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts
 from stagepipe.forecast.costs import compute_hop_cost

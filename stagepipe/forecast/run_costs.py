@@ -25,7 +25,7 @@ def compute_run_costs(plan: Plan, record: RunRecord) -> PipelineCosts:
     costs = PipelineCosts(
         tuple(_compute_process(load, side, items) for load, side in zip(loads, sides, strict=True)),
         tuple(HopCost(side.send_ns, ns) for side, ns in zip(sides, receive_ns, strict=True)),
-        consumer.run_ns / items,
+        consumer.run_ns / items if consumer.is_evidence else 0.0,
     )
     return add_layout_rules(costs, plan)
 
@@ -40,7 +40,7 @@ def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
 
 
 def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCost:
-    scheduled = load.scheduled_share
+    scheduled = load.scheduled_share if load.is_evidence else 0.0  # what it did with its only part is no steady cost
     work_ns = load.work_ns * scheduled / items
     run_ns = min(load.run_ns * scheduled / items, work_ns)
     first = load.member_stages[0]
@@ -50,7 +50,7 @@ def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCo
         run_ns=run_ns,
         call_ns=0.0,
         loop_ns=max(work_ns - run_ns - sides.total_ns, 0.0),
-        cpu_ns=load.started_cpu_ns / items,
+        cpu_ns=load.started_cpu_ns / items if load.is_evidence else 0.0,
         memory_bytes=first.pss_bytes or first.rss_bytes,
         scheduled_fraction=scheduled,
     )

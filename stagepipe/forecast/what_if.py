@@ -1,6 +1,9 @@
-"""What other settings would have given, from what a run has measured. Pure: estimates, each of one change alone.
+"""What other settings would have given, from what a run has measured. Pure: estimates, each of one change.
 
-The rate of a layout is predicted with and without the change; the run's own rate times their ratio is the estimate.
+The rate of a layout is predicted with and without the change, by the model of `stagepipe plan` (`throughput`). The
+run's own rate times their ratio is the estimate. The verdict offers the best change that is eligible: it keeps the
+bits, the order, and the crashes of a stage apart from other stages; it fits the CPUs, the memory and the devices; and
+its gain is larger than the error of the prediction. Each of the others says why it is not.
 
 A forced mode of a hop is estimated as at least so much: what a large message costs by pipe is mostly waiting of both
 sides for each other, which the rate with the change no longer has. Measured with 2 MB and 0.1 MB by a forced pipe, on a
@@ -9,30 +12,54 @@ busy machine: 626 and 1,042 items/s estimated, 867 and 1,116 with `auto`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from stagepipe.forecast.advice import list_overrides
-from stagepipe.forecast.budget import compute_expected_cpus
-from stagepipe.forecast.cost_values import HopCost, PipelineCosts
+from stagepipe.core import join_names
+from stagepipe.forecast.advice import MIN_GAIN_RATIO, find_best_layout, fuse_neighbours, list_overrides
+from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
+from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.forecast.run_costs import compute_run_costs
 from stagepipe.forecast.throughput import (
+    FusedGroup,
     ProcessLayout,
     compute_work_ns,
+    count_max_workers,
+    fits_in_memory,
+    get_group_name,
+    get_members,
     iter_fusions,
     make_layout,
     predict_throughput,
     with_workers,
 )
-from stagepipe.plan import Plan, ProcessRole
-from stagepipe.report import RunRecord, WhatIf, compute_steady_samples_per_s
+from stagepipe.plan import Plan, ProcessRole, StagePlan
+from stagepipe.report import RunRecord, WhatIf, compute_steady_items_per_s
 
-_MIN_ITEMS: Final = 64
-"""Of fewer items too many are the first of a worker, which load and allocate."""
+_MIN_ITEMS: Final = 16
+"""The verdict judges a run from so many items on."""
 
 _MAX_COUNT_DIFFERENCE: Final = 0.01
 """A stage that passes on another number of items changes what the later ones have to do."""
+
+_MIN_EQUAL_RATIO: Final = 0.9
+"""A process with this share of the work of the one that limits the run limits it too."""
+
+_MAX_WORKER_FACTOR: Final = 4
+"""Maximum factor for the number of workers in one step: the measurement says little about larger changes."""
+
+_MIN_RATE_FRACTION: Final = 0.97
+"""Fewer workers are chosen if they reach this share of the best rate."""
+
+_MIN_PARTS_TO_SHARE: Final = 8
+"""Parts of a sink from which more workers have something to write."""
+
+_WINDOW_PER_WORKER: Final = 2
+"""Items in flight for each worker: one that it works on, and the next."""
+
+_WITHIN_ERROR: Final = "the gain is within the error of the estimate"
+_NO_SETTING: Final = "no setting does this: it shows what the stage costs"
 
 
 def estimate_changes(plan: Plan, record: RunRecord) -> tuple[WhatIf, ...]:
@@ -52,51 +79,216 @@ class _Estimator:
         self._plan = plan
         self._record = record
         self._costs = compute_run_costs(plan, record)
-        self._cpus = compute_expected_cpus(record.cpus - record.other_cpus, record.cpus)
+        self._budget = ResourceBudget(
+            cpus=compute_expected_cpus(record.cpus - record.other_cpus, record.cpus),
+            machine_cpus=record.cpus,
+            memory_bytes=record.host.memory_bytes,
+            arena_bytes=plan.memory_bytes,
+            gpus=len({device for process in plan.processes for device in process.visible_devices or ()}),
+        )
         self._layout = make_layout(tuple(process.workers for process in plan.processes))
-        self._predicted = self._predict(self._layout, self._costs)
-        self._measured = compute_steady_samples_per_s(record)
+        self._predicted = self._predict(self._layout)
+        self._measured = compute_steady_items_per_s(record)
+        work_ns = [compute_work_ns(group, self._costs) / group.workers for group in self._layout]
+        self._limit = max(range(len(work_ns)), key=work_ns.__getitem__)
+        self._limits = [i for i, ns in enumerate(work_ns) if ns >= _MIN_EQUAL_RATIO * work_ns[self._limit]]
 
     def estimate(self) -> tuple[WhatIf, ...]:
-        work_ns = [compute_work_ns(group, self._costs) / group.workers for group in self._layout]
-        limit = max(range(len(work_ns)), key=work_ns.__getitem__)
-        estimates = [*self._add_worker(limit), *self._fuse(), *self._free_mode(), *self._leave_out(limit)]
+        """Return the estimates, the best first."""
+        estimates = [
+            *self._add_workers(),
+            *self._fuse(),
+            *self._change_layout(),
+            *self._separate(),
+            *self._free_mode(),
+            *self._leave_out(),
+        ]
         return tuple(sorted(estimates, key=lambda estimate: -estimate.gain))
 
-    def _predict(self, layout: ProcessLayout, costs: PipelineCosts) -> float:
-        return predict_throughput(layout, costs, self._cpus).items_per_s
+    def _predict(self, layout: ProcessLayout, costs: PipelineCosts | None = None) -> float:
+        return predict_throughput(layout, costs or self._costs, self._budget.cpus).items_per_s
 
-    def _make(self, kind: str, change: str, overrides: tuple[str, ...], predicted: float) -> WhatIf:
+    def _make(self, kind: str, change: str, overrides: tuple[str, ...], predicted: float, reason: str = "") -> WhatIf:
         ratio = predicted / self._predicted
-        rate = round(self._measured * ratio, 1)
-        return WhatIf(kind=kind, change=change, overrides=overrides, items_per_s=rate, gain=round(ratio - 1, 3))
+        gain_low = round(ratio / MIN_GAIN_RATIO - 1, 3)
+        return WhatIf(
+            kind=kind,
+            change=change,
+            overrides=overrides,
+            items_per_s=round(self._measured * ratio, 1),
+            gain=round(ratio - 1, 3),
+            gain_low=gain_low,
+            ineligible_reason=reason or ("" if gain_low > 0 else _WITHIN_ERROR),
+        )
 
-    def _add_worker(self, limit: int) -> Iterator[WhatIf]:
-        """One more worker for the process with the most work."""
-        process, workers = self._costs.processes[limit], self._layout[limit].workers
-        if process.is_single_worker or (process.max_workers or workers + 1) <= workers or self._has_forced_pipe(limit):
-            return
-        layout = with_workers(self._layout, limit, workers + 1)
-        predicted = self._predict(layout, self._costs)
+    def _make_layout_change(self, kind: str, layout: ProcessLayout, reason: str = "") -> WhatIf:
         overrides = list_overrides(self._layout, layout, self._costs)
-        yield self._make("workers", f"{process.name} with {workers + 1:,} workers", overrides, predicted)
+        workers = sum(group.workers for group in layout)
+        window = _WINDOW_PER_WORKER * workers
+        if self._record.is_window_fixed and window > self._record.window_items and workers > len(layout):
+            overrides = (*overrides, f"window={window}")
+        reason = reason or self._explain_crashes(layout)
+        if self._budget.memory_bytes and not fits_in_memory(layout, self._costs, self._budget):
+            reason = reason or "its workers do not fit into the memory"
+        return self._make(kind, self._describe(layout), overrides, self._predict(layout), reason)
 
-    def _has_forced_pipe(self, index: int) -> bool:
-        """Whether a hop of the process is a forced pipe: between single workers alone it takes messages of any size."""
+    def _describe(self, layout: ProcessLayout) -> str:
+        """Describe `a and b fused into source, decode with 3 workers`."""
+        before = {group.first_process: group.workers for group in self._layout}
+        texts = []
+        for group in layout:
+            name = get_group_name(group, self._costs)
+            fused = [member.name for member in get_members(group, self._costs)[1:]]
+            texts += [f"{join_names(fused)} fused into {name}"] if fused else []
+            if group.workers != before[group.first_process]:
+                texts.append(f"{name} with {group.workers:,} workers")
+        return ", ".join(texts)
+
+    def _explain_crashes(self, layout: ProcessLayout) -> str:
+        """Say which stage of a fused process has died in this run: the others would die with it."""
+        crashes = {stage.name: stage.crashes for stage in self._record.stages if stage.crashes}
+        for group in layout:
+            members = self._plan.processes[group.first_process : group.last_process + 1]
+            if len(members) > 1:
+                for stage in (stage for process in members for stage in process.stages if stage.name in crashes):
+                    return f"{stage.name} died {crashes[stage.name]:,} times; in one process the others die with it"
+        return ""
+
+    def _add_workers(self) -> Iterator[WhatIf]:
+        """More workers for the process with the most work; with those that have about as much, for all of them."""
+        for indices in ([self._limit], self._limits) if len(self._limits) > 1 else ([self._limit],):
+            if all(self._may_have_workers(index) for index in indices):
+                yield self._make_layout_change("workers", self._grow(indices), self._explain_parts(indices))
+
+    def _may_have_workers(self, index: int) -> bool:
+        group = self._layout[index]
         hops = self._plan.hops[max(index - 1, 0) : index + 1]
-        return any(hop.mode == "pipe" for hop in hops)
+        has_forced_pipe = any(hop.mode == "pipe" for hop in hops)  # only between single workers it takes any size
+        return not has_forced_pipe and group.workers < count_max_workers(group, self._costs, self._budget)
+
+    def _explain_parts(self, indices: Sequence[int]) -> str:
+        """Say that a sink has written too few parts for more workers."""
+        parts = min((self._count_items(index) for index in indices if self._costs.processes[index].is_sink), default=99)
+        if parts >= _MIN_PARTS_TO_SHARE:
+            return ""
+        return f"it wrote {parts} part{'' if parts == 1 else 's'}, each in one worker; set `part_items` to less"
+
+    def _count_items(self, index: int) -> int:
+        name = self._plan.processes[index].name
+        return next(stage.items for stage in self._record.stages if stage.name == name)
+
+    def _grow(
+        self, indices: Sequence[int], costs: PipelineCosts | None = None, base: ProcessLayout = ()
+    ) -> ProcessLayout:
+        """Return the layout with the fewest more workers of these processes that comes close to their best rate."""
+        costs, base = costs or self._costs, base or self._layout
+        layouts = [base]
+        while True:
+            layout = layouts[-1]
+            open_indices = [i for i in indices if layout[i].workers < self._count_most_workers(base[i], costs)]
+            if not open_indices:
+                break
+            index = max(open_indices, key=lambda i: compute_work_ns(layout[i], costs) / layout[i].workers)
+            layouts.append(with_workers(layout, index, layout[index].workers + 1))
+        rates = [self._predict(layout, costs) for layout in layouts]
+        best = max(rates[1:], default=0.0)
+        first = len(indices)  # a step for each of them
+        return next(
+            (
+                layout
+                for layout, rate in zip(layouts[first:], rates[first:], strict=True)
+                if rate >= _MIN_RATE_FRACTION * best
+            ),
+            layouts[-1],
+        )
+
+    def _count_most_workers(self, group: FusedGroup, costs: PipelineCosts) -> int:
+        return min(count_max_workers(group, costs, self._budget), _MAX_WORKER_FACTOR * group.workers)
 
     def _fuse(self) -> Iterator[WhatIf]:
-        """The best pair of neighbours in one process."""
+        """The best pair of neighbours in one process, and as many neighbours as pay."""
         options = [
-            (self._predict(layout, self._costs), index, layout)
+            layout
             for index, layout in iter_fusions(self._layout, self._costs)
             if not self._costs.processes[index].is_sink
         ]
-        if options:
-            predicted, index, layout = max(options, key=lambda option: option[0])
-            change = f"{self._costs.processes[index].name} fused into {self._costs.processes[index - 1].name}"
-            yield self._make("fuse", change, list_overrides(self._layout, layout, self._costs), predicted)
+        if not options:
+            return
+        pair = max(options, key=self._predict)
+        yield self._make_layout_change("fuse", pair)
+        chain = fuse_neighbours(self._layout, self._costs, self._budget)
+        if chain != pair and self._predict(chain) > self._predict(pair):
+            yield self._make_layout_change("fuse", chain)
+
+    def _change_layout(self) -> Iterator[WhatIf]:
+        """Fused neighbours and more workers together, if that gains a tenth over the better of the two."""
+        best = find_best_layout(self._layout, self._costs, self._budget)
+        has_workers = any(
+            b.workers > a.workers for a in self._layout for b in best if a.first_process == b.first_process
+        )
+        if len(best) < len(self._layout) and has_workers:
+            yield self._make_layout_change("layout", best)
+
+    def _separate(self) -> Iterator[WhatIf]:
+        """The costliest fused stage of the process with the most work, and those behind it, in their own process."""
+        process = self._plan.processes[self._limit]
+        times_ns = {stage.name: stage.run_histogram.sum_ns for stage in self._record.stages}
+        fused = process.stages[1:]
+        if not fused or process.role is ProcessRole.ORDER_POINT:
+            return
+        stage = max(fused, key=lambda each: times_ns[each.name])
+        costs = self._split(process.stages.index(stage), [times_ns[each.name] for each in process.stages])
+        index = self._limit + 1
+        base = (
+            *(group for group in self._layout[:index]),
+            FusedGroup(index, index),
+            *(
+                replace(g, first_process=g.first_process + 1, last_process=g.last_process + 1)
+                for g in self._layout[index:]
+            ),
+        )
+        layout = base
+        if not costs.processes[index].is_single_worker:
+            grown = self._grow([index], costs, base)
+            layout = grown if self._predict(grown, costs) >= MIN_GAIN_RATIO * self._predict(base, costs) else base
+        workers = layout[index].workers
+        overrides = [f"{stage.config_path}.fuse=false"]
+        overrides += [f"{stage.config_path}.workers={workers}"] if workers > 1 else []
+        change = f"{stage.name} in its own process" + (f" with {workers} workers" if workers > 1 else "")
+        yield self._make("separate", change, tuple(overrides), self._predict(layout, costs))
+
+    def _split(self, at: int, times_ns: Sequence[int]) -> PipelineCosts:
+        """Return the costs with the stages of the process with the most work, from `at` on, in a process after it."""
+        index = self._limit
+        process, stages = self._costs.processes[index], self._plan.processes[index].stages
+        share = sum(times_ns[at:]) / max(sum(times_ns), 1)
+        hop = max(self._costs.hops[max(index - 1, 0) : index + 1], key=lambda each: each.total_ns)
+        parts = [self._take(process, 1 - share, hop), self._take(process, share, hop)]
+        parts[0] = replace(parts[0], last_stage=stages[at - 1].name)
+        parts[1] = replace(
+            parts[1],
+            name=stages[at].name,
+            is_single_worker=any(_runs_once(stage) for stage in stages[at:]),
+            unfusable_reason="",
+            has_own_threads=False,
+            max_workers=None,
+            config_path=stages[at].config_path,
+        )
+        return replace(
+            self._costs,
+            processes=(*self._costs.processes[:index], *parts, *self._costs.processes[index + 1 :]),
+            hops=(*self._costs.hops[:index], hop, *self._costs.hops[index:]),
+        )
+
+    @staticmethod
+    def _take(process: ProcessCost, share: float, hop: HopCost) -> ProcessCost:
+        """Return a part of a process, with one more side of a hop."""
+        return replace(
+            process,
+            run_ns=process.run_ns * share,
+            call_ns=process.call_ns * share,
+            cpu_ns=process.cpu_ns * share + hop.total_ns / 2,
+        )
 
     def _free_mode(self) -> Iterator[WhatIf]:
         """The hop with the most to gain from `auto`, of those whose mode the config forces."""
@@ -111,8 +303,7 @@ class _Estimator:
         if options:
             predicted, index = max(options)
             target = self._plan.processes[index + 1].first_stage
-            is_own = target is not None and target.transport != "auto"
-            override = f"stages.{target.name}.transport=auto" if is_own and target else "transport.mode=auto"
+            override = f"{target.config_path}.transport=auto" if target.transport != "auto" else "transport.mode=auto"
             yield self._make(
                 "mode", f"auto transport into {self._plan.hops[index].target} (at least)", (override,), predicted
             )
@@ -125,9 +316,10 @@ class _Estimator:
         forced_ns = costs_ns.pop(self._plan.hops[index].mode, 0)
         return min(costs_ns.values()) / forced_ns if forced_ns else 1.0
 
-    def _leave_out(self, limit: int) -> Iterator[WhatIf]:
+    def _leave_out(self) -> Iterator[WhatIf]:
         """The process with the most work left out: what there is to gain at most from a faster function."""
-        plan, processes = self._plan.processes[limit], self._costs.processes
+        limit, processes = self._limit, self._costs.processes
+        plan = self._plan.processes[limit]
         if limit == 0 or plan.role is not ProcessRole.STAGE or processes[limit].is_sink or not self._keeps_count(limit):
             return
         costs = replace(
@@ -137,10 +329,15 @@ class _Estimator:
         )
         layout = make_layout(tuple(group.workers for group in (*self._layout[:limit], *self._layout[limit + 1 :])))
         names = " and ".join(stage.name for stage in plan.stages)
-        yield self._make("without", f"without {names}", (), self._predict(layout, costs))
+        yield self._make("without", f"without {names}", (), self._predict(layout, costs), _NO_SETTING)
 
     def _keeps_count(self, index: int) -> bool:
         """Whether as many messages leave a process as came to it."""
         hops = {hop.source: hop.messages.total for hop in self._record.hops}
         before, after = (hops[self._plan.processes[number].stages[-1].name] for number in (index - 1, index))
         return abs(after - before) <= _MAX_COUNT_DIFFERENCE * before
+
+
+def _runs_once(stage: StagePlan) -> bool:
+    """Whether a stage may run in one worker only."""
+    return stage.stateful or stage.is_order_point

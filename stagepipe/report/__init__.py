@@ -15,7 +15,6 @@ verdict        what limits the run, and how sure that is
 advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
 live           a run while it goes: what `stagepipe top` shows
-past_runs      whether the last change paid: the rates of earlier runs
 trace/         what each process did when, as a file for Perfetto
 render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.report.build import build_report, compute_steady_samples_per_s
+    from stagepipe.report.build import build_report, compute_steady_items_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.live import (
         LIVE_SCHEMA,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
         live_run_to_json,
     )
     from stagepipe.report.model import Report
-    from stagepipe.report.past_runs import PastRun, summarize_run
     from stagepipe.report.record import (
         PHASES,
         HopRecord,
@@ -113,7 +111,6 @@ __all__ = [
     "MemoryPoint",
     "MemoryPressure",
     "MessageCounts",
-    "PastRun",
     "ProcessLoad",
     "Progress",
     "Report",
@@ -140,7 +137,7 @@ __all__ = [
     "build_report",
     "compare_runs",
     "compute_process_loads",
-    "compute_steady_samples_per_s",
+    "compute_steady_items_per_s",
     "find_limiting_stage",
     "from_json",
     "is_comparable",
@@ -150,7 +147,6 @@ __all__ = [
     "render_html",
     "render_report",
     "render_summary",
-    "summarize_run",
     "to_json",
     "write_trace",
 ]
@@ -184,7 +180,6 @@ __getattr__ = lazy_names(
         "MemoryPressure": "record",
         "MessageCounts": "shared_types",
         "PHASES": "record",
-        "PastRun": "past_runs",
         "ProcessLoad": "utilization",
         "Progress": "record",
         "Report": "model",
@@ -213,7 +208,7 @@ __getattr__ = lazy_names(
         "build_report": "build",
         "compare_runs": "comparison",
         "compute_process_loads": "utilization",
-        "compute_steady_samples_per_s": "build",
+        "compute_steady_items_per_s": "build",
         "from_json": "serialization",
         "is_comparable": "verdict",
         "render_comparison": "render",
@@ -221,7 +216,6 @@ __getattr__ = lazy_names(
         "render_html": "render",
         "render_report": "render",
         "render_summary": "render",
-        "summarize_run": "past_runs",
         "to_json": "serialization",
     },
 )

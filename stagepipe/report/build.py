@@ -2,61 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec.structs import replace
 
 from stagepipe.report import model
-from stagepipe.report.past_runs import PastRun, drop_step_that_did_not_pay, summarize_run
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
-from stagepipe.report.shared_types import WhatIf
-from stagepipe.report.utilization import compute_process_busy_ns
-from stagepipe.report.verdict import is_comparable, judge
+from stagepipe.report.series import Series, StageSeries
+from stagepipe.report.utilization import compute_drain_ns, compute_process_busy_ns, compute_startup_ns
+from stagepipe.report.verdict import judge_with_changes
 from stagepipe.timing import Histogram
 
 _MIN_DELIVERIES_FOR_RATE = 3
 """Minimum number of deliveries for a steady rate: of two points, one is the first item, which may come in a burst."""
 
+_MAX_COUNT_RATIO = 1.001
+"""A stage that sends more than this for an item makes several of one."""
+
+_MIN_COUNT_CHANGE = 0.01
+"""A smaller change of the number of items is what was skipped or done again."""
+
 _MIN_STEADY_SAMPLE_SHARE = 0.25
 """Minimum share of samples delivered before the source ends. A source that is far ahead says nothing about the rate."""
 
 
-def build_report(record: RunRecord, past_runs: Sequence[PastRun] = ()) -> model.Report:
-    """Build the report of a run, verdict included. `past_runs` are earlier runs of the same config.
+def build_report(record: RunRecord) -> model.Report:
+    """Build the report of a run, verdict included.
 
     >>> build_report(record).stages[0].busy  # doctest: +SKIP
     0.93
     """
-    run = summarize_run(record, compute_steady_samples_per_s(record))
-    judged = judge(record)
-    verdict = drop_step_that_did_not_pay(judged, run, past_runs)
+    verdict, changes = judge_with_changes(record)
+    rows = _name_rows(record)
     return model.Report(
         name=record.name,
         config_sha256=record.config_sha256,
         host=record.host,
         calibration=dict(record.calibration),
         run=_build_run(record),
-        stages=tuple(_build_stage(stage, record) for stage in record.stages),
-        hops=tuple(_build_hop(hop) for hop in record.hops),
+        stages=tuple(_build_rows(record)),
+        hops=tuple(_build_hop(hop, rows) for hop in record.hops),
         memory=record.memory,
-        slowest=record.slowest,
-        dead_letters=record.dead_letters,
-        restarts=record.restarts,
+        slowest=tuple(replace(item, stage=rows.get(item.stage, item.stage)) for item in record.slowest),
+        dead_letters=tuple(
+            replace(letter, stage=rows.get(letter.stage, letter.stage)) for letter in record.dead_letters
+        ),
+        restarts=tuple(replace(restart, stage=rows.get(restart.stage, restart.stage)) for restart in record.restarts),
         verdict=verdict,
         consumer=record.consumer,
-        series=record.series,
-        what_if=_select_estimates(record, judged, verdict),
+        series=_name_series(record, rows),
+        what_if=changes,
         store_nodes=record.store_nodes,
-    )
-
-
-def _select_estimates(record: RunRecord, judged: model.Verdict, verdict: model.Verdict) -> tuple[WhatIf, ...]:
-    """Return none if the run was too short to judge, and not that of a step that has not paid in an earlier run."""
-    if not is_comparable(judged) and judged.kind != "consumer":
-        return ()
-    dropped_key = judged.fix.partition("=")[0] if judged.fix != verdict.fix else None
-    return tuple(
-        estimate
-        for estimate in record.what_if
-        if dropped_key not in [override.partition("=")[0] for override in estimate.overrides]
     )
 
 
@@ -92,7 +89,8 @@ def compute_steady_samples_per_s(record: RunRecord) -> float:
 
     At the first delivery the pipeline is full; at the end of the source the drain begins. If too few samples lie
     between the two (a source of plain indices ends long before the work is done), the interval ends at the last
-    delivery instead. With fewer than three deliveries, the rate is all samples over the whole wall time.
+    delivery instead. With fewer than three deliveries, such as those of a sink with few parts, the rate is
+    all samples over the time after start-up and before the drain.
     """
     all_points = record.delivery_points
     steady_points = tuple(point for point in all_points if point[0] <= record.source_end_ns)
@@ -101,7 +99,20 @@ def compute_steady_samples_per_s(record: RunRecord) -> float:
         elapsed_ns = points[-1][0] - points[0][0] if len(points) >= _MIN_DELIVERIES_FOR_RATE else 0
         if elapsed_ns > 0 and _count_samples(points) > 0:
             return _count_samples(points) * 1e9 / elapsed_ns
-    return record.samples_out * 1e9 / record.wall_ns if record.wall_ns > 0 else 0.0
+    work_ns = record.wall_ns - compute_startup_ns(record) - compute_drain_ns(record)
+    return record.samples_out * 1e9 / work_ns if work_ns > 0 else 0.0
+
+
+def compute_steady_items_per_s(record: RunRecord) -> float:
+    """Return the source items per second in the steady state: the samples per second, times the items of a sample.
+
+    A filter makes fewer samples than source items, a generator more. Skipped items count. Without samples, it is all
+    items over the time after start-up.
+    """
+    if record.samples_out > 0:
+        return compute_steady_samples_per_s(record) * record.items_in / record.samples_out
+    work_ns = record.wall_ns - compute_startup_ns(record) - compute_drain_ns(record)
+    return record.items_in * 1e9 / work_ns if work_ns > 0 else 0.0
 
 
 def _count_samples(points: tuple[tuple[int, int], ...]) -> int:
@@ -109,22 +120,113 @@ def _count_samples(points: tuple[tuple[int, int], ...]) -> int:
 
 
 def _build_run(record: RunRecord) -> model.RunReport:
+    has_parts = record.consumer.items > 0 or any(stage.part_of for stage in record.stages if _is_sink(stage))
     return model.RunReport(
         status=record.status,
         items_in=record.items_in,
-        items_out=record.items_out,
+        items_out=record.consumer.items if has_parts else record.items_out,
         samples_out=record.samples_out,
         items_skipped=record.items_skipped,
         wall_ns=record.wall_ns,
-        items_per_s=compute_steady_samples_per_s(record),
-        first_item_ns=record.first_item_ns,
+        items_per_s=compute_steady_items_per_s(record),
+        samples_per_s=compute_steady_samples_per_s(record),
+        first_item_ns=0 if has_parts else record.first_item_ns,
         timing_overhead=record.timing_overhead,
         error=record.error,
+        files_out=record.consumer.files,
+    )
+
+
+def get_row(stage: StageRecord) -> str:
+    """Return the row of the report that a stage belongs to: what the user wrote in the config."""
+    return stage.part_of or stage.name
+
+
+def _is_sink(stage: StageRecord) -> bool:
+    return stage.config_path.partition(".")[0] == "sink"
+
+
+def _name_rows(record: RunRecord) -> dict[str, str]:
+    """Return the rows of stages by their names."""
+    return {stage.name: get_row(stage) for stage in record.stages}
+
+
+def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
+    """Yield a row for the source, each stage and each sink, in the order of the pipeline.
+
+    The planner's inner processes count in the row that they belong to, which has the shares of the busiest of them.
+    """
+    rows: dict[str, list[StageRecord]] = {}
+    for stage in record.stages:
+        rows.setdefault(get_row(stage), []).append(stage)
+    consumer_row = None
+    if record.consumer.is_sink:
+        names = [get_row(stage) for stage in record.stages if _is_sink(stage)]
+        consumer_row = names[0] if names and not any(name == "sink" for name in names) else record.consumer.name
+    for name, stages in rows.items():
+        yield _build_row(name, stages, record, has_consumer=name == consumer_row)
+    if consumer_row is not None and consumer_row not in rows:
+        yield _build_row(consumer_row, [], record, has_consumer=True)
+
+
+def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, has_consumer: bool) -> model.StageReport:
+    members = [_build_stage(stage, record) for stage in stages]
+    members += [_build_consumer_row(record)] if has_consumer else []
+    main = max(members, key=lambda row: row.busy + row.overhead)
+    is_sink = has_consumer or _is_sink(stages[0])
+    kind: Literal["source", "stage", "sink"] = "sink" if is_sink else "stage"
+    if record.stages and name == get_row(record.stages[0]):
+        kind = "source"
+    workers = next((row.workers for row in members if row.name == name), main.workers)
+    if is_sink:
+        items = record.consumer.items or (record.items_out if not stages else main.items)
+    else:
+        items = main.items if kind == "source" and len(members) > 1 else members[0].items
+    outputs, unit = _count_outputs(stages, record, is_sink=is_sink)
+    return replace(
+        main,
+        name=name,
+        kind=kind,
+        workers=workers,
+        items=items,
+        cpu_ns=sum(row.cpu_ns for row in members),
+        rss_bytes=sum(row.rss_bytes for row in members),
+        pss_bytes=sum(row.pss_bytes for row in members),
+        errors=sum(row.errors for row in members),
+        skipped=sum(row.skipped for row in members),
+        retries=sum(row.retries for row in members),
+        crashes=sum(row.crashes for row in members),
+        source_items=max(row.source_items for row in members),
+        source_item_ns=sum(row.source_item_ns for row in members),
+        outputs=outputs,
+        output_unit=unit,
+    )
+
+
+def _build_consumer_row(record: RunRecord) -> model.StageReport:
+    """The sink in the calling process, or what it does to make files of the parts of sinks with workers."""
+    consumer, startup_ns = record.consumer, compute_startup_ns(record)
+    starved_ns = max(consumer.wait_ns - startup_ns, 0)
+    starting, busy, starved, overhead = compute_shares(record.wall_ns, (startup_ns, consumer.busy_ns, starved_ns))
+    source_items = _count_source_items(None, record)
+    return model.StageReport(
+        name=consumer.name,
+        workers=1,
+        items=consumer.items or record.items_out,
+        starting=starting,
+        busy=busy,
+        starved=starved,
+        blocked=0.0,
+        overhead=overhead,
+        run_ns=model.Percentiles(),
+        source_items=source_items,
+        source_item_ns=consumer.busy_ns // max(source_items, 1),
     )
 
 
 def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
     starting, busy, starved, blocked, overhead = _compute_stage_shares(stage, record)
+    source_items = _count_source_items(stage, record)
     return model.StageReport(
         name=stage.name,
         workers=stage.workers,
@@ -145,7 +247,62 @@ def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
         fused_into=stage.fused_into,
         passed_by=stage.passed_by,
         is_blocked_measured=stage.is_blocked_measured,
+        source_items=source_items,
+        source_item_ns=round(_compute_new_work_ns(stage, record) / max(source_items, 1)),
     )
+
+
+def _list_one_to_one(record: RunRecord) -> list[StageRecord]:
+    """The stages that get an item for each source item: those before the first one that groups, drops or makes items.
+
+    What a stage skips or drops travels on as a mark, so a stage after it has less items, not other ones.
+    """
+    sent = {hop.source: hop.messages.total for hop in record.hops}
+    stages = []
+    for stage in record.stages:
+        stages.append(stage)
+        is_grouping = stage.name in record.order_point_names
+        if is_grouping or sent.get(stage.name, 0) > _MAX_COUNT_RATIO * max(stage.items + stage.passed_by, 1):
+            break
+    return stages
+
+
+def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
+    """Return how many source items of this run have reached a stage (None: the consumer), each counted once.
+
+    All have, once a run has finished, those that were skipped before as marks. Before that, no more than the stages
+    with an item for each have had.
+    """
+    if record.status == "finished" or stage is record.stages[0]:
+        return record.items_in
+    reached = [record.items_in]
+    for each in _list_one_to_one(record):
+        reached.append(each.items + each.passed_by + (record.items_skipped if each is not record.stages[0] else 0))
+        if each is stage:
+            break
+    return min(reached)
+
+
+def _compute_new_work_ns(stage: StageRecord, record: RunRecord) -> float:
+    """Return the time in a stage's function without what it did again after a seek, by the number of its items."""
+    items = stage.items + stage.passed_by
+    if stage is record.stages[0] or stage not in _list_one_to_one(record) or items <= record.items_in:
+        return stage.busy_ns
+    return stage.busy_ns * record.items_in / items
+
+
+def _count_outputs(stages: Sequence[StageRecord], record: RunRecord, *, is_sink: bool) -> tuple[int, str]:
+    """Return what a row makes of its items if that is another number, and its unit; (0, "") if it is the same."""
+    if is_sink:
+        return (record.consumer.files, "files") if record.consumer.files else (0, "")
+    stage = stages[-1]
+    sent = next((hop.messages.total for hop in record.hops if hop.source == stage.name), 0)
+    made = stage.items + stage.passed_by
+    if stage.name in record.order_point_names:
+        return (sent, "batches") if sent < made else (0, "")
+    if stages[0] is record.stages[0] or not made or abs(sent - made) <= _MIN_COUNT_CHANGE * made:
+        return 0, ""
+    return sent, "items"
 
 
 def _compute_stage_shares(stage: StageRecord, record: RunRecord) -> tuple[float, ...]:
@@ -158,11 +315,31 @@ def _compute_stage_shares(stage: StageRecord, record: RunRecord) -> tuple[float,
     return compute_shares(stage.wall_ns, parts_ns)
 
 
-def _build_hop(hop: HopRecord) -> model.HopReport:
+def _name_series(record: RunRecord, rows: Mapping[str, str]) -> Series:
+    """Return the series with one line for each row: that of the busiest of its processes."""
+    lines: dict[str, StageSeries] = {}
+    for line in record.series.stages:
+        row = rows.get(line.name, line.name)
+        if row not in lines or sum(line.busy) > sum(lines[row].busy):
+            lines[row] = line
+    stages = tuple(replace(line, name=row) for row, line in lines.items())
+    hops = tuple(
+        replace(hop, source=rows.get(hop.source, hop.source), target=rows.get(hop.target, hop.target))
+        for hop in record.series.hops
+        if rows.get(hop.source, hop.source) != rows.get(hop.target, hop.target)
+    )
+    return replace(record.series, stages=stages, hops=hops)
+
+
+def _build_hop(hop: HopRecord, rows: Mapping[str, str]) -> model.HopReport:
+    """The hop between two rows; one inside a row keeps the name of the inner process that it comes from or leads to."""
     empty = Histogram()
+    source, target = rows.get(hop.source, hop.source), rows.get(hop.target, hop.target)
+    if source == target:
+        source, target = hop.source, hop.target
     return model.HopReport(
-        source=hop.source,
-        target=hop.target,
+        source=source,
+        target=target,
         transport=hop.transport,
         messages=hop.messages,
         bytes=hop.bytes,

@@ -45,8 +45,8 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """The run as a whole. `status` is `finished`, `failed` or `interrupted`; `error` is the reason of a failure.
 
-    `items_per_s` is samples out per second in the steady state, without start-up and drain (see
-    `build.compute_steady_samples_per_s`). `files_out` are the files that sinks wrote.
+    `items_per_s` is source items per second in the steady state, without start-up and drain, and `samples_per_s` the
+    samples that come out (see `build.compute_steady_samples_per_s`). `files_out` are the files that sinks wrote.
     """
 
     status: str

@@ -201,8 +201,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     `kind` is `workers`, `fuse`, `mode` or `without`. `change` says it in words, `overrides` are for the command
     line; a stage cannot be left out by an override. `gain` is a share: 0.5 is half as much again. That of `mode`, a
-    forced transport given up, is the least to expect. `gain_low` is the lower bound of the gain. `ineligible_reason` says
-    why the verdict does not offer the change although it would gain: empty if it may.
+    forced transport given up, is the least to expect. `gain_low` is the lower bound of the gain. `ineligible_reason`
+    says why the verdict does not offer the change although it would gain: empty if it may.
     """
 
     kind: str
@@ -212,6 +212,11 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     overrides: tuple[str, ...] = ()
     gain_low: float = 0.0
     ineligible_reason: str = ""
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the verdict may offer the change."""
+        return bool(self.overrides) and not self.ineligible_reason and self.gain_low > 0
 
     def format_gain(self) -> str:
         """`+50 %`; the sign tells a gain from a loss."""
@@ -223,7 +228,8 @@ class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `first_wait_ns` is the part of the wait before the first item. `outside_loop_ns` is the time without iteration,
     between two epochs and after the last; it counts as neither waiting nor work. `is_sink`: it is a sink
-    without workers, or what puts the parts of sinks with workers in their order.
+    without workers, or what puts the parts of sinks with workers in their order: of these, `items` and `files` are what
+    was written.
     """
 
     wait_ns: int = 0
@@ -232,3 +238,5 @@ class ConsumerReport(msgspec.Struct, frozen=True, kw_only=True):
     first_wait_ns: int = 0
     outside_loop_ns: int = 0
     is_sink: bool = False
+    items: int = 0
+    files: int = 0

@@ -2,9 +2,12 @@
 
 A process is a stage together with the stages fused into it; the consumer counts as one more process. Its *utilization*
 is the share of its time after start-up in which it waits neither for input nor for room. This covers the work in the
-stages' functions and on the hops at both ends. A process that was observed for a part of the run only, such as a sink
-that gets its one part at the end, counts for that part: its work is divided by the time of the run. In a chain with bounded queues, the process with the highest utilization
+stages' functions and on the hops at both ends. In a chain with bounded queues, the process with the highest utilization
 limits the throughput; the processes before it block and those after it starve (Kleinrock, Queueing Systems I, 1975).
+
+A process that was observed for a part of the run only counts for that part: its work is divided by the time of the run.
+What a sink does with its only part or two comes after the work of the stages, while in a longer run it goes on
+meanwhile: that time is the drain, and the sink is no evidence then.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ _MIN_CPU_WAIT_SHARE = 0.2
 
 MIN_OTHER_CPU_SHARE = 0.25
 """Share of the CPUs in use by other programs, from which they slow down a process that waits for a CPU."""
+
+MIN_PARTS = 3
+"""With fewer parts, a sink with workers has written after the stages have worked, not meanwhile."""
 
 _SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
 """The phases of a hop in which its sender works."""
@@ -61,7 +67,13 @@ class ProcessLoad:
     hop_sides: tuple[HopSide, ...]
     cpu_ns: int = 0
     cpu_wait_ns: int = 0  # runnable without a CPU
-    run_active_ns: int = 0  # the time of the run after its start-up, for each worker
+    run_active_ns: int = 0  # the time of the run after its start-up and without its drain, for each worker
+    is_evidence: bool = True  # a sink of one or two parts says nothing about a longer run
+
+    @property
+    def row(self) -> str:
+        """The row of the report that it belongs to: what the user wrote in the config."""
+        return (self.member_stages[0].part_of or self.name) if self.member_stages else self.name
 
     @property
     def cpu_wait_share(self) -> float:
@@ -109,22 +121,48 @@ class ProcessLoad:
 
 def compute_startup_ns(record: RunRecord) -> int:
     """Return the time until all workers were built. The wait for a slow first item is work of the stages."""
-    return min(mean_starting_ns(find_slowest_start(record)), record.wall_ns) if record.stages else 0
+    return min(mean_starting_ns(find_slowest_start(record), record), record.wall_ns) if record.stages else 0
 
 
 def find_slowest_start(record: RunRecord) -> StageRecord:
     """Return the stage whose workers took longest to start."""
-    return max(record.stages, key=mean_starting_ns)
+    return max(record.stages, key=lambda stage: mean_starting_ns(stage, record))
 
 
-def mean_starting_ns(stage: StageRecord) -> int:
-    """Return how long a worker of a stage took to start, replacements of dead ones included."""
-    return stage.starting_ns // max(stage.workers, 1)
+def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
+    """Return how long a worker of a stage took to start at first: the time of restarts is apart."""
+    lost_ns = sum(restart.lost_ns for restart in record.restarts if restart.stage == stage.name)
+    return max(stage.starting_ns - lost_ns, 0) // max(stage.workers, 1)
+
+
+def find_writers(record: RunRecord) -> list[StageRecord]:
+    """Return the stages that write the parts of sinks."""
+    return [
+        stage
+        for stage in record.stages
+        if stage.config_path.partition(".")[0] == "sink" and stage.name not in record.order_point_names
+    ]
+
+
+def has_few_parts(record: RunRecord) -> bool:
+    """Whether the sinks with workers have written so few parts that they did it after the work of the stages."""
+    writers = find_writers(record)
+    return bool(writers) and max(stage.items for stage in writers) < MIN_PARTS
+
+
+def compute_drain_ns(record: RunRecord) -> int:
+    """Return the time after the work of the stages in which sinks wrote their only parts; 0 if they had more."""
+    if not has_few_parts(record):
+        return 0
+    written_ns = max(stage.busy_ns // max(min(stage.workers, stage.items), 1) for stage in find_writers(record))
+    drain_ns = written_ns + max(record.consumer.busy_ns, 0)
+    return max(min(drain_ns, record.wall_ns - compute_startup_ns(record)), 0)
 
 
 def compute_run_active_ns(record: RunRecord) -> int:
-    """Return the time of the run after its start-up, without the time between and after iterations."""
-    return max(record.wall_ns - compute_startup_ns(record) - max(record.consumer.outside_loop_ns, 0), 0)
+    """Return the time of the run after its start-up and without its drain and what lies outside of iterations."""
+    lost_ns = compute_startup_ns(record) + max(record.consumer.outside_loop_ns, 0) + compute_drain_ns(record)
+    return max(record.wall_ns - lost_ns, 0)
 
 
 def compute_process_loads(record: RunRecord) -> tuple[ProcessLoad, ...]:
@@ -193,8 +231,10 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
     starved_ns = max(first_stage.starved_ns, 0)
     blocked_ns = max(first_stage.blocked_ns, 0)
     active_ns = max(first_stage.wall_ns - max(first_stage.starting_ns, 0), busy_ns + starved_ns + blocked_ns)
-    # Waits outside of iterations (validation, a checkpoint) say nothing about the pipeline: no setting changes them.
-    outside_loop_ns = min(record.consumer.outside_loop_ns * max(first_stage.workers, 1), starved_ns + blocked_ns)
+    # Waits outside of iterations (validation, a checkpoint) and for the drain say nothing: no setting changes them.
+    is_writer = first_stage in find_writers(record)
+    outside_ns = record.consumer.outside_loop_ns + (0 if is_writer else compute_drain_ns(record))
+    outside_loop_ns = min(outside_ns * max(first_stage.workers, 1), starved_ns + blocked_ns)
     active_ns -= outside_loop_ns
     blocked_ns -= max(outside_loop_ns - starved_ns, 0)
     starved_ns -= min(outside_loop_ns, starved_ns)
@@ -214,6 +254,7 @@ def _compute_process_load(first_stage: StageRecord, record: RunRecord) -> Proces
         cpu_ns=first_stage.cpu_ns,
         cpu_wait_ns=first_stage.cpu_wait_ns,
         run_active_ns=compute_run_active_ns(record) * max(first_stage.workers, 1),
+        is_evidence=not (is_writer and has_few_parts(record)),
     )
 
 
@@ -245,4 +286,5 @@ def _compute_consumer_load(record: RunRecord) -> ProcessLoad:
         blocked_share=0.0,
         hop_sides=hop_sides,
         run_active_ns=compute_run_active_ns(record),
+        is_evidence=not has_few_parts(record),
     )

@@ -54,6 +54,10 @@ class FileTree(SinkFolder):
         self._changed_folders: set[str] = set()
         """Subfolders whose files the journal does not have yet."""
 
+    def count_files(self) -> int:
+        """See `SinkFolder`."""
+        return sum(files.count for files in self._files.values())
+
     def require_own(self, recorded_names: Collection[str]) -> None:
         """See `SinkFolder`. In other subfolders, `list_own` of the sink says what is the job's."""
         for path in self._sink.list_own(recorded_names):

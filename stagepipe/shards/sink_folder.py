@@ -117,6 +117,10 @@ class SinkFolder(ABC):
             partial_path.replace(path)
             sync_folder(path.parent)
 
+    def count_files(self) -> int:
+        """Return how many files of data the job has written."""
+        return self._count_shards()
+
     def _count_shards(self) -> int:
         return 0
 

@@ -6,7 +6,7 @@ hop_changes    the other mode, fusing, less data
 other_changes  the window, `memory`, threads, and what only a change of the code helps
 """
 
-from stagepipe.report.advice.config_advice import ConfigAdvice, count_workers, find_config_path, is_writer
+from stagepipe.report.advice.config_advice import NO_CHANGE, ConfigAdvice, count_workers, find_config_path, is_writer
 from stagepipe.report.advice.hop_changes import advise_on_hop, advise_on_spilling
 from stagepipe.report.advice.more_workers import advise_on_stage, advise_on_stages, can_have_workers
 from stagepipe.report.advice.other_changes import (
@@ -20,6 +20,7 @@ from stagepipe.report.advice.other_changes import (
 )
 
 __all__ = [
+    "NO_CHANGE",
     "ConfigAdvice",
     "advise_on_full_machine",
     "advise_on_hop",

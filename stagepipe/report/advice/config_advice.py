@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from stagepipe.report.record import RunRecord
 
+NO_CHANGE = "No config change will help"
+"""How the advice begins where there is no change to try."""
+
 MIN_WINDOW_PER_WORKER = 2
 """Items in flight for each worker of the run: one that it works on, and the next."""
 

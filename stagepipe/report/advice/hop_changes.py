@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stagepipe.core import format_bytes
-from stagepipe.report.advice.config_advice import ConfigAdvice, find_config_path
+from stagepipe.report.advice.config_advice import NO_CHANGE, ConfigAdvice, find_config_path
 from stagepipe.report.advice.more_workers import advise_on_stages, can_have_workers
 from stagepipe.report.record import HopRecord, RunRecord
 from stagepipe.report.utilization import ProcessLoad
@@ -52,9 +52,9 @@ def advise_on_spilling(record: RunRecord, loads: tuple[ProcessLoad, ...]) -> Con
         text = f"Run {hop.target} in the process of {hop.source}: {size} of {name} were spilled. Or {larger_store}."
         return ConfigAdvice(" ".join(_list_fusion_overrides(hop, target)), text)
     if record.is_ordered:
-        text = f"Take items as they come: {size} of {name} were spilled while they waited for their turn. "
-        text += f"Or {larger_store}."
-        return ConfigAdvice("order=any", text)
+        text = f"{NO_CHANGE} that keeps the order: {size} of {name} were spilled while they waited for their turn. "
+        text += f"If the order does not matter, set `order=any`; or {larger_store}."
+        return ConfigAdvice("", text)
     return ConfigAdvice("", f"No config change will help: {size} of {name} were spilled; {larger_store}.")
 
 

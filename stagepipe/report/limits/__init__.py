@@ -9,25 +9,35 @@ processes     one process is busy: the consumer, a sink, the source, a stage, on
 """
 
 from stagepipe.report.limits.evidence import MIN_LIMITING_UTILIZATION, Evidence, gather_evidence
-from stagepipe.report.limits.flow import judge_flow, judge_straggler
-from stagepipe.report.limits.lost_time import judge_restarts, judge_startup, judge_too_few_items
+from stagepipe.report.limits.flow import judge_flow, judge_straggler, make_rule_change
+from stagepipe.report.limits.lost_time import judge_drain, judge_restarts, judge_startup, judge_too_few_items
 from stagepipe.report.limits.machine import judge_machine, judge_quota
 from stagepipe.report.limits.object_store import judge_spilling
-from stagepipe.report.limits.processes import judge_change, judge_most_used, judge_wasteful_hop
+from stagepipe.report.limits.processes import (
+    judge_change,
+    judge_most_used,
+    judge_retries,
+    judge_small_stages,
+    judge_wasteful_hop,
+)
 
 __all__ = [
     "MIN_LIMITING_UTILIZATION",
     "Evidence",
     "gather_evidence",
     "judge_change",
+    "judge_drain",
     "judge_flow",
     "judge_machine",
     "judge_most_used",
     "judge_quota",
     "judge_restarts",
+    "judge_retries",
+    "judge_small_stages",
     "judge_spilling",
     "judge_startup",
     "judge_straggler",
     "judge_too_few_items",
     "judge_wasteful_hop",
+    "make_rule_change",
 ]

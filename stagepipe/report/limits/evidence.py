@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stagepipe.core import format_ns, format_percent
-from stagepipe.report.advice import ConfigAdvice, is_writer
+from stagepipe.report.advice import ConfigAdvice, find_config_path
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord
 from stagepipe.report.utilization import CONSUMER, ProcessLoad, compute_process_loads
@@ -45,14 +45,18 @@ class Evidence:
 def gather_evidence(record: RunRecord) -> Evidence:
     """Return the evidence of a run with at least one stage."""
     loads = compute_process_loads(record)
-    index = max(range(len(loads)), key=lambda i: loads[i].utilization)
+    index = max(range(len(loads)), key=lambda i: (loads[i].is_evidence, loads[i].utilization))
     upstream = loads[:index]
     downstream = loads[index + 1 :]
     return Evidence(
         record=record,
         loads=loads,
         most_used=loads[index],
-        second_most_used=max((*upstream, *downstream), key=lambda load: load.utilization, default=None),
+        second_most_used=max(
+            (load for load in (*upstream, *downstream) if load.is_evidence),
+            key=lambda load: load.utilization,
+            default=None,
+        ),
         most_blocked_upstream=max(upstream, key=lambda load: load.blocked_share, default=None),
         most_starved_downstream=max(downstream, key=lambda load: load.starved_share, default=None),
     )
@@ -103,9 +107,16 @@ def name_process(load: ProcessLoad, record: RunRecord) -> str:
     """Return what a sentence calls a process: `decode`, `the source`, `the training step`, `the sink jsonl`."""
     if load.name == CONSUMER:
         return f"the sink {record.consumer.name}" if record.consumer.is_sink else f"the {record.consumer.name}"
-    if load.name == "source":
+    if load.row == get_source_row(record):
         return "the source"
-    return f"the sink {load.name}" if is_writer(load.name, record) else load.name
+    is_sink = find_config_path(load.name, record).partition(".")[0] == "sink"
+    return f"the sink {load.row}".removesuffix(" sink") if is_sink else load.name
+
+
+def get_source_row(record: RunRecord) -> str:
+    """Return the row of the source."""
+    first = record.stages[0]
+    return first.part_of or first.name
 
 
 def capitalize(text: str) -> str:

@@ -16,6 +16,7 @@ from stagepipe.report.limits.evidence import (
 )
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import MemoryPressure, StageRecord
+from stagepipe.report.shared_types import WhatIf
 from stagepipe.report.utilization import CONSUMER, ProcessLoad
 
 _MIN_WINDOW_BLOCKED_SHARE = 0.2
@@ -32,6 +33,11 @@ _MIN_SLOW_ITEMS_SHARE = 0.8
 
 _MIN_SPREAD = 5.0
 """Ratio of p99 to p50 of a stage's time from which its slow items hold up those behind them."""
+
+_MIN_SHARE = 0.1
+_MIN_RULE_GAIN = 0.01
+_MAX_RULE_GAIN = 4.0
+"""Bounds of what is expected of a change that the model of layouts cannot estimate."""
 
 _MIN_WINDOW_PER_WORKER = 2
 """With fewer items in flight for each worker, the window is too small, however even the items are."""
@@ -90,6 +96,30 @@ def judge_flow(evidence: Evidence) -> Verdict:
         return _judge_unclear(busiest_text)
     sentence = f"Too few items in flight: {held_text}."
     return make_verdict("window", "window", confidence, sentence, advise_on_window(evidence.record))
+
+
+def make_rule_change(verdict: Verdict, evidence: Evidence) -> WhatIf | None:
+    """Return the change of a rule that the model of layouts cannot estimate: the window, `memory`, or threads.
+
+    Its gain is the most to expect: then the busiest process has no time left, or waits for no CPU. The lower bound is a
+    tenth of that.
+    """
+    key = verdict.fix.partition("=")[0]
+    if key in {"window", "memory"}:
+        share = evidence.most_used.utilization
+    elif key.endswith(".threads"):
+        share = 1 - max(load.cpu_wait_share for load in evidence.loads)
+    else:
+        return None
+    gain = min(1 / max(share, _MIN_SHARE) - 1, _MAX_RULE_GAIN)
+    return WhatIf(
+        kind="threads" if key.endswith(".threads") else key,
+        change=f"{verdict.fix} (at most)",
+        overrides=tuple(verdict.fix.split()),
+        items_per_s=round(evidence.record.samples_out / max(evidence.record.wall_ns, 1) * 1e9 * (1 + gain), 1),
+        gain=round(gain, 3),
+        gain_low=round(max(gain / 10, _MIN_RULE_GAIN), 3),
+    )
 
 
 def _judge_unclear(busiest_text: str) -> Verdict:

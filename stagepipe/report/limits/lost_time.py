@@ -9,7 +9,13 @@ from stagepipe.core import format_ns, format_percent
 from stagepipe.report.limits.evidence import MAX_CONFIDENCE, Evidence
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord
-from stagepipe.report.utilization import compute_startup_ns, find_slowest_start
+from stagepipe.report.utilization import (
+    compute_drain_ns,
+    compute_run_active_ns,
+    compute_startup_ns,
+    find_slowest_start,
+    find_writers,
+)
 
 _MIN_ITEMS_TO_JUDGE = 16
 """Fewer items than this (or than four per worker) only fill the queues, unless they take long."""
@@ -47,6 +53,25 @@ def judge_too_few_items(evidence: Evidence) -> Verdict | None:
     )
 
 
+def judge_drain(evidence: Evidence) -> Verdict | None:
+    """Judge a run that mostly waited for its sink, which wrote one part or two after the work of the stages."""
+    record = evidence.record
+    drain_ns, active_ns = compute_drain_ns(record), record.wall_ns - compute_startup_ns(record)
+    if not drain_ns or drain_ns < _MIN_STARTUP_SHARE * active_ns:
+        return None
+    writer = max(find_writers(record), key=lambda stage: stage.busy_ns)
+    parts = "its one part" if writer.items <= 1 else f"its {writer.items} parts"
+    sentence = (
+        f"The sink {writer.name} took most of this short run: it wrote {parts} after the stages had worked, in "
+        f"{format_ns(drain_ns)} of {format_ns(record.wall_ns)}."
+    )
+    advice = (
+        "No config change to suggest yet: with more items, or a smaller `part_items`, it writes while the stages work. "
+        "Some of the time is the import of the libraries that it writes with."
+    )
+    return Verdict(limited_by=writer.name, kind="sink", confidence=0.5, sentence=sentence, advice=advice)
+
+
 def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
     """Judge a run of which the start-up took most. `later` is the verdict on the time after it."""
     record = evidence.record
@@ -80,7 +105,7 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
     """Judge a run that lost much of its time to restarts: from each death or stall to the next delivered item."""
     record = evidence.record
     lost_ns = sum(restart.lost_ns for restart in record.restarts)
-    active_ns = max(record.wall_ns - record.first_item_ns, 1)
+    active_ns = max(compute_run_active_ns(record), 1)
     share = min(lost_ns / active_ns, 1.0)
     if share < _MIN_LOST_SHARE:
         return None

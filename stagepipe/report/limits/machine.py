@@ -10,6 +10,7 @@ from stagepipe.report.limits.evidence import (
     format_count,
     format_hop,
     format_hop_cost,
+    get_source_row,
     make_verdict,
     scale_to_unit,
 )
@@ -74,7 +75,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     name = costliest.costliest_stage
     cpu_share = format_percent(costliest.cpu_ns / sum(load.cpu_ns for load in evidence.loads))
     sentence = f"{full_text}, so more workers will not help; {name} takes {cpu_share} of the CPU time."
-    kind = "source" if name == record.stages[0].name else "stage"
+    kind = "source" if name == get_source_row(record) else "stage"
     return make_verdict(name, kind, confidence, sentence, advice)
 
 

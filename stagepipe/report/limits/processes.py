@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from stagepipe.core import format_percent
+from stagepipe.core import format_ns, format_percent, join_names
 from stagepipe.report.advice import (
     ConfigAdvice,
     advise_on_hop,
@@ -18,6 +18,7 @@ from stagepipe.report.advice import (
     is_writer,
 )
 from stagepipe.report.limits.evidence import (
+    MAX_CONFIDENCE,
     MIN_LIMITING_UTILIZATION,
     Evidence,
     capitalize,
@@ -27,19 +28,30 @@ from stagepipe.report.limits.evidence import (
     format_hop,
     format_hop_cost,
     format_utilization,
+    get_source_row,
     make_verdict,
     name_process,
+    scale_to_unit,
 )
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord, StageRecord
 from stagepipe.report.series import Series
-from stagepipe.report.utilization import CONSUMER, ProcessLoad
+from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, ProcessLoad, compute_cpus_used
 
 _MIN_EQUAL_RATIO = 0.9
 """A process that is busy for this share of the time of the busiest is a bottleneck too."""
 
 _MIN_REPEATED_SHARE = 0.2
 """Share of a stage's work in attempts that failed and were repeated, from which these are to blame."""
+
+_MIN_OWN_WORK_SHARE = 0.5
+"""A process that works at least this share of its time in its functions is not too small."""
+
+_MIN_HANDING_RATIO = 2.0
+"""Ratio of what handing over an item costs to the work on it, from which the stages are too small for processes."""
+
+_MAX_SMALL_MESSAGE_BYTES = 65_536
+"""Larger messages cost by their size: the hop is the subject, not the number of items."""
 
 _MIN_INTERVALS = 6
 """Intervals of the series from which its beginning is compared with its end: two for each."""
@@ -61,26 +73,73 @@ def judge_most_used(evidence: Evidence) -> Verdict | None:
     confidence = compute_confidence(evidence)
     if name == CONSUMER:
         return _judge_consumer(evidence, busy_text, confidence)
-    if name == record.stages[0].name:
+    if most_used.row == get_source_row(record) and name == most_used.name:
         sentence = f"The source is the bottleneck: it was {busy_text}."
-        return make_verdict(name, "source", confidence, sentence, advise_on_source(most_used))
+        advice = (
+            advise_on_source(most_used)
+            if most_used.member_stages[0] is record.stages[0]
+            else advise_on_stage(most_used, evidence.second_most_used, record)
+        )
+        return make_verdict(most_used.row, "source", confidence, sentence, advice)
     return _judge_stage(evidence, busy_text, confidence)
 
 
 def _judge_stage(evidence: Evidence, busy_text: str, confidence: float) -> Verdict:
     """Judge a run that a stage limits, or the writer of a sink."""
     most_used, record, name = evidence.most_used, evidence.record, evidence.most_used.costliest_stage
-    repeating_stage = _find_repeating_stage(most_used)
-    if repeating_stage is not None:
-        return _judge_repeated_attempts(repeating_stage, evidence, confidence)
     equals = _find_equals(evidence)
     if equals:
         return _judge_equals([most_used, *equals], evidence, confidence)
     workers_text = f"its {most_used.workers} workers were" if most_used.workers > 1 else "its worker was"
-    kind = "sink" if is_writer(name, record) else "stage"
-    subject = f"The sink {name}" if kind == "sink" else name
+    process_name = name_process(most_used, record)
+    kind = "sink" if process_name.startswith("the sink") else "stage"
+    subject = capitalize(process_name) if kind == "sink" else name
     advice = advise_on_stage(most_used, evidence.second_most_used, record)
-    return make_verdict(name, kind, confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.", advice)
+    limited_by = most_used.row if kind == "sink" else name
+    return make_verdict(
+        limited_by, kind, confidence, f"{subject} is the bottleneck: {workers_text} {busy_text}.", advice
+    )
+
+
+def judge_retries(evidence: Evidence) -> Verdict | None:
+    """Judge a run whose busiest process mostly repeats attempts that failed."""
+    if not evidence.has_busy_process or not evidence.most_used.member_stages:
+        return None
+    stage = _find_repeating_stage(evidence.most_used)
+    if stage is None:
+        return None
+    return _judge_repeated_attempts(stage, evidence, compute_confidence(evidence))
+
+
+def judge_small_stages(evidence: Evidence) -> Verdict | None:
+    """Judge a run whose stages work less on an item than it costs to hand it over, while its CPUs are busy."""
+    record, most_used = evidence.record, evidence.most_used
+    processes = [load for load in evidence.loads if load.member_stages]
+    items = max(record.items_in, 1)
+    work_ns = sum(load.run_ns * load.scheduled_share for load in processes) / items
+    total_ns = sum(load.work_ns * load.scheduled_share for load in processes) / items
+    handing_ns = total_ns - work_ns
+    cpus_in_use = compute_cpus_used(record) + record.other_cpus
+    is_idle = not evidence.has_busy_process and cpus_in_use < FULL_MACHINE_CPU_SHARE * record.cpus
+    is_own_cost = most_used.name == CONSUMER or most_used.run_ns >= _MIN_OWN_WORK_SHARE * most_used.work_ns
+    if (
+        len(processes) < 2  # noqa: PLR2004 - a source and a stage
+        or is_idle
+        or is_own_cost
+        or handing_ns < _MIN_HANDING_RATIO * work_ns
+        or any(hop.bytes.total > _MAX_SMALL_MESSAGE_BYTES * max(hop.messages.total, 1) for hop in record.hops)
+        or any(hop.transport.mode in {"pipe", "shared_memory", "object_store"} for hop in record.hops)
+    ):
+        return None
+    names = [stage.name for stage in record.stages[1:] if not stage.part_of and not is_writer(stage.name, record)]
+    subject = f"{join_names(names)} {'is' if len(names) == 1 else 'are'}" if names else "The stages are"
+    sentence = (
+        f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of work in all stages, and "
+        f"{format_ns(round(handing_ns))} to be handed over between {len(processes)} processes."
+    )
+    confidence = round(MAX_CONFIDENCE * scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9), 2)
+    advice = ConfigAdvice("", "Or let an item be a batch of many.")
+    return make_verdict("hops", "hop", confidence, sentence, advice)
 
 
 def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:

@@ -16,7 +16,7 @@ from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, St
 from stagepipe.report.record import PHASES
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
 from stagepipe.report.render.terminal_view import TerminalView, WrappedText
-from stagepipe.report.shared_types import ConsumerReport
+from stagepipe.report.shared_types import ConsumerReport, WhatIf
 from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 from stagepipe.report.utilization import CONSUMER
 
@@ -97,7 +97,7 @@ def _draw_brief(report: Report, more: str, options: ConsoleOptions) -> Iterator[
     ascii_only = options.ascii_only
     yield _format_headline(report)
     yield Text(", ".join(_format_run_facts(msgspec.structs.replace(report.run, first_item_ns=0))))
-    if report.consumer.name != CONSUMER:
+    if report.consumer.name != CONSUMER and not report.consumer.is_sink:
         yield Text(", ".join(_format_consumer_facts(report.consumer)))
     if report.stages:
         yield Text()
@@ -116,9 +116,7 @@ def _build_brief_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> 
         TableColumn("workers", ["fused" if stage.fused_into else f"{stage.workers:,}" for stage in stages]),
         TableColumn("time", [_draw_share_bar(stage, ascii_only=ascii_only) for stage in stages], is_left_aligned=True),
         TableColumn("busy", [_format_share(stage, "busy") for stage in stages]),
-        TableColumn("items", [f"{stage.items:,}" for stage in stages]),
-        *_build_column_if_any("passed by", [stage.passed_by for stage in stages]),
-        TableColumn("run p50", [_format_percentile(stage.run_ns, "p50") for stage in stages]),
+        *_build_item_columns(stages, has_outputs=False),
         TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
     ]
 
@@ -159,7 +157,7 @@ def _render_run(report: Report) -> Iterator[RenderableType]:
     run = report.run
     yield _format_headline(report)
     yield Text(", ".join(_format_run_facts(run)))
-    if report.consumer.name != CONSUMER:
+    if report.consumer.name != CONSUMER and not report.consumer.is_sink:
         yield Text(", ".join(_format_consumer_facts(report.consumer)))
     memory = report.memory
     if memory.arena_peak_bytes:
@@ -171,13 +169,16 @@ def _render_run(report: Report) -> Iterator[RenderableType]:
 
 
 def _format_run_facts(run: RunReport) -> Iterator[str]:
-    yield f"{run.items_in:,} items in"
-    yield f"{run.items_out:,} out"
-    if run.samples_out != run.items_out:
+    yield f"{run.items_in:,} {_count_noun(run.items_in, 'items')} in"
+    if run.files_out:
+        yield f"{run.files_out:,} {_count_noun(run.files_out, 'files')} out"
+    else:
+        yield f"{run.items_out:,} out"
+    if run.samples_out not in (run.items_out, run.items_in):
         yield f"{run.samples_out:,} samples"
     if run.items_skipped:
         yield f"{run.items_skipped:,} skipped"
-    yield f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
+    yield f"{format_rate(run.items_per_s)} items/s"
     yield f"{format_ns(run.wall_ns)} in total"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"
@@ -200,13 +201,35 @@ def _build_stage_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> 
         TableColumn("workers", ["fused" if s.fused_into else f"{s.workers:,}" for s in stages]),
         TableColumn("time", [_draw_share_bar(s, ascii_only=ascii_only) for s in stages], is_left_aligned=True),
         *(TableColumn(name, [_format_share(s, name) for s in stages]) for name, *_ in _SHARE_STYLES),
-        TableColumn("items", [f"{s.items:,}" for s in stages]),
-        *_build_column_if_any("passed by", [s.passed_by for s in stages]),
+        *_build_item_columns(stages),
         TableColumn("run p50", [_format_percentile(s.run_ns, "p50") for s in stages]),
         TableColumn("p99", [_format_percentile(s.run_ns, "p99") for s in stages]),
         TableColumn("CPU", [format_ns(s.cpu_ns) if s.cpu_ns else "" for s in stages]),
         TableColumn("memory", [format_bytes(size) if size else "" for size in memory_bytes]),
     ]
+
+
+def _build_item_columns(stages: Sequence[StageReport], *, has_outputs: bool = True) -> list[TableColumn]:
+    """Build the columns of source items, of what became of them, and of the time in the stage for one of them."""
+    outputs = [f"{s.outputs:,} {_count_noun(s.outputs, s.output_unit)}" if s.output_unit else "" for s in stages]
+    return [
+        TableColumn("items", [f"{s.source_items or s.items:,}" for s in stages]),
+        *_build_column_if_any("passed by", [s.passed_by for s in stages]),
+        *([TableColumn("out", outputs)] if has_outputs and any(outputs) else []),
+        TableColumn("per item", [_format_item_time(s) for s in stages]),
+    ]
+
+
+def _format_item_time(stage: StageReport) -> str:
+    """Format the time in a stage's function for a source item; its median call in reports that do not have it."""
+    if stage.source_items:
+        return format_ns(stage.source_item_ns)
+    return _format_percentile(stage.run_ns, "p50")
+
+
+def _count_noun(count: int, plural: str) -> str:
+    """Return the singular of `items`, `batches` or `files` for one."""
+    return {"batches": "batch"}.get(plural, plural.removesuffix("s")) if count == 1 else plural
 
 
 def _build_failure_columns(stages: Sequence[StageReport]) -> list[TableColumn]:
@@ -270,10 +293,16 @@ def _render_object_store(report: Report, *, ascii_only: bool) -> Iterator[Render
 def _build_what_if_columns(report: Report) -> list[TableColumn]:
     return [
         TableColumn("change", [estimate.change for estimate in report.what_if]),
-        TableColumn(f"{report.run.rate_unit}/s", [format_rate(estimate.items_per_s) for estimate in report.what_if]),
+        TableColumn("items/s", [format_rate(estimate.items_per_s) for estimate in report.what_if]),
         TableColumn("gain", [estimate.format_gain() for estimate in report.what_if]),
-        TableColumn("override", [" ".join(estimate.overrides) for estimate in report.what_if], is_left_aligned=True),
+        TableColumn("at least", [f"{round(estimate.gain_low * 100):+d} %" for estimate in report.what_if]),
+        TableColumn("override", [_describe_override(estimate) for estimate in report.what_if], is_left_aligned=True),
     ]
+
+
+def _describe_override(estimate: WhatIf) -> str:
+    """Return the overrides of a change; of one that the verdict may not offer, the reason."""
+    return " ".join(estimate.overrides) if estimate.is_eligible else f"no: {estimate.ineligible_reason}"
 
 
 def _build_column_if_any(heading: str, counts: Sequence[int]) -> Iterator[TableColumn]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagepipe.core import format_ns
+from stagepipe.core import format_ns, join_names
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def describe_stall(statuses: Sequence[WorkerStatus], stalled_ns: int) -> str:
         f"{status.name} is waiting for room downstream to send item {status.item}" for status in waiting if status.item
     ]
     idle_names = [status.name for status in waiting if not status.item]
-    idle_text = f"{_join_names(idle_names)} {'is' if len(idle_names) == 1 else 'are'} waiting" if idle_names else ""
+    idle_text = f"{join_names(idle_names)} {'is' if len(idle_names) == 1 else 'are'} waiting" if idle_names else ""
     texts = [*(working_texts or ["no worker is busy"]), *blocked_texts, idle_text]
     return f"no item has moved for {format_ns(stalled_ns)}: " + "; ".join(filter(None, texts))
 
@@ -69,7 +69,3 @@ def _describe_work(status: WorkerStatus) -> str:
     if status.item:
         return f"{status.name} has been processing item {status.item} for {format_ns(status.item_age_ns)}"
     return f"{status.name} has been busy for {format_ns(status.other_work_ns)}"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

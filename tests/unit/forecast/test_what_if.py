@@ -87,7 +87,7 @@ def test_a_forced_mode_that_costs_more_is_estimated_without_it():
 def test_what_was_not_measured_is_not_estimated():
     stages = (worker("source", 100), worker("slow", 9000))
     hops = (hop("source", "slow"), hop("slow", "sink"))
-    short = replace(run(*stages, hops=hops), items_in=63)
+    short = replace(run(*stages, hops=hops), items_in=15)
     assert estimate_changes(plan(stage("same", "slow")), short) == ()
     unreached = (stages[0], replace(stages[1], items=0))
     assert estimate_changes(plan(stage("same", "slow")), run(*unreached, hops=hops)) == ()

@@ -55,7 +55,9 @@ def test_the_json_has_the_documented_field_names(rich_record):
     dead_letter = {"item", "stage", "error", "attempts"} | {"epoch", "source_items", "source_sha256", "trace"}
     assert set(plain["dead_letters"][0]) == dead_letter
     assert set(plain["restarts"][0]) == {"stage", "worker", "cause", "item", "lost_ns", "kind"}
-    assert set(plain["consumer"]) == {"wait_ns", "busy_ns", "name", "first_wait_ns", "outside_loop_ns", "is_sink"}
+    assert set(plain["consumer"]) == {
+        *("wait_ns", "busy_ns", "name", "first_wait_ns", "outside_loop_ns", "is_sink", "items", "files"),
+    }
     assert set(plain["verdict"]) >= {"limited_by", "kind", "confidence", "sentence", "fix"}
 
 

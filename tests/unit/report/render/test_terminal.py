@@ -77,7 +77,7 @@ def test_no_number_is_cut_or_wrapped_at_any_width(rich_record, width):
 
 def test_a_wide_terminal_has_all_shares_in_one_row(rich_record):
     header = next(line for line in drawn(build_report(rich_record), 160).splitlines() if line.startswith("stage "))
-    headings = "stage workers time busy overhead blocked starved starting items run p50 p99 CPU memory"
+    headings = "stage workers time busy overhead blocked starved starting items out per item run p50 p99 CPU memory"
     assert header.split() == headings.split()
 
 
