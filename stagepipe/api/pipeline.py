@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -32,7 +32,6 @@ from stagepipe.spec import PipelineSpec
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    from stagepipe.api.shard_output import ShardOutput
     from stagepipe.core import SkipCount, SourceIdentity
     from stagepipe.costs import CostCurves
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism, RayRun
@@ -114,7 +113,7 @@ class Pipeline(Generic[T_co]):
         self._run: LocalRun | InlineRun | RayRun | None = None
         self._consumer_name = "consumer"
         self._is_consumer_sink = False
-        self._shards: ShardOutput | None = None
+        self._count_written: Callable[[], tuple[int, int]] | None = None
         self._keep_idle_pages = False
         self._feeds_sinks = False
         """Whether sinks with workers run, and records of what they have written are the items."""
@@ -336,15 +335,15 @@ class Pipeline(Generic[T_co]):
         self._consumer_name = "training step"
         self._keep_idle_pages = keep_idle_pages
 
-    def deliver_to_sinks(self, shards: ShardOutput | None = None) -> None:
+    def deliver_to_sinks(self, count_written: Callable[[], tuple[int, int]] | None = None) -> None:
         """Let the report name the sinks as what takes the items: those that `stagepipe run` calls in this process.
 
-        `shards` has counted what went to sinks with workers.
+        `count_written` tells how many items sinks with workers have written in this run, and how many files there are.
         """
         sinks = [sink.name or name_sink(sink.target) for sink in self.spec.sinks if not sink.writes_parts]
         self._is_consumer_sink = bool(self.spec.sinks)
         self._consumer_name = ", ".join(sinks) or "sink" if self.spec.sinks else "consumer"
-        self._shards = shards
+        self._count_written = count_written
 
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
@@ -480,9 +479,9 @@ class Pipeline(Generic[T_co]):
             raise UsageError(message)
         record = self._run.make_record()
         consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name, is_sink=self._is_consumer_sink)
-        if self._shards is not None:
-            items = self._shards.items_delivered - self._shards.items_before
-            consumer = msgspec.structs.replace(consumer, items=items, files=self._shards.count_files())
+        if self._count_written is not None:
+            items, files = self._count_written()
+            consumer = msgspec.structs.replace(consumer, items=items, files=files)
         from stagepipe.report import build_report
 
         report = build_report(dataclasses.replace(record, consumer=consumer))

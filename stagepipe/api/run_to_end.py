@@ -45,7 +45,7 @@ def run_to_sink(
     sinks = _ItemSinks([s.target for s in pipeline.spec.sinks if not s.writes_parts], pipeline, items_delivered)
     output = _ItemOutput(pipeline, sinks, state_file) if shards is None else _PartOutput(sinks, shards)
     output.save()
-    pipeline.deliver_to_sinks(shards)
+    pipeline.deliver_to_sinks(None if shards is None else shards.count_written)
     pipeline.start()
     is_between_items = True
     is_state_exact = False

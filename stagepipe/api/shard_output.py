@@ -63,8 +63,7 @@ class ShardOutput:
         self._opened = ExitStack()  # the folders' locks, and the journal
         self.items_delivered = 0
         """Items in the parts so far, in earlier runs of the job too."""
-        self.items_before = 0
-        """Of these, the items of earlier runs."""
+        self._items_before = 0  # in earlier runs
         self.is_finished = False
         """Whether no items are left, because an earlier run has written them all."""
         self._next_commit_s = monotonic()
@@ -159,7 +158,7 @@ class ShardOutput:
     def _resume_job(self, record: JournalRecord) -> None:
         for folder, position, shards in zip(self._folders, record.positions, record.finished_shards, strict=True):
             folder.restore(position, shards)
-        self.items_delivered = self.items_before = record.items
+        self.items_delivered = self._items_before = record.items
         self._journal.start(self._folder_paths, record)
 
     @property
@@ -189,9 +188,9 @@ class ShardOutput:
             code={place: digest for place, (_, digest) in self._code.items()},
         )
 
-    def count_files(self) -> int:
-        """Return how many files all sinks with workers have written so far, in earlier runs of the job too."""
-        return sum(folder.count_files() for folder in self._folders)
+    def count_written(self) -> tuple[int, int]:
+        """Return how many items this run has written, and how many files there are, those of earlier runs included."""
+        return self.items_delivered - self._items_before, sum(folder.count_files() for folder in self._folders)
 
     def add(self, part: Part) -> None:
         """Add the next part. Raises RunError if it cannot be written."""
