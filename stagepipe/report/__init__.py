@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         render_brief,
         render_comparison,
         render_html,
+        render_notebook,
         render_report,
         render_summary,
     )
@@ -145,6 +146,7 @@ __all__ = [
     "render_brief",
     "render_comparison",
     "render_html",
+    "render_notebook",
     "render_report",
     "render_summary",
     "to_json",
@@ -214,6 +216,7 @@ __getattr__ = lazy_names(
         "render_comparison": "render",
         "render_brief": "render",
         "render_html": "render",
+        "render_notebook": "render",
         "render_report": "render",
         "render_summary": "render",
         "to_json": "serialization",

@@ -30,6 +30,7 @@ from stagepipe.report.model import HopReport, Percentiles, PhasePercentiles, Run
 
 MS, SECOND = 10**6, 10**9
 NAMES = ("files", "decode", "augment", "detect", "classify", "embed", "filter", "caption", "pack", "batch")
+NAMES += ("crop", "resize", "tokenize", "mask")
 SIZES = [64 * 4**power for power in range(10)]
 
 

@@ -4,12 +4,12 @@ terminal       the report of a run: tables, events and the verdict
 folding_table  a table that splits its columns over several tables to fit the terminal
 terminal_view  draws when the console is known; text that keeps a number and its `%` together
 comparison     two runs beside each other
-html/          the report as one HTML file
+html/          the report as one HTML file, or as a fragment for a notebook
 """
 
 from stagepipe.report.render.comparison import render_comparison
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
-from stagepipe.report.render.html import render_html
+from stagepipe.report.render.html import render_html, render_notebook
 from stagepipe.report.render.terminal import render_brief, render_report, render_summary
 from stagepipe.report.render.terminal_view import TerminalView
 
@@ -20,6 +20,7 @@ __all__ = [
     "render_brief",
     "render_comparison",
     "render_html",
+    "render_notebook",
     "render_report",
     "render_summary",
 ]

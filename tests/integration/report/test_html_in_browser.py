@@ -7,11 +7,12 @@ import json
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 
 import msgspec
 import pytest
 
-from stagepipe.report import render_html
+from stagepipe.report import render_html, render_notebook
 from tests.support.reports import make_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -45,6 +46,14 @@ document.getElementById("f").onload = (event) => {{
 }};
 </script>"""
 
+MEASURE = """<pre id="found"></pre><script>
+document.getElementById("found").textContent = JSON.stringify([...document.querySelectorAll(".box")].map((box) => {
+  const {top, bottom, left, right} = box.getBoundingClientRect();
+  const {width, height} = box.querySelector(".fill").getBoundingClientRect();
+  return {name: box.querySelector("b").textContent, top, bottom, left, right, width, height};
+}));
+</script>"""
+
 
 def run_chromium(folder, *arguments):
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}")
@@ -62,6 +71,14 @@ def find_faults(page, width, folder):
     return result["found"]
 
 
+def measure_boxes(fragment, width, folder):
+    """Where the boxes of the pipeline are, and the size of their bars, in px."""
+    path = folder / "fragment.html"
+    path.write_text(f'<div style="width:{width}px">{fragment}</div>{MEASURE}', encoding="utf-8")
+    dom = run_chromium(folder, "--window-size=1400,1000", "--virtual-time-budget=1000", "--dump-dom", path.as_uri())
+    return json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)[1]))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_overlaps_or_is_cut(width, theme, tmp_path):
@@ -72,11 +89,26 @@ def test_nothing_overlaps_or_is_cut(width, theme, tmp_path):
 
 def test_faults_are_found(tmp_path):
     page = render_html(make_report(points=30)).replace(
-        "</style>", ".head b{margin-right:-60px}p{min-width:500px}</style>"
+        "</style>", ".box b{margin-right:-120px}.box .time{margin-left:-300px}p{min-width:500px}</style>"
     )
     faults = find_faults(page, 390, tmp_path)
     assert any(fault.startswith("wider") for fault in faults)
-    assert any("decode | 2 workers" in fault for fault in faults)
+    assert any(fault.startswith("decode | ") for fault in faults)
+
+
+@pytest.mark.parametrize("count", [4, 14])
+def test_the_pipeline_goes_across_a_wide_screen_and_down_a_narrow_one(count, tmp_path):
+    fragment = render_notebook(make_report(stages=count))
+    wide, narrow = (measure_boxes(fragment, width, tmp_path) for width in (1248, 358))
+    assert len(wide) == len(narrow) == count + 1
+    assert {box["top"] for box in wide} == {wide[0]["top"]}
+    assert all(a["right"] <= b["left"] for a, b in pairwise(wide))
+    assert {box["left"] for box in narrow} == {narrow[0]["left"]}
+    assert all(a["bottom"] <= b["top"] for a, b in pairwise(narrow))
+    for boxes, side in ((wide, "height"), (narrow, "width")):
+        longest = max(boxes, key=lambda box: box[side])
+        assert longest["name"] == "decode"
+        assert longest[side] > 2 * boxes[2][side]
 
 
 def test_page_prints(tmp_path):

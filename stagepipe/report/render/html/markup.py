@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from html import escape
 from typing import Final
 
@@ -16,7 +17,9 @@ class Markup(str):
 Content = str | Markup
 """A plain `str` is text, and is escaped; a `Markup` is not."""
 
-_VOID_ELEMENTS: Final = frozenset({"meta", "line", "path"})
+_VOID_ELEMENTS: Final = frozenset({"meta", "path", "wbr"})
+_MAX_NARROW_COLUMNS: Final = 3
+"""A table with more columns is wider than the screen of a phone: it scrolls there, and says so."""
 
 
 def element(tag: str, *content: Content, **attributes: str | float | bool | None) -> Markup:
@@ -36,11 +39,22 @@ def join(parts: Iterable[Content]) -> Markup:
     return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
 
 
-def table(heading: Sequence[str], rows: Iterable[Sequence[Content]], *, caption: str, text_columns: int = 1) -> Markup:
-    """Return a table that scrolls by itself where it is too wide. The columns after the text columns are numbers."""
+def break_name(name: str) -> Markup:
+    """Return a name that may break into lines after each `_`, `-`, `.` and `/`."""
+    return Markup("<wbr/>".join(map(escape, re.findall(r"[^_./-]*[_./-]|[^_./-]+", name))))
+
+
+def fold(title: str, *content: Content, name: str | None = None, is_open: bool = False) -> Markup:
+    """Return content that opens and closes under its title."""
+    return element("details", element("summary", title), *content, id=name, open=is_open)
+
+
+def table(
+    heading: Sequence[Content], rows: Iterable[Sequence[Content]], *, caption: str, text: Container[int] = (0,)
+) -> Markup:
+    """Return a table that scrolls by itself where it is too wide. `text`: the columns that are no figures."""
     head = join(
-        element("th", name, scope="col", class_=None if index < text_columns else "n")
-        for index, name in enumerate(heading)
+        element("th", name, scope="col", class_=None if index in text else "n") for index, name in enumerate(heading)
     )
     body = join(
         element(
@@ -48,14 +62,16 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[Content]], *, caption:
             *(
                 element("th", cell, scope="row")
                 if index == 0
-                else element("td", cell, class_=None if index < text_columns else "n")
+                else element("td", cell, class_=None if index in text else "n")
                 for index, cell in enumerate(row)
             ),
         )
         for row in rows
     )
-    content = join((element("caption", caption), element("thead", element("tr", head)), element("tbody", body)))
-    return element("div", element("table", content), class_="scroll", tabindex="0", role="region", aria_label=caption)
+    content = join((element("thead", element("tr", head)), element("tbody", body)))
+    is_wide = len(heading) > _MAX_NARROW_COLUMNS
+    scroll = element("div", element("table", content), class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return element("div", element("p", caption, class_="caption"), scroll, class_="wide" if is_wide else None)
 
 
 def _format_attribute(key: str, value: object) -> str:

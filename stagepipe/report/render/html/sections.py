@@ -1,143 +1,387 @@
-"""The sections of the page, each from the part of the report that it shows. Pure.
+"""What the page says, section by section, each from the part of the report that it shows. Pure.
 
-A section without data is left out, or says in a line that the report has none: an older report has no series.
+A section without data is left out: an older report has no series.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
-from stagepipe.report.model import HopReport, Report, StageReport
-from stagepipe.report.render.html.charts import Line, draw_areas, draw_lines, draw_sizes
-from stagepipe.report.render.html.markup import Content, Markup, element, table
-from stagepipe.report.render.html.pipeline import describe_transport, draw_legend, draw_pipeline
-from stagepipe.report.series import MemoryPoint, Series
+from stagepipe.report.model import HopReport, Report, RunReport, StageReport
+from stagepipe.report.render.html.charts import STATES, draw_key, draw_lines, draw_shares, thin
+from stagepipe.report.render.html.markup import Content, Markup, break_name, element, fold, join, table
+from stagepipe.report.render.html.pipeline import draw_pipeline
+from stagepipe.report.series import Series, SizeCount
+from stagepipe.report.shared_types import WhatIf
 from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 
 _MAX_EVENTS: Final = 20
 """Dead letters and restarts that are shown; the JSON has all."""
 
-_MIN_ONE_DECIMAL: Final = 0.1
 _MAX_TRACE_CHARACTERS: Final = 1000
 _MAX_TITLE_CHARACTERS: Final = 400
+_LONG_FIGURE: Final = 14
+"""A figure with more characters is set smaller."""
 
-_STATUS_TEXTS: Final = {"interrupted": "was interrupted"}
+_USUAL_SHARE: Final = 0.98
+"""The scale of rates and queues ends at what this share of their values does not exceed: a burst is cut."""
 
-_PHASES: Final = {
-    "encode_ns": "encode",
-    "copy_ns": "copy",
-    "send_ns": "send",
-    "receive_ns": "receive",
-    "decode_ns": "decode",
-    "pack_wait_ns": "waiting for a full packet",
-    "send_wait_ns": "waiting for room in the pipe",
-    "queue_ns": "in the queue",
+_MAX_OVERHEAD: Final = 0.5
+"""A larger share of an interval is not overhead: it was not counted yet."""
+
+_BUSY_KINDS: Final = frozenset({"stage", "source", "sink", "consumer"})
+
+_STATE_WORDS: Final = (
+    "Busy: in the function of the stage. Overhead: sending, receiving, waiting for a CPU. "
+    "Blocked: a later stage is slower. Starved: an earlier stage is slower."
+)
+
+_PHASES: Final = ("encode", "copy", "pack_wait", "send", "send_wait", "receive", "decode")
+
+_TRANSPORTS: Final = {
+    "local": "call",
+    "pipe": "pipe",
+    "shared_memory": "shared memory",
+    "mixed": "both",
+    "object_store": "store",
+}
+
+_HOP_WORDS: Final = {
+    "hop": "the way of the items from one process to the next",
+    "message": "what one write of it carries: usually one item",
+    "call": "fused stages share a process: no message, a function call",
+    "pipe": "all bytes go through a pipe: best for small items",
+    "shared memory": "large arrays are written to memory that both processes see, and read there without a copy",
+    "cost": "the time to send and to receive a message: encode, copy, send, receive, decode. p50 is the median; "
+    "one message in a hundred takes p99 or longer",
+    "queue": "how long a message waits until it is read: long before the bottleneck, and no cost",
+    "saved": "in the whole run, against the other way, by this machine's calibration",
+    "encode, decode": "pickling and unpickling, without large arrays",
+    "copy": "large arrays into shared memory",
+    "pack wait, send wait": "waiting for the small items that share a packet, and for room in the pipe; no cost",
 }
 
 
-def make_verdict(report: Report) -> Markup:
-    """Return what limits the run, and the change to try."""
-    verdict, run = report.verdict, report.run
-    rate = f"{format_rate(run.items_per_s)} {run.rate_unit}/s"
-    counts = (
-        f"The run {_STATUS_TEXTS.get(run.status, run.status)}: "
-        f"{run.items_in:,} items in, {run.items_out:,} out, {rate}, "
-        f"{format_ns(run.wall_ns)} in total, first item after {format_ns(run.first_item_ns)}"
-    )
-    parts: list[Content] = [element("p", verdict.sentence, class_="sentence")]
-    if verdict.fix:
-        fixes = " ".join(map(shlex.quote, verdict.fix.split()))
-        command = f"stagepipe run {shlex.quote(report.config_path or 'CONFIG')} {fixes}"
-        copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
-        parts.append(element("div", element("span", "Try"), element("code", command), copy, class_="command"))
-    if verdict.advice:
-        parts.append(element("p", verdict.advice))
-    parts.extend(element("p", note) for note in report.make_unmatched_notes())
+def make_summary(report: Report) -> Markup:
+    """Return the figures, the verdict with its change to try, and the picture of the pipeline."""
+    run, verdict = report.run, report.verdict
+    parts: list[Content] = []
     if run.error:
-        parts.append(element("pre", run.error[-_MAX_TRACE_CHARACTERS:]))
-    sure = f"Confidence {format_percent(verdict.confidence)}. {counts}."
-    return element("section", *parts, element("p", sure, class_="note"), class_="verdict", aria_label="Verdict")
+        lines = run.error.strip().splitlines() or [""]
+        parts.append(element("p", element("b", "The run failed: "), lines[0][:_MAX_TITLE_CHARACTERS]))
+        if len(lines) > 1:
+            parts.append(fold("The whole error", element("pre", run.error[-_MAX_TRACE_CHARACTERS:])))
+        parts = [element("div", *parts, class_="failure", role="alert")]
+    parts.append(element("dl", *_make_figures(report), class_="figures"))
+    says: list[Content] = [element("p", verdict.sentence, class_="sentence"), *_make_command(report)]
+    says.extend(element("p", text) for text in (verdict.advice, *report.make_unmatched_notes()) if text)
+    says.append(element("p", f"Confidence {format_percent(verdict.confidence)}", class_="note"))
+    parts.append(element("section", *says, class_="verdict", aria_label="Verdict"))
+    if report.stages:
+        parts.append(element("section", draw_pipeline(report), aria_label="Pipeline"))
+    return element("div", *parts, class_="summary")
+
+
+def describe_run(run: RunReport, stages: Sequence[StageReport]) -> str:
+    """Return how the run ended, what went in and what came out, in the words of the config.
+
+    >>> describe_run(report.run, report.stages)  # doctest: +SKIP
+    'finished: 300 items in, 1 file out'
+    """
+    last = stages[-1] if stages else None
+    if run.files_out:
+        out = _count(run.files_out, "files")
+    elif last is not None and last.outputs:
+        out = _count(last.outputs, last.output_unit)
+    else:
+        out = _count(run.items_out, "items")
+    if run.samples_out != run.items_out and not run.files_out:
+        out += f" with {_count(run.samples_out, 'samples')}"
+    skipped = f", {run.items_skipped:,} skipped" if run.items_skipped else ""
+    return f"{run.status}: {_count(run.items_in, 'items')} in, {out} out{skipped}"
 
 
 def make_sections(report: Report) -> list[Markup]:
-    """Return the sections after the verdict, without those that have nothing to show."""
-    sections: tuple[tuple[str, str, Callable[[Report], list[Markup]]], ...] = (
-        ("pipeline", "Pipeline", _make_pipeline),
-        ("stages", "Stages", _make_stages),
-        ("hops", "Hops", _make_hops),
-        ("object-store", "Object store of Ray", _make_object_store),
-        ("sizes", "Sizes of messages", _make_sizes),
-        ("time", "Over time", _make_series),
-        ("what-if", "What if (estimates)", _make_what_if),
-        ("slowest", "Slowest items", _make_slowest),
-        ("dead-letters", "Dead letters", _make_dead_letters),
-        ("restarts", "Restarts", _make_restarts),
-        ("trust", "How far to trust it", _make_trust),
+    """Return the sections below the picture, without those that have nothing to show; details of hops come folded."""
+    sections: tuple[tuple[str, str, bool, Callable[[Report], list[Markup]]], ...] = (
+        ("what-if", "What if (estimates)", True, _make_what_if),
+        ("time", "Where the workers' time went", True, _make_shares),
+        ("rates", "Rates, queues and memory over time", True, _make_rates),
+        ("stages", "Stages", True, _make_stages),
+        ("restarts", "Restarts", True, _make_restarts),
+        ("dead-letters", "Dead letters: items that failed and were skipped", True, _make_dead_letters),
+        ("slowest", "Slowest items", True, _make_slowest),
+        ("hops", "Hops between the processes", False, _make_hops),
+        ("object-store", "Object store of Ray", False, _make_object_store),
+        ("trust", "How far to trust it", False, _make_trust),
     )
-    made = ((name, title, make(report)) for name, title, make in sections)
-    return [
-        element("details", element("summary", title), *content, id=name, open=True)
-        for name, title, content in made
-        if content
+    made = ((name, title, is_open, make(report)) for name, title, is_open, make in sections)
+    return [fold(title, *content, name=name, is_open=is_open) for name, title, is_open, content in made if content]
+
+
+def _make_figures(report: Report) -> Iterator[Markup]:
+    """Yield the large figures. A run that delivered nothing has no rate."""
+    run, verdict, memory = report.run, report.verdict, report.memory
+    rate, unit = (run.samples_per_s, "samples/s") if run.samples_per_s else (run.items_per_s, f"{run.rate_unit}/s")
+    if rate:
+        yield _make_figure("Rate", format_rate(rate), unit, "in the steady state, without start and end")
+    first = f"the first item after {format_ns(run.first_item_ns)}" if run.first_item_ns else ""
+    yield _make_figure("Time", *format_ns(run.wall_ns).split(" "), first)
+    share = format_percent(verdict.share)
+    note = f"busy {share} of the time" if verdict.kind in _BUSY_KINDS else f"{share} of the run's time"
+    name = report.consumer.name if verdict.kind == "consumer" else verdict.limited_by.replace(" -> ", " → ")
+    yield _make_figure("Bottleneck", name or "none found", "", note if verdict.share else verdict.kind if name else "")
+    peak = max((point.bytes for point in report.series.pss_bytes), default=0)
+    peak = max(peak, sum(stage.pss_bytes or stage.rss_bytes for stage in report.stages))
+    shared = f"shared memory at most {format_bytes(memory.arena_peak_bytes)}" if memory.arena_peak_bytes else ""
+    if peak:
+        host = f" of {format_bytes(report.host.memory_bytes)}" if report.host.memory_bytes else ""
+        yield _make_figure("Memory", *format_bytes(peak).split(" "), f"of all workers{host}", shared)
+
+
+def _make_figure(name: str, value: str, unit: str, *notes: str) -> Markup:
+    size = "long" if len(value) > _LONG_FIGURE else None
+    shown = element("b", value if unit else break_name(value), class_=size)
+    lines = (element("dd", note, class_="note") for note in notes if note)
+    return element("div", element("dt", name), element("dd", shown, " ", unit, class_="figure"), *lines)
+
+
+def _make_command(report: Report) -> list[Markup]:
+    """Return the command with the fix, and its gain by the estimate of the same overrides."""
+    fix = report.verdict.fix
+    if not fix:
+        return []
+    overrides = " ".join(map(shlex.quote, fix.split()))
+    command = f"stagepipe run {shlex.quote(report.config_path or 'CONFIG')} {overrides}"
+    copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
+    estimate = next((row for row in report.what_if if " ".join(row.overrides) == fix), None)
+    gain = []
+    if estimate is not None:
+        low = f", at least {_format_gain(estimate.gain_low)}" if estimate.gain_low > 0 else ""
+        gain = [element("span", element("b", estimate.format_gain()), f" items/s, estimated{low}")]
+    return [element("div", element("b", "Try"), element("code", command), copy, *gain, class_="command")]
+
+
+def _make_what_if(report: Report) -> list[Markup]:
+    offered = [row for row in report.what_if if not row.ineligible_reason]
+    refused = [row for row in report.what_if if row.ineligible_reason]
+    unit = f"{report.run.rate_unit}/s"
+
+    now = f"now {format_rate(report.run.items_per_s)} {unit}"
+    caption = f"Each change by itself, from the costs that this run measured: {now}"
+    parts = []
+    if offered:
+        has_lows = any(row.gain_low for row in offered)
+        rows = [_make_estimate(row, *([_format_gain(row.gain_low)] if has_lows else [])) for row in offered]
+        heading = ("change", "gain", *(["at least"] if has_lows else []), unit, "override")
+        parts.append(table(heading, rows, caption=caption, text=(0, len(heading) - 1)))
+    if refused:
+        title = f"{_count(len(refused), 'changes')} that the verdict does not offer, and why"
+        rows = [_make_estimate(row, row.ineligible_reason) for row in refused]
+        heading = ("change", "gain", "why not", unit, "override")
+        parts.append(fold(title, table(heading, rows, caption=caption, text=(0, 2, 4))))
+    return parts
+
+
+def _make_estimate(row: WhatIf, *middle: str) -> tuple[Content, ...]:
+    override = element("code", break_name(" ".join(row.overrides))) if row.overrides else ""
+    return (break_name(row.change), row.format_gain(), *middle, f"about {format_rate(row.items_per_s)}", override)
+
+
+def _make_shares(report: Report) -> list[Markup]:
+    """Return the shares of each process: over time where the run has a course, and as numbers."""
+    processes = [stage for stage in report.stages if stage.fused_into is None]
+    if not processes:
+        return []
+    course = {stage.name: stage for stage in report.series.stages}
+    rows = []
+    for stage in processes:
+        shares = {name: [float(getattr(stage, name))] for name in STATES}
+        if stage.name in course and len(report.series.times_ns) > 1:
+            over_time = course[stage.name]
+            shares = {name: thin(getattr(over_time, name)) for name in ("busy", "blocked", "starved")}
+            shares = _split_rest(shares, stage.starting)
+        label = ", ".join(f"{name} {format_percent(getattr(stage, name))}" for name in STATES)
+        numbers = [
+            "" if name == "blocked" and not stage.is_blocked_measured else format_percent(getattr(stage, name))
+            for name in STATES
+        ]
+        rows.append((break_name(stage.name), draw_shares(shares, f"{stage.name}: {label}"), *numbers))
+    keys = (join((draw_key(name), name)) for name in STATES)
+    has_course = any(stage.name in course for stage in processes)
+    heading = ("stage", _make_time_axis(report.series) if has_course else "", *keys)
+    return [table(heading, rows, caption=_STATE_WORDS, text=range(2))]
+
+
+def _split_rest(shares: Mapping[str, Sequence[float]], starting: float) -> dict[str, list[float]]:
+    """Return all shares over time, with what a series does not tell apart.
+
+    The start comes first. A wait or a call is counted when it ends: an interval of which most is not counted belongs to
+    the state that ends it. The rest is overhead.
+    """
+    full = {name: list(values) for name, values in shares.items()}
+    rests = [max(1.0 - sum(values), 0.0) for values in zip(*full.values(), strict=True)]
+    left, starts = starting * len(rests), []
+    for index, rest in enumerate(rests):
+        starts.append(min(rest, left))
+        left -= starts[-1]
+        rests[index] -= starts[-1]
+    end: dict[str, float] = {}
+    for index in reversed(range(len(rests))):
+        if rests[index] > _MAX_OVERHEAD and end:
+            for name, value in end.items():
+                full[name][index] += rests[index] * value / sum(end.values())
+            rests[index] = 0.0
+        else:
+            end = {name: values[index] for name, values in full.items() if values[index] > 0}
+    return {**full, "starting": starts, "overhead": rests}
+
+
+def _make_rates(report: Report) -> list[Markup]:
+    series = report.series
+    if len(series.times_ns) <= 1:
+        return []
+    rates = {stage.name: thin(stage.items_per_s) for stage in series.stages}
+    queues = {hop.target: thin(hop.queued) for hop in series.hops}
+    top_rate, top_queue = _find_top(rates.values()), _find_top(queues.values())
+    rate_text = f"0 to {format_rate(top_rate)} items/s"
+    queue_text = f"0 to {top_queue:,.{0 if top_queue == round(top_queue) else 1}f} items"
+    rows = [
+        (
+            break_name(name if name != "sink" else report.consumer.name),
+            draw_lines({0: rates[name]}, top_rate, f"{name}: rate over time, {rate_text}") if name in rates else "",
+            draw_lines({0: queues[name]}, top_queue, f"before {name}: queue over time, {queue_text}")
+            if name in queues
+            else "",
+        )
+        for name in {**rates, **queues}
     ]
-
-
-def _make_pipeline(report: Report) -> list[Markup]:
-    note = (
-        "A box is a process; below it lies the hop to the next one. The width of its bar is its time per item, divided "
-        "by its workers: the widest one limits the rate. The parts of the bar are the shares of its workers' time."
+    axis = _make_time_axis(series)
+    heading = ("stage", join((f"rate, {rate_text}", axis)), join((f"queue before it, {queue_text}", axis)))
+    caption = (
+        "All stages on the scale of the heading; bursts above it are cut. The longest queue is before the bottleneck."
     )
-    return [element("p", note, class_="note"), draw_legend(), draw_pipeline(report)]
+    return [table(heading, rows, caption=caption, text=range(3)), *_make_memory(series)]
+
+
+def _make_time_axis(series: Series) -> Markup:
+    middle, end = (format_ns(series.times_ns[-1] * share) for share in (0.5, 1.0))
+    return element("span", *(element("span", text) for text in ("0 s", middle, end)), class_="axis")
+
+
+def _find_top(courses: Iterable[Sequence[float]]) -> float:
+    """Return the end of the scale on which all courses are drawn."""
+    return max((sorted(values)[int((len(values) - 1) * _USUAL_SHARE)] for values in courses if values), default=0.0)
+
+
+def _make_memory(series: Series) -> list[Markup]:
+    sampled = {
+        "PSS of the workers (memory that n processes share counts as 1/n)": series.pss_bytes,
+        "RSS of the workers (shared memory counts in each)": series.rss_bytes,
+    }
+    lines = {"shared memory in use": [float(size) for size in series.shared_memory_bytes]}
+    for name, points in sampled.items():
+        if len(points) > 1:
+            lines[name] = [_read_at(points, time) for time in series.times_ns]
+    lines = {name: thin(values) for name, values in lines.items() if any(values)}
+    if not lines:
+        return []
+    top = max(map(max, lines.values()))
+    text = f"0 to {format_bytes(top)}"
+    chart = draw_lines(dict(enumerate(lines.values())), top, f"Memory of all workers over time, {text}")
+    legend = element("ul", *(element("li", draw_key(str(n)), name) for n, name in enumerate(lines)), class_="legend")
+    return [element("p", f"Memory of all workers, {text}", class_="caption"), legend, _make_time_axis(series), chart]
+
+
+def _read_at(points: Sequence[Any], time_ns: int) -> float:
+    """Return the last sample up to a time; the first one before it."""
+    return float(next((point.bytes for point in reversed(points) if point.time_ns <= time_ns), points[0].bytes))
 
 
 def _make_stages(report: Report) -> list[Markup]:
-    names = ("stage", "workers", "items", "busy", "overhead", "blocked", "starved", "starting")
-    heading = (*names, "run p50", "p90", "p99", "CPU", "memory")
-    rows = [_make_stage_row(stage) for stage in report.stages]
-    failures = [
-        (stage.name, *(f"{count:,}" for count in (stage.errors, stage.skipped, stage.retries, stage.crashes)))
-        for stage in report.stages
-        if stage.errors or stage.skipped or stage.retries or stage.crashes
-    ]
-    tables = [table(heading, rows, caption="Shares of the time of a stage's workers; time in its function per item")]
-    if failures:
-        failure_heading = ("stage", "errors", "skipped", "retries", "crashes")
-        tables.append(table(failure_heading, failures, caption="Failures"))
-    return tables
+    counts = ("errors", "skipped", "retries", "crashes", "passed_by")
+    used = [name for name in counts if any(getattr(stage, name) for stage in report.stages)]
+    heading = ("stage", "workers", "items in", "items out", "call, p50", "p90", "p99", "CPU time", "memory")
+    rows = [(*_make_stage_row(stage), *(f"{getattr(stage, name):,}" for name in used)) for stage in report.stages]
+    caption = "Items that a stage ran on, and the time of one call of its function"
+    return [table((*heading, *(name.replace("_", " ") for name in used)), rows, caption=caption)] if rows else []
 
 
-def _make_stage_row(stage: StageReport) -> tuple[str, ...]:
-    is_fused = stage.fused_into is not None
-    shares = (stage.busy, stage.overhead, stage.blocked, stage.starved, stage.starting)
+def _make_stage_row(stage: StageReport) -> tuple[Content, ...]:
     run = stage.run_ns
     return (
-        f"+ {stage.name}" if is_fused else stage.name,
-        "fused" if is_fused else f"{stage.workers:,}",
+        join(("+ " if stage.fused_into else "", break_name(stage.name))),
+        "fused" if stage.fused_into else f"{stage.workers:,}",
         f"{stage.items:,}",
-        *("" if is_fused else format_percent(share) for share in shares),
+        _count(stage.outputs, stage.output_unit) if stage.outputs else "",
         *(format_ns(value) if run.max else "" for value in (run.p50, run.p90, run.p99)),
         format_ns(stage.cpu_ns) if stage.cpu_ns else "",
         format_bytes(stage.pss_bytes) if stage.pss_bytes else "",
     )
 
 
+def _make_restarts(report: Report) -> list[Markup]:
+    if not report.restarts:
+        return []
+    rows = [
+        (
+            f"{restart.stage} {restart.worker}" if restart.stage else "all",
+            "died" if restart.kind == "death" else "nothing moved",
+            restart.item,
+            restart.cause[:_MAX_TITLE_CHARACTERS],
+            format_ns(restart.lost_ns),
+        )
+        for restart in report.restarts[:_MAX_EVENTS]
+    ]
+    heading = ("worker", "what", "item", "cause", "time lost")
+    made = table(heading, rows, caption="Restarts from the last delivered item", text=range(4))
+    return [made, *_make_rest_note(len(report.restarts))]
+
+
+def _make_dead_letters(report: Report) -> list[Markup]:
+    letters = report.dead_letters
+    parts = []
+    for letter in letters[:_MAX_EVENTS]:
+        title = f"item {letter.item} in {letter.stage}: {letter.error}"[:_MAX_TITLE_CHARACTERS]
+        trace = (letter.trace or letter.error)[-_MAX_TRACE_CHARACTERS:]
+        attempts = f"{_count(letter.attempts, 'attempts')}, epoch {letter.epoch:,}"
+        parts.append(fold(title, element("p", attempts), element("pre", trace)))
+    return [*parts, *_make_rest_note(len(letters))]
+
+
+def _make_slowest(report: Report) -> list[Markup]:
+    rows = [
+        (
+            f"{slow.label} (item {slow.item})" if slow.label else f"item {slow.item}",
+            slow.stage,
+            format_ns(slow.run_ns),
+            format_ns(slow.queue_ns),
+        )
+        for slow in report.slowest
+    ]
+    heading = ("item", "stage", "in its function", "in the queue before it")
+    return [table(heading, rows, caption="Without the first item of each worker", text=range(2))] if rows else []
+
+
 def _make_hops(report: Report) -> list[Markup]:
     if not report.hops:
         return []
-    heading = ("hop", "travels by", "why", "messages", "each", "cost p50", "p90", "p99", "queue p50", "saved")
+    words = (join((element("dt", word), element("dd", meaning))) for word, meaning in _HOP_WORDS.items())
+    heading = ("hop", "travels by", "why", "messages", "each", "cost, p50", "p99", "queue, p50", "saved")
     rows = []
     for hop in report.hops:
-        facts = (describe_transport(hop), hop.transport.reason, f"{hop.messages.total:,}")
-        durations_ns = (hop.cost_ns.p50, hop.cost_ns.p90, hop.cost_ns.p99, hop.phases.queue_ns.p50)
         figures = [
             format_bytes(hop.bytes.total / max(hop.messages.total, 1)),
-            *map(format_ns, durations_ns),
-            _format_signed_ns(hop.saved_ns),
+            *map(format_ns, (hop.cost_ns.p50, hop.cost_ns.p99, hop.phases.queue_ns.p50)),
+            format_ns(hop.saved_ns) if hop.saved_ns else "",
         ]
-        rows.append((_name(hop), *facts, *([""] * len(figures) if hop.transport.mode == "local" else figures)))
+        is_call = hop.transport.mode == "local"
+        facts = (_describe_transport(hop), hop.transport.reason, f"{hop.messages.total:,}")
+        rows.append((_name(hop), *facts, *([""] * len(figures) if is_call else figures)))
     changes = [
         element(
             "p",
@@ -148,23 +392,61 @@ def _make_hops(report: Report) -> list[Markup]:
         for hop in report.hops
         for change in hop.transport.changes
     ]
-    phases = [_make_phases(hop) for hop in report.hops if hop.transport.mode != "local"]
-    caption = "Cost of a message, sending and receiving together; the queue is waiting, and no cost"
-    return [table(heading, rows, caption=caption, text_columns=3), *changes, *phases]
+    caption = "A message, sending and receiving together"
+    made = table(heading, rows, caption=caption, text=range(3))
+    return [element("dl", *words, class_="words"), made, *changes, *_make_phases(report), *_make_sizes(report)]
 
 
-def _make_phases(hop: HopReport) -> Markup:
-    rows = []
-    for field, name in _PHASES.items():
-        values = getattr(hop.phases, field)
-        if values.max or values.p99:
-            kind = "waiting" if "wait" in field or field == "queue_ns" else "cost"
-            rows.append((name, kind, *(format_ns(value) for value in (values.p50, values.p90, values.p99))))
-    if not rows:
-        return Markup()
-    caption = f"Phases of {_name(hop)}"
-    content = table(("phase", "kind", "p50", "p90", "p99"), rows, caption=caption, text_columns=2)
-    return element("details", element("summary", caption), content)
+def _describe_transport(hop: HopReport) -> str:
+    """Return how the messages of a hop travelled, the most frequent way first."""
+    counts = {name: getattr(hop.messages, key) for key, name in _TRANSPORTS.items()}
+    used = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
+    return ", ".join(used) or hop.transport.mode.replace("_", " ")
+
+
+def _make_phases(report: Report) -> list[Markup]:
+    hops = [hop for hop in report.hops if hop.transport.mode != "local"]
+    used = [name for name in _PHASES if any(getattr(hop.phases, f"{name}_ns").max for hop in hops)]
+    rows = [
+        (
+            _name(hop),
+            *(format_ns(getattr(hop.phases, f"{name}_ns").p50) for name in used),
+            *map(format_ns, (hop.predicted.measured_median_ns, hop.predicted.median_ns)),
+        )
+        for hop in hops
+    ]
+    heading = ("hop", *(name.replace("_", " ") for name in used), "sum", "predicted")
+    caption = "Phases of a message, p50; predicted by the calibration of this machine without other load"
+    return [table(heading, rows, caption=caption)] if used else []
+
+
+def _make_sizes(report: Report) -> list[Markup]:
+    """Return the messages by size, with what such a message costs on this machine, by its calibration."""
+    rows = [
+        (
+            _name(hop),
+            f"{format_bytes(size.min_bytes)} to {format_bytes(size.max_bytes)}",
+            f"{size.messages:,}",
+            *(_predict(report.calibration.get(name), size) for name in ("pipe", "copied")),
+            format_bytes(hop.transport.threshold_bytes) if hop.transport.threshold_bytes > 0 else "",
+        )
+        for hop in report.hops
+        for size in hop.sizes
+    ]
+    heading = ("hop", "size of a message", "messages", "cost by pipe", "by shared memory", "from this size: shared")
+    caption = "Messages by size, with the cost by the calibration of this machine"
+    return [table(heading, rows, caption=caption, text=range(2))] if rows else []
+
+
+def _predict(curve: Any, size: SizeCount) -> str:
+    """Return the cost of the largest message of a range between the points of a curve; empty outside of them."""
+    if not isinstance(curve, Mapping):
+        return ""
+    points = list(zip(curve.get("sizes", ()), curve.get("ns", ()), strict=False))
+    for (low, low_ns), (high, high_ns) in pairwise(points):
+        if low <= size.max_bytes <= high and high > low:
+            return format_ns(low_ns + (high_ns - low_ns) * (size.max_bytes - low) / (high - low))
+    return ""
 
 
 def _make_object_store(report: Report) -> list[Markup]:
@@ -183,187 +465,24 @@ def _make_object_store(report: Report) -> list[Markup]:
     ]
 
 
-def _make_sizes(report: Report) -> list[Markup]:
-    charts, tables, has_curves = [], [], False
-    for hop in report.hops:
-        if not hop.sizes:
-            continue
-        count = sum(size.messages for size in hop.sizes)
-        bounds = f"{format_bytes(hop.sizes[0].min_bytes)} to {format_bytes(hop.sizes[-1].max_bytes)}"
-        label = f"{_name(hop)}: {count:,} messages of {bounds}"
-        chart, drew_curves = draw_sizes(hop.sizes, hop.transport.threshold_bytes, report.calibration, label=label)
-        has_curves = has_curves or drew_curves
-        threshold = f"threshold {format_bytes(hop.transport.threshold_bytes)}" if hop.transport.threshold_bytes else ""
-        charts.append(_figure(_name(hop), chart, threshold))
-        tables.append(_make_size_table(hop))
-    if not charts:
-        return []
-    labels = {"pipe": 1, "shared memory, copied": 2} if has_curves else {}
-    note = "Bars: messages by size. Upright dashes: the threshold from which a buffer goes to shared memory."
-    if has_curves:
-        note += (
-            " Lines: what a message of that size costs on this machine, by its calibration. "
-            "All but the bars' height is on a log scale."
-        )
-    charts_box = element("div", *charts, class_="charts")
-    return [element("p", note, class_="note"), _make_line_legend(labels), charts_box, *tables]
-
-
-def _make_size_table(hop: HopReport) -> Markup:
-    """Return the heights of the bars as numbers: the chart has no tooltips, which need a mouse."""
-    rows = [(f"{format_bytes(s.min_bytes)} to {format_bytes(s.max_bytes)}", f"{s.messages:,}") for s in hop.sizes]
-    caption = f"Messages of {_name(hop)} by size"
-    return element("details", element("summary", caption), table(("size", "messages"), rows, caption=caption))
-
-
-def _make_series(report: Report) -> list[Markup]:
-    series = report.series
-    if len(series.times_ns) <= 1:
-        return []
-    times = [time_ns / 1e9 for time_ns in series.times_ns]
-    charts = []
-    for stage in series.stages:
-        highest = f"{format_rate(max(stage.items_per_s, default=0.0))} items/s"
-        lines = [Line("items/s", list(zip(times, stage.items_per_s, strict=False)))]
-        label = f"{stage.name}: items per second over time, at most {highest}"
-        charts.append(
-            _figure(f"{stage.name}: rate", draw_lines(lines, label=label, maximum_text=highest, end_s=times[-1]))
-        )
-    shares = []
-    for stage in series.stages:
-        areas = {"busy": stage.busy, "blocked": stage.blocked, "starved": stage.starved}
-        label = f"{stage.name}: shares of its time over time: busy, blocked, starved"
-        shares.append(_figure(f"{stage.name}: shares", draw_areas(times, areas, label=label)))
-    queues = []
-    for hop in series.hops:
-        most = f"{_format_mean(max(hop.queued, default=0.0))} items"
-        lines = [Line("queued", list(zip(times, hop.queued, strict=False)))]
-        name = f"{hop.source} → {hop.target}"
-        label = f"{name}: items on their way over time, at most {most}"
-        queues.append(_figure(f"{name}: queue", draw_lines(lines, label=label, maximum_text=most, end_s=times[-1])))
-    parts = [element("h3", "Rates"), element("div", *charts, class_="charts"), element("h3", "Shares")]
-    rest = element("p", "What is left of 100 % is overhead: sending, receiving, waiting for a CPU.", class_="note")
-    parts += [draw_legend(("busy", "blocked", "starved")), rest, element("div", *shares, class_="charts")]
-    if queues:
-        parts += [element("h3", "Queues"), element("div", *queues, class_="charts")]
-    return [*parts, *_make_memory(series, times)]
-
-
-def _make_memory(series: Series, times: list[float]) -> list[Markup]:
-    def convert(points: tuple[MemoryPoint, ...]) -> list[tuple[float, float]]:
-        return [(point.time_ns / 1e9, point.bytes) for point in points]
-
-    shared = list(zip(times, series.shared_memory_bytes, strict=False))
-    lines = [Line("shared memory in use", shared, 2), Line("RSS of the workers", convert(series.rss_bytes), 0)]
-    lines = [
-        line for line in (*lines, Line("PSS of the workers", convert(series.pss_bytes), 1)) if len(line.points) > 1
-    ]
-    if not lines:
-        return []
-    most = format_bytes(max(value for line in lines for _, value in line.points))
-    end_s = max(times[-1], *(line.points[-1][0] for line in lines))
-    label = f"Memory over time, at most {most}: {', '.join(line.label for line in lines)}"
-    chart = _figure("All workers together", draw_lines(lines, label=label, maximum_text=most, end_s=end_s))
-    legend = _make_line_legend({line.label: line.style for line in lines})
-    return [element("h3", "Memory"), legend, element("div", chart, class_="charts")]
-
-
-def _make_what_if(report: Report) -> list[Markup]:
-    if not report.what_if:
-        return []
-    rows = [
-        (
-            estimate.change,
-            element("code", " ".join(estimate.overrides)) if estimate.overrides else "",
-            f"about {format_rate(estimate.items_per_s)}",
-            estimate.format_gain(),
-        )
-        for estimate in report.what_if
-    ]
-    now = f"{format_rate(report.run.items_per_s)} {report.run.rate_unit}/s"
-    caption = f"Each change alone, from the costs that this run measured: now it has {now}"
-    heading = ("change", "override", f"{report.run.rate_unit}/s, estimated", "gain")
-    return [table(heading, rows, caption=caption, text_columns=2)]
-
-
-def _make_slowest(report: Report) -> list[Markup]:
-    if not report.slowest:
-        return []
-    rows = [(slow.item, slow.stage, format_ns(slow.run_ns), format_ns(slow.queue_ns)) for slow in report.slowest]
-    heading = ("item", "stage", "in its function", "in the queue before it")
-    return [table(heading, rows, caption="Without the first item of each worker", text_columns=2)]
-
-
-def _make_dead_letters(report: Report) -> list[Markup]:
-    letters = report.dead_letters
-    parts = []
-    for letter in letters[:_MAX_EVENTS]:
-        title = f"item {letter.item} in {letter.stage}: {letter.error}"[:_MAX_TITLE_CHARACTERS]
-        trace = letter.trace[-_MAX_TRACE_CHARACTERS:] or letter.error[-_MAX_TRACE_CHARACTERS:]
-        attempts = f"{letter.attempts:,} attempt{'s' if letter.attempts != 1 else ''}, epoch {letter.epoch:,}"
-        parts.append(element("details", element("summary", title), element("p", attempts), element("pre", trace)))
-    return [*parts, *_make_rest_note(len(letters))]
-
-
-def _make_restarts(report: Report) -> list[Markup]:
-    if not report.restarts:
-        return []
-    rows = [
-        (
-            restart.kind,
-            f"{restart.stage} {restart.worker}" if restart.stage else "",
-            restart.item,
-            restart.cause[:_MAX_TITLE_CHARACTERS],
-            format_ns(restart.lost_ns),
-        )
-        for restart in report.restarts[:_MAX_EVENTS]
-    ]
-    heading = ("kind", "worker", "item", "cause", "time lost")
-    made = table(heading, rows, caption="Restarts from the last delivered item", text_columns=4)
-    return [made, *_make_rest_note(len(report.restarts))]
-
-
 def _make_trust(report: Report) -> list[Markup]:
-    overhead, host = report.run.timing_overhead, report.host
+    overhead, host, memory = report.run.timing_overhead, report.host, report.memory
     versions = ", ".join(f"{name} {version}" for name, version in sorted(host.versions.items()))
     facts: dict[str, str] = {
         "timing overhead": f"{format_ns(overhead.ns_per_hop)} per hop ({overhead.how or 'not determined'})",
-        "messages measured": ", ".join(f"{_name(hop)} {hop.messages.total:,}" for hop in report.hops),
         "accuracy": "percentiles within 2 %; maxima and means exact",
-        "shared memory": f"{format_bytes(report.memory.arena_peak_bytes)} at its peak, limit "
-        f"{format_bytes(report.memory.arena_limit_bytes)}; {report.memory.copied_out_items:,} items copied out",
+        "shared memory": f"{format_bytes(memory.arena_peak_bytes)} at its peak, limit "
+        f"{format_bytes(memory.arena_limit_bytes)}; {memory.copied_out_items:,} items copied out",
         "host": f"{host.cpus:,} CPUs, {format_bytes(host.memory_bytes)}, Linux {host.kernel}, Python {host.python}",
         "versions": versions,
         "calibration of": str(report.calibration.get("measured_at", "")),
         "config": report.config_path,
         "config, SHA-256": report.config_sha256,
         "schema": report.schema,
+        "course over time": "" if report.series.times_ns else "none: an older version, or a very short run",
     }
     rows = [(name, text) for name, text in facts.items() if text]
-    parts = [table(("what", "value"), rows, caption="Where the figures come from", text_columns=2)]
-    predicted = [
-        (
-            _name(hop),
-            format_ns(hop.predicted.median_ns),
-            format_ns(hop.predicted.measured_median_ns),
-            f"{hop.predicted.measured_ratio:.2f} times",
-        )
-        for hop in report.hops
-        if hop.predicted.median_ns
-    ]
-    if predicted:
-        heading = ("hop", "predicted median", "measured median", "measured / predicted")
-        caption = "The calibration predicts an idle machine; a busy one takes longer"
-        parts.append(table(heading, predicted, caption=caption))
-    if not report.series.times_ns:
-        parts.append(
-            element(
-                "p",
-                "This report has no course over time: it comes from an older version or a very short run.",
-                class_="note",
-            )
-        )
-    return parts
+    return [table(("what", "value"), rows, caption="Where the figures come from", text=range(2))]
 
 
 def _make_rest_note(count: int) -> list[Markup]:
@@ -371,35 +490,18 @@ def _make_rest_note(count: int) -> list[Markup]:
     return [element("p", f"and {rest:,} more in the report's JSON", class_="note")] if rest > 0 else []
 
 
-def _make_line_legend(styles: Mapping[str, int]) -> Markup:
-    def draw_key(style: int) -> Markup:
-        path = element("path", d="M0 5H26", class_=f"line line-{style}")
-        return element("svg", path, class_="key", viewbox="0 0 26 10", aria_hidden="true")
-
-    if not styles:
-        return Markup()
-    return element("ul", *(element("li", draw_key(style), name) for name, style in styles.items()), class_="legend")
+def _format_gain(share: float) -> str:
+    return f"{round(share * 100):+d} %"
 
 
-def _figure(title: str, chart: Markup, caption: str = "") -> Markup:
-    below = [element("figcaption", caption)] if caption else []
-    return element("figure", element("h3", title), chart, *below)
+def _count(number: int, unit: str) -> str:
+    """Return a number with its unit.
 
-
-def _format_mean(number: float) -> str:
-    """Format a mean number of items: one decimal, or one digit of a small number.
-
-    >>> _format_mean(12.34), _format_mean(0.0123), _format_mean(0.0)
-    ('12.3', '0.01', '0')
+    >>> _count(1, "batches"), _count(1000, "items")
+    ('1 batch', '1,000 items')
     """
-    return f"{number:,.1f}" if number >= _MIN_ONE_DECIMAL else f"{number:.1g}"
+    return f"{number:,} {({'batches': 'batch'}.get(unit, unit.removesuffix('s'))) if number == 1 else unit}"
 
 
 def _name(hop: HopReport) -> str:
     return f"{hop.source} → {hop.target}"
-
-
-def _format_signed_ns(duration_ns: int) -> str:
-    if not duration_ns:
-        return ""
-    return f"-{format_ns(-duration_ns)}" if duration_ns < 0 else format_ns(duration_ns)
