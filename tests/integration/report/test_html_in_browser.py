@@ -89,11 +89,11 @@ def test_nothing_overlaps_or_is_cut(width, theme, tmp_path):
 
 def test_faults_are_found(tmp_path):
     page = render_html(make_report(points=30)).replace(
-        "</style>", ".box b{margin-right:-120px}.box .time{margin-left:-300px}p{min-width:500px}</style>"
+        "</style>", ".box .dim{position:absolute;left:12px;top:8px}p{min-width:500px}</style>"
     )
     faults = find_faults(page, 390, tmp_path)
     assert any(fault.startswith("wider") for fault in faults)
-    assert any(fault.startswith("decode | ") for fault in faults)
+    assert any("decode | 2 workers" in fault for fault in faults)
 
 
 @pytest.mark.parametrize("count", [4, 14])

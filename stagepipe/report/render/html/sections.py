@@ -109,11 +109,11 @@ def make_sections(report: Report) -> list[Markup]:
     """Return the sections below the picture, without those that have nothing to show; details of hops come folded."""
     sections: tuple[tuple[str, str, bool, Callable[[Report], list[Markup]]], ...] = (
         ("what-if", "What if (estimates)", True, _make_what_if),
+        ("restarts", "Restarts", True, _make_restarts),
+        ("dead-letters", "Dead letters: items that failed and were skipped", True, _make_dead_letters),
         ("time", "Where the workers' time went", True, _make_shares),
         ("rates", "Rates, queues and memory over time", True, _make_rates),
         ("stages", "Stages", True, _make_stages),
-        ("restarts", "Restarts", True, _make_restarts),
-        ("dead-letters", "Dead letters: items that failed and were skipped", True, _make_dead_letters),
         ("slowest", "Slowest items", True, _make_slowest),
         ("hops", "Hops between the processes", False, _make_hops),
         ("object-store", "Object store of Ray", False, _make_object_store),
@@ -192,6 +192,35 @@ def _make_estimate(row: WhatIf, *middle: str) -> tuple[Content, ...]:
     return (break_name(row.change), row.format_gain(), *middle, f"about {format_rate(row.items_per_s)}", override)
 
 
+def _make_restarts(report: Report) -> list[Markup]:
+    if not report.restarts:
+        return []
+    kinds = {"death": "died", "stall": "nothing moved"}
+    rows = [
+        (
+            f"{restart.stage} {restart.worker}" if restart.stage else "all",
+            f"{kinds[restart.kind]}: {restart.cause}"[:_MAX_TITLE_CHARACTERS],
+            restart.item,
+            format_ns(restart.lost_ns),
+        )
+        for restart in report.restarts[:_MAX_EVENTS]
+    ]
+    heading = ("worker", "cause", "item", "time lost")
+    made = table(heading, rows, caption="Restarts from the last delivered item", text=range(3))
+    return [made, *_make_rest_note(len(report.restarts))]
+
+
+def _make_dead_letters(report: Report) -> list[Markup]:
+    letters = report.dead_letters
+    parts = []
+    for letter in letters[:_MAX_EVENTS]:
+        title = f"item {letter.item} in {letter.stage}: {letter.error}"[:_MAX_TITLE_CHARACTERS]
+        trace = (letter.trace or letter.error)[-_MAX_TRACE_CHARACTERS:]
+        attempts = f"{_count(letter.attempts, 'attempts')}, epoch {letter.epoch:,}"
+        parts.append(fold(title, element("p", attempts), element("pre", trace)))
+    return [*parts, *_make_rest_note(len(letters))]
+
+
 def _make_shares(report: Report) -> list[Markup]:
     """Return the shares of each process: over time where the run has a course, and as numbers."""
     processes = [stage for stage in report.stages if stage.fused_into is None]
@@ -249,7 +278,7 @@ def _make_rates(report: Report) -> list[Markup]:
     queues = {hop.target: thin(hop.queued) for hop in series.hops}
     top_rate, top_queue = _find_top(rates.values()), _find_top(queues.values())
     rate_text = f"0 to {format_rate(top_rate)} items/s"
-    queue_text = f"0 to {top_queue:,.{0 if top_queue == round(top_queue) else 1}f} items"
+    queue_text = f"0 to {format_rate(top_queue)} items"
     rows = [
         (
             break_name(name if name != "sink" else report.consumer.name),
@@ -322,35 +351,6 @@ def _make_stage_row(stage: StageReport) -> tuple[Content, ...]:
         format_ns(stage.cpu_ns) if stage.cpu_ns else "",
         format_bytes(stage.pss_bytes) if stage.pss_bytes else "",
     )
-
-
-def _make_restarts(report: Report) -> list[Markup]:
-    if not report.restarts:
-        return []
-    rows = [
-        (
-            f"{restart.stage} {restart.worker}" if restart.stage else "all",
-            "died" if restart.kind == "death" else "nothing moved",
-            restart.item,
-            restart.cause[:_MAX_TITLE_CHARACTERS],
-            format_ns(restart.lost_ns),
-        )
-        for restart in report.restarts[:_MAX_EVENTS]
-    ]
-    heading = ("worker", "what", "item", "cause", "time lost")
-    made = table(heading, rows, caption="Restarts from the last delivered item", text=range(4))
-    return [made, *_make_rest_note(len(report.restarts))]
-
-
-def _make_dead_letters(report: Report) -> list[Markup]:
-    letters = report.dead_letters
-    parts = []
-    for letter in letters[:_MAX_EVENTS]:
-        title = f"item {letter.item} in {letter.stage}: {letter.error}"[:_MAX_TITLE_CHARACTERS]
-        trace = (letter.trace or letter.error)[-_MAX_TRACE_CHARACTERS:]
-        attempts = f"{_count(letter.attempts, 'attempts')}, epoch {letter.epoch:,}"
-        parts.append(fold(title, element("p", attempts), element("pre", trace)))
-    return [*parts, *_make_rest_note(len(letters))]
 
 
 def _make_slowest(report: Report) -> list[Markup]:
@@ -439,13 +439,14 @@ def _make_sizes(report: Report) -> list[Markup]:
 
 
 def _predict(curve: Any, size: SizeCount) -> str:
-    """Return the cost of the largest message of a range between the points of a curve; empty outside of them."""
+    """Return the cost of the largest message of a range, by a curve of any version; empty above its last point."""
     if not isinstance(curve, Mapping):
         return ""
     points = list(zip(curve.get("sizes", ()), curve.get("ns", ()), strict=False))
     for (low, low_ns), (high, high_ns) in pairwise(points):
-        if low <= size.max_bytes <= high and high > low:
-            return format_ns(low_ns + (high_ns - low_ns) * (size.max_bytes - low) / (high - low))
+        if size.max_bytes <= high and high > low:
+            share = max(size.max_bytes - low, 0) / (high - low)
+            return format_ns(low_ns + (high_ns - low_ns) * share)
     return ""
 
 
