@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 import re
 import sys
@@ -10,11 +11,13 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Final
 
-from stagepipe.core import DISTRIBUTION, VERSION, get_cache_dir
+from stagepipe.core import DISTRIBUTION, VERSION, get_cache_dir, install_command
 from stagepipe.machine.checkup.health_check import HealthCheck, failed, passed, warned
 from stagepipe.machine.machine import detect_machine
 
 _MIN_PYTHON: Final = (3, 11)
+_MIN_TORCH: Final = (2, 6)
+"""As in the extra `torch` of pyproject.toml."""
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:>=([\d.]+))?")
 
 
@@ -45,11 +48,15 @@ def check_packages() -> HealthCheck:
 
 
 def check_torch() -> HealthCheck:
-    """Import torch: a broken installation shows here and not in a worker."""
+    """Import torch, if it is installed: a broken installation shows here and not in a worker."""
+    if importlib.util.find_spec("torch") is None:
+        return passed("torch", f"not installed; pipelines with tensors and models need it: {install_command('torch')}")
     try:
         import torch
     except (ImportError, OSError, RuntimeError) as error:
         return failed("torch", f"{type(error).__name__}: {error}", "pip install --force-reinstall 'torch>=2.6'")
+    if _split_version(torch.__version__) < _MIN_TORCH:
+        return warned("torch", f"{torch.__version__} is older than the oldest that is tested", install_command("torch"))
     build = "for the CPU" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
     return passed("torch", f"{torch.__version__}, a build {build}")
 
@@ -57,6 +64,8 @@ def check_torch() -> HealthCheck:
 def check_cuda() -> HealthCheck:
     """Compare the GPUs that the driver shows with those that torch can use."""
     name, devices = "CUDA", detect_machine().cuda_devices
+    if not devices and importlib.util.find_spec("torch") is None:
+        return passed(name, "no GPU; stages run on the CPU")
     try:
         import torch
 

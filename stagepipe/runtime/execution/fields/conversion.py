@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stagepipe.core import format_setting, is_pil_image, is_tensor
+from stagepipe.core import format_setting, import_extra, is_pil_image, is_tensor
 
 ValueFormat = Literal["numpy", "tensor", "pil"]
 
@@ -99,8 +99,7 @@ def _array_to_tensor(array: np.ndarray) -> Any:
 
     stagepipe itself reports a write into a read-only input.
     """
-    import torch
-
+    torch = import_extra("torch", "torch", "`as: tensor`")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
         try:
