@@ -1,18 +1,23 @@
-"""Write the table of README.md that sums up the figures of docs/measured.md and docs/peers.md.
+"""Draw the plot of README.md, and write its table and the one that sums up the figures of docs/measured.md.
 
 python -m benchmarks.readme
+
+All of it comes from the figures in docs/benchmarks/: hop.json, loader.json and peers.json.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.common.figures import Estimate, estimate, quotient
-from benchmarks.common.page import fill, format_row
+from benchmarks.common.page import fill, format_row, make_table
 from benchmarks.common.turn import ROOT
 from benchmarks.hop.tables import LOOP_BASE, find_us
 from benchmarks.loader.contest import (
@@ -30,8 +35,27 @@ from benchmarks.loader.contest import (
 from benchmarks.loader.tables import collect
 from benchmarks.peers.contestants import OURS
 from benchmarks.peers.results import Results
+from stagepipe.core import format_ns
 
+README = ROOT / "README.md"
+MEASURED = ROOT / "docs" / "measured.md"
+PLOT = ROOT / "docs" / "pictures" / "hop.svg"
 _FIGURES = ROOT / "docs" / "benchmarks"
+_JOBS = {
+    "images": "JPEG files to batches",
+    "thumbnails": "JPEG files to small files",
+    "clips": "video clips, four NumPy steps",
+    "tensors": "12 kB tensors in memory to batches",
+}
+"""The jobs of README: one that is level, one behind, one ahead of DataLoader, and one that is lost to a plain loop."""
+_PLOTTED = {
+    "stagepipe": ("#d6336c", "stagepipe filled"),
+    "multiprocessing.Pipe": ("#495057", "Pipe"),
+    "SharedMemory": ("#1971c2", "SharedMemory"),
+    "DataLoader": ("#e8890c", "DataLoader NumPy", "DataLoader torch"),
+    "iceoryx2": ("#2f9e44", "iceoryx2"),
+}
+"""Lines of the plot: a colour, and the contestants; the fastest of several at each size."""
 _FILLED, _PIPE = "stagepipe filled", "Pipe"
 _IMAGES = {"64KB": "64 KB", "1.2MB": "1.2 MB", "8MB": "8 MB"}
 _ROUNDED_FROM = 10.0
@@ -68,7 +92,7 @@ def make_summary(hop: dict[str, Any], loader: dict[str, Any], peers: Results) ->
     """Yield the lines of the table, in Markdown."""
     lines = (*_compare_hops(hop), *_compare_loops(hop), *_compare_loaders(loader), *_compare_jobs(peers))
     rows = ((line.subject, line.own, line.other, line.say()) for line in lines)
-    yield "| | stagepipe | beside it | stagepipe is |"
+    yield "| | stagepipe | the other | stagepipe is |"
     yield "|---|---|---|---|"
     yield from map(format_row, rows)
     yield from ("", _describe_memory(loader))
@@ -134,14 +158,105 @@ def _compare_jobs(results: Results) -> Iterator[Comparison]:
         yield _compare_rates(f"the whole job *{job}*", rates[OURS], fastest, rates[fastest])
 
 
+def make_job_table(results: Results) -> Iterator[str]:
+    """Yield the lines of README's table of whole jobs, in Markdown. A ratio whose interval leaves out 1 is bold."""
+    fastest = {line.subject: line for line in _compare_jobs(results)}
+    rows = []
+    for job, description in _JOBS.items():
+        rates = {name: list(found["items_per_s"].values()) for name, found in results.collect(job).items()}
+        loader = _compare_rates("", rates[OURS], "DataLoader", rates["DataLoader"])
+        best = fastest[f"the whole job *{job}*"]
+        own, loader_rate, other = best.own.partition(" ")[0], loader.other.partition(": ")[2], best.other
+        rows.append((description, own, loader_rate, _mark(loader.advantage), other, _mark(best.advantage)))
+    return make_table(
+        ("items/s", "stagepipe", "DataLoader", "ratio", "the fastest other tool", "ratio"), rows, ["---"] + ["---:"] * 5
+    )
+
+
+def _mark(ratio: Estimate) -> str:
+    return ratio.text() if ratio.low <= 1 <= ratio.high else f"**{ratio.text()}**"
+
+
+def draw_plot(path: Path = PLOT) -> None:
+    """Draw what a hop costs by the size of its array: a log-log plot of the medians in hop.json, as SVG."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    document = json.loads((_FIGURES / "hop.json").read_text())
+    sizes = {row["size"]: row["nbytes"] for row in document["rows"] if row["nbytes"]}
+    us = find_us(document["rows"])
+    # Text stays text; the same figures always give the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "stagepipe", "font.size": 11}):
+        figure = Figure(figsize=(9, 4.4), layout="constrained")
+        axes = figure.add_subplot()
+        for label, (color, *names) in _PLOTTED.items():
+            costs = [min(median(us[name, size]) for name in names) for size in sizes]
+            is_own = label == "stagepipe"
+            width = 3 if is_own else 1.6
+            axes.plot(list(sizes.values()), costs, "o-", color=color, linewidth=width, markersize=5, zorder=2 + is_own)
+            offset = _LABEL_OFFSETS.get(label, 0)
+            weight = "bold" if is_own else "normal"
+            axes.annotate(
+                label,
+                (list(sizes.values())[-1], costs[-1]),
+                (9, offset),
+                textcoords="offset points",
+                va="center",
+                color=color,
+                weight=weight,
+            )
+        _label_plot(axes, sizes, _find_crossover(us, sizes))
+        figure.savefig(path, metadata={"Date": None})
+
+
+_LABEL_OFFSETS = {"multiprocessing.Pipe": 4, "SharedMemory": -4, "stagepipe": 5, "iceoryx2": -6}
+"""Points up, where the ends of two lines are close."""
+
+
+def _find_crossover(us: Mapping[tuple[str, str], Sequence[float]], sizes: Mapping[str, int]) -> float:
+    """Return the bytes from which stagepipe is ahead of a pipe, on a straight line between the measured sizes."""
+    gaps = [(nbytes, log(median(us[_FILLED, size]) / median(us[_PIPE, size]))) for size, nbytes in sizes.items()]
+    (low, before), (high, after) = next(pair for pair in pairwise(gaps) if pair[0][1] > 0 >= pair[1][1])
+    return exp(log(low) + (log(high) - log(low)) * before / (before - after))
+
+
+def _label_plot(axes: Any, sizes: Mapping[str, int], crossover_bytes: float) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(700, 9e8)
+    axes.xaxis.set_major_locator(FixedLocator(list(sizes.values())))
+    axes.xaxis.set_minor_locator(NullLocator())
+    labels = {nbytes: label.replace("KB", " KB").replace("MB", " MB") for label, nbytes in sizes.items()}
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda nbytes, _: labels.get(int(nbytes), "")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: format_ns(us * 1000)))
+    axes.axvspan(700, crossover_bytes, color="#e9ecef", zorder=0)
+    axes.annotate("Pipe is\nahead", (760, 1.6e5), va="top", color="#495057")
+    axes.annotate("stagepipe is ahead of Pipe", (crossover_bytes * 1.2, 1.6e5), va="top", color="#d6336c")
+    axes.set_xlabel("size of the array in an item")
+    axes.set_ylabel("time of an item")
+    axes.set_title("One hop between two processes: lower is better", fontsize=12, loc="left")
+    axes.grid(visible=True, which="major", alpha=0.25)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
 def main() -> None:
-    """Replace the table of README.md."""
-    readme = ROOT / "README.md"
-    readme.write_text(replace_summary(readme.read_text()))
+    """Replace the tables, and draw the plot."""
+    README.write_text(replace_jobs(README.read_text()))
+    MEASURED.write_text(replace_summary(MEASURED.read_text()))
+    draw_plot()
+
+
+def replace_jobs(text: str) -> str:
+    """Return README's text with the table of whole jobs."""
+    made = "\n".join(make_job_table(Results(_FIGURES / "peers.json")))
+    return fill(text, "jobs", f"\n{made}\n")
 
 
 def replace_summary(text: str) -> str:
-    """Return `text` with the table of the committed figures."""
+    """Return the text of docs/measured.md with the table that sums up the committed figures."""
     hop, loader = (json.loads((_FIGURES / name).read_text()) for name in ("hop.json", "loader.json"))
     made = "\n".join(make_summary(hop, loader, Results(_FIGURES / "peers.json")))
     return fill(text, "summary", f"\n{made}\n")

@@ -7,7 +7,7 @@
 The pages in docs/ read well on the repository's web page as they are. This script collects them in build/docs, adapts
 them to the site, and runs Zensical (zensical.toml) on the copies:
 
-- README.md becomes the home page; CONTRIBUTING.md and CHANGELOG.md become pages.
+- README.md becomes the home page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md become pages.
 - A link to a file that is no page (code, a config, an example) leads to the repository on the web.
 - Between `<!-- tabs -->` and `<!-- end tabs -->`, the code blocks become tabs.
 - Generated parts are made again from the schema and the command line (scripts/docs_reference.py).
@@ -27,7 +27,12 @@ from scripts.docs_reference import fill_generated_parts
 
 ROOT = Path(__file__).parents[1]
 STAGING = ROOT / "build" / "docs"
-_TOP_LEVEL_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_TOP_LEVEL_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- end tabs -->\n", re.DOTALL)

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?([<>=!~].*?)?(?:\s*;.*)?")
-HINT = re.compile(r"\bpip install ((?:'[^'\n]+'|\"[^\"\n]+\"|[^\s`)\"']+|[ ])+)")
+HINT = re.compile(r"\bpip install ((?:'[^'\n]+'|\"[^\"\n]+\"|[^\s`)\"'#]+|[ ])+)")
 TOLD = [
     *(path for folder in ("stagepipe", "scripts", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")),
     *(ROOT / "docs").rglob("*.md"),

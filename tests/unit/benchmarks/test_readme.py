@@ -1,4 +1,6 @@
-"""benchmarks.readme sums up the committed figures in README.md."""
+"""benchmarks.readme draws the plot of README.md, and fills its table and the summary of docs/measured.md."""
+
+import re
 
 import pytest
 
@@ -19,11 +21,37 @@ def test_a_ratio_is_said_from_our_side(low, value, high, words):
     assert readme.Comparison("a hop", "1 us", "Pipe: 2 us", Estimate(value, low, high, 0.97)).say() == words
 
 
-def test_the_table_of_readme_is_that_of_the_committed_figures():
-    text = (readme.ROOT / "README.md").read_text()
+def test_the_summary_is_that_of_the_committed_figures():
+    text = readme.MEASURED.read_text()
     assert text.count("times faster |") >= 3
     assert readme.replace_summary(text) == text
     assert readme.replace_summary(text.replace("times faster |", "times |", 1)) == text
+
+
+def test_the_jobs_of_readme_are_those_of_the_committed_figures():
+    text = readme.README.read_text()
+    assert "plain loop: 404,428 | **0.23 [" in text  # what is lost is shown
+    assert readme.replace_jobs(text) == text
+    assert readme.replace_jobs(text.replace("404,428", "40,428")) == text
+
+
+def test_the_plot_of_readme_is_that_of_the_committed_figures(tmp_path):
+    readme.draw_plot(tmp_path / "hop.svg")
+    made, kept = (path.read_text() for path in (tmp_path / "hop.svg", readme.PLOT))
+    assert find_markers(made) == find_markers(kept)
+    assert len(find_markers(kept)) >= 25
+
+
+def find_markers(svg):
+    """The places of the points, to a pixel; the rest differs between versions of matplotlib."""
+    points = re.findall(r'<use xlink:href="#\w+" x="([\d.]+)" y="([\d.]+)" style="fill: #\w+; stroke: #\w+', svg)
+    return [(round(float(x)), round(float(y))) for x, y in points]
+
+
+def test_readme_is_short():
+    text = readme.README.read_text()
+    assert len(text.splitlines()) <= 130
+    assert len(re.findall(r"(?<!!)\[[^]]+\]\([^)]+\)", text)) <= 13
 
 
 def test_the_tables_of_whole_jobs_are_those_of_the_committed_figures():
