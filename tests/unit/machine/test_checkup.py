@@ -1,5 +1,6 @@
 """The checks of `stagepipe doctor` where this machine cannot be made to fail for real."""
 
+import importlib.util
 import os
 import platform
 
@@ -7,7 +8,7 @@ import pytest
 
 from stagepipe.machine import HealthStatus, examine_machine
 from stagepipe.machine.checkup.kernel_checks import check_kernel, check_packet_pipe
-from stagepipe.machine.checkup.software_checks import check_packages
+from stagepipe.machine.checkup.software_checks import check_packages, check_torch
 
 
 @pytest.mark.parametrize(
@@ -42,5 +43,13 @@ def test_sockets_in_the_place_of_packet_pipes_are_a_warning(monkeypatch):
 def test_required_packages_are_those_of_the_installation():
     check = check_packages()
     assert check.status is HealthStatus.OK, check.value
-    assert all(f"{name} " in check.value for name in ("numpy", "torch", "pyzmq", "typer", "msgspec"))
-    assert "pillow" not in check.value  # of an extra
+    assert all(f"{name} " in check.value for name in ("numpy", "pyzmq", "typer", "msgspec"))
+    assert not any(f"{name} " in check.value for name in ("pillow", "torch"))  # of extras
+
+
+def test_a_missing_torch_is_no_failure(monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    check = check_torch()
+    assert check.status is HealthStatus.OK
+    assert "pip install 'torch>=" in check.value
