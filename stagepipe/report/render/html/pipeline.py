@@ -19,6 +19,9 @@ _MIN_SHOWN_BAR: Final = 0.01
 _MAX_ROOMY_BOXES: Final = 10
 """With more boxes, each is narrow at 1280 px: its text is smaller and shorter."""
 
+_ALL_HOPS: Final = "hops"
+"""What the verdict calls the limit where all stages are too small for processes."""
+
 _TAGS: Final = {"restarts": "restarted", "startup": "slow to start"}
 """What the box of the limit is called, by the kind of the verdict."""
 
@@ -114,11 +117,11 @@ def _draw_box(box: Box, longest_ns: float, tag: str, limited_by: str) -> Markup:
 
 
 def _draw_arrow(report: Report, box: Box) -> Markup:
-    """Draw the hop to the next box: with its cost where it limits the run."""
+    """Draw the hop to the next box: with its cost where it limits the run, or all hops do."""
     names = dict(box.parts)
     hop = next((hop for hop in report.hops if hop.source in names and hop.target not in names), None)
-    verdict = report.verdict
-    if hop is None or verdict.kind != "hop" or verdict.limited_by.partition(" -> ")[0] != hop.source:
+    limit = report.verdict.limited_by.partition(" -> ")[0]
+    if hop is None or report.verdict.kind != "hop" or limit not in {hop.source, _ALL_HOPS}:
         return element("li", class_="arrow", aria_hidden="true")
-    cost = element("span", f"{format_ns(hop.cost_ns.p50)} per message")
+    cost = element("span", f"{format_ns(hop.cost_ns.mean)} per message")
     return element("li", element("span", "bottleneck", class_="tag"), cost, class_="arrow limit")

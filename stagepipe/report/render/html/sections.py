@@ -15,7 +15,7 @@ from stagepipe.report.model import HopReport, Report, RunReport, StageReport
 from stagepipe.report.render.html.charts import STATES, draw_key, draw_lines, draw_shares, thin
 from stagepipe.report.render.html.markup import Content, Markup, break_name, element, fold, join, table
 from stagepipe.report.render.html.pipeline import draw_pipeline
-from stagepipe.report.series import Series, SizeCount
+from stagepipe.report.series import Series, SizeCount, StageSeries
 from stagepipe.report.shared_types import WhatIf
 from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 
@@ -32,6 +32,9 @@ _USUAL_SHARE: Final = 0.98
 
 _MAX_OVERHEAD: Final = 0.5
 """A larger share of an interval is not overhead: it was not counted yet."""
+
+_LAST_TARGET: Final = "sink"
+"""What the last hop calls its target."""
 
 _BUSY_KINDS: Final = frozenset({"stage", "source", "sink", "consumer"})
 
@@ -77,8 +80,14 @@ def make_summary(report: Report) -> Markup:
             parts.append(fold("The whole error", element("pre", run.error[-_MAX_TRACE_CHARACTERS:])))
         parts = [element("div", *parts, class_="failure", role="alert")]
     parts.append(element("dl", *_make_figures(report), class_="figures"))
-    says: list[Content] = [element("p", verdict.sentence, class_="sentence"), *_make_command(report)]
-    says.extend(element("p", text) for text in (verdict.advice, *report.make_unmatched_notes()) if text)
+    estimate = next((row for row in report.what_if if verdict.fix and " ".join(row.overrides) == verdict.fix), None)
+    advice = verdict.advice
+    if estimate is not None:  # its gain stands with the command
+        advice = advice.replace(
+            f": about {estimate.format_gain()} items/s, at least {_format_gain(estimate.gain_low)}", ""
+        )
+    says: list[Content] = [element("p", verdict.sentence, class_="sentence"), *_make_command(report, estimate)]
+    says.extend(element("p", text) for text in (advice, *report.make_unmatched_notes()) if text)
     says.append(element("p", f"Confidence {format_percent(verdict.confidence)}", class_="note"))
     parts.append(element("section", *says, class_="verdict", aria_label="Verdict"))
     if report.stages:
@@ -99,7 +108,7 @@ def describe_run(run: RunReport, stages: Sequence[StageReport]) -> str:
         out = _count(last.outputs, last.output_unit)
     else:
         out = _count(run.items_out, "items")
-    if run.samples_out != run.items_out and not run.files_out:
+    if run.samples_out not in {run.items_out, run.items_in}:
         out += f" with {_count(run.samples_out, 'samples')}"
     skipped = f", {run.items_skipped:,} skipped" if run.items_skipped else ""
     return f"{run.status}: {_count(run.items_in, 'items')} in, {out} out{skipped}"
@@ -150,15 +159,13 @@ def _make_figure(name: str, value: str, unit: str, *notes: str) -> Markup:
     return element("div", element("dt", name), element("dd", shown, " ", unit, class_="figure"), *lines)
 
 
-def _make_command(report: Report) -> list[Markup]:
+def _make_command(report: Report, estimate: WhatIf | None) -> list[Markup]:
     """Return the command with the fix, and its gain by the estimate of the same overrides."""
-    fix = report.verdict.fix
-    if not fix:
+    if not report.verdict.fix:
         return []
-    overrides = " ".join(map(shlex.quote, fix.split()))
+    overrides = " ".join(map(shlex.quote, report.verdict.fix.split()))
     command = f"stagepipe run {shlex.quote(report.config_path or 'CONFIG')} {overrides}"
     copy = element("button", "Copy", type="button", class_="copy", hidden=True, aria_label="Copy the command")
-    estimate = next((row for row in report.what_if if " ".join(row.overrides) == fix), None)
     gain = []
     if estimate is not None:
         low = f", at least {_format_gain(estimate.gain_low)}" if estimate.gain_low > 0 else ""
@@ -169,16 +176,15 @@ def _make_command(report: Report) -> list[Markup]:
 def _make_what_if(report: Report) -> list[Markup]:
     offered = [row for row in report.what_if if not row.ineligible_reason]
     refused = [row for row in report.what_if if row.ineligible_reason]
-    unit = f"{report.run.rate_unit}/s"
+    unit = "items/s" if report.run.samples_per_s else f"{report.run.rate_unit}/s"
 
     now = f"now {format_rate(report.run.items_per_s)} {unit}"
     caption = f"Each change by itself, from the costs that this run measured: {now}"
     parts = []
     if offered:
-        has_lows = any(row.gain_low for row in offered)
-        rows = [_make_estimate(row, *([_format_gain(row.gain_low)] if has_lows else [])) for row in offered]
-        heading = ("change", "gain", *(["at least"] if has_lows else []), unit, "override")
-        parts.append(table(heading, rows, caption=caption, text=(0, len(heading) - 1)))
+        rows = [_make_estimate(row, _format_gain(row.gain_low) if row.gain_low else "") for row in offered]
+        heading = ("change", "gain", "at least", unit, "override")
+        parts.append(table(heading, rows, caption=caption, text=(0, 4)))
     if refused:
         title = f"{_count(len(refused), 'changes')} that the verdict does not offer, and why"
         rows = [_make_estimate(row, row.ineligible_reason) for row in refused]
@@ -274,14 +280,15 @@ def _make_rates(report: Report) -> list[Markup]:
     series = report.series
     if len(series.times_ns) <= 1:
         return []
-    rates = {stage.name: thin(stage.items_per_s) for stage in series.stages}
-    queues = {hop.target: thin(hop.queued) for hop in series.hops}
+    sinks = {stage.name: stage for stage in report.stages if stage.kind == "sink"}
+    rates = {stage.name: thin(_read_rates(series, stage, sinks.get(stage.name))) for stage in series.stages}
+    queues = {hop.target: thin(hop.queued) for hop in series.hops if hop.target != _LAST_TARGET or not sinks}
     top_rate, top_queue = _find_top(rates.values()), _find_top(queues.values())
     rate_text = f"0 to {format_rate(top_rate)} items/s"
     queue_text = f"0 to {format_rate(top_queue)} items"
     rows = [
         (
-            break_name(name if name != "sink" else report.consumer.name),
+            break_name(name if name != _LAST_TARGET else report.consumer.name),
             draw_lines({0: rates[name]}, top_rate, f"{name}: rate over time, {rate_text}") if name in rates else "",
             draw_lines({0: queues[name]}, top_queue, f"before {name}: queue over time, {queue_text}")
             if name in queues
@@ -295,6 +302,13 @@ def _make_rates(report: Report) -> list[Markup]:
         "All stages on the scale of the heading; bursts above it are cut. The longest queue is before the bottleneck."
     )
     return [table(heading, rows, caption=caption, text=range(3)), *_make_memory(series)]
+
+
+def _read_rates(series: Series, stage: StageSeries, sink: StageReport | None) -> Sequence[float]:
+    """Return the items/s of a process. A sink counts the parts that it writes: they hold its items."""
+    parts = sum(stage.items_per_s) * series.times_ns[-1] / len(series.times_ns) / 1e9
+    items_per_part = sink.source_items / parts if sink is not None and parts else 1.0
+    return [rate * (items_per_part or 1.0) for rate in stage.items_per_s]
 
 
 def _make_time_axis(series: Series) -> Markup:

@@ -130,7 +130,9 @@ def test_the_words_are_those_of_the_config():
         return read_text(re.search(r"<header>.*?</header>", render_html(report))[0])
 
     batches = change_stages(report, **{last: {"outputs": 5, "output_unit": "batches"}})
-    assert "300 items in, 5 batches with 300 samples out" in read_header(batches)
+    assert "300 items in, 5 batches out" in read_header(batches)
+    cropped = change_run(batches, samples_out=250)
+    assert "300 items in, 5 batches with 250 samples out" in read_header(cropped)
     files = change_stages(change_run(report, files_out=1), **{last: {"outputs": 1, "output_unit": "files"}})
     assert "300 items in, 1 file out" in read_header(files)
 
@@ -187,9 +189,11 @@ class TestBars:
         page = render_html(change_verdict(make_report(), limited_by="decode -> augment", kind="hop"))
         flow = re.search(r'<ol class="flow">.*?</ol>', page)[0]
         (arrow,) = re.findall(r'<li class="arrow limit">.*?</li>', flow)
-        assert read_text(arrow) == "bottleneck 66 µs per message"
+        assert read_text(arrow) == "bottleneck 79 µs per message"
         assert flow.index("decode") < flow.index("arrow limit") < flow.index("augment")
         assert 'class="box limit"' not in flow
+        page = render_html(change_verdict(make_report(), limited_by="hops", kind="hop"))
+        assert page.count('class="arrow limit"') == 4, "all of them, where the stages are too small for processes"
 
 
 class TestWhatIf:
@@ -229,6 +233,13 @@ class TestCommand:
         assert self.read(report).endswith("+50 % items/s, estimated, at least +20 %")
         assert "estimated" not in self.read(change(report, what_if=(second,)))
 
+    def test_the_advice_does_not_repeat_the_gain(self):
+        report = make_report()
+        report = change(report, what_if=(change(report.what_if[0], gain_low=0.2),))
+        advice = "Try decode with 3 workers: about +50 % items/s, at least +20 %. Or make it cheaper."
+        page = read_text(render_html(change_verdict(report, advice=advice)))
+        assert "Try decode with 3 workers. Or make it cheaper." in page
+
     def test_names_the_config(self):
         report = change(make_report(), config_path="my configs/a.yaml")
         assert "stagepipe run &#x27;my configs/a.yaml&#x27; stages" in self.read(report)
@@ -254,6 +265,19 @@ class TestOverTime:
         assert "rate, 0 to 400 items/s" in read_text(section)
         starts = re.findall(r'rate over time[^>]*><path d="M0 (\d+)l', section)
         assert starts == ["0", "30", "40", "40"], "heights from the top of 40"
+
+    def test_the_rate_of_a_sink_counts_items(self):
+        """It wrote 1,000 items as 2 parts, in two intervals of 0.25 s of ten."""
+        report = change_stages(make_report(points=10), detect={"kind": "sink", "source_items": 1000})
+        *others, last = report.series.stages
+        last = change(last, items_per_s=(0.0,) * 4 + (4.0, 4.0) + (0.0,) * 4)
+        others = [change(stage, items_per_s=(4000.0,) * 10) for stage in others]
+        section = find_section(
+            render_html(change(report, series=change(report.series, stages=(*others, last)))), "rates"
+        )
+        (steps,) = re.findall(r'detect: rate over time[^>]*><path d="M0 40l([^"]*)"', section)
+        assert steps == "1 0 1 0 1 0 1 -20 1 0 1 20 1 0 1 0 1 0", "2,000 items/s: half of the scale"
+        assert "before sink" not in section, "nothing comes after it"
 
     def test_a_wait_that_ends_late_is_no_overhead(self):
         """A stage without input for 90 s counts its wait when it ends: the time before belongs to it."""
