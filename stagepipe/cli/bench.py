@@ -26,8 +26,6 @@ def bench(
     saved, and later runs and plans use them; while other processes use the CPUs, saved curves are kept. Exit status: 0
     measured, 1 the measurement failed, 2 wrong call, 130 interrupted.
     """
-    from rich.console import Console
-
     from stagepipe.bench import (
         FULL_BUDGET,
         QUICK_BUDGET,
@@ -40,6 +38,7 @@ def bench(
     )
     from stagepipe.calibration import load_cached_curves, save_curves
     from stagepipe.core import VERSION
+    from stagepipe.report import print_to_stdout
 
     plot_paths = plot or []
     check_plot_paths(plot_paths)
@@ -51,7 +50,7 @@ def bench(
     if json is not None:
         json.write_text(to_json(result), encoding="utf-8")
     draw_plots(result, plot_paths)
-    Console().print(render_bench(result))
+    print_to_stdout(render_bench(result))
     if result.busy_warning:
         print(result.busy_warning)
     if cache_path is None:

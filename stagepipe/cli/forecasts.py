@@ -92,8 +92,7 @@ def print_forecast(forecast: Forecast, *, as_json: bool) -> None:
 
         sys.stdout.buffer.write(to_json(forecast))
         return
-    from rich.console import Console
-
     from stagepipe.forecast import render_forecast
+    from stagepipe.report import print_to_stdout
 
-    Console().print(render_forecast(forecast))
+    print_to_stdout(render_forecast(forecast))

@@ -97,7 +97,7 @@ def draw_report(report: Report, is_verbose: bool) -> RenderableType:
 
 def print_renderable(content: RenderableType) -> None:
     """Print what rich can draw on stdout."""
-    from rich.console import Console
+    from stagepipe.report import print_to_stdout
 
     with explain_stdout_errors():  # the error that ends the run is still to be printed
-        Console().print(content)
+        print_to_stdout(content)

@@ -75,11 +75,12 @@ def _show_tables(looks: Iterator[LiveRun], *, is_live: bool) -> None:
     from rich.live import Live
 
     from stagepipe.cli.live_table import draw_live_run
+    from stagepipe.report import print_to_stdout
 
     console = Console()
     if not (is_live and console.is_interactive):
         for seen in looks:
-            console.print(draw_live_run(seen))
+            print_to_stdout(draw_live_run(seen))
         return
     with Live("attached", console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for seen in looks:

@@ -200,11 +200,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
         A notebook displays it.
         """
-        from rich.console import Console
+        from stagepipe.report import print_to_stdout, render_brief, render_report
 
-        from stagepipe.report import render_brief, render_report
-
-        Console().print(render_report(self) if verbose else render_brief(self, more="All: show(verbose=True)"))
+        print_to_stdout(render_report(self) if verbose else render_brief(self, more="All: show(verbose=True)"))
 
     def __repr__(self) -> str:
         return f"<Report {self.name}: {'; '.join(self._make_notes())}>"

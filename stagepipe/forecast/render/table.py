@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from rich.console import ConsoleOptions, Group, RenderableType
+from rich.console import ConsoleOptions, RenderableType
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.text import Text
 
 from stagepipe.core import format_bytes, format_ns, format_rate
@@ -21,7 +20,7 @@ from stagepipe.forecast.model import (
     format_suggestion,
 )
 from stagepipe.plan import SINK_NAME
-from stagepipe.report import FoldingTable, TableColumn, TerminalView
+from stagepipe.report import FoldingTable, TableColumn, TerminalView, TitledBox
 
 _MAX_LISTED_PIECES = 6
 """The most pieces listed per item. The JSON has all of them."""
@@ -168,7 +167,7 @@ def _format_memory(forecast: Forecast) -> str:
     )
 
 
-def _render_advice(forecast: Forecast, arrow: str) -> Panel:
+def _render_advice(forecast: Forecast, arrow: str) -> RenderableType:
     label = "At most" if forecast.unseen else "Forecast:"
     items_per_s = forecast.items_per_s or forecast.max_items_per_s
     rate = f"{label} {format_rate(items_per_s)} items/s. " if items_per_s else ""
@@ -180,7 +179,7 @@ def _render_advice(forecast: Forecast, arrow: str) -> Panel:
     for index, advice in enumerate(forecast.advice):
         lines.append(Text(_format_step(advice, index, f"{label} ", arrow)))
         lines.append(Text.assemble("try: ", (" ".join(advice.overrides), "bold green")))
-    return Panel(Group(*lines), title="Advice", title_align="left", border_style="cyan")
+    return TitledBox("Advice", lines)
 
 
 def _format_step(advice: PlanAdvice, index: int, label: str, arrow: str) -> str:

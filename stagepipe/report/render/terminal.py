@@ -8,14 +8,13 @@ from functools import partial
 import msgspec
 from rich.console import ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.text import Text
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
 from stagepipe.report.record import PHASES
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
-from stagepipe.report.render.terminal_view import TerminalView, WrappedText
+from stagepipe.report.render.terminal_view import TerminalView, TitledBox, WrappedText
 from stagepipe.report.shared_types import ConsumerReport, WhatIf
 from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 from stagepipe.report.utilization import CONSUMER
@@ -394,13 +393,11 @@ def _render_event_list(title: str, lines: Sequence[str]) -> Iterator[RenderableT
         yield Padding(Text((line.splitlines() or [""])[0]), (0, 0, 0, 2), expand=False)
 
 
-def _render_verdict(report: Report) -> Panel:
+def _render_verdict(report: Report) -> RenderableType:
     verdict = report.verdict
     lines: list[RenderableType] = [WrappedText(verdict.sentence, "bold")]
     if verdict.advice:
         lines.append(WrappedText(verdict.advice))
     if verdict.fix:
         lines.append(Text.assemble("try: ", (verdict.fix, "bold green")))
-    return Panel(
-        Group(*lines), title=f"Verdict (confidence {verdict.confidence:.0%})", title_align="left", border_style="cyan"
-    )
+    return TitledBox(f"Verdict (confidence {verdict.confidence:.0%})", lines)

@@ -61,7 +61,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def test_it_prints_stages_hops_reasons_memory_and_advice_within_80_columns(stagepipe):
-    done = stagepipe("plan", "c.yaml")
+    done = stagepipe("plan", "c.yaml", COLUMNS="80")
     assert (done.returncode, done.stderr) == (0, "")
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     for word in (

@@ -17,6 +17,7 @@ from stagepipe.report import (
     WorkerRestartReport,
     build_report,
     from_json,
+    print_to_stdout,
     render_brief,
     render_report,
     render_summary,
@@ -73,6 +74,20 @@ def test_no_number_is_cut_or_wrapped_at_any_width(rich_record, width):
         assert number in text
     for heading in ("busy", "overhead", "blocked", "starved", "starting", "p99", "CPU", "copy", "decode", "saved"):
         assert heading in text
+
+
+def test_what_is_no_terminal_gets_each_sentence_in_one_line(rich_record, monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    report = build_report(rich_record)
+    print_to_stdout(render_report(report))
+    lines = capsys.readouterr().out.splitlines()
+    assert f"  {report.verdict.sentence}" in lines
+    assert f"  {report.verdict.advice}" in lines
+    assert any(line.endswith(report.hops[0].transport.reason) for line in lines)
+    assert not any(line.endswith(" ") or "│" in line for line in lines)
+    monkeypatch.setenv("COLUMNS", "60")
+    print_to_stdout(render_report(report))
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 60
 
 
 def test_a_wide_terminal_has_all_shares_in_one_row(rich_record):
