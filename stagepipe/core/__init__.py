@@ -29,6 +29,7 @@ lifetime       a process that ends with the one that started it
 output_files   checks and replaces files that a user reads later
 paths          where the package is installed, and its cache folder
 version        the version
+warning_filters   Python's warning filters, from the caller to its workers
 """
 
 from typing import TYPE_CHECKING
@@ -113,6 +114,7 @@ from stagepipe.core.units import (
     parse_duration_ns,
 )
 from stagepipe.core.version import DISTRIBUTION, VERSION
+from stagepipe.core.warning_filters import WarningFilter, apply_warning_filters, read_warning_filters
 from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
@@ -177,9 +179,11 @@ __all__ = [
     "TargetError",
     "TransportError",
     "UsageError",
+    "WarningFilter",
     "WorkerIdentity",
     "add_import_path",
     "advise_in",
+    "apply_warning_filters",
     "bind_lifetime",
     "build_dataset",
     "build_deferred",
@@ -241,6 +245,7 @@ __all__ = [
     "parse_bytes",
     "parse_duration_ns",
     "read_fields",
+    "read_warning_filters",
     "rebuild_dataclass",
     "reduce_module",
     "register_owner",

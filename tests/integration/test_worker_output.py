@@ -3,8 +3,10 @@
 import logging
 import os
 import re
+import subprocess
 import sys
 import time
+import warnings
 from typing import Any
 
 import psutil
@@ -12,6 +14,8 @@ import pytest
 
 from stagepipe import Pipeline, RunError
 from stagepipe.runtime.logs.line_reader import LineReader
+from tests.support import printing_stages
+from tests.support.paths import ROOT
 from tests.support.pipelines import outputs, pipeline, stage
 
 pytestmark = pytest.mark.timeout(60)
@@ -45,11 +49,55 @@ def test_output_arrives_in_order_with_the_workers_name(stderr_lines):
     ]
 
 
-def test_a_warning_that_each_worker_gives_is_shown_once(caplog):
-    outputs(pipeline(printing("warns", workers=3), source=12))
+@pytest.fixture
+def warning_filters():
+    """Python's own filters, not those of pytest, which make errors of all warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield
+
+
+@pytest.mark.usefixtures("warning_filters")
+def test_a_warning_that_each_worker_gives_is_shown_once(caplog, capsys):
+    first, second = printing("warns", workers=2), {**printing("warns", workers=2), "name": "talk_again"}
+    outputs(pipeline(first, second, source=12))
     found = [record for record in caplog.records if record.name == "py.warnings"]
     assert len(found) == 1
     assert re.match(r"talk/\d: .*printing_stages.py:\d+: UserWarning: of each worker", found[0].getMessage())
+    assert re.search(r"talk.*: [123] more times? in this run: .*: UserWarning: of each worker\n", capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("warning_filters")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_the_callers_warning_filters_apply_in_workers(start, caplog):
+    own = pipeline(printing("warns_of_itself"), source=2, start=start)
+    outputs(own)
+    assert "of its own category" in caplog.text
+    warnings.simplefilter("error", printing_stages.OwnWarning)
+    with pytest.raises(RunError, match=r"item 0: OwnWarning: of its own category"):
+        outputs(own)
+    caplog.clear()
+    warnings.filterwarnings("ignore", "of its OWN", module=r"tests\.support")
+    outputs(own)
+    assert "of its own category" not in caplog.text
+    outputs(pipeline(printing("warns"), source=1, start=start))
+    assert "of each worker" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "exit_code"), [("-Wignore", "default", 0), ("-Wdefault", "ignore", 0), ("-Xutf8", "error", 1)]
+)
+def test_the_interpreters_options_for_warnings_apply_in_workers(option, variable, exit_code, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from stagepipe import from_source\n"
+        "with from_source(range(2)).map('tests.support.printing_stages.warns').open() as p: list(p)\n"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": variable, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, option, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == exit_code, done.stderr
+    assert ("of each worker" in done.stderr) == (option != "-Wignore")
 
 
 def test_records_reach_the_callers_logging_with_level_logger_item_and_trace(caplog):

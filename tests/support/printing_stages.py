@@ -47,6 +47,15 @@ def warns(item: int) -> int:
     return item
 
 
+def warns_of_itself(item: int) -> int:
+    warnings.warn("of its own category", OwnWarning, stacklevel=1)
+    return item
+
+
+class OwnWarning(UserWarning):
+    pass
+
+
 def many_lines(item: int) -> int:
     for number in range(50):
         print(f"item {item} line {number} " + "x" * 300)

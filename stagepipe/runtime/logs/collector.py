@@ -13,8 +13,11 @@ import os
 import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
+
+import msgspec
 
 from stagepipe.runtime.logs.line_reader import LineReader
 from stagepipe.runtime.logs.records import WARNINGS_LOGGER, OutputCallback, OutputLine
@@ -36,7 +39,8 @@ class OutputCollector:
         """Start the thread, which passes lines to `on_output`."""
         self._on_output = on_output
         self._readers_by_fd: dict[int, LineReader] = {}
-        self._shown_warnings: set[tuple[str, str]] = set()
+        self._shown_warnings: dict[str, OutputLine] = {}
+        self._repeats: Counter[str] = Counter()
         self._wake_event = WakeEvent()
         self._epoll = select.epoll()
         self._epoll.register(self._wake_event.fd, select.EPOLLIN)
@@ -89,6 +93,7 @@ class OutputCollector:
             self._deliver(
                 [*self._read_lines(fd), *(reader.finish() if (reader := self._readers_by_fd.get(fd)) else ())]
             )
+        self._deliver([_count_repeats(self._shown_warnings[text], count) for text, count in self._repeats.items()])
 
     def _read_lines(self, fd: int) -> list[OutputLine]:
         reader = self._readers_by_fd.get(fd)
@@ -125,12 +130,23 @@ class OutputCollector:
             )
 
     def _is_first_occurrence(self, line: OutputLine) -> bool:
-        """Whether to show the line. A warning that several workers of a stage give is shown once."""
+        """Whether to show the line. A warning that several workers give is shown once, and counted.
+
+        Its message has the text, the category and the place.
+        """
         if line.record.logger != WARNINGS_LOGGER:
             return True
-        warning = (line.stage, line.record.message)
+        warning = line.record.message
         if warning in self._shown_warnings:
+            self._repeats[warning] += 1
             return False
         if len(self._shown_warnings) < _MAX_REMEMBERED_WARNINGS:
-            self._shown_warnings.add(warning)
+            self._shown_warnings[warning] = line
         return True
+
+
+def _count_repeats(line: OutputLine, count: int) -> OutputLine:
+    """Return the line that follows at the end of the run: how often a warning came again, in any worker."""
+    text = (line.record.message.splitlines() or [""])[0]
+    message = f"{count:,} more time{'s' * (count > 1)} in this run: {text}"
+    return OutputLine(line.stage, line.worker, msgspec.structs.replace(line.record, logger="", message=message))

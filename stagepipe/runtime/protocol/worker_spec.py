@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from stagepipe.core import WarningFilter, read_warning_filters
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
 from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
 from stagepipe.timing import BoardLayout
@@ -62,6 +63,7 @@ class WorkerSpec:
     main_pickles: Mapping[str, bytes]  # of the caller's `__main__`; see `main_objects`
     started_ns: int  # when it was started; for a successor, when the worker before it died
     log_level: int = field(default_factory=lambda: logging.getLogger().level)  # of the caller's root logger
+    warning_filters: tuple[WarningFilter, ...] = field(default_factory=read_warning_filters)  # of the caller
     keep_idle_pages: bool = False  # keep the pages of idle blocks, because a device has locked them
     is_probe: bool = False  # send a sample of each of the first items
     trace_fd: int | None = None  # of its trace, in a run that is traced

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from stagepipe.core import WorkerIdentity, add_import_path, stage_locals
+from stagepipe.core import WorkerIdentity, add_import_path, apply_warning_filters, stage_locals
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import (
     STACK_DUMP_SIGNAL,
@@ -51,6 +51,7 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
     if fds is not None:
         spec = spec.renumber_fds(fds)
     logging.getLogger().setLevel(spec.log_level)
+    apply_warning_filters(spec.warning_filters)
     if spec.config_dir is not None:
         add_import_path(spec.config_dir)
     plan = spec.plan
