@@ -20,6 +20,7 @@ from stagepipe.core import (
     MAX_ITEM_NUMBER,
     VERSION,
     UsageError,
+    folds_frames_of_methods,
     format_owner_message,
     keep_until_exit,
     make_html_table,
@@ -47,6 +48,7 @@ else:  # a default needs Python 3.13
 _CLOSED_MESSAGE = "this pipeline is closed; make a new one"
 
 
+@folds_frames_of_methods
 class Pipeline(Generic[T_co]):
     """A pipeline whose stages run in worker processes. Use it as a context manager; each iteration is one epoch.
 

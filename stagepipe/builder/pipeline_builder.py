@@ -19,10 +19,10 @@ from typing import (
 
 from stagepipe.api import Pipeline, RunOptions, SinkOptions, StageOptions, open_shards, run_to_sink
 from stagepipe.builder.parameters import LoaderOptions
-from stagepipe.builder.targets import CallTarget, format_argument, format_call, make_target
+from stagepipe.builder.targets import CallTarget, format_argument, format_call, get_parameters, make_target
 from stagepipe.builder.yaml_writer import write_calls
-from stagepipe.config import PythonCall, load
-from stagepipe.core import Deferred, Skip, UsageError, make_html_table
+from stagepipe.config import PythonCall, check_call, load
+from stagepipe.core import Deferred, Skip, UsageError, folds_frames_of_methods, make_html_table
 from stagepipe.forecast import Forecast
 from stagepipe.plan import EvenMode
 from stagepipe.report import Progress, Report
@@ -36,6 +36,7 @@ T_co = TypeVar("T_co", covariant=True)
 _RESERVED_STAGE_NAMES: Final = ("source", "sink")
 
 
+@folds_frames_of_methods
 class PipelineBuilder(Generic[T_co]):
     """A pipeline under construction. `T_co` is the type of its items. Immutable: each call returns a new builder.
 
@@ -56,8 +57,8 @@ class PipelineBuilder(Generic[T_co]):
     `StageOptions`: `workers`, `timeout`, `on_error`, `fuse` and so on. `fuse=True` runs a stage in the process of the
     stage before it, or of the source.
 
-    The config is checked by `open`, `run`, `take`, `loader`, `forecast` and `to_yaml`, which raise ConfigError with all
-    problems at once.
+    A call refuses an unknown option. `open`, `run`, `take`, `loader`, `forecast` and `to_yaml` check all the rest: they
+    raise ConfigError with all problems at once.
     """
 
     def __init__(self, calls: Sequence[PythonCall]) -> None:
@@ -424,6 +425,9 @@ class PipelineBuilder(Generic[T_co]):
         return self._add_call(PythonCall(text, "stages", stage))
 
     def _add_call(self, call: PythonCall) -> PipelineBuilder[Any]:
+        """Add a call. Raises ConfigError if it has an option that there is not."""
+        method = getattr(PipelineBuilder, call.text.removeprefix(".").partition("(")[0])
+        check_call(call, get_parameters(method))
         return PipelineBuilder((*self._calls, call))
 
     def _find_free_name(self, name: str) -> str:

@@ -10,8 +10,8 @@ from stagepipe.api import SourceOptions, StageOptions
 from stagepipe.builder.parameters import Dataset, Source, SupportsGetItem
 from stagepipe.builder.pipeline_builder import PipelineBuilder
 from stagepipe.builder.targets import format_call
-from stagepipe.config import PythonCall
-from stagepipe.core import Deferred, UsageError, is_class_or_classmethod
+from stagepipe.config import PythonCall, check_call
+from stagepipe.core import Deferred, UsageError, folds_frames, is_class_or_classmethod
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -25,6 +25,7 @@ def from_source(source: Deferred[Iterable[T]], /, **options: Unpack[SourceOption
 def from_source(source: Deferred[SupportsGetItem[T]], /, **options: Unpack[SourceOptions]) -> PipelineBuilder[T]: ...
 @overload
 def from_source(source: Source[T], /, **options: Unpack[SourceOptions]) -> PipelineBuilder[T]: ...
+@folds_frames
 def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBuilder[Any]:
     """Begin a pipeline with a source of items.
 
@@ -41,7 +42,9 @@ def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBui
     """
     uses, arguments = _split_source(source)
     settings = {"uses": uses, **({"with": arguments} if arguments else {}), **options}
-    return PipelineBuilder((PythonCall(format_call("from_source", source, **options), "source", settings),))
+    call = PythonCall(format_call("from_source", source, **options), "source", settings)
+    check_call(call)
+    return PipelineBuilder((call,))
 
 
 @overload
@@ -113,6 +116,7 @@ def from_dataset(
     shards: int | None = None,
     **options: Unpack[StageOptions],
 ) -> PipelineBuilder[Any]: ...
+@folds_frames
 def from_dataset(  # noqa: PLR0913 - those of a DataLoader
     dataset: Any,
     /,
@@ -167,9 +171,9 @@ def from_dataset(  # noqa: PLR0913 - those of a DataLoader
     if "name" in options:
         raise UsageError(f"{text}: the stage of a dataset is called `dataset`; remove `name`")
     source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": dataset, **shown}}
-    return PipelineBuilder(
-        (PythonCall(text, "source", source), PythonCall(text, "stages", {"name": "dataset", **options}))
-    )
+    stage = PythonCall(text, "stages", {"name": "dataset", **options})
+    check_call(stage, given)
+    return PipelineBuilder((PythonCall(text, "source", source), stage))
 
 
 def _split_source(source: Any) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -112,6 +112,12 @@ def format_call(method: str, *args: Any, **options: Any) -> str:
     """
     named = (f"{key}={format_argument(value)}" for key, value in options.items())
     return f"{method}({', '.join((*map(format_argument, args), *named))})"
+
+
+def get_parameters(method: Callable[..., Any]) -> list[str]:
+    """Return the names of what a method takes by keyword, without its `**options`."""
+    parameters = inspect.signature(method).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def format_argument(value: Any) -> str:

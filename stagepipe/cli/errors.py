@@ -37,7 +37,7 @@ def exit_on_error() -> Iterator[None]:
         print_to_stderr(error)
         raise typer.Exit(EXIT_USAGE_ERROR) from None
     except RunError as error:
-        print_to_stderr(error)
+        print_to_stderr(f"{error.message}\n\n{error.trace.rstrip()}" if error.trace else error.message)
         raise typer.Exit(EXIT_RUN_FAILED) from None
     except InterruptedBySignal as interrupt:
         raise typer.Exit(128 + interrupt.signal_number) from None

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         list_built_ins,
     )
     from stagepipe.config.loading import load
-    from stagepipe.config.python_calls import PythonCall
+    from stagepipe.config.python_calls import PythonCall, check_call
     from stagepipe.config.schema import build_json_schema, check_address, check_trace_path
     from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
     from stagepipe.config.suggestions import find_option_key
@@ -61,6 +61,7 @@ __all__ = [
     "PythonCall",
     "build_json_schema",
     "check_address",
+    "check_call",
     "check_trace_path",
     "describe_built_in",
     "find_in_folders",
@@ -86,6 +87,7 @@ __getattr__ = lazy_names(
         "PythonCall": "python_calls",
         "build_json_schema": "schema",
         "check_address": "schema",
+        "check_call": "python_calls",
         "check_trace_path": "schema",
         "describe_built_in": "catalog",
         "find_in_folders": "static_analysis",

@@ -5,12 +5,14 @@ Runs in the process that builds the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
+from stagepipe.config.schema import ConfigPath
+from stagepipe.config.validation import check_option_names
 from stagepipe.config.yaml import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation, from_plain
-from stagepipe.core import ConfigSyntax, Deferred
+from stagepipe.core import ConfigError, ConfigSyntax, Deferred
 
 _ARGUMENTS_KEY: Final = "with"
 
@@ -65,6 +67,22 @@ def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
             is_single = section == "sink" and len(nodes) == 1
             entries[section] = MapEntry(SourceLocation(), nodes[0] if is_single else ListNode(tuple(nodes)))
     return MapNode(entries, SourceLocation(syntax=ConfigSyntax.BUILDER))
+
+
+def check_call(call: PythonCall, parameters: Iterable[str] = ()) -> None:
+    """Raise ConfigError if a call has options that there are not. `parameters` are what its method takes besides.
+
+    >>> check_call(PythonCall(".map(len, worker=2)", "stages", {"name": "len", "uses": len, "worker": 2}))
+    Traceback (most recent call last):
+    ...
+    stagepipe.core.errors.ConfigError: .map(len, worker=2), stage `len`: unknown option `worker`
+        did you mean `workers`?
+    """
+    paths: dict[str, ConfigPath] = {"": (), "stages": ("stages", 0)}
+    path = paths.get(call.section, (call.section,))
+    problems = check_option_names(from_python_calls([call]), path, parameters)
+    if problems:
+        raise ConfigError(problems)
 
 
 def _to_setting_node(key: str, value: Any, location: SourceLocation) -> Node:

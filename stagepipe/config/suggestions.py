@@ -6,6 +6,8 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -188,6 +190,66 @@ def make_key_hint(
             return f"`{intended_key}` belongs {label}"
     listed = ", ".join(sorted(known_keys))
     return lambda syntax: f"known {'options' if syntax is ConfigSyntax.BUILDER else 'keys'}: {listed}"
+
+
+_CALL: Final = re.compile(r"(?P<target>[^\s(]+)\((?P<arguments>.*)\)", re.DOTALL)
+_PARTIALS: Final = ("partial", "functools.partial")
+
+
+def explain_code(text: str) -> tuple[str, AdviceText] | None:
+    """Return the message and the hint for Python code where a config has an import path; None for any other text.
+
+    >>> message, hint = explain_code("my_ops.Resize(224, mode='area')")
+    >>> print(message, hint(ConfigSyntax.YAML), sep="\\n")
+    `my_ops.Resize(224, mode='area')` is a call, not an import path
+    name it, and give its arguments by name in `with`: `{uses: my_ops.Resize, with: {ARGUMENT: 224, mode: area}}`
+    """
+    code = text.strip()
+    call = _CALL.fullmatch(code)
+    parsed = _parse(f"f({call['arguments']})") if call else None
+    if call and isinstance(parsed, ast.Call):
+        return f"`{code}` is a call, not an import path", _make_call_hint(call["target"], parsed)
+    if isinstance(_parse(code), ast.Name | ast.Attribute | None):
+        return None
+    return f"`{code}` is Python code, not an import path", _write_code_hint
+
+
+def _parse(code: str) -> ast.AST | None:
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else ast.Module(body, [])
+
+
+def _write_code_hint(syntax: ConfigSyntax) -> str:
+    if syntax is not ConfigSyntax.YAML:
+        return "pass the function itself, or write pkg.module.name"
+    return "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+
+
+def _make_call_hint(target: str, call: ast.Call) -> AdviceText:
+    positional = list(call.args)
+    if target in _PARTIALS and positional:
+        target = ast.unparse(positional.pop(0))
+    arguments: dict[Any, Any] = {Placeholder(f"ARGUMENT{i or ''}"): _to_value(node) for i, node in enumerate(positional)}
+    arguments |= {keyword.arg or "...": _to_value(keyword.value) for keyword in call.keywords}
+    path = target if "." in target or ":" in target else f"pkg.module.{target}"
+
+    def write(syntax: ConfigSyntax) -> str:
+        if syntax is ConfigSyntax.BUILDER:
+            return "pass the function itself, or defer(Class, ...)"
+        entry = syntax.format_value({"uses": path, **({"with": arguments} if arguments else {})})
+        return f"name it, and give its arguments by name in `with`: `{entry}`" if arguments else f"write `{entry}`"
+
+    return write
+
+
+def _to_value(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return Placeholder(ast.unparse(node))
 
 
 def _fold(key: str) -> str:

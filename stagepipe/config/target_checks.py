@@ -5,6 +5,8 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
+import builtins
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +32,7 @@ from stagepipe.config.static_analysis import (
     inspect_object,
     inspect_user_object,
 )
-from stagepipe.config.suggestions import find_intended_key
+from stagepipe.config.suggestions import explain_code, find_intended_key
 from stagepipe.config.yaml import (
     ListNode,
     MapNode,
@@ -195,7 +197,7 @@ class TargetChecker:
     def _resolve_path(self, path: str, location: SourceLocation, role: TargetRole) -> Callee | None:
         module, attributes = split_target_path(path)
         names = attributes.split(".") if attributes is not None else []
-        syntax_problem = _check_path_syntax(path, module, names)
+        syntax_problem = self._check_bare_name(path, role) or _check_path_syntax(path, module, names)
         if syntax_problem is not None:
             self.problems.append(location.make_problem(*syntax_problem))
             return None
@@ -213,6 +215,20 @@ class TargetChecker:
             self.problems += _check_constant(path, location, result, role)
             return None
         return self._to_callee(path, location, result)
+
+    def _check_bare_name(self, path: str, role: TargetRole) -> tuple[str, AdviceText] | None:
+        """Return the message and hint for a name without a module that is known: built in, or in a file nearby."""
+        if not path.isidentifier():
+            return None
+        from stagepipe.config.catalog import BuiltInKind, list_built_ins  # only here: the catalog loads configs
+
+        kinds = {TargetRole.SOURCE: BuiltInKind.SOURCE, TargetRole.SINK: BuiltInKind.SINK}
+        kind = kinds.get(role, BuiltInKind.STAGE)
+        paths = [b.path for b in list_built_ins() if b.kind is kind and b.name.rpartition(".")[2] == path]
+        folder = Path() if self.config_dir is None else self.config_dir
+        paths += [f"./{file.name}:{path}" for file in sorted(folder.glob("*.py")) if _defines(file, path)]
+        paths += [f"builtins.{path}"] if hasattr(builtins, path) else []
+        return (f"`{path}` is not an import path", f"did you mean `{paths[0]}`?") if paths else None
 
     def _find_start_module(
         self, module: str, names: list[str], location: SourceLocation
@@ -271,6 +287,15 @@ def _write_path_hint(syntax: ConfigSyntax) -> str:
     return f"write pkg.module.name, or ./file.py:name for a file {place}"
 
 
+def _defines(file: Path, name: str) -> bool:
+    """Return whether a file defines a function or class `name` at its top level."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return re.search(rf"^(def|class) {name}\b", text, re.MULTILINE) is not None
+
+
 def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, AdviceText] | None:
     """Return the message and hint for a path that is wrong in itself, without looking anything up."""
     if module.partition(".")[0] == "__main__":
@@ -279,14 +304,11 @@ def _check_path_syntax(path: str, module: str, names: list[str]) -> tuple[str, A
         if not names:
             return f"`{path}` names a file, not a function or class", f"write `{path}:function`"
     elif not names and "." not in module:
-        return (
-            f"`{path}` is not an import path",
-            _write_path_hint,
-        )
+        return explain_code(path) or (f"`{path}` is not an import path", _write_path_hint)
     parts = [*([] if names_file(module) else module.split(".")), *names]
     if not all(part.isidentifier() for part in parts):
         hint = "write pkg.module.name, pkg.module:name or ./file.py:name"
-        return f"`{path}` is not an import path", hint
+        return explain_code(path) or (f"`{path}` is not an import path", hint)
     return None
 
 
@@ -312,6 +334,8 @@ def _missing_name_problem(
     if not missing.owner:
         place = "put it next to the config" if location.syntax is ConfigSyntax.YAML else "add its folder to sys.path"
         hint = built_in_hint or (f"did you mean `{closest}`?" if closest else f"install it, or {place}")
+        if hasattr(builtins, missing.name):
+            hint = f"did you mean `builtins.{path}`?"
         return location.make_problem(f"`{path}`: no module named `{missing.name}`", hint)
     hint = f"did you mean `{closest}`?" if closest else _list_names(missing.choices)
     return location.make_problem(f"`{path}`: `{missing.owner}` has no `{missing.name}`", hint)

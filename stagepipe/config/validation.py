@@ -5,6 +5,7 @@ Runs in the process that loads the config.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -135,7 +136,18 @@ def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
     return find_location(root, path[:-1]).make_problem(write_message, write_hint)
 
 
-def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str) -> Problem:
+def check_option_names(root: MapNode, path: ConfigPath, parameters: Iterable[str]) -> list[Problem]:
+    """Return a problem for each option of a builder's call that there is not. `parameters` are the method's own."""
+    mapping_path = _to_mapping_path(path)
+    node = find_node(root, path)
+    keys = node.entries if isinstance(node, MapNode) else ()
+    unknown = [key for key in keys if key not in get_known_keys(mapping_path)]
+    return [_unknown_key_problem(root, (*path, key), mapping_path, parameters) for key in unknown]
+
+
+def _unknown_key_problem(
+    root: MapNode, path: ConfigPath, mapping_path: str, parameters: Iterable[str] = ()
+) -> Problem:
     """Make the problem of a key that its mapping does not have."""
     location = find_location(root, path, prefer_key=True)
     syntax = location.syntax
@@ -143,8 +155,11 @@ def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str) -> 
     other_mappings = [
         (label, get_known_keys(other, syntax)) for other, label in labels.items() if other != mapping_path
     ]
-    hint = _make_argument_hint(root, path, location) or make_key_hint(
-        str(path[-1]), get_known_keys(mapping_path, syntax), mapping_path, other_mappings
+    intended_parameter = find_intended_key(str(path[-1]), parameters)
+    hint: AdviceText = f"did you mean `{intended_parameter}`?" if intended_parameter else ""
+    hint = hint or _make_argument_hint(root, path, location)
+    hint = hint or make_key_hint(
+        str(path[-1]), {*get_known_keys(mapping_path, syntax), *parameters}, mapping_path, other_mappings
     )
     if syntax is ConfigSyntax.BUILDER:
         return location.make_problem(f"unknown option `{path[-1]}`", hint)

@@ -22,6 +22,7 @@ value_kind     what kind of value an item contains
 item_fields    the fields of an item, by name or path
 extras         the package of an extra, imported where it is needed
 imported_torch whether this process uses the torch that it has imported
+folded_frames  tracebacks without frames of this package
 forks          what a process owns, and its forked children
 html_table     a small table for notebooks
 lazy           faces of packages that import on first use
@@ -56,6 +57,7 @@ from stagepipe.core.errors import (
     TransportError,
     UsageError,
 )
+from stagepipe.core.folded_frames import fold_internal_frames, folds_frames, folds_frames_of_methods
 from stagepipe.core.forks import fork_lock, format_owner_message, keep_until_exit, register_owner
 from stagepipe.core.html_table import make_html_table
 from stagepipe.core.imported_torch import (
@@ -204,6 +206,9 @@ __all__ = [
     "find_field",
     "find_import_path",
     "find_iterator",
+    "fold_internal_frames",
+    "folds_frames",
+    "folds_frames_of_methods",
     "fork_lock",
     "format_bytes",
     "format_ns",

@@ -94,7 +94,7 @@ class RunError(StagepipeError):
     """
 
     def __init__(self, message: str, *, stage: str = "", worker: int = -1, item: str = "", trace: str = "") -> None:
-        """The text of the exception is `message`, followed by `trace` if there is one."""
+        """The text of the exception is `message`, followed by `trace` if there is one and no `__cause__` shows it."""
         self.message = message
         self.stage = stage
         self.worker = worker

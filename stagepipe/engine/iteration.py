@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Self
 
+from stagepipe.core import StagepipeError, fold_internal_frames
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.pipeline_state import PipelineState
 from stagepipe.engine.position import EpochPosition
@@ -69,5 +70,7 @@ class EpochIterator:
         except StopIteration:
             state.has_ended = True
             raise
+        except StagepipeError as error:
+            raise fold_internal_frames(error) from error.__cause__
         state.items_yielded += 1
         return item

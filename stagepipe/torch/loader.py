@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from stagepipe.api import Pipeline
-from stagepipe.core import UsageError
+from stagepipe.core import StagepipeError, UsageError, fold_internal_frames, folds_frames_of_methods
 from stagepipe.plan import EvenMode, Shard
 from stagepipe.report import Report
 from stagepipe.torch.rank_choice import RankChoice, RankOrigin
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@folds_frames_of_methods
 class Loader:
     """Iterate over a pipeline's items as torch tensors. Each iteration is an epoch; the workers stay up between epochs.
 
@@ -225,4 +226,7 @@ class _TensorIterator:
 
     def __next__(self) -> Any:
         self._transfer.release_blocks()
-        return self._transfer(to_tensors(next(self._items)))
+        try:
+            return self._transfer(to_tensors(next(self._items)))
+        except StagepipeError as error:
+            raise fold_internal_frames(error) from error.__cause__

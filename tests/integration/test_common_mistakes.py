@@ -112,7 +112,7 @@ COMMANDS = [
     # targets
     wrong("validate train.yaml stages.double.uses=my_ops.doubel", "did you mean `double`?"),
     wrong("validate train.yaml stages.double.uses=my_opps.double", "did you mean `my_ops`?"),
-    wrong("validate train.yaml stages.double.uses=double", "not an import path", "./file.py:name"),
+    wrong("validate train.yaml stages.double.uses=double", "not an import path", "did you mean `./my_ops.py:double`?"),
     wrong("validate train.yaml stages.double.uses=./my_ops.py", "write `./my_ops.py:function`"),
     wrong("validate train.yaml stages.double.uses=my_ops.SIZE", "`my_ops.SIZE` is a constant (3)"),
     wrong("validate train.yaml source.uses=my_ops.SIZE source.with=null", "`my_ops.SIZE` is a constant (3)"),

@@ -46,7 +46,8 @@ def test_a_stages_exception_can_be_caught_by_its_own_type(kind, inline):
     assert isinstance(error, RunError)
     assert (error.stage, error.item, isinstance(error.__cause__, kind)) == ("decode", "0", inline)
     assert str(error).startswith(f"stage decode, worker 0, item 0: {kind.__name__}: ")
-    assert "raise ERRORS[name]" in str(error), "the worker's traceback"
+    assert "raise ERRORS[name]" in error.trace
+    assert (error.trace in str(error)) != inline, "the traceback of `__cause__` has it"
 
 
 def test_an_exception_while_building_can_be_caught_by_its_own_type():

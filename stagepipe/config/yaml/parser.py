@@ -6,7 +6,7 @@ Runs in the process that loads the config.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,7 +142,18 @@ def _syntax_problem(error: yaml.YAMLError, file: str, lines: list[str], text: st
             file=file, line=location.line, column=location.column - 1, source_line=location.source_line
         )
         return location.make_problem("unquoted `${...}` inside `{}` or `[]`", 'quote it: "${...}"')
+    code = _PYTHON_CODE.search(location.source_line)
+    if code is not None:
+        location = replace(location, column=code.start() + 1)
+        hint = "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+        return location.make_problem("Python code in a config", hint)
+    if location.source_line.rstrip().endswith(".py:"):
+        return location.make_problem(f"invalid YAML: {error_text}", "add the name of a function after `.py:`")
     return location.make_problem(f"invalid YAML: {error_text}", _syntax_hint(error_text))
+
+
+_PYTHON_CODE: Final = re.compile(r"(?<=: )lambda\b|(?<=: )def \w+\(")
+"""A function in place of its import path. Its colon makes the YAML invalid."""
 
 
 def _syntax_hint(error_text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from stagepipe.core import Cursor, ImposedSkip, Key, RunError, SkipCount, split_by_segment
 from stagepipe.plan import Plan
 from stagepipe.report import DeadLetter
-from stagepipe.runtime.protocol import DeadLetterEvent, ForcedSkip
+from stagepipe.runtime.protocol import DeadLetterEvent, ForcedSkip, add_source_lines
 from stagepipe.timing import Board, ProcessCounter, ProcessRegion, StageCounter
 
 _MIN_ITEMS_FOR_SHARE: Final = 100
@@ -144,7 +144,7 @@ class DeadLetterStore:
                     epoch=letter.epoch,
                     source_items=tuple(letter.source_items),
                     source_sha256=self._source_sha256,
-                    trace=letter.trace,
+                    trace=add_source_lines(letter.trace),
                 )
                 for letter in sorted(self._letters.values(), key=lambda letter: (letter.epoch, letter.source_items))
             )
@@ -172,7 +172,8 @@ class DeadLetterStore:
         if last is None:
             return RunError(f"{message}; raise it to go on")
         message += f"; the last one: stage {last.stage}, worker {last.worker}, item {last.item}: {last.error}"
-        return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=last.trace)
+        trace = add_source_lines(last.trace)
+        return RunError(message, stage=last.stage, worker=last.worker, item=last.item, trace=trace)
 
     def enforce_limit(self) -> None:
         """Call at the end of an epoch: waits for letters in transit. RunError if more is skipped than allowed."""

@@ -22,6 +22,7 @@ from stagepipe.runtime.protocol.control_channel import ControlSocket, get_contro
 from stagepipe.runtime.protocol.errors import (
     UnpicklableResultError,
     WorkerDiedError,
+    add_source_lines,
     describe_failure,
     extract_user_stacks,
     format_error,
@@ -103,6 +104,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerEvent",
     "WorkerSpec",
+    "add_source_lines",
     "attach_root",
     "count_outputs",
     "decode_command",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import pickle
+import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
@@ -16,7 +19,12 @@ from stagepipe.runtime.protocol.messages import FailureEvent
 
 _PACKAGE_DIR: Final = str(PACKAGE_DIR)
 _STANDARD_LIBRARY_DIR: Final = sysconfig.get_path("stdlib")
-_USER_CALL_SITES: Final = ("runtime/execution/stage.py", "core/targets.py", "runtime/execution/fields/adapter.py")
+_USER_CALL_SITES: Final = (
+    "runtime/execution/stage.py",
+    "core/targets.py",
+    "runtime/execution/fields/adapter.py",
+    "api/run_to_end.py",
+)
 """Files that call the user's code: an error raised in one of them is a call with the wrong arguments."""
 
 _READ_ONLY_MESSAGES: Final = ("assignment destination is read-only", "output array is read-only")
@@ -71,6 +79,31 @@ def format_user_traceback(error: BaseException) -> str:
         return ""
     report.stack[:] = report.stack[first_user_frame or 0 :]
     return _to_encodable_text("".join(report.format()).rstrip())
+
+
+_FRAME_WITHOUT_LINE: Final = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*\n(?!    )', re.MULTILINE)
+
+
+def add_source_lines(trace: str) -> str:
+    """Add the source lines that a worker could not read: those of a notebook or a prompt, which this process has."""
+    return _FRAME_WITHOUT_LINE.sub(_add_source_line, trace)
+
+
+def _add_source_line(frame: re.Match[str]) -> str:
+    file, number = frame["file"], int(frame["line"])
+    line = linecache.getline(file, number).strip()
+    cell = _name_cell(file)
+    text = frame[0].replace(f'File "{file}", line {number}', f"{cell}, line {number}") if cell else frame[0]
+    return f"{text}    {line}\n" if line else text
+
+
+def _name_cell(file: str) -> str:
+    """Return `Cell In[3]` for the file of a notebook's cell, as IPython names it; "" for any other."""
+    try:
+        kind, name = sys.modules["IPython"].get_ipython().compile.format_code_name(file)
+    except (KeyError, AttributeError, TypeError):  # no IPython, one that is not running, or another file
+        return ""
+    return f"{kind} {name}"
 
 
 def _is_internal_frame(frame: traceback.FrameSummary) -> bool:
@@ -140,7 +173,7 @@ def make_run_error(event: FailureEvent) -> RunError:
         stage=event.stage,
         worker=event.worker,
         item=event.item,
-        trace=event.trace,
+        trace=add_source_lines(event.trace),
     )
     return with_error_type(error, event.error_type)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 import cloudpickle
@@ -23,7 +23,22 @@ _MAX_PICKLE_BYTES: Final = 1 << 20
 """A larger object of a script, such as a function with its model, goes only to the stages that refer to it."""
 
 
-class MainObjectPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+_UNKNOWN_FILE: Final = "<dynamic-code>"
+"""What cloudpickle puts for the file of a function."""
+
+
+class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles as cloudpickle does, and keeps the files of functions: tracebacks name them and show their lines."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Give a code object its file again."""
+        if not isinstance(obj, CodeType):
+            return super().reducer_override(obj)
+        make_code, arguments = self.dispatch_table[CodeType](obj)
+        return make_code, tuple(obj.co_filename if each == _UNKNOWN_FILE else each for each in arguments)
+
+
+class MainObjectPickler(_CodePickler):
     """Pickles as cloudpickle does, and records in `main_objects` the objects of `__main__` that it meets.
 
     The names are qualified ones: cloudpickle loses that of a class inside a class.
@@ -93,7 +108,7 @@ def _main_values() -> list[Any]:
 def _pickle_limited(value: Any) -> bytes:
     file = _LimitedFile(_MAX_PICKLE_BYTES)
     try:
-        cloudpickle.Pickler(file, protocol=5).dump(value)
+        _CodePickler(file, protocol=5).dump(value)
     except Exception:  # noqa: BLE001 - too large, or a user's pickling may raise anything
         return b""
     return b"".join(file.parts)

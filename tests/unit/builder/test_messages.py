@@ -34,11 +34,6 @@ START = from_source(range(3))
 BROKEN_CHAINS = [
     START.map(decode, workers=0).with_options(order="none"),
     START.map(decode, workers="4"),
-    START.map(decode, num_workers=2),
-    START.map(decode, wrkers=2),
-    START.map(decode, batch_size=3),
-    START.map(decode, drop_last=True),
-    START.map(decode, surprise=1),
     START.map(decode, fuse="yes"),
     START.map(decode, on_error="ignore"),
     START.map(decode, env=["A"]),
@@ -67,27 +62,39 @@ BROKEN_CHAINS = [
     START.filter(decode, mutable=1),
     START.shuffle(4, on_error="skip"),
     START.batch(4, workers=2),
-    START.with_options(workers=2),
-    START.with_options(seeds=2),
-    START.with_options(timeout=3),
     START.with_options(max_skipped="a lot"),
-    START.with_options(batch_size=3),
     START.with_options(version=2),
     START.with_options(engine="dask"),
-    from_dataset([1], num_workers=2),
     from_dataset([1], batch_size=0),
     from_dataset([1], batch_size=2, batch_sampler=[[0]]),
-    from_dataset([1], persistent_workers=True),
-    from_dataset([1], surprise=True),
     from_dataset([1], shuffle=True, sampler=[1]),
     from_dataset([1], collate_fn=decode),
     from_dataset(map(abs, [1]), shuffle=True, workers=2),
     from_source(iter([1])),
     from_source(3),
     from_source(defer(sources.files)),
-    from_source([1], workers=3),
     from_source(defer(sources.dataset, [1]), retries=3),
     START.sink("os.nothing"),
+]
+REFUSED_CALLS = [
+    lambda: START.map(decode, num_workers=2),
+    lambda: START.map(decode, wrkers=2),
+    lambda: START.map(decode, batch_size=3),
+    lambda: START.map(decode, drop_last=True),
+    lambda: START.map(decode, surprise=1),
+    lambda: START.with_options(workers=2),
+    lambda: START.with_options(seeds=2),
+    lambda: START.with_options(timeout=3),
+    lambda: START.with_options(batch_size=3),
+    lambda: from_dataset([1], num_workers=2),
+    lambda: from_dataset([1], persistent_workers=True),
+    lambda: from_dataset([1], surprise=True),
+    lambda: from_source([1], workers=3),
+    lambda: START.batch(4, droplast=True),
+    lambda: START.map_field("a", decode, asx="numpy"),
+    lambda: START.sink(print, worker=2),
+    lambda: from_dataset([1], batchsize=2),
+    lambda: from_source([1], retry=3),
 ]
 RANGE = {"uses": range(3)}
 BROKEN_DICTS = [
@@ -111,6 +118,21 @@ def message_of(config):
 
 def test_messages_of_chains_equal_their_golden_file(golden):
     golden("chains.txt", "\n\n".join(map(message_of, BROKEN_CHAINS)) + "\n")
+
+
+def refusal_of(call):
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_an_unknown_option_is_refused_by_the_call(golden):
+    golden("refused_calls.txt", "\n\n".join(map(refusal_of, REFUSED_CALLS)) + "\n")
+
+
+@pytest.mark.parametrize("call", REFUSED_CALLS)
+def test_no_refusal_is_in_the_form_of_yaml(call):
+    assert not YAML_FORM.search(refusal_of(call))
 
 
 def test_messages_of_dicts_equal_their_golden_file(golden):
