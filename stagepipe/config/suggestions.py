@@ -199,10 +199,11 @@ _PARTIALS: Final = ("partial", "functools.partial")
 def explain_code(text: str) -> tuple[str, AdviceText] | None:
     """Return the message and the hint for Python code where a config has an import path; None for any other text.
 
-    >>> message, hint = explain_code("my_ops.Resize(224, mode='area')")
-    >>> print(message, hint(ConfigSyntax.YAML), sep="\\n")
-    `my_ops.Resize(224, mode='area')` is a call, not an import path
-    name it, and give its arguments by name in `with`: `{uses: my_ops.Resize, with: {ARGUMENT: 224, mode: area}}`
+    >>> message, hint = explain_code("my_ops.Resize(224)")
+    >>> message
+    '`my_ops.Resize(224)` is a call, not an import path'
+    >>> hint(ConfigSyntax.YAML)
+    'name it, and give its arguments by name in `with`: `{uses: my_ops.Resize, with: {ARGUMENT: 224}}`'
     """
     code = text.strip()
     call = _CALL.fullmatch(code)
@@ -232,7 +233,9 @@ def _make_call_hint(target: str, call: ast.Call) -> AdviceText:
     positional = list(call.args)
     if target in _PARTIALS and positional:
         target = ast.unparse(positional.pop(0))
-    arguments: dict[Any, Any] = {Placeholder(f"ARGUMENT{i or ''}"): _to_value(node) for i, node in enumerate(positional)}
+    arguments: dict[Any, Any] = {
+        Placeholder(f"ARGUMENT{i or ''}"): _to_value(node) for i, node in enumerate(positional)
+    }
     arguments |= {keyword.arg or "...": _to_value(keyword.value) for keyword in call.keywords}
     path = target if "." in target or ":" in target else f"pkg.module.{target}"
 

@@ -145,9 +145,7 @@ def check_option_names(root: MapNode, path: ConfigPath, parameters: Iterable[str
     return [_unknown_key_problem(root, (*path, key), mapping_path, parameters) for key in unknown]
 
 
-def _unknown_key_problem(
-    root: MapNode, path: ConfigPath, mapping_path: str, parameters: Iterable[str] = ()
-) -> Problem:
+def _unknown_key_problem(root: MapNode, path: ConfigPath, mapping_path: str, parameters: Iterable[str] = ()) -> Problem:
     """Make the problem of a key that its mapping does not have."""
     location = find_location(root, path, prefer_key=True)
     syntax = location.syntax

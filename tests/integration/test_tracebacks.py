@@ -85,7 +85,9 @@ def test_a_notebooks_error_is_short_and_shows_the_cells_lines(tmp_path, monkeypa
         (error,) = (output for output in cell.outputs if output.output_type == "error")
         shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
         assert EXPECTED[use] in shown, use
-        own = [line for line in shown.splitlines() if re.search(r"^ *(-+>)? *\d+ |^Cell|^ *File|ValueError|raise", line)]
+        own = [
+            line for line in shown.splitlines() if re.search(r"^ *(-+>)? *\d+ |^Cell|^ *File|ValueError|raise", line)
+        ]
         assert len(shown.splitlines()) - len(own) <= NOTEBOOK_LINES, shown
         assert len(re.findall(r"/stagepipe/\S+\.py:\d+", shown)) == 1, shown
         if "ValueError" in EXPECTED[use]:

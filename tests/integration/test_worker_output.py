@@ -64,7 +64,9 @@ def test_a_warning_that_each_worker_gives_is_shown_once(caplog, capsys):
     found = [record for record in caplog.records if record.name == "py.warnings"]
     assert len(found) == 1
     assert re.match(r"talk/\d: .*printing_stages.py:\d+: UserWarning: of each worker", found[0].getMessage())
-    assert re.search(r"talk.*: [123] more times? in this run: .*: UserWarning: of each worker\n", capsys.readouterr().err)
+    assert re.search(
+        r"talk.*: [123] more times? in this run: .*: UserWarning: of each worker\n", capsys.readouterr().err
+    )
 
 
 @pytest.mark.usefixtures("warning_filters")
@@ -85,7 +87,8 @@ def test_the_callers_warning_filters_apply_in_workers(start, caplog):
 
 
 @pytest.mark.parametrize(
-    ("option", "variable", "exit_code"), [("-Wignore", "default", 0), ("-Wdefault", "ignore", 0), ("-Xutf8", "error", 1)]
+    "option, variable, exit_code",
+    [("-Wignore", "default", 0), ("-Wdefault", "ignore", 0), ("-Xutf8", "error", 1)],
 )
 def test_the_interpreters_options_for_warnings_apply_in_workers(option, variable, exit_code, tmp_path):
     script = tmp_path / "script.py"

@@ -97,7 +97,9 @@ def make_report(*, stages=4, points=240, limit="decode", prefix="", trace="Trace
         ),
         calibration=_make_calibration(),
         memory=SharedMemoryReport(640 * 10**6, 2 * 10**9, 1),
-        slowest=tuple(SlowItem(f"{prefix}{n * 37}", limit, (80 - n) * MS, n * MS) for n in range(5)),
+        slowest=tuple(
+            SlowItem(item=f"{prefix}{n * 37}", stage=limit, run_ns=(80 - n) * MS, queue_ns=n * MS) for n in range(5)
+        ),
         dead_letters=tuple(
             DeadLetter(
                 item=f"{prefix}{n}", stage=limit, error=f"{prefix}ValueError: bad header", attempts=2, trace=trace

@@ -145,7 +145,9 @@ def _syntax_problem(error: yaml.YAMLError, file: str, lines: list[str], text: st
     code = _PYTHON_CODE.search(location.source_line)
     if code is not None:
         location = replace(location, column=code.start() + 1)
-        hint = "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+        hint = (
+            "a function is named by its import path: write it in a file next to the config, and `uses: ./file.py:name`"
+        )
         return location.make_problem("Python code in a config", hint)
     if location.source_line.rstrip().endswith(".py:"):
         return location.make_problem(f"invalid YAML: {error_text}", "add the name of a function after `.py:`")

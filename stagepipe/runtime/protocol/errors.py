@@ -81,7 +81,9 @@ def format_user_traceback(error: BaseException) -> str:
     return _to_encodable_text("".join(report.format()).rstrip())
 
 
-_FRAME_WITHOUT_LINE: Final = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*\n(?!    )', re.MULTILINE)
+_FRAME_WITHOUT_LINE: Final = re.compile(
+    r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+), in .*\n(?!    )', re.MULTILINE
+)
 
 
 def add_source_lines(trace: str) -> str:

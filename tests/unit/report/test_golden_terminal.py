@@ -47,7 +47,7 @@ def full_report(make, rich_record):
     record = make.replace(
         rich_record,
         hops=(first, *hops),
-        slowest=(SlowItem("1234", "decode", 310_000_000, 2_000_000),),
+        slowest=(SlowItem(item="1234", stage="decode", run_ns=310_000_000, queue_ns=2_000_000),),
         consumer=ConsumerReport(
             name="training step",
             wait_ns=3 * make.second,
