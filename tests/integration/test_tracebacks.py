@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SCRIPT = """
+SCRIPT = """\
 from stagepipe import from_source
 
 def decode(item):
@@ -92,4 +92,4 @@ def test_a_notebooks_error_is_short_and_shows_the_cells_lines(tmp_path, monkeypa
         assert len(re.findall(r"/stagepipe/\S+\.py:\d+", shown)) == 1, shown
         if "ValueError" in EXPECTED[use]:
             assert 'raise ValueError(f"bad item {item}")' in shown
-            assert re.search(r"Cell In\s?\[1\], line 6", shown), shown
+            assert re.search(r"Cell In\s?\[1\], line 5", shown), shown
