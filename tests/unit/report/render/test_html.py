@@ -297,7 +297,10 @@ class TestOverTime:
 
 
 def test_slow_items_have_the_name_that_errors_give_them():
-    slow = (SlowItem("37", "decode", 80 * MS, MS, "images/cat.jpg"), SlowItem("9", "decode", MS, MS))
+    slow = (
+        SlowItem(item="37", stage="decode", run_ns=80 * MS, queue_ns=MS, label="images/cat.jpg"),
+        SlowItem(item="9", stage="decode", run_ns=MS, queue_ns=MS),
+    )
     section = read_text(find_section(render_html(change(make_report(), slowest=slow)), "slowest"))
     assert "images/cat.jpg (item 37) decode 80 ms" in section
     assert "item 9 decode" in section
