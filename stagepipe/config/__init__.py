@@ -4,7 +4,7 @@
 It runs in the process that loads the config: the command line, or the program that builds the `Pipeline`. Workers never
 import this package. Lower modules do not import higher ones; the list goes from top to bottom.
 
-loading          `load`: all steps from a source to a spec
+loading          `load`: all steps from a source to a spec; `edit_config`: overrides into the file
 python_calls     the calls of the Python builder as a config
 merging          `extends`: merges a config over its base files
 dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         describe_built_in,
         list_built_ins,
     )
-    from stagepipe.config.loading import load
+    from stagepipe.config.loading import edit_config, load
     from stagepipe.config.python_calls import PythonCall, check_call
     from stagepipe.config.schema import build_json_schema, check_address, check_trace_path
     from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
@@ -64,6 +64,7 @@ __all__ = [
     "check_call",
     "check_trace_path",
     "describe_built_in",
+    "edit_config",
     "find_in_folders",
     "find_option_key",
     "find_spec_warnings",
@@ -90,6 +91,7 @@ __getattr__ = lazy_names(
         "check_call": "python_calls",
         "check_trace_path": "schema",
         "describe_built_in": "catalog",
+        "edit_config": "loading",
         "find_in_folders": "static_analysis",
         "find_option_key": "suggestions",
         "find_spec_warnings": "summary",

@@ -30,8 +30,10 @@ from stagepipe.config.yaml import (
     SourceLocation,
     apply_overrides,
     check_size,
+    edit_text,
     from_plain,
     is_omegaconf,
+    parse_mapping,
     to_plain,
 )
 from stagepipe.core import ConfigError, ConfigSyntax, Problem, UsageError
@@ -59,6 +61,39 @@ def load(
         root, path = _read_source(source, ConfigSyntax.MAPPING)
     else:
         root, path = _read_source(interpolations.unresolved_values, ConfigSyntax.YAML)
+    return _load_root(root, path, overrides, interpolations)
+
+
+def edit_config(path: Path, changes: Sequence[str], overrides: Sequence[str] = ()) -> str:
+    """Return the text of a config file with the overrides `changes` written into it. Its comments stay.
+
+    In a file that `extends` another, they go into this file. `overrides` are others, which stay on the command line.
+    Raises UsageError if there is no way to write them so that the file means the same as with them.
+
+    >>> edit_config(Path("train.yaml"), ["stages.decode.workers=3"])  # doctest: +SKIP
+    """
+    text = path.read_bytes().decode("utf-8")
+    extends = parse_mapping(text.removeprefix("\ufeff"), str(path)).get("extends") is not None
+    edited = edit_text(text, changes, keeps_null=extends)
+    wanted = load(path, (*overrides, *changes))
+    try:
+        root = parse_mapping(edited.removeprefix("\ufeff"), str(path))
+        found = _load_root(apply_extends(root, path.parent, (path.resolve(),)), path, overrides, None)
+    except ConfigError as error:
+        found, reason = None, f": {error.problems[0].message}"
+    else:
+        reason = ""
+    if found is None or replace(found, config_sha256="") != replace(wanted, config_sha256=""):
+        raise UsageError(
+            f"{path}: cannot write {' '.join(changes)} so that the file means the same{reason}; nothing was written: "
+            "set it by hand"
+        )
+    return edited
+
+
+def _load_root(
+    root: MapNode, path: Path | None, overrides: Sequence[str], interpolations: OmegaConfResolver | None
+) -> PipelineSpec:
     problems: list[Problem] = []
     root = _apply_overrides(root, overrides, problems)
     if interpolations is not None:

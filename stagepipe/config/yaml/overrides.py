@@ -40,7 +40,7 @@ def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Prob
             )
             continue
         try:
-            changed = _set_at_path(root, path.split("."), _parse_override_value(text, location), location, ())
+            changed = _set_at_path(root, path.split("."), parse_override_value(text, location), location, ())
         except _OverridePathError as error:
             problems.append(location.make_problem(error.message, error.hint))
         except ConfigError as error:
@@ -50,7 +50,7 @@ def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Prob
     return root
 
 
-def _parse_override_value(text: str, location: SourceLocation) -> Node:
+def parse_override_value(text: str, location: SourceLocation) -> Node:
     """Parse a value: as YAML if it starts with a bracket or a quote, otherwise as an unquoted scalar."""
     if text[:1] in {"[", "{", '"', "'"}:
         return _with_location(parse_value(text), location)

@@ -87,7 +87,7 @@ def parse_value(text: str, file: str = "") -> Node:
     """Parse a YAML text. Raises ConfigError."""
     lines = _LINE_BREAK_PATTERN.split(text)
     try:
-        loader = _NodeComposer(text)
+        loader = NodeComposer(text)
         root = loader.get_single_node()
     except yaml.YAMLError as error:
         raise ConfigError([_syntax_problem(error, file, lines, text)]) from None
@@ -101,12 +101,13 @@ def parse_value(text: str, file: str = "") -> Node:
     return node
 
 
-class _NodeComposer(yaml.SafeLoader):
+class NodeComposer(yaml.SafeLoader):
     """Builds PyYAML's node tree. Tags scalars as quoted or unquoted instead of guessing their types."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Build a node, unless it is nested too deep."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -117,6 +118,7 @@ class _NodeComposer(yaml.SafeLoader):
             self.depth -= 1
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag of a node without one."""
         del value
         return _QUOTED_TAG if kind is yaml.ScalarNode and not implicit[0] else _PLAIN_TAG
 
