@@ -4,6 +4,7 @@ The layers, from top to bottom. A layer imports only from layers below it; folde
 
     cli                      the commands, one file each, and how they print
     builder                  `from_source(...).map(...)`: a pipeline as a chain of typed calls
+    tuning                   measures a pipeline with one change after the other, and keeps what pays
     testing, torch           `run_stage` and crash points for tests; `Loader`, `StageDataset` for training
     api                      `Pipeline`; a run to its end, with a sink and a state file
     engine                   runs a plan: locally in processes, or inline; states, probes, what a report is made of

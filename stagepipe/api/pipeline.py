@@ -62,7 +62,7 @@ class Pipeline(Generic[T_co]):
     4
 
     `config` is the path of a YAML file, a mapping of the same form, in which `uses` may be a function or a class, an
-    OmegaConf object, or a builder (`stagepipe.from_source`).
+    OmegaConf object, a builder (`stagepipe.from_source`), or a spec that is loaded already, without overrides.
 
     `overrides` are strings such as `"stages.decode.workers=8"`.
 
@@ -327,6 +327,21 @@ class Pipeline(Generic[T_co]):
             raise UsageError(message)
         return run
 
+    def wait_until_built(self) -> None:
+        """Start the workers unless they run already, and wait until all have built their stages. Work begins later."""
+        self._ensure_started().get_epoch_length()
+
+    def cancel_epoch(self) -> None:
+        """End the current epoch from another thread: its iteration raises EpochCancelledError. Raises UsageError."""
+        self._start_local_run().cancel_epoch()
+
+    def resolve_auto(self) -> PipelineSpec:
+        """Return the spec with numbers for `workers: auto` and `fuse: auto`. That may run some items.
+
+        Raises RunError if a stage fails.
+        """
+        return self._resolve_auto_workers().spec
+
     @property
     def config_description(self) -> str:
         """The part of the config that decides which items come out, as JSON. Objects from Python have their names."""
@@ -549,6 +564,8 @@ class Pipeline(Generic[T_co]):
 
 
 def _load_spec(config: object, overrides: Sequence[str]) -> PipelineSpec:
+    if isinstance(config, PipelineSpec):
+        return config
     from stagepipe.config import load  # with yaml: not before a config is read
 
     return load(config, overrides)

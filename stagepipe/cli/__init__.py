@@ -5,6 +5,7 @@ init         `stagepipe init`
 run          `stagepipe run`
 validate     `stagepipe validate`
 plan         `stagepipe plan`
+tune         `stagepipe tune`
 top          `stagepipe top`
 report       `stagepipe report`: prints, draws and compares saved reports
 built_ins    `stagepipe list`

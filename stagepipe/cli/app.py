@@ -21,6 +21,7 @@ from stagepipe.cli.run import run
 from stagepipe.cli.schema import schema
 from stagepipe.cli.standard_streams import open_standard_streams
 from stagepipe.cli.top import top
+from stagepipe.cli.tune import tune
 from stagepipe.cli.validate import validate
 from stagepipe.core import VERSION
 
@@ -41,6 +42,7 @@ _mount(init)
 _mount(run, cls=ConfigCommand)
 _mount(validate, cls=ConfigCommand)
 _mount(plan, cls=ConfigCommand)
+_mount(tune, cls=ConfigCommand)
 _mount(top)
 _mount(report)
 _mount(list_built_ins, "list")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
     from stagepipe.engine.live_view import LiveView
-    from stagepipe.engine.local import LocalRun, RunOutputs
+    from stagepipe.engine.local import EpochCancelledError, LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
     from stagepipe.engine.ray import ClusterNode, LostProcessError, RayCluster, RayRun
@@ -58,6 +58,7 @@ __all__ = [
     "CHECKED_ITEMS",
     "AutoWorkersResult",
     "ClusterNode",
+    "EpochCancelledError",
     "EpochIterator",
     "EpochPosition",
     "InlineRun",
@@ -93,6 +94,7 @@ __getattr__ = lazy_names(
         "CHECKED_ITEMS": "determinism",
         "AutoWorkersResult": "auto_settings",
         "ClusterNode": "ray",
+        "EpochCancelledError": "local",
         "EpochIterator": "iteration",
         "EpochPosition": "position",
         "InlineRun": "inline",

@@ -80,3 +80,14 @@ class ListSink:
 
     def __call__(self, item: Any) -> None:
         self.items.append(item)
+
+
+class Notes:
+    """A sink of a user's: appends a line to a file for each item."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self, item: Any) -> None:
+        with open(self._path, "a") as file:  # noqa: PTH123 - as users write it
+            print(item, file=file)

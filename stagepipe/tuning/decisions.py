@@ -1,0 +1,277 @@
+"""Which change to measure next, and whether it pays: a state machine over measured pairs. Pure.
+
+A *change* is a set of overrides, as the report of a run offers them. It is measured in *pairs*: a run with the best
+layout so far and a run with the change, on the same items. The order alternates (A B, B A, A B, ...), so that a machine
+that slowly becomes faster or slower favours neither.
+
+Invariants of `Tuner`:
+
+- `overrides` changes only by a change whose interval is above 1, or back to an earlier layout;
+- a change is tried at most once from one layout, so tuning ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from statistics import fmean, stdev
+from typing import Final
+
+MIN_PAIRS: Final = 4
+"""Pairs before a change may stay: A B B A, twice."""
+
+MAX_PAIRS: Final = 8
+"""Pairs after which a change whose interval still includes 1 goes."""
+
+MIN_GAIN: Final = 1.01
+"""A change with a smaller ratio goes, however sure it is: the least that a process more should bring."""
+
+_PAIRS_WITHOUT_HOPE: Final = 2
+_RATIO_WITHOUT_HOPE: Final = 0.9
+"""A change goes early if this many pairs came, and each of them had a lower ratio."""
+
+_STUDENT_975: Final = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365)
+"""The 0.975 quantiles of Student's t distribution, by degrees of freedom."""
+
+_RATIO_TO_STRETCH: Final = 1.15
+"""A change whose ratio is surely above this paid well: the next one of its kind may be larger than a report offers."""
+
+_MAX_REFUSED: Final = 6
+"""Changes that were refused in one layout, after which nothing more is tried. A report rarely offers more."""
+
+
+@dataclass(frozen=True)
+class RatioInterval:
+    """How many times as fast a layout is as another: the estimate, and the bounds of its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Format as `1.32 [1.30, 1.37]`."""
+        return f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class PairOfRuns:
+    """The durations of two runs on the same items, in s: with the best layout so far, and with the change."""
+
+    before_s: float
+    after_s: float
+
+
+def estimate_ratio(pairs: Sequence[PairOfRuns]) -> RatioInterval:
+    """Return the ratio of the rates, after to before, from at least one pair.
+
+    It is Student's t interval of paired observations (R. Jain, The Art of Computer Systems Performance Analysis, 1991,
+    section 13.4.1) on the logarithms of the ratios: a ratio and its inverse then count the same. One pair says nothing
+    about the spread, so its interval has no bounds.
+
+    >>> print(estimate_ratio([PairOfRuns(2.0, 1.0), PairOfRuns(2.2, 1.1), PairOfRuns(1.9, 1.0), PairOfRuns(2.1, 1.0)]))
+    2.00 [1.88, 2.13]
+    """
+    logs = [math.log(pair.before_s / pair.after_s) for pair in pairs]
+    mean = fmean(logs)
+    if len(logs) == 1:
+        return RatioInterval(math.exp(mean), 0.0, math.inf)
+    quantile = _STUDENT_975[min(len(logs) - 1, len(_STUDENT_975) - 1)]
+    half = quantile * stdev(logs) / math.sqrt(len(logs))
+    return RatioInterval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+class Judgement(Enum):
+    """What the pairs so far say about a change."""
+
+    KEEP = "keep"
+    DROP = "drop"
+    MEASURE_MORE = "measure more"
+
+
+def judge_pairs(pairs: Sequence[PairOfRuns]) -> Judgement:
+    """Judge a change by its pairs. After `MAX_PAIRS` the answer is final.
+
+    >>> judge_pairs([PairOfRuns(2.0, 1.0)] * 3)
+    <Judgement.MEASURE_MORE: 'measure more'>
+    >>> judge_pairs([PairOfRuns(2.0, 1.0)] * 4)
+    <Judgement.KEEP: 'keep'>
+    """
+    ratios = [pair.before_s / pair.after_s for pair in pairs]
+    if len(ratios) >= _PAIRS_WITHOUT_HOPE and max(ratios) < _RATIO_WITHOUT_HOPE:
+        return Judgement.DROP
+    if len(ratios) < MIN_PAIRS:
+        return Judgement.MEASURE_MORE
+    interval = estimate_ratio(pairs)
+    if interval.low > 1 and interval.ratio >= MIN_GAIN:
+        return Judgement.KEEP
+    if interval.ratio < MIN_GAIN or len(ratios) >= MAX_PAIRS:
+        return Judgement.DROP
+    return Judgement.MEASURE_MORE
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneStep:
+    """A change that was tried. Rates are source items per second; None: no pair of runs was measured.
+
+    `note` says why there is no interval, or why a step that was kept is undone.
+    """
+
+    number: int
+    change: tuple[str, ...]
+    is_kept: bool
+    before_items_per_s: float | None = None
+    after_items_per_s: float | None = None
+    interval: RatioInterval | None = None
+    note: str = ""
+
+
+class Tuner:
+    """The search: offers of a report in, the next change to measure out; its pairs in, a decision out.
+
+    >>> tuner = Tuner(max_steps=8)
+    >>> change = tuner.propose([("stages.decode.workers=3",)])
+    >>> for _ in range(4):
+    ...     judgement = tuner.add_pair(PairOfRuns(before_s=3.0, after_s=1.0), items=300)
+    >>> tuner.overrides
+    ('stages.decode.workers=3',)
+    """
+
+    def __init__(self, start: Iterable[str] = (), *, max_steps: int) -> None:
+        """Begin with the overrides of the user. `max_steps` bounds the changes that are tried."""
+        self.steps: list[TuneStep] = []
+        self._start = merge_overrides(start)
+        self._layout = self._start
+        self._max_steps = max_steps
+        self._tried: set[tuple[frozenset[tuple[str, str]], frozenset[str]]] = set()
+        self._refused_here = 0
+        self._paid_well: tuple[str, ...] = ()
+        self._change: tuple[str, ...] = ()
+        self._pairs: list[PairOfRuns] = []
+        self._items = 0
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The best layout so far."""
+        return format_overrides(self._layout)
+
+    @property
+    def start_overrides(self) -> tuple[str, ...]:
+        """The layout at the start."""
+        return format_overrides(self._start)
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether no more changes may be tried, because as many were as `max_steps` allows."""
+        return len(self.steps) >= self._max_steps
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether a change is under way: proposed, and not decided."""
+        return bool(self._change)
+
+    @property
+    def kept_steps(self) -> int:
+        """How many changes stay."""
+        return sum(step.is_kept for step in self.steps)
+
+    def propose(self, offers: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
+        """Return the first of these changes that is new in this layout; None if tuning has ended."""
+        if self.is_at_limit or self._refused_here >= _MAX_REFUSED:
+            return None
+        here = frozenset(self._layout.items())
+        for change in itertools.chain.from_iterable((*self._stretch(offer), offer) for offer in offers):
+            key = (here, frozenset(change))
+            if change and key not in self._tried and merge_overrides(change, self._layout) != self._layout:
+                self._tried.add(key)
+                self._change, self._pairs, self._items = change, [], 0
+                return change
+        return None
+
+    def with_change(self) -> tuple[str, ...]:
+        """Return the best layout so far with the change under way."""
+        return format_overrides(merge_overrides(self._change, self._layout))
+
+    def add_pair(self, pair: PairOfRuns, *, items: int) -> Judgement:
+        """Add a pair of runs on this many source items, and decide on the change if the pairs suffice."""
+        self._pairs.append(pair)
+        self._items = items
+        judgement = judge_pairs(self._pairs)
+        if judgement is Judgement.KEEP:
+            self._layout = merge_overrides(self._change, self._layout)
+            self._end_step(is_kept=True)
+            self._refused_here = 0
+            interval = self.steps[-1].interval
+            self._paid_well = self.steps[-1].change if interval and interval.low >= _RATIO_TO_STRETCH else ()
+        elif judgement is Judgement.DROP:
+            self.refuse()
+        return judgement
+
+    def refuse(self, note: str = "") -> None:
+        """Drop the change under way: it cannot run, or there is no time for it."""
+        self._end_step(is_kept=False, note=note)
+        self._refused_here += 1
+
+    def undo_all_but_first(self, note: str) -> None:
+        """Undo the steps that were kept, but for the first: that one was compared with the start itself."""
+        kept = [index for index, step in enumerate(self.steps) if step.is_kept]
+        for index in kept[1:]:
+            self.steps[index] = replace(self.steps[index], is_kept=False, note=note)
+        self._layout = merge_overrides(self.steps[kept[0]].change if kept else (), self._start)
+
+    def _stretch(self, offer: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """Yield an offer of more workers with twice as many as there are, if the last ones paid well.
+
+        A report offers what its run has shown to pay, often one worker more. A stage that waits for a server may need
+        thirty. If so many do not pay, the offer itself comes next.
+        """
+        last = merge_overrides(self._paid_well)
+        offered = merge_overrides(offer)
+        for path, workers in last.items():
+            more = offered.get(path, "")
+            if path.endswith(".workers") and workers.isdecimal() and more.isdecimal() and int(more) > int(workers):
+                factor = 2 * int(workers) / int(more)
+                if factor > 1:
+                    window = offered.get("window", "")
+                    wider = {"window": str(math.ceil(int(window) * factor))} if window.isdecimal() else {}
+                    yield format_overrides({**offered, path: str(2 * int(workers)), **wider})
+
+    def _end_step(self, *, is_kept: bool, note: str = "") -> None:
+        pairs = self._pairs
+        self.steps.append(
+            TuneStep(
+                number=len(self.steps) + 1,
+                change=self._change,
+                is_kept=is_kept,
+                before_items_per_s=compute_rate([pair.before_s for pair in pairs], self._items),
+                after_items_per_s=compute_rate([pair.after_s for pair in pairs], self._items),
+                interval=estimate_ratio(pairs) if pairs else None,
+                note=note,
+            )
+        )
+        self._change = ()
+
+
+def compute_rate(durations_s: Sequence[float], items: int) -> float | None:
+    """Return the items per second of some runs on the same items: by their geometric mean, as in the ratio."""
+    return items / math.exp(fmean(map(math.log, durations_s))) if durations_s else None
+
+
+def merge_overrides(overrides: Iterable[str], earlier: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return values by path. A later override takes the place of an earlier one.
+
+    >>> merge_overrides(["window=8", "stages.a.workers=2", "window=16"])
+    {'window': '16', 'stages.a.workers': '2'}
+    """
+    merged = dict(earlier or {})
+    for override in overrides:
+        path, _, value = override.partition("=")
+        merged[path] = value
+    return merged
+
+
+def format_overrides(layout: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a layout as overrides."""
+    return tuple(f"{path}={value}" for path, value in layout.items())
