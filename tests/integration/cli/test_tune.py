@@ -84,7 +84,7 @@ def offers(monkeypatch):
     monkeypatch.setattr("stagepipe.tuning.session._list_offers", lambda _: iter([("stages.work.workers=4",)]))
 
 
-CALM = ("stages.work.with={seconds: 0.04}", "stages.work.cache=null", "--items", "30")
+CALM = ("stages.work.with={seconds: 0.1}", "stages.work.cache=null", "--items", "12")
 """Long sleeps, short runs: four workers pay on any machine."""
 
 
@@ -101,7 +101,7 @@ def test_write_edits_the_file_and_keeps_its_comments(project, offers, monkeypatc
 
 
 def test_a_change_that_does_not_pay_is_not_kept(project, monkeypatch):
-    offered = ("stages.work.workers=1", "stages.work.with={seconds: 0.12}")
+    offered = ("stages.work.workers=1", "stages.work.with={seconds: 0.3}")
     monkeypatch.setattr("stagepipe.tuning.session._list_offers", lambda _: iter([offered]))
     result = call_here("tune", str(project / "c.yaml"), *CALM)
     assert result.exit_code == 0, result.stderr
