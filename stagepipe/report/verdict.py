@@ -126,7 +126,7 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
         return msgspec.structs.replace(verdict, fix="", advice=advice), changes
     advice = f"Try {best.change}: {_format_gain(best)}."
     if verdict.advice and not verdict.fix and not verdict.advice.startswith(NO_CHANGE):
-        advice += f" {verdict.advice}"
+        advice += f" Or: {verdict.advice[:1].lower()}{verdict.advice[1:]}"
     return msgspec.structs.replace(verdict, fix=" ".join(best.overrides), advice=advice), changes
 
 

@@ -15,7 +15,6 @@ from stagepipe.report.advice import (
     advise_on_stage,
     advise_on_stages,
     can_have_workers,
-    is_writer,
 )
 from stagepipe.report.limits.evidence import (
     MAX_CONFIDENCE,
@@ -121,24 +120,28 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     handing_ns = total_ns - work_ns
     cpus_in_use = compute_cpus_used(record) + record.other_cpus
     is_idle = not evidence.has_busy_process and cpus_in_use < FULL_MACHINE_CPU_SHARE * record.cpus
+    sinks = {stage.part_of or stage.name for stage in record.stages if stage.config_path.partition(".")[0] == "sink"}
+    hops = [
+        hop for hop in record.hops if hop.source not in {*sinks, *record.order_point_names}
+    ]  # those of a sink carry parts
     is_own_cost = most_used.name == CONSUMER or most_used.run_ns >= _MIN_OWN_WORK_SHARE * most_used.work_ns
     if (
         len(processes) < 2  # noqa: PLR2004 - a source and a stage
         or is_idle
         or is_own_cost
         or handing_ns < _MIN_HANDING_RATIO * work_ns
-        or any(hop.bytes.total > _MAX_SMALL_MESSAGE_BYTES * max(hop.messages.total, 1) for hop in record.hops)
-        or any(hop.transport.mode in {"pipe", "shared_memory", "object_store"} for hop in record.hops)
+        or any(hop.bytes.total > _MAX_SMALL_MESSAGE_BYTES * max(hop.messages.total, 1) for hop in hops)
+        or any(hop.transport.mode in {"pipe", "shared_memory", "object_store"} for hop in hops)
     ):
         return None
-    names = [stage.name for stage in record.stages[1:] if not stage.part_of and not is_writer(stage.name, record)]
-    subject = f"{join_names(names)} {'is' if len(names) == 1 else 'are'}" if names else "The stages are"
+    names = [load.row for load in processes[1:] if load.row not in sinks and load.row != get_source_row(record)]
+    subject = f"{join_names(names)} {'is' if len(names) == 1 else 'are'}" if names else "The items are"
     sentence = (
         f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of work in all stages, and "
         f"{format_ns(round(handing_ns))} to be handed over between {len(processes)} processes."
     )
     confidence = round(MAX_CONFIDENCE * scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9), 2)
-    advice = ConfigAdvice("", "Or let an item be a batch of many.")
+    advice = ConfigAdvice("", "Let an item be a batch of many, so that a hop carries more work.")
     return make_verdict("hops", "hop", confidence, sentence, advice)
 
 
