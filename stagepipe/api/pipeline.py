@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stagepipe.engine import AutoWorkersResult, InlineRun, LocalRun, Nondeterminism, RayRun
     from stagepipe.forecast import Forecast
     from stagepipe.plan import Plan
-    from stagepipe.report import DeadLetter, Progress, Report
+    from stagepipe.report import DeadLetter, LiveRun, Report
     from stagepipe.transport import Lease
 
     T_co = TypeVarWithDefault("T_co", covariant=True, default=Any)
@@ -164,7 +164,13 @@ class Pipeline(Generic[T_co]):
         from stagepipe.plan import make_plan
 
         plan = make_plan(spec, detect_machine(), curves or load_curves(VERSION), limit=self._limit)
-        return dataclasses.replace(plan, shard=self.shard, keep_idle_pages=self._keep_idle_pages)
+        return dataclasses.replace(
+            plan,
+            shard=self.shard,
+            keep_idle_pages=self._keep_idle_pages,
+            consumer_name=self._consumer_name,
+            is_consumer_sink=self._is_consumer_sink,
+        )
 
     def _plan_inline(self) -> Plan:
         """Plan an inline run: it has no hops, so nothing is measured, and no process starts."""
@@ -362,6 +368,11 @@ class Pipeline(Generic[T_co]):
         self._consumer_name = ", ".join(sinks) or "sink" if self.spec.sinks else "consumer"
         self._count_written = count_written
 
+    def count_files(self, files: int) -> None:
+        """Let the progress say how many files the sinks have written."""
+        if isinstance(self._run, engine.LocalRun):
+            self._run.count_files(files)
+
     def _find_lease(self, address: int, nbytes: int) -> Lease | None:
         """Return the lease on the block that holds these bytes of a yielded item; None if they lie in no block."""
         return self._run.find_lease(address, nbytes) if isinstance(self._run, engine.LocalRun) else None
@@ -468,8 +479,8 @@ class Pipeline(Generic[T_co]):
         """Whether the run has started."""
         return self._run is not None
 
-    def progress(self) -> Progress:
-        """Return the progress of the run; starts it if needed."""
+    def progress(self) -> LiveRun:
+        """Return the figures of the run as it goes: counts, rates and what limits it; starts it if needed."""
         return self._ensure_started().progress()
 
     @property

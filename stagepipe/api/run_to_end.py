@@ -14,7 +14,7 @@ from stagepipe.api.pipeline import Pipeline
 from stagepipe.api.shard_output import ShardOutput
 from stagepipe.api.state_file import StateFile
 from stagepipe.core import RunError, build_target, import_target, require_callable
-from stagepipe.report import Progress
+from stagepipe.report import LiveRun
 from stagepipe.runtime import format_error, format_user_traceback
 from stagepipe.sinks import Part
 from stagepipe.spec import Target
@@ -25,7 +25,7 @@ _PROGRESS_INTERVAL_S = 0.2
 
 def run_to_sink(
     pipeline: Pipeline,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[LiveRun], None],
     state_file: StateFile | None = None,
     *,
     shards: ShardOutput | None = None,
@@ -119,7 +119,7 @@ class _PartOutput:
 
 
 @contextmanager
-def _report_progress(pipeline: Pipeline, on_progress: Callable[[Progress], None]) -> Iterator[None]:
+def _report_progress(pipeline: Pipeline, on_progress: Callable[[LiveRun], None]) -> Iterator[None]:
     """Call `on_progress` from another thread, while the block runs."""
     owner_pid = os.getpid()
     stop_event = threading.Event()

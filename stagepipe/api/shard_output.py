@@ -231,6 +231,7 @@ class ShardOutput:
         self._journal.append(self._make_record(has_all_items=has_all_items, is_finished=is_finished))
         for folder in self._folders:
             folder.mark_recorded()
+        self._pipeline.count_files(self.count_written()[1])
 
     def close(self) -> None:
         """Close the journal, and release the folders."""

@@ -25,7 +25,7 @@ from stagepipe.config import PythonCall, check_call, load
 from stagepipe.core import Deferred, Skip, UsageError, folds_frames_of_methods, make_html_table
 from stagepipe.forecast import Forecast
 from stagepipe.plan import EvenMode
-from stagepipe.report import Progress, Report
+from stagepipe.report import LiveRun, Report
 
 if TYPE_CHECKING:
     from stagepipe.torch import Loader
@@ -456,5 +456,5 @@ def _make_batch(batch_size: int | None, max_wait: float | str | None) -> dict[st
     return {"batch": batch} if batch else {}
 
 
-def _ignore_progress(progress: Progress) -> None:
+def _ignore_progress(progress: LiveRun) -> None:
     """Stand in for a display of progress."""

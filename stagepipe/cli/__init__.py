@@ -14,7 +14,6 @@ bench        `stagepipe bench`
 schema       `stagepipe schema`
 forecasts    prints and draws forecasts; used by `plan` and `run`
 reports      checks report paths; writes and prints reports
-live_table   draws a run that is going; used by `top`
 progress     the progress bar, or a line every 10 s
 interrupts   Ctrl-C, SIGTERM and a closed terminal
 standard_streams  stdout and stderr that are closed or full

@@ -16,7 +16,7 @@ from stagepipe.core import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stagepipe.engine import LiveView
+    from stagepipe.engine import LiveFigures
     from stagepipe.report import LiveRun
     from stagepipe.runtime import AttachedRun
 
@@ -41,21 +41,21 @@ def top(
 
     Exit status: 0 (also when the run has ended), or 2 if no run, or more than one, is meant.
     """
-    from stagepipe.engine import LiveView
+    from stagepipe.engine import LiveFigures
 
     with contextlib.suppress(KeyboardInterrupt):
-        view = LiveView(_select_run(run))
-        looks = _look(view, interval, once=once)
+        figures = LiveFigures.attach(_select_run(run))
+        looks = _look(figures, interval, once=once)
         if as_json:
             _print_json(looks)
         else:
             _show_tables(looks, is_live=not once)
 
 
-def _look(view: LiveView, interval_s: float, *, once: bool) -> Iterator[LiveRun]:
+def _look(figures: LiveFigures, interval_s: float, *, once: bool) -> Iterator[LiveRun]:
     while True:
         time.sleep(interval_s)
-        seen = view.take()
+        seen = figures.take(detailed=True)
         yield seen
         if once or seen.state == "ended":
             return
@@ -74,17 +74,16 @@ def _show_tables(looks: Iterator[LiveRun], *, is_live: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from stagepipe.cli.live_table import draw_live_run
-    from stagepipe.report import print_to_stdout
+    from stagepipe.report import print_to_stdout, render_live_run
 
     console = Console()
     if not (is_live and console.is_interactive):
         for seen in looks:
-            print_to_stdout(draw_live_run(seen))
+            print_to_stdout(render_live_run(seen))
         return
     with Live("attached", console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for seen in looks:
-            live.update(draw_live_run(seen), refresh=True)
+            live.update(render_live_run(seen, fits_height=True), refresh=True)
 
 
 def _select_run(wanted: str | None) -> AttachedRun:

@@ -3,7 +3,6 @@
 islands   starts the islands, gathers what they say, and ends them; in the process of `stagepipe run`
 island    one pipeline with its share of the source, run to its sinks; in an actor of Ray, on its node
 placement where the sinks of an island write, and on which node it runs
-summary   the progress of all islands as one
 
 Large arrays stay in the shared memory of their node and never enter Ray's object store.
 """
@@ -15,11 +14,10 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.cluster.island import IslandOptions, IslandResult
     from stagepipe.cluster.islands import run_islands
-    from stagepipe.cluster.summary import add_progress
 
-__all__ = ["IslandOptions", "IslandResult", "add_progress", "run_islands"]
+__all__ = ["IslandOptions", "IslandResult", "run_islands"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"IslandOptions": "island", "IslandResult": "island", "add_progress": "summary", "run_islands": "islands"},
+    {"IslandOptions": "island", "IslandResult": "island", "run_islands": "islands"},
 )

@@ -13,7 +13,7 @@ from stagepipe.core import RunError, StagepipeError
 
 if TYPE_CHECKING:
     from stagepipe.api import Pipeline
-    from stagepipe.report import DeadLetter, Progress
+    from stagepipe.report import DeadLetter, LiveRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Island:
             fields |= {"report": to_json(pipeline.report()), "dead_letters": pipeline.dead_letters}
         return IslandResult(rank=self._request.rank, node=self._node, **fields)
 
-    def get_progress(self) -> Progress | None:
+    def get_progress(self) -> LiveRun | None:
         """Return the progress of the share; None before the start and after the end."""
         pipeline = self._pipeline
         try:

@@ -20,11 +20,10 @@ from stagepipe.cluster.placement import (
     make_island_folders,
     remove_empty_folders,
 )
-from stagepipe.cluster.summary import add_progress
 from stagepipe.config import load
 from stagepipe.core import RunError, UsageError
 from stagepipe.engine import ClusterNode, LostProcessError, RayCluster
-from stagepipe.report import Progress
+from stagepipe.report import LiveRun, add_live_runs
 from stagepipe.spec import PipelineSpec
 
 _READY_TIMEOUT_S: Final = 120.0
@@ -43,7 +42,7 @@ class _StartedIsland:
 
 
 def run_islands(
-    config: Path, options: IslandOptions, on_progress: Callable[[Progress], None] = lambda _: None
+    config: Path, options: IslandOptions, on_progress: Callable[[LiveRun], None] = lambda _: None
 ) -> tuple[IslandResult, ...]:
     """Run the config as one local pipeline on each node, and return how each ended, in the order in which they did.
 
@@ -163,11 +162,11 @@ def _wait_until_ready(cluster: RayCluster, islands: Sequence[_StartedIsland]) ->
 
 
 def _gather(
-    cluster: RayCluster, islands: Sequence[_StartedIsland], on_progress: Callable[[Progress], None]
+    cluster: RayCluster, islands: Sequence[_StartedIsland], on_progress: Callable[[LiveRun], None]
 ) -> tuple[IslandResult, ...]:
     waiting = {each.actor.run.remote(): each for each in islands}
     results: list[IslandResult] = []
-    progress: dict[int, Progress] = {}
+    progress: dict[int, LiveRun] = {}
     """By rank: an island that has ended counts with what it said last."""
     stop_at_s: float | None = None
     try:
@@ -183,7 +182,7 @@ def _gather(
                 _kill(cluster, waiting.values())
             else:
                 progress.update(_ask_for_progress(cluster, list(waiting.values())))
-                on_progress(add_progress(list(progress.values())))
+                on_progress(add_live_runs(progress.values()))
     except BaseException:
         _stop(waiting.values())
         cluster.wait(list(waiting), len(waiting), _STOP_TIMEOUT_S)
@@ -207,13 +206,13 @@ def _take_result(cluster: RayCluster, island: _StartedIsland, reference: Any) ->
     return result
 
 
-def _ask_for_progress(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> dict[int, Progress]:
+def _ask_for_progress(cluster: RayCluster, islands: Sequence[_StartedIsland]) -> dict[int, LiveRun]:
     asked = {each.actor.get_progress.remote(): each.rank for each in islands}
     answered, _ = cluster.wait(list(asked), len(asked), _ANSWER_TIMEOUT_S)
-    progress_by_rank: dict[int, Progress] = {}
+    progress_by_rank: dict[int, LiveRun] = {}
     for reference in answered:
         try:
-            progress: Progress | None = cluster.get(reference)
+            progress: LiveRun | None = cluster.get(reference)
         except RunError:  # its node is lost, which `run` tells
             continue
         if progress is not None:

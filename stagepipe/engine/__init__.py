@@ -25,9 +25,8 @@ metrics_server serves them over HTTP
 trace_output   writes the trace of a run at its end
 recording      a snapshot of the run -> RunRecord
 hop_records    the hops of a RunRecord
-series         the run over time, from samples of the board
-live_view      watches a run of another process: snapshots of its board -> LiveRun
-sample_rates   what two samples say: shares, rates, queues
+series         the run over time, from its live figures
+live_figures   a run while it goes, from its board, here or in another process -> LiveRun
 item_rate      the rate that a progress bar shows
 dead_letters   files of dead letters, and the source items to retry from one
 """
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from stagepipe.engine.determinism import CHECKED_ITEMS, Nondeterminism, find_nondeterminism
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.iteration import EpochIterator, IterationState
-    from stagepipe.engine.live_view import LiveView
+    from stagepipe.engine.live_figures import LiveFigures
     from stagepipe.engine.local import EpochCancelledError, LocalRun, RunOutputs
     from stagepipe.engine.pipeline_state import PipelineState
     from stagepipe.engine.position import EpochPosition
@@ -63,7 +62,7 @@ __all__ = [
     "EpochPosition",
     "InlineRun",
     "IterationState",
-    "LiveView",
+    "LiveFigures",
     "LocalRun",
     "LostProcessError",
     "Nondeterminism",
@@ -99,7 +98,7 @@ __getattr__ = lazy_names(
         "EpochPosition": "position",
         "InlineRun": "inline",
         "IterationState": "iteration",
-        "LiveView": "live_view",
+        "LiveFigures": "live_figures",
         "LocalRun": "local",
         "LostProcessError": "ray",
         "Nondeterminism": "determinism",

@@ -14,7 +14,7 @@ from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, nam
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
-from stagepipe.report import Progress
+from stagepipe.report import LiveRun
 from stagepipe.runtime import (
     Cardinality,
     DeadLetterStore,
@@ -145,10 +145,10 @@ class InlineRun:
             self.samples_yielded += samples
             yield value
 
-    def progress(self) -> Progress:
+    def progress(self) -> LiveRun:
         """Return the progress of the run."""
         now_ns = perf_counter_ns()
-        return Progress(
+        return LiveRun(
             elapsed_ns=now_ns - self._started_ns,
             items_in=self._items_read,
             items_done=self._items_read,
@@ -156,8 +156,6 @@ class InlineRun:
             items_out=self.items_yielded,
             samples_out=self.samples_yielded,
             samples_per_s=self._samples_rate.update(now_ns, self.samples_yielded),
-            starting=(),
-            busiest="",
             items_per_s=self._items_rate.update(now_ns, self._items_read),
         )
 

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any, Self
 import zmq
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
+from stagepipe.engine.live_figures import LiveFigures
 from stagepipe.engine.monitor import RunMonitor
 from stagepipe.engine.recording import describe_end, make_run_record
 from stagepipe.engine.series import SeriesRecorder
 from stagepipe.engine.trace_output import TraceOutput
 from stagepipe.machine import detect_machine
 from stagepipe.plan import Plan, check_plan_limits, find_memory_warnings
-from stagepipe.report import Progress, RunRecord, Series
+from stagepipe.report import LiveRun, RunRecord, Series
 from stagepipe.runtime import (
     Consumer,
     DeadLetterStore,
     MemoryHandle,
     OutputCallback,
-    RunSampler,
     RunSnapshot,
     Supervisor,
+    describe_run,
     forward_output,
     make_consumer,
     take_run_snapshot,
@@ -114,7 +115,11 @@ class LocalRun:
                 self._supervisor = Supervisor(plan, on_output, is_traced=self._trace_output is not None)
                 exit_stack.callback(self._supervisor.close)
                 self._consumer: Consumer = make_consumer(self._supervisor)
-                self._sampler = RunSampler(self._supervisor.board, self._supervisor.resources.process_indices_by_group)
+                self._figures = LiveFigures(
+                    describe_run(plan, self._supervisor.resources.board_layout),
+                    self._supervisor.board,
+                    self._consumer.statistics.take_snapshot,
+                )
                 self._series = None if plan.is_probe else self._start_series()
             self._serve_metrics()
             exit_stack.pop_all()
@@ -123,6 +128,7 @@ class LocalRun:
         self._error_message: str | None = None
         self._record: RunRecord | None = None
         self._is_closed = False
+        self._last_figures = LiveRun()
 
     def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
         """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts at once.
@@ -167,9 +173,15 @@ class LocalRun:
         """The items that failed and were skipped."""
         return self._supervisor.dead_letters
 
-    def progress(self) -> Progress:
-        """Return the progress of the run."""
-        return self._monitor.progress(self.take_snapshot(), self._sampler.take(), is_finished=self._record is not None)
+    def progress(self) -> LiveRun:
+        """Return the figures of the run as it is; those at its end once it has ended."""
+        if not self._is_closed:
+            self._last_figures = self._figures.take()
+        return self._last_figures
+
+    def count_files(self, files: int) -> None:
+        """Let progress and report say how many files sinks have written in this run."""
+        self._consumer.statistics.files = files
 
     def abort_epoch(self, error: RunError) -> None:
         """End the current epoch from another thread: its iteration raises `error`."""
@@ -230,7 +242,7 @@ class LocalRun:
 
             supervisor = self._supervisor
             self._metrics_server.serve(
-                RunCollector(self.plan, self.take_snapshot, lambda: take_run_timings(supervisor), self._sampler.take)
+                RunCollector(self._figures.description, self._figures.read_rows, lambda: take_run_timings(supervisor))
             )
 
     @property
@@ -245,7 +257,7 @@ class LocalRun:
 
     def _start_series(self) -> SeriesRecorder:
         workers = self._supervisor.workers  # a worker that is restarted takes its predecessor's place
-        return SeriesRecorder(self._sampler.take, lambda: [each.pid for each in list(workers.values())])
+        return SeriesRecorder(self._figures.read, lambda: [each.pid for each in list(workers.values())])
 
     def _make_series(self) -> Series:
         if self._series is None:
@@ -264,6 +276,7 @@ class LocalRun:
                 self._supervisor.stop()
             finally:  # also after a Ctrl-C
                 self._record = self._count_record()
+                self._last_figures = self._figures.take()
                 self._write_trace(self._record)
         finally:
             if self._metrics_server is not None:

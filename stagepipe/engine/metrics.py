@@ -13,36 +13,76 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from stagepipe.engine.hop_records import sum_counter
-from stagepipe.plan import HopPlan, Plan, ProcessPlan
-from stagepipe.runtime import RunSample, RunSnapshot, RunTimings
-from stagepipe.timing import Histogram, ProcessCounter, StageCounter, bucket_index
+from stagepipe.report import LiveHop, LiveRun, LiveStage, StageCounts
+from stagepipe.runtime import RunDescription, RunTimings
+from stagepipe.timing import Histogram, bucket_index
 
 BUCKET_BOUNDS_S: Final = tuple(float(f"{digit}e{exponent}") for exponent in range(-6, 3) for digit in (1, 2.5, 5))[:25]
 """Bounds of all histograms, 1 us to 100 s: fixed, so that the series of all runs and stages can be summed."""
 
-_STAGE_COUNTERS: Final = (
-    ("stage_items", StageCounter.ITEMS, "Items that the stage has finished."),
-    ("stage_skipped_items", StageCounter.SKIPPED, "Items that the stage dropped, or that were skipped after an error."),
-    ("stage_passed_by_items", StageCounter.PASSED_BY, "Items that the stage's `when` does not match."),
-    ("stage_failed_attempts", StageCounter.FAILED_ATTEMPTS, "Calls that raised an error."),
-    ("stage_retries", StageCounter.RETRIES, "Calls that were repeated."),
-    ("stage_dead_letters", StageCounter.DEAD_LETTERS, "Items that went to the dead letters."),
+_Value = tuple[Sequence[str], float]
+"""The labels of a metric's line, and its value."""
+
+_RUN_METRICS: Final[Sequence[tuple[str, str, Callable[[LiveRun], float]]]] = (
+    ("source_items", "Items that the source has sent.", lambda run: run.items_sent),
+    ("delivered_items", "Items that were delivered.", lambda run: run.items_out),
+    ("delivered_samples", "Samples that were delivered.", lambda run: run.samples_out),
+    ("written_files", "Files that sinks have written.", lambda run: run.files_out),
+    (
+        "consumer_wait_seconds",
+        "Time that the consumer waited for an item.",
+        lambda run: run.consumer_wait_ns / 1e9,
+    ),
+    (
+        "consumer_busy_seconds",
+        "Time that the consumer worked on items.",
+        lambda run: run.consumer_busy_ns / 1e9,
+    ),
 )
-_TIME_COUNTERS: Final = (
-    ("process_starved_seconds", ProcessCounter.STARVED_NS, "Time of all workers waiting for input."),
-    ("process_blocked_seconds", ProcessCounter.BLOCKED_NS, "Time of all workers waiting for the next process."),
-    ("process_cpu_seconds", ProcessCounter.CPU_NS, "CPU time of all workers."),
+_COUNT_METRICS: Final[Sequence[tuple[str, str, Callable[[StageCounts], float]]]] = (
+    ("stage_items", "Items that the stage has finished.", lambda stage: stage.items),
+    (
+        "stage_skipped_items",
+        "Items that the stage dropped, or that were skipped after an error.",
+        lambda stage: stage.skipped,
+    ),
+    ("stage_passed_by_items", "Items that the stage's `when` does not match.", lambda stage: stage.passed_by),
+    ("stage_failed_attempts", "Calls that raised an error.", lambda stage: stage.errors),
+    ("stage_retries", "Calls that were repeated.", lambda stage: stage.retries),
+    ("stage_dead_letters", "Items that went to the dead letters.", lambda stage: stage.dead_letters),
 )
-_MESSAGE_COUNTERS: Final = (
-    ("pipe", ProcessCounter.PIPE_MESSAGES),
-    ("shared_memory", ProcessCounter.SHARED_MEMORY_MESSAGES),
-    ("mixed", ProcessCounter.MIXED_MESSAGES),
+_ROW_METRICS: Final[Sequence[tuple[str, str, str, Callable[[LiveStage], float]]]] = (
+    ("worker_restarts", "stage", "Workers that died and were replaced.", lambda row: row.restarts),
+    ("process_starved_seconds", "process", "Time of all workers waiting for input.", lambda row: row.starved_ns / 1e9),
+    (
+        "process_blocked_seconds",
+        "process",
+        "Time of all workers waiting for the next process.",
+        lambda row: row.blocked_ns / 1e9,
+    ),
+    ("process_cpu_seconds", "process", "CPU time of all workers.", lambda row: row.cpu_ns / 1e9),
 )
-_BYTE_COUNTERS: Final = (
-    ("inline", ProcessCounter.INLINE_BYTES),
-    ("copied", ProcessCounter.COPIED_BYTES),
-    ("zero_copy", ProcessCounter.ZERO_COPY_BYTES),
+_HOP_METRICS: Final[Sequence[tuple[str, str, str, Sequence[tuple[str, Callable[[LiveHop], float]]]]]] = (
+    (
+        "hop_messages",
+        "transport",
+        "Messages over the hop.",
+        (
+            ("pipe", lambda hop: hop.pipe_messages),
+            ("shared_memory", lambda hop: hop.shared_memory_messages),
+            ("mixed", lambda hop: hop.mixed_messages),
+        ),
+    ),
+    (
+        "hop_bytes",
+        "kind",
+        "Bytes over the hop, by how they travelled.",
+        (
+            ("inline", lambda hop: hop.inline_bytes),
+            ("copied", lambda hop: hop.copied_bytes),
+            ("zero_copy", lambda hop: hop.zero_copy_bytes),
+        ),
+    ),
 )
 _HOP_PHASES: Final = (
     ("hop_cost_seconds", "cost_ns", "Work of both sides for a message, without queues and waits."),
@@ -51,115 +91,82 @@ _HOP_PHASES: Final = (
 
 
 class RunCollector(Collector):
-    """Collects the metrics of one run."""
+    """Collects the metrics of one run: of its live figures, and its histograms."""
 
     def __init__(
         self,
-        plan: Plan,
-        take_snapshot: Callable[[], RunSnapshot],
+        description: RunDescription,
+        read_rows: Callable[[], LiveRun],
         take_timings: Callable[[], RunTimings],
-        take_sample: Callable[[], RunSample],
     ) -> None:
         """The functions read the board; they are called at each scrape, on a thread of the server."""
-        self._plan = plan
-        self._take_snapshot = take_snapshot
+        self._description = description
+        self._read_rows = read_rows
         self._take_timings = take_timings
-        self._take_sample = take_sample
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics as they are now."""
-        snapshot, timings = self._take_snapshot(), self._take_timings()
-        yield from self._collect_run(snapshot)
-        yield from self._collect_stages(snapshot, timings)
-        yield from self._collect_processes(snapshot)
-        yield from self._collect_hops(snapshot, timings)
+        run, timings = self._read_rows(), self._take_timings()
+        rows = [row for row in run.stages if row.stages]
+        for name, text, read in _RUN_METRICS:
+            yield self._fill(CounterMetricFamily, name, text, (), [((), read(run))])
+        text = "Shared memory in use."
+        yield self._fill(GaugeMetricFamily, "shared_memory_bytes", text, (), [((), run.shared_memory_bytes)])
+        text = "The most shared memory that the run may use."
+        yield self._fill(
+            GaugeMetricFamily, "shared_memory_limit_bytes", text, (), [((), run.shared_memory_limit_bytes)]
+        )
+        for name, text, read_counts in _COUNT_METRICS:
+            values = [((each.name,), read_counts(each)) for row in rows for each in row.stages]
+            yield self._fill(CounterMetricFamily, name, text, ("stage",), values)
+        for name, label, text, read_row in _ROW_METRICS:
+            yield self._fill(CounterMetricFamily, name, text, (label,), [((row.name,), read_row(row)) for row in rows])
+        ready = [((row.name,), float(row.ready_workers)) for row in rows]
+        yield self._fill(GaugeMetricFamily, "workers", "Workers that are ready.", ("process",), ready)
+        for name, label, text, kinds in _HOP_METRICS:
+            by_kind = [((hop.source, hop.target, kind), read_hop(hop)) for hop in run.hops for kind, read_hop in kinds]
+            yield self._fill(CounterMetricFamily, name, text, ("source", "target", label), by_kind)
+        yield from self._collect_histograms(timings)
 
-    # ------------------------------------------------------------------ the parts
+    def _collect_histograms(self, timings: RunTimings) -> Iterator[Metric]:
+        histograms: dict[str, Histogram] = {}
+        for process in self._description.processes:  # of a row with inner stages, the one that takes longest
+            for stage, row in zip(process.stages, process.rows, strict=True):
+                histogram = timings.stages[stage].run_histogram
+                histograms[row] = max(histograms.get(row, histogram), histogram, key=lambda each: each.sum_ns)
+        text = "Time of the stage's function for an item."
+        stages = [((stage,), each) for stage, each in histograms.items()]
+        yield self._fill_histogram("stage_item_seconds", text, ("stage",), stages)
+        ends = self._description.hop_ends
+        for name, phase, text in _HOP_PHASES:
+            hops = [
+                (hop, each.phase_histograms[phase])
+                for hop, each in zip(ends, timings.hops, strict=True)
+                if hop[0] != hop[1]
+            ]
+            yield self._fill_histogram(name, text, ("source", "target"), hops)
 
-    def _counter(
-        self, name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float]]
+    def _fill(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        values: Iterable[_Value],
     ) -> Metric:
-        family = CounterMetricFamily(f"stagepipe_{name}", text, labels=("pipeline", *labels))
-        for values, value in rows:
-            family.add_metric((self._plan.name, *values), value)
-        return family
+        metric = family(f"stagepipe_{name}", text, labels=("pipeline", *labels))
+        for label_values, value in values:
+            metric.add_metric((self._description.name, *label_values), value)
+        return metric
 
-    def _gauge(
-        self, name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float]]
-    ) -> Metric:
-        family = GaugeMetricFamily(f"stagepipe_{name}", text, labels=("pipeline", *labels))
-        for values, value in rows:
-            family.add_metric((self._plan.name, *values), value)
-        return family
-
-    def _histogram(
+    def _fill_histogram(
         self, name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]
     ) -> Metric:
         family = HistogramMetricFamily(f"stagepipe_{name}", text, labels=("pipeline", *labels))
         for values, histogram in rows:
             buckets = [(_format_bound(bound), count) for bound, count in count_below_bounds(histogram)]
-            family.add_metric((self._plan.name, *values), buckets, histogram.sum_ns / 1e9)
+            family.add_metric((self._description.name, *values), buckets, histogram.sum_ns / 1e9)
         return family
-
-    def _collect_run(self, snapshot: RunSnapshot) -> Iterator[Metric]:
-        deliveries = snapshot.deliveries
-        sent = snapshot.workers[0].counters[ProcessCounter.ITEMS_SENT]
-        yield self._counter("source_items", "Items that the source has sent.", (), [((), sent)])
-        yield self._counter("delivered_items", "Items that were delivered.", (), [((), deliveries.items)])
-        yield self._counter("delivered_samples", "Samples that were delivered.", (), [((), deliveries.samples)])
-        text = "Time that the consumer waited for an item."
-        yield self._counter("consumer_wait_seconds", text, (), [((), deliveries.wait_ns / 1e9)])
-        text = "Time that the consumer worked on items."
-        yield self._counter("consumer_busy_seconds", text, (), [((), deliveries.busy_ns / 1e9)])
-        text = "Shared memory in use."
-        yield self._gauge("shared_memory_bytes", text, (), [((), self._take_sample().shared_memory_bytes)])
-        text = "The most shared memory that the run may use."
-        yield self._gauge("shared_memory_limit_bytes", text, (), [((), self._plan.memory_bytes)])
-
-    def _collect_stages(self, snapshot: RunSnapshot, timings: RunTimings) -> Iterator[Metric]:
-        counters = {
-            stage.name: [worker.stage_counters[index] for worker in workers]
-            for process, workers in zip(self._plan.processes, snapshot.worker_groups, strict=True)
-            for index, stage in enumerate(process.stages)
-        }
-        for name, counter, text in _STAGE_COUNTERS:
-            rows = [((stage,), sum(row[counter] for row in of_workers)) for stage, of_workers in counters.items()]
-            yield self._counter(name, text, ("stage",), rows)
-        durations = [((stage,), timings.stages[stage].run_histogram) for stage in counters]
-        yield self._histogram("stage_item_seconds", "Time of the stage's function for an item.", ("stage",), durations)
-        restarts = [
-            ((stage,), sum(restart.death.stage.name == stage for restart in snapshot.restarts)) for stage in counters
-        ]
-        yield self._counter("worker_restarts", "Workers that died and were replaced.", ("stage",), restarts)
-
-    def _collect_processes(self, snapshot: RunSnapshot) -> Iterator[Metric]:
-        groups = {workers[0].slot.process_plan.name: workers for workers in snapshot.worker_groups}
-        for name, counter, text in _TIME_COUNTERS:
-            rows = [((process,), sum_counter(workers, counter) / 1e9) for process, workers in groups.items()]
-            yield self._counter(name, text, ("process",), rows)
-        ready = [((process,), sum(worker.is_ready for worker in workers)) for process, workers in groups.items()]
-        yield self._gauge("workers", "Workers that are ready.", ("process",), ready)
-
-    def _collect_hops(self, snapshot: RunSnapshot, timings: RunTimings) -> Iterator[Metric]:
-        ends = [(process.stages[-1].name, hop.target) for process, hop in self._hops()]
-        labels = ("source", "target")
-        for name, counters, label in (
-            ("hop_messages", _MESSAGE_COUNTERS, "transport"),
-            ("hop_bytes", _BYTE_COUNTERS, "kind"),
-        ):
-            rows = [
-                ((*hop, kind), sum_counter(workers, counter))
-                for hop, workers in zip(ends, snapshot.worker_groups, strict=True)
-                for kind, counter in counters
-            ]
-            text = "Messages over the hop." if label == "transport" else "Bytes over the hop, by how they travelled."
-            yield self._counter(name, text, (*labels, label), rows)
-        for name, phase, text in _HOP_PHASES:
-            histograms = [(hop, each.phase_histograms[phase]) for hop, each in zip(ends, timings.hops, strict=True)]
-            yield self._histogram(name, text, labels, histograms)
-
-    def _hops(self) -> Iterator[tuple[ProcessPlan, HopPlan]]:
-        return zip(self._plan.processes, self._plan.hops, strict=True)
 
 
 def count_below_bounds(histogram: Histogram) -> list[tuple[float, int]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from time import perf_counter_ns
 
+import numpy as np
 import psutil
 
-from stagepipe.engine.sample_rates import divide_by_covered_time, trace_queued
 from stagepipe.plan import Plan
-from stagepipe.report import HopSeries, MemoryPoint, Series, StageSeries
-from stagepipe.runtime import ProcessSample, RunSample
+from stagepipe.report import HopSeries, LiveRun, LiveStage, MemoryPoint, Series, StageSeries
 
 _INTERVAL_NS = 250_000_000
 _MAX_SAMPLES = 240
@@ -33,12 +33,12 @@ class SeriesRecorder:
     >>> recorder.to_series(plan, started_ns)  # doctest: +SKIP
     """
 
-    def __init__(self, take_sample: Callable[[], RunSample], list_pids: Callable[[], Sequence[int]]) -> None:
+    def __init__(self, take_sample: Callable[[], LiveRun], list_pids: Callable[[], Sequence[int]]) -> None:
         self._take_sample = take_sample
         self._list_pids = list_pids
         self._lock = threading.Lock()
         self._first_sample = take_sample()
-        self._samples: list[RunSample] = []
+        self._samples: list[LiveRun] = []
         now_ns = perf_counter_ns()  # the first after a second or two, not while the workers start
         self._rss = _MemoryCurve(_RSS_INTERVAL_NS, now_ns + _RSS_INTERVAL_NS)
         self._pss = _MemoryCurve(_PSS_INTERVAL_NS, now_ns + 2 * _RSS_INTERVAL_NS)
@@ -71,14 +71,14 @@ class SeriesRecorder:
         return Series(
             times_ns=tuple(sample.taken_at_ns - started_ns for sample in samples[1:]),
             stages=tuple(
-                _make_stage_series(process.name, process.workers, [sample.processes[index] for sample in samples])
+                _make_stage_series(process.name, process.workers, [sample.stages[index] for sample in samples])
                 for index, process in enumerate(plan.processes)
             ),
             hops=tuple(
                 HopSeries(
                     source=plan.processes[index].stages[-1].name,
                     target=hop.target,
-                    queued=trace_queued(samples, index + 1 if index + 1 < len(plan.processes) else None),
+                    queued=trace_queued(samples, index + 1),
                 )
                 for index, hop in enumerate(plan.hops)
             ),
@@ -131,8 +131,8 @@ class _MemoryCurve:
             self.points.append((now_ns, nbytes))
 
 
-def _make_stage_series(name: str, workers: int, samples: Sequence[ProcessSample]) -> StageSeries:
-    def compute_share(count: Callable[[ProcessSample], int]) -> tuple[float, ...]:
+def _make_stage_series(name: str, workers: int, samples: Sequence[LiveStage]) -> StageSeries:
+    def compute_share(count: Callable[[LiveStage], int]) -> tuple[float, ...]:
         return tuple(min(round(share, 3), 1.0) for share in divide_by_covered_time(samples, count))
 
     items_per_ns = divide_by_covered_time(samples, lambda sample: sample.items)
@@ -143,3 +143,37 @@ def _make_stage_series(name: str, workers: int, samples: Sequence[ProcessSample]
         starved=compute_share(lambda sample: sample.starved_ns),
         blocked=compute_share(lambda sample: sample.blocked_ns),
     )
+
+
+def divide_by_covered_time(samples: Sequence[LiveStage], count: Callable[[LiveStage], int]) -> list[float]:
+    """Return for each interval what was counted in it, divided by the time of all workers that this is about.
+
+    An interval at whose end nothing new was written, because the workers were in a function, has the value of the next.
+    """
+    values: list[float] = []
+    last_written, waiting_intervals = samples[0], 0
+    for sample in samples[1:]:
+        waiting_intervals += 1
+        covered_ns = sample.covered_ns - last_written.covered_ns
+        if covered_ns > 0:
+            values += [max(count(sample) - count(last_written), 0) / covered_ns] * waiting_intervals
+            last_written, waiting_intervals = sample, 0
+    return values + [0.0] * waiting_intervals
+
+
+def trace_queued(samples: Sequence[LiveRun], index: int) -> tuple[float, ...]:
+    """Return the mean number of messages that waited for process `index` in each interval; the consumer is the last.
+
+    A message is counted when it is received, but it waited before: the waits of those of an interval are spread over
+    the time from their mean wait before it to its end. What has not been received yet is not known to wait.
+    """
+    edges_ns = np.array([sample.taken_at_ns for sample in samples], np.float64)
+    queued_ns = np.zeros(len(samples) - 1)
+    for before, sample in pairwise(samples):
+        old, new = before.stages[index], sample.stages[index]
+        total_ns = max(new.queue_ns - old.queue_ns, 0)
+        wait_ns = total_ns / max(new.received - old.received, 1)
+        first_ns = max(before.taken_at_ns - wait_ns, edges_ns[0])
+        ends_ns = np.clip(edges_ns, first_ns, sample.taken_at_ns)
+        queued_ns += total_ns * np.diff(ends_ns) / max(sample.taken_at_ns - first_ns, 1)
+    return tuple(round(float(queued), 2) for queued in queued_ns / np.maximum(np.diff(edges_ns), 1))

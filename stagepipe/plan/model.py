@@ -163,6 +163,8 @@ class Plan:
     max_writers: int | None = None  # workers that each sink may have, for the memory of their parts; None: any
     max_skipped: int | float | None = None  # items that may fail; a float is a share of the source's
     attach: bool = True  # other processes of the user may attach to the run
+    consumer_name: str = "consumer"  # what takes the items: a loop, or sinks in the caller's process
+    is_consumer_sink: bool = False
 
     @property
     def syntax(self) -> ConfigSyntax:

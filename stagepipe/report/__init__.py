@@ -14,7 +14,7 @@ utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is
 advice         the config change to try
 comparison     two runs: what differs, and whether beyond their noise
-live           a run while it goes: what `stagepipe top` shows
+live           a run while it goes: one struct for progress, `stagepipe top`, metrics and series
 trace/         what each process did when, as a file for Perfetto
 render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
@@ -27,12 +27,17 @@ if TYPE_CHECKING:
     from stagepipe.report.build import build_report, compute_steady_items_per_s
     from stagepipe.report.comparison import Comparison, Difference, compare_runs
     from stagepipe.report.live import (
+        COLUMNS,
         LIVE_SCHEMA,
+        LiveColumn,
         LiveHop,
         LivePercentiles,
         LiveRun,
         LiveStage,
+        StageCounts,
+        add_live_runs,
         find_limiting_stage,
+        format_progress_line,
         live_run_to_json,
     )
     from stagepipe.report.model import Report
@@ -40,9 +45,7 @@ if TYPE_CHECKING:
         PHASES,
         HopRecord,
         MemoryPressure,
-        Progress,
         RunRecord,
-        StageProgress,
         StageRecord,
         WorkerLoad,
     )
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
         render_brief,
         render_comparison,
         render_html,
+        render_live_headline,
+        render_live_run,
         render_notebook,
         render_report,
         render_summary,
@@ -89,6 +94,7 @@ if TYPE_CHECKING:
     from stagepipe.report.verdict import is_comparable
 
 __all__ = [
+    "COLUMNS",
     "CONSUMER",
     "FULL_MACHINE_CPU_SHARE",
     "LIVE_SCHEMA",
@@ -107,6 +113,7 @@ __all__ = [
     "HopThresholdChange",
     "HopTransport",
     "HostReport",
+    "LiveColumn",
     "LiveHop",
     "LivePercentiles",
     "LiveRun",
@@ -115,14 +122,13 @@ __all__ = [
     "MemoryPressure",
     "MessageCounts",
     "ProcessLoad",
-    "Progress",
     "Report",
     "RunRecord",
     "Series",
     "SharedMemoryReport",
     "SizeCount",
     "SlowItem",
-    "StageProgress",
+    "StageCounts",
     "StageRecord",
     "StageSeries",
     "StoreHopReport",
@@ -138,11 +144,13 @@ __all__ = [
     "WhatIf",
     "WorkerLoad",
     "WorkerRestartReport",
+    "add_live_runs",
     "build_report",
     "compare_runs",
     "compute_process_loads",
     "compute_steady_items_per_s",
     "find_limiting_stage",
+    "format_progress_line",
     "from_json",
     "is_comparable",
     "live_run_to_json",
@@ -150,6 +158,8 @@ __all__ = [
     "render_brief",
     "render_comparison",
     "render_html",
+    "render_live_headline",
+    "render_live_run",
     "render_notebook",
     "render_report",
     "render_summary",
@@ -161,6 +171,13 @@ __getattr__ = lazy_names(
     __name__,
     {
         "LIVE_SCHEMA": "live",
+        "COLUMNS": "live",
+        "LiveColumn": "live",
+        "StageCounts": "live",
+        "add_live_runs": "live",
+        "format_progress_line": "live",
+        "render_live_headline": "render",
+        "render_live_run": "render",
         "LiveHop": "live",
         "LivePercentiles": "live",
         "LiveRun": "live",
@@ -187,14 +204,12 @@ __getattr__ = lazy_names(
         "MessageCounts": "shared_types",
         "PHASES": "record",
         "ProcessLoad": "utilization",
-        "Progress": "record",
         "Report": "model",
         "RunRecord": "record",
         "Series": "series",
         "SharedMemoryReport": "shared_types",
         "SizeCount": "series",
         "SlowItem": "shared_types",
-        "StageProgress": "record",
         "StageRecord": "record",
         "StageSeries": "series",
         "StoreHopReport": "shared_types",

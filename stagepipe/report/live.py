@@ -1,16 +1,19 @@
-"""A run while it goes, as `stagepipe top` shows it: the schema `stagepipe.top/1`. Pure.
+"""A run while it goes, as one struct: `LiveRun`, which `Pipeline.progress()` returns. Pure.
 
-Within a schema version, fields may be added (with a default) but are never renamed or removed. Durations are integer
-ns, sizes are bytes, shares are 0 to 1.
+The progress bar, the plain line, `stagepipe top`, its JSON (schema `stagepipe.top/1`), the metrics and the series are
+all drawn from it. `COLUMNS` says what the tables show. Within a schema version, fields may be added (with a default)
+but are never renamed or removed. Durations are integer ns, sizes are bytes, shares are 0 to 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
+from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.limits import MIN_LIMITING_UTILIZATION
 
 LIVE_SCHEMA = "stagepipe.top/1"
@@ -23,18 +26,39 @@ class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
     p99: int = 0
 
 
-class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
-    """One process over the last seconds: a stage and the stages `fused` into it. The last one is the consumer, `sink`.
+class StageCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stage has counted since the start of the run. `errors` are failed attempts, also repeated ones."""
 
-    `busy`, `starved` and `blocked` are shares of its workers' time: in the stages' functions, waiting for input, and
-    for room downstream. `work` is `busy` and the time on its hops: the process with the most of it limits the run.
-    `queued` is the mean number of messages that wait for it, `run_ns` the time of the first stage for an item. `errors`
-    to `restarts` count since the start of the run; `errors` counts failed attempts, also those that were repeated.
-    `rss_bytes` is the resident memory of its workers, shared memory included; for `sink` that of the run's own process.
+    name: str
+    items: int = 0
+    skipped: int = 0
+    passed_by: int = 0
+    errors: int = 0
+    retries: int = 0
+    dead_letters: int = 0
+
+
+class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
+    """One row: the source, a stage with the stages `fused` into it, a sink, or the loop that takes the items.
+
+    Over the last seconds: `items_per_s` is in source items. `busy`, `starved` and `blocked` are shares of its workers'
+    time: in the stages' functions, waiting for input, and for room downstream. `work` is `busy` and the time on its
+    hops: the row with the most of it limits the run. `queued` is the mean number of messages that wait for it, `run_ns`
+    the time of its first stage for an item. A row of several processes (the readers of a dataset, the writers of a sink
+    and what makes their parts) has the shares of the one that works most.
+
+    Since the start: `items` are the source items that are through. `errors` to `restarts` count; `errors` are failed
+    attempts, also those that were repeated. `busy_ns` to `queue_ns` are sums over its workers: `covered_ns` is the time
+    that the counters are about, `hop_ns` the work on both hops, `received` and `queue_ns` the messages and how long
+    they waited.
+
+    `rss_bytes` is the resident memory of its workers, shared memory included; for the loop, or a sink in the run's own
+    process, that of the process. `stages` has the counts of each stage in the row.
     """
 
     name: str
-    workers: int
+    kind: Literal["source", "stage", "sink", "consumer"] = "stage"
+    workers: int = 1
     fused: tuple[str, ...] = ()
     is_starting: bool = False
     items: int = 0
@@ -50,52 +74,181 @@ class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     skipped: int = 0
     restarts: int = 0
+    ready_workers: int = 0
+    covered_ns: int = 0
+    busy_ns: int = 0
+    starved_ns: int = 0
+    blocked_ns: int = 0
+    cpu_ns: int = 0
+    hop_ns: int = 0
+    received: int = 0
+    queue_ns: int = 0
+    stages: tuple[StageCounts, ...] = ()
 
 
 class LiveHop(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
-    """One hop between processes. `messages` count since the start of the run; `cost_ns` is the work on both sides."""
+    """One hop between two rows: counts since the start of the run; `cost_ns` is the work on both sides."""
 
     source: str
     target: str
     messages: int = 0
     cost_ns: LivePercentiles = LivePercentiles()
     queue_ns: LivePercentiles = LivePercentiles()
+    pipe_messages: int = 0
+    shared_memory_messages: int = 0
+    mixed_messages: int = 0
+    inline_bytes: int = 0
+    copied_bytes: int = 0
+    zero_copy_bytes: int = 0
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run at one moment. `state` is `starting` until all workers are ready.
+    """A run at one moment.
 
-    `items_done` of `items_total` source items of the epoch are through; None: the length is unknown. `limited_by` is
-    the stage that limits the run at the moment; empty if none works most of its time.
+    `state` is `starting` until all workers are ready. The source has drawn `items_in` items of the epoch; `items_done`
+    of `items_total` are through to the first barrier, or out. None: the length is unknown. `items_out`, `samples_out`
+    and `files_out` came out since the start: an item may be a batch of samples. `items_per_s` is in source items.
+    `limited_by` is the row that limits the run at the moment; "" if none works most of its time. An inline run, and one
+    on Ray, have no `stages` and no `hops`.
+
+    >>> LiveRun(elapsed_ns=20 * 10**9, items_done=1234, items_total=2000, items_per_s=345.2).items_per_s
+    345.2
     """
 
-    name: str
-    run_id: str
-    pid: int
-    state: Literal["starting", "running", "ended"]
-    elapsed_ns: int
-    items_done: int
-    items_total: int | None
-    items_out: int
-    samples_out: int
-    items_per_s: float
-    samples_per_s: float
-    limited_by: str
-    shared_memory_bytes: int
-    shared_memory_limit_bytes: int
-    stages: tuple[LiveStage, ...]
-    hops: tuple[LiveHop, ...]
+    name: str = ""
+    run_id: str = ""
+    pid: int = 0
+    state: Literal["starting", "running", "ended"] = "running"
+    elapsed_ns: int = 0
+    items_in: int = 0
+    items_done: int = 0
+    items_total: int | None = None
+    items_out: int = 0
+    samples_out: int = 0
+    files_out: int = 0
+    items_per_s: float = 0.0
+    samples_per_s: float = 0.0
+    limited_by: str = ""
+    shared_memory_bytes: int = 0
+    shared_memory_limit_bytes: int = 0
+    stages: tuple[LiveStage, ...] = ()
+    hops: tuple[LiveHop, ...] = ()
+    consumer_wait_ns: int = 0  # since the start: waiting for an item, and working on one
+    consumer_busy_ns: int = 0
+    items_sent: int = 0  # that the source has sent in all epochs; one that is read again counts once
+    taken_at_ns: int = 0  # of CLOCK_MONOTONIC
     schema: str = LIVE_SCHEMA
+
+    @property
+    def starting(self) -> tuple[str, ...]:
+        """The rows with workers that are not ready yet."""
+        return tuple(stage.name for stage in self.stages if stage.is_starting)
+
+    def format_items(self, total: int | None = None) -> str:
+        """Format how far the run is. `total` is the number of source items where the run does not know it.
+
+        >>> LiveRun(items_done=1234, items_total=2000, items_out=19, samples_out=1216).format_items()
+        '1,234 of 2,000 items in, 19 batches out'
+        """
+        total = total if self.items_total is None else self.items_total
+        of_total = "" if total is None else f" of {total:,}"
+        out = f"{self.items_out:,} batches" if self.samples_out != self.items_out else ""
+        out = f"{self.files_out:,} file{'' if self.files_out == 1 else 's'}" if self.files_out else out
+        return f"{self.items_done:,}{of_total} items in" + (f", {out} out" if out else "")
+
+
+@dataclass(frozen=True)
+class LiveColumn:
+    """A column of the tables of a run: how it is read from a row and the hop that leads to it (None for the first).
+
+    Views: `progress` is the progress bar of `stagepipe run`, `top` is `stagepipe top` and a notebook. Columns with a
+    larger `rank` are left out first where the terminal is narrow. `width` is the most characters that a cell has. A
+    column that is `only_if_any` is left out while all of its cells are empty; one that `is_count` has figures of a row
+    that starts.
+    """
+
+    heading: str
+    format: Callable[[LiveStage, LiveHop | None], str]
+    width: int
+    rank: int
+    views: tuple[str, ...] = ("top",)
+    only_if_any: bool = False
+    is_count: bool = False
+
+
+BAR_HEADING = "time"
+"""The heading of the bar of shares, which is drawn in the place of a text."""
+
+
+def _format_count(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+COLUMNS = (
+    LiveColumn("workers", lambda stage, _: f"{stage.workers:,}", 7, 5, is_count=True),
+    LiveColumn(BAR_HEADING, lambda *_: "", 14, 1, ("progress", "top")),
+    LiveColumn("busy", lambda stage, _: format_percent(stage.busy), 5, 0, ("progress", "top")),
+    LiveColumn("starved", lambda stage, _: format_percent(stage.starved), 7, 9),
+    LiveColumn("blocked", lambda stage, _: format_percent(stage.blocked), 7, 9),
+    LiveColumn("rate", lambda stage, _: f"{format_rate(stage.items_per_s)}/s", 8, 2, ("progress", "top")),
+    LiveColumn("queue", lambda stage, hop: f"{stage.queued:,.1f}" if hop else "", 6, 3, ("progress", "top")),
+    LiveColumn("run p50", lambda stage, _: format_ns(stage.run_ns.p50) if stage.run_ns.p50 else "", 7, 4),
+    LiveColumn("hop p50", lambda _, hop: format_ns(hop.cost_ns.p50) if hop and hop.messages else "", 7, 7),
+    LiveColumn("hop p99", lambda _, hop: format_ns(hop.cost_ns.p99) if hop and hop.messages else "", 7, 8),
+    LiveColumn("RSS", lambda stage, _: format_bytes(stage.rss_bytes) if stage.rss_bytes else "", 6, 6, is_count=True),
+    LiveColumn("errors", lambda stage, _: _format_count(stage.errors), 6, 2, only_if_any=True, is_count=True),
+    LiveColumn("restarts", lambda stage, _: _format_count(stage.restarts), 8, 2, only_if_any=True, is_count=True),
+)
+"""All columns, from left to right. A new figure of a row is a field of `LiveStage` and a line here."""
 
 
 def find_limiting_stage(stages: Sequence[LiveStage]) -> str:
-    """Return the stage that works most of its time, as the verdict of a report would; "" if none does.
+    """Return the row that works most of its time, as the verdict of a report would; "" if none does.
 
-    >>> find_limiting_stage([LiveStage(name="decode", workers=2, work=0.93), LiveStage(name="sink", workers=1)])
+    >>> find_limiting_stage([LiveStage(name="decode", workers=2, work=0.93), LiveStage(name="sink")])
     'decode'
     """
     most_used = max((stage for stage in stages if not stage.is_starting), key=lambda stage: stage.work, default=None)
     return most_used.name if most_used is not None and most_used.work >= MIN_LIMITING_UTILIZATION else ""
+
+
+def format_progress_line(run: LiveRun, total: int | None = None) -> str:
+    """Format the plain line of a run: source items that are through, what came out, their rate, and the limit.
+
+    >>> format_progress_line(LiveRun(elapsed_ns=20 * 10**9, items_done=12, items_per_s=345.2, limited_by="decode"))
+    'stagepipe: 20.0 s  12 items in  345/s  limited by decode'
+    """
+    parts = [f"{run.elapsed_ns / 1e9:.1f} s", run.format_items(total)]
+    if run.items_per_s:
+        parts.append(f"{format_rate(run.items_per_s)}/s")
+    if run.starting:
+        parts.append(f"starting {', '.join(run.starting)}")
+    if run.limited_by:
+        parts.append(f"limited by {run.limited_by}")
+    return "stagepipe: " + "  ".join(parts)
+
+
+_SUMMED_FIELDS = (
+    *("items_in", "items_done", "items_out", "samples_out", "files_out", "items_sent"),
+    *("items_per_s", "samples_per_s"),
+)
+
+
+def add_live_runs(parts: Iterable[LiveRun]) -> LiveRun:
+    """Return the islands of a cluster as one run: sums. The total is known if that of each island is."""
+    runs = list(parts)
+    totals = [run.items_total for run in runs]
+    sums = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED_FIELDS}
+    return LiveRun(
+        elapsed_ns=max((run.elapsed_ns for run in runs), default=0),
+        state="starting" if any(run.state == "starting" for run in runs) else "running",
+        items_total=sum(total for total in totals if total is not None) if None not in totals else None,
+        limited_by=next((run.limited_by for run in runs if run.limited_by), ""),
+        stages=tuple(
+            LiveStage(name=name, is_starting=True) for name in dict.fromkeys(n for run in runs for n in run.starting)
+        ),
+        **sums,
+    )
 
 
 def live_run_to_json(run: LiveRun) -> bytes:

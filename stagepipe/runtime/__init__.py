@@ -21,8 +21,23 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
-    from stagepipe.runtime.attach import AttachedRun, FoundRuns, ProcessDescription, find_runs, read_peer_credentials
-    from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, DeliveryStatistics, MemoryHandle, make_consumer
+    from stagepipe.runtime.attach import (
+        AttachedRun,
+        FoundRuns,
+        ProcessDescription,
+        RunDescription,
+        describe_run,
+        find_runs,
+        read_peer_credentials,
+    )
+    from stagepipe.runtime.consumer import (
+        Consumer,
+        DeliverySnapshot,
+        DeliveryStatistics,
+        MemoryHandle,
+        make_consumer,
+        read_deliveries,
+    )
     from stagepipe.runtime.dead_letters import DeadLetterStore, DeadLetterWriter
     from stagepipe.runtime.execution import (
         Box,
@@ -55,15 +70,11 @@ if TYPE_CHECKING:
     )
     from stagepipe.runtime.snapshot import (
         HopTimings,
-        ProcessSample,
-        RunSample,
-        RunSampler,
         RunSnapshot,
         RunTimings,
         RunTrace,
         StageTimings,
         WorkerSnapshot,
-        read_run_snapshot,
         read_run_timings,
         take_run_snapshot,
         take_run_timings,
@@ -100,10 +111,8 @@ __all__ = [
     "OutputCallback",
     "OutputLine",
     "ProcessDescription",
-    "ProcessSample",
     "Route",
-    "RunSample",
-    "RunSampler",
+    "RunDescription",
     "RunSnapshot",
     "RunTimings",
     "RunTrace",
@@ -118,6 +127,7 @@ __all__ = [
     "WorkerSnapshot",
     "compute_wanted_bytes",
     "count_outputs",
+    "describe_run",
     "dump_with_main_objects",
     "end_spare_server",
     "find_runs",
@@ -135,8 +145,8 @@ __all__ = [
     "make_private_stage_region",
     "make_worker_slots",
     "pickle_main_objects",
+    "read_deliveries",
     "read_peer_credentials",
-    "read_run_snapshot",
     "read_run_timings",
     "serve_forks",
     "take_run_snapshot",
@@ -174,9 +184,9 @@ __getattr__ = lazy_names(
         "OutputCallback": "logs",
         "OutputLine": "logs",
         "ProcessDescription": "attach",
-        "ProcessSample": "snapshot",
-        "RunSample": "snapshot",
-        "RunSampler": "snapshot",
+        "RunDescription": "attach",
+        "describe_run": "attach",
+        "read_deliveries": "consumer",
         "RunSnapshot": "snapshot",
         "RunTimings": "snapshot",
         "RunTrace": "snapshot",
@@ -204,7 +214,6 @@ __getattr__ = lazy_names(
         "launch_spare_server": "fork_server",
         "make_consumer": "consumer",
         "make_private_stage_region": "execution",
-        "read_run_snapshot": "snapshot",
         "read_run_timings": "snapshot",
         "make_worker_slots": "supervisor",
         "serve_forks": "fork_server",

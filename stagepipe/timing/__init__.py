@@ -18,7 +18,7 @@ from stagepipe.timing.counters import (
     ProcessState,
     StageCounter,
 )
-from stagepipe.timing.histogram import HISTOGRAM_WORDS, Histogram, bucket_index
+from stagepipe.timing.histogram import BUCKET_COUNT, HISTOGRAM_WORDS, Histogram, bucket_index
 from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger, LedgerEntry, TransferKind
 from stagepipe.timing.process_region import (
     QUEUE_COUNT_WORDS,
@@ -41,6 +41,7 @@ from stagepipe.timing.trace_buffer import (
 )
 
 __all__ = [
+    "BUCKET_COUNT",
     "HISTOGRAM_WORDS",
     "LAYOUT_VERSION",
     "LEDGER_WORDS",

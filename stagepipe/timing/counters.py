@@ -60,6 +60,7 @@ class DeliveryCounter(IntEnum):
     WAIT_NS = 5
     BUSY_NS = 6
     OUTSIDE_NS = 7
+    FILES = 8  # that sinks have written in this run
 
 
 MAX_KEY_PARTS = 4

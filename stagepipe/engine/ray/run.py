@@ -27,7 +27,7 @@ from stagepipe.engine.ray.reservation import Reservation
 from stagepipe.engine.ray.store_statistics import StoreStatistics
 from stagepipe.engine.recording import describe_end
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
-from stagepipe.report import Progress, RunRecord
+from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
     DeadLetterStore,
     DeadLetterWriter,
@@ -306,12 +306,12 @@ class RayRun:
         """Return what the source read when it was built."""
         return self._source_identity
 
-    def progress(self) -> Progress:
+    def progress(self) -> LiveRun:
         """Return the progress of the run."""
         snapshot = self._statistics.take_snapshot()
         now_ns = perf_counter_ns()
         items_in = self._counts.source_items
-        return Progress(
+        return LiveRun(
             elapsed_ns=snapshot.wall_ns,
             items_in=items_in,
             items_done=items_in,
@@ -319,8 +319,6 @@ class RayRun:
             items_out=snapshot.items,
             samples_out=snapshot.samples,
             samples_per_s=self._samples_rate.update(now_ns, snapshot.samples),
-            starting=(),
-            busiest="",
             items_per_s=self._items_rate.update(now_ns, items_in),
         )
 

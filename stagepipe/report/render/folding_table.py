@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-_COLUMN_GAP_CHARS = 2
+COLUMN_GAP_CHARS = 2
 """Spaces between two columns."""
 
 _MAX_NAME_WIDTH_SHARE = 0.4
@@ -55,7 +55,7 @@ def _split_columns(columns: Sequence[TableColumn], width_chars: int) -> Iterator
     table_columns: list[TableColumn] = []
     free_chars = width_chars
     for column in columns:
-        needed_chars = column.width_chars + _COLUMN_GAP_CHARS
+        needed_chars = column.width_chars + COLUMN_GAP_CHARS
         if table_columns and needed_chars > free_chars:
             yield table_columns
             table_columns = []
@@ -70,7 +70,7 @@ def _build_table(
     name_column: TableColumn, name_width_chars: int, columns: Sequence[TableColumn], *, ascii_only: bool
 ) -> Table:
     # The box draws a line under the headings and one space between columns. ASCII output has no box.
-    gap = _COLUMN_GAP_CHARS if ascii_only else _COLUMN_GAP_CHARS - 1
+    gap = COLUMN_GAP_CHARS if ascii_only else COLUMN_GAP_CHARS - 1
     table = Table(box=None if ascii_only else SIMPLE_HEAD, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(
         name_column.heading, no_wrap=True, overflow="ellipsis", min_width=name_width_chars, max_width=name_width_chars

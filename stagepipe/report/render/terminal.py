@@ -14,6 +14,7 @@ from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
 from stagepipe.report.record import PHASES
 from stagepipe.report.render.folding_table import FoldingTable, TableColumn
+from stagepipe.report.render.share_bar import SHARE_STYLES, draw_legend, draw_share_bar
 from stagepipe.report.render.terminal_view import TerminalView, TitledBox, WrappedText
 from stagepipe.report.shared_types import ConsumerReport, WhatIf
 from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
@@ -21,15 +22,6 @@ from stagepipe.report.utilization import CONSUMER
 
 _SHARE_BAR_CHARS = 12
 """Width of the bar that shows how a stage spent its time, in characters."""
-
-_SHARE_STYLES = (
-    ("busy", "green", "█", "#"),
-    ("overhead", "yellow", "▓", "+"),
-    ("blocked", "magenta", "▒", "="),
-    ("starved", "blue", "░", "-"),
-    ("starting", "bright_black", "·", "."),
-)
-"""Shares of a stage's time, in the order of the bar: field, colour, character, and the character without UTF-8."""
 
 _MESSAGE_COUNT_COLUMNS = (
     ("call", "local"),
@@ -70,7 +62,7 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
     if report.stages:
         yield Text()
         yield FoldingTable("Stages", _build_stage_columns(report.stages, ascii_only=ascii_only))
-        yield _draw_legend(ascii_only=ascii_only)
+        yield draw_legend(ascii_only=ascii_only)
         yield from map(WrappedText, report.make_unmatched_notes())
         failing_stages = [s for s in report.stages if s.errors or s.skipped or s.retries or s.crashes]
         if failing_stages:
@@ -101,7 +93,7 @@ def _draw_brief(report: Report, more: str, options: ConsoleOptions) -> Iterator[
     if report.stages:
         yield Text()
         yield FoldingTable("", _build_brief_columns(report.stages, ascii_only=ascii_only))
-        yield _draw_legend(ascii_only=ascii_only)
+        yield draw_legend(ascii_only=ascii_only)
     yield from map(WrappedText, [*report.make_unmatched_notes(), *_count_events(report)])
     yield _render_verdict(report)
     if more:
@@ -199,7 +191,7 @@ def _build_stage_columns(stages: Sequence[StageReport], *, ascii_only: bool) -> 
         TableColumn("stage", [f"+ {s.name}" if s.fused_into else s.name for s in stages]),
         TableColumn("workers", ["fused" if s.fused_into else f"{s.workers:,}" for s in stages]),
         TableColumn("time", [_draw_share_bar(s, ascii_only=ascii_only) for s in stages], is_left_aligned=True),
-        *(TableColumn(name, [_format_share(s, name) for s in stages]) for name, *_ in _SHARE_STYLES),
+        *(TableColumn(name, [_format_share(s, name) for s in stages]) for name, *_ in SHARE_STYLES),
         *_build_item_columns(stages),
         TableColumn("run p50", [_format_percentile(s.run_ns, "p50") for s in stages]),
         TableColumn("p99", [_format_percentile(s.run_ns, "p99") for s in stages]),
@@ -322,24 +314,8 @@ def _format_share(stage: StageReport, name: str) -> str:
 
 
 def _draw_share_bar(stage: StageReport, *, ascii_only: bool) -> Text:
-    """Draw the shares as a bar. Each gets the characters between its rounded ends, so together they fill it exactly."""
-    bar = Text()
-    if stage.fused_into:
-        return bar
-    begin = 0.0
-    for name, colour, character, ascii_character in _SHARE_STYLES:
-        end = begin + getattr(stage, name)
-        width_chars = round(end * _SHARE_BAR_CHARS) - round(begin * _SHARE_BAR_CHARS)
-        bar.append((ascii_character if ascii_only else character) * width_chars, style=colour)
-        begin = end
-    return bar
-
-
-def _draw_legend(*, ascii_only: bool) -> Text:
-    legend = Text("  ")
-    for name, colour, character, ascii_character in _SHARE_STYLES:
-        legend.append(ascii_character if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
-    return legend
+    shares = {} if stage.fused_into else {name: getattr(stage, name) for name, *_ in SHARE_STYLES}
+    return draw_share_bar(shares, _SHARE_BAR_CHARS, ascii_only=ascii_only)
 
 
 def _format_hop(hop: HopReport, *, ascii_only: bool) -> str:

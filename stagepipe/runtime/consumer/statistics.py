@@ -24,6 +24,7 @@ class DeliverySnapshot:
     wait_ns: int
     busy_ns: int
     outside_ns: int
+    files: int
     points: tuple[tuple[int, int], ...]
 
 
@@ -39,6 +40,7 @@ def read_deliveries(words: memoryview) -> DeliverySnapshot:
         wait_ns=words[DeliveryCounter.WAIT_NS],
         busy_ns=words[DeliveryCounter.BUSY_NS],
         outside_ns=words[DeliveryCounter.OUTSIDE_NS],
+        files=words[DeliveryCounter.FILES],
         points=(),
     )
 
@@ -99,6 +101,8 @@ class DeliveryStatistics:
         """Time in which the consumer waited for an item."""
         self.busy_ns = 0
         """Time in which the caller worked on an item."""
+        self.files = 0
+        """Files that sinks have written."""
         self._curve = DeliveryCurve()
         self.outside_clock = OutsideClock()
 
@@ -128,6 +132,7 @@ class DeliveryStatistics:
         words[DeliveryCounter.WAIT_NS] = self.wait_ns
         words[DeliveryCounter.BUSY_NS] = self.busy_ns
         words[DeliveryCounter.OUTSIDE_NS] = self.outside_clock.read(now_ns)
+        words[DeliveryCounter.FILES] = self.files
 
     def take_snapshot(self) -> DeliverySnapshot:
         """Return what was counted so far."""
@@ -142,5 +147,6 @@ class DeliveryStatistics:
             wait_ns=self.wait_ns,
             busy_ns=self.busy_ns,
             outside_ns=self.outside_clock.read(now_ns),
+            files=self.files,
             points=tuple(self._curve.points),
         )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
-from stagepipe.runtime.consumer import Consumer, DeliverySnapshot, read_deliveries
+from stagepipe.runtime.consumer import Consumer, DeliverySnapshot
 from stagepipe.runtime.protocol import ProbeSample
 from stagepipe.runtime.supervisor import StallRestart, Supervisor, WorkerRestart, WorkerSlot
-from stagepipe.timing import Board, ProcessCounter, ProcessState, StageCounter
+from stagepipe.timing import ProcessCounter, StageCounter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,36 +74,14 @@ def take_run_snapshot(supervisor: Supervisor, consumer: Consumer) -> RunSnapshot
     )
 
 
-def read_run_snapshot(board: Board, slots: Sequence[WorkerSlot]) -> RunSnapshot:
-    """Return what the board alone tells of a run, in another process too: without the causes of its restarts."""
-    return RunSnapshot(
-        taken_at_ns=perf_counter_ns(),
-        workers=tuple(_read_worker_snapshot(board, slot) for slot in slots),
-        deliveries=read_deliveries(board.delivery_words),
-        copied_out_items=board.region(len(slots))[ProcessCounter.COPIED_OUT_ITEMS],
-        restarts=(),
-        stall_restarts=(),
-        memory_pressures=tuple(map(board.read_memory_pressure, range(board.layout.segment_count))),
-    )
-
-
 def _take_worker_snapshot(supervisor: Supervisor, slot: WorkerSlot) -> WorkerSnapshot:
     worker = supervisor.workers[slot.process_index]
-    return replace(
-        _read_worker_snapshot(supervisor.board, slot),
-        pid=worker.pid,
-        is_ready=worker.is_ready,
-        probe_samples=tuple(supervisor.probe_samples.get(slot.process_index, ())),
-    )
-
-
-def _read_worker_snapshot(board: Board, slot: WorkerSlot) -> WorkerSnapshot:
-    region = board.region(slot.process_index)
+    region = supervisor.board.region(slot.process_index)
     return WorkerSnapshot(
         slot=slot,
-        pid=region[ProcessCounter.PID],
-        is_ready=region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING,
+        pid=worker.pid,
+        is_ready=worker.is_ready,
         counters=region.read_counters(),
         stage_counters=tuple(region.stage_region(index).read_counters() for index in range(region.stage_count)),
-        probe_samples=(),
+        probe_samples=tuple(supervisor.probe_samples.get(slot.process_index, ())),
     )

@@ -10,7 +10,6 @@ from itertools import pairwise
 from operator import add
 
 from stagepipe.costs import CostMeasurement, TransportRuleChange, summarize_ledgers
-from stagepipe.plan import ProcessPlan
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import (
     RECEIVE_PHASES,
@@ -54,7 +53,9 @@ class RunTimings:
 def take_run_timings(supervisor: Supervisor) -> RunTimings:
     """Return the histograms of the run as they are now. Takes a millisecond or more: they are large."""
     timings = read_run_timings(
-        supervisor.board, supervisor.plan.processes, supervisor.resources.process_indices_by_group
+        supervisor.board,
+        [[stage.name for stage in process.stages] for process in supervisor.plan.processes],
+        supervisor.resources.process_indices_by_group,
     )
     changes = map(supervisor.adaptive_transport.get_rule_changes, range(len(timings.hops)))
     hops = [replace(hop, rule_changes=each) for hop, each in zip(timings.hops, changes, strict=True)]
@@ -62,17 +63,20 @@ def take_run_timings(supervisor: Supervisor) -> RunTimings:
 
 
 def read_run_timings(
-    board: Board, processes: Sequence[ProcessPlan], process_indices_by_group: Sequence[Sequence[int]]
+    board: Board, stage_names: Sequence[Sequence[str]], process_indices_by_group: Sequence[Sequence[int]]
 ) -> RunTimings:
-    """Return what the board alone tells, in another process too: without the changes of the transport rules."""
+    """Return what the board tells, in another process too: without the changes of the transport rules.
+
+    `stage_names` are those of each process of the plan.
+    """
     regions_by_group = [
         [board.region(process_index) for process_index in process_indices]
         for process_indices in process_indices_by_group
     ]
     stages = {
-        stage.name: _take_stage_timings([region.stage_region(stage_index) for region in regions])
-        for process, regions in zip(processes, regions_by_group, strict=False)  # the consumer has none
-        for stage_index, stage in enumerate(process.stages)
+        name: _take_stage_timings([region.stage_region(stage_index) for region in regions])
+        for names, regions in zip(stage_names, regions_by_group, strict=False)  # the consumer has none
+        for stage_index, name in enumerate(names)
     }
     return RunTimings(stages, tuple(_take_hop_timings(*sides) for sides in pairwise(regions_by_group)))
 

@@ -1,0 +1,411 @@
+"""The figures of a run while it goes, from its board: in the process of the run, or in that of `stagepipe top`.
+
+    board -> read: a LiveRun of counters, one row per process -> take: rates of the last seconds, rows of the user
+
+Each figure is one that the run counts anyway, so that a look costs the run nothing. Workers write their counters every
+0.1 s, and not while they are in a stage's function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby, pairwise
+from time import perf_counter_ns
+from typing import Final
+
+import psutil
+from msgspec.structs import replace
+
+from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.report import LiveHop, LivePercentiles, LiveRun, LiveStage, StageCounts, find_limiting_stage
+from stagepipe.runtime import (
+    AttachedRun,
+    DeliverySnapshot,
+    ProcessDescription,
+    RunDescription,
+    RunTimings,
+    read_deliveries,
+    read_run_timings,
+)
+from stagepipe.timing import (
+    BUCKET_COUNT,
+    HISTOGRAM_WORDS,
+    QUEUE_COUNT_WORDS,
+    QUEUE_SUM_WORD,
+    RECEIVE_PHASES,
+    SEND_PHASES,
+    Board,
+    Histogram,
+    ProcessCounter,
+    ProcessRegion,
+    ProcessState,
+    StageCounter,
+)
+
+_SUMMED_FIELDS: Final = (
+    *("rss_bytes", "errors", "retries", "skipped", "restarts", "covered_ns", "busy_ns", "starved_ns", "blocked_ns"),
+    *("cpu_ns", "hop_ns"),
+)
+_AVERAGING_NS: Final = 2_000_000_000
+"""Figures of a row are means of 2 s: steady enough to read, and soon those of a change."""
+_MIN_GENERATOR_RATIO: Final = 1.05
+"""A stage that sends so many messages for each of its inputs makes several items of one."""
+# The words of the sums of the phases in which a process works on its hops.
+_SEND_SUM_WORDS: Final = [
+    SEND_PHASES.index(phase) * HISTOGRAM_WORDS + BUCKET_COUNT for phase in ("encode_ns", "copy_ns", "send_ns")
+]
+_RECEIVE_SUM_WORDS: Final = [
+    RECEIVE_PHASES.index(phase) * HISTOGRAM_WORDS + BUCKET_COUNT for phase in ("receive_ns", "decode_ns")
+]
+
+
+class LiveFigures:
+    """The figures of one run. Call `take` now and then; `read` may be called by other threads.
+
+    >>> figures = LiveFigures.attach(find_runs().runs[0])  # doctest: +SKIP
+    >>> figures.take(detailed=True).limited_by  # doctest: +SKIP
+    'decode'
+    """
+
+    def __init__(
+        self,
+        description: RunDescription,
+        board: Board,
+        read_deliveries: Callable[[], DeliverySnapshot],
+        *,
+        run_id: str = "",
+        pid: int = 0,
+    ) -> None:
+        """Take the first look, which later ones are compared with.
+
+        Args:
+            description: The processes and rows of the run.
+            board: Its counters.
+            read_deliveries: Returns what the consumer has counted.
+            run_id: The process and the number of the run in it.
+            pid: The process that consumes the items.
+
+        """
+        self.description = description
+        self._board = board
+        self._read_deliveries = read_deliveries
+        self._run_id = run_id
+        self._pid = pid
+        ends = list(accumulate((process.workers for process in description.processes), initial=0))
+        self._groups = [*(list(range(*each)) for each in pairwise(ends)), [ends[-1]]]
+        self._readers = [_ProcessReader([board.region(index) for index in group]) for group in self._groups]
+        self._points: deque[LiveRun] = deque()
+        self._timings: deque[tuple[int, RunTimings]] = deque()
+        self._last_stages: tuple[LiveStage, ...] = ()
+        self._processes: dict[int, psutil.Process] = {}
+        self._samples_rate = RateEstimator()
+        self._items_rate = RateEstimator()
+        self._items_done: int | None = None  # of the epoch
+        self._total_items_done = 0  # of all epochs, without those before a resume
+
+    @classmethod
+    def attach(cls, run: AttachedRun) -> LiveFigures:
+        """Return the figures of a run of another process."""
+        words = run.board.delivery_words
+        figures = cls(run.description, run.board, lambda: read_deliveries(words), run_id=run.run_id, pid=run.pid)
+        figures.take(detailed=True)
+        return figures
+
+    # ------------------------------------------------------------------ counters
+
+    def read(self) -> LiveRun:
+        """Return the counters as they are now, without rates: one row per process of the plan, then the consumer."""
+        board, description = self._board, self.description
+        deliveries = self._read_deliveries()
+        source = self._readers[0].regions[0]
+        epoch_items_plus_one = source[ProcessCounter.EPOCH_ITEMS_PLUS_ONE]
+        stages = (
+            *map(_ProcessReader.read, self._readers[:-1], description.processes),
+            self._read_consumer(deliveries),
+        )
+        is_starting = any(stage.is_starting for stage in stages)
+        return LiveRun(
+            name=description.name,
+            run_id=self._run_id,
+            pid=self._pid,
+            state="ended" if self._has_ended else "starting" if is_starting else "running",
+            elapsed_ns=perf_counter_ns() - deliveries.started_ns if deliveries.started_ns else 0,
+            items_in=source[ProcessCounter.ITEMS_IN],
+            items_done=self._items_done or 0,
+            items_total=epoch_items_plus_one - 1 if epoch_items_plus_one else None,
+            items_out=deliveries.items,
+            samples_out=deliveries.samples,
+            files_out=deliveries.files,
+            shared_memory_bytes=board.live_bytes(),
+            shared_memory_limit_bytes=description.memory_bytes,
+            stages=stages,
+            hops=tuple(
+                reader.read_hop(*ends) for reader, ends in zip(self._readers, description.hop_ends, strict=False)
+            ),
+            consumer_wait_ns=deliveries.wait_ns,
+            consumer_busy_ns=deliveries.busy_ns,
+            items_sent=source[ProcessCounter.ITEMS_SENT],
+            taken_at_ns=perf_counter_ns(),
+        )
+
+    def read_rows(self) -> LiveRun:
+        """Return the counters as they are now, without rates, by the rows of the user."""
+        return self._fold(self.read())
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the run has ended, or its process has."""
+        return self._board.has_ended or (self._pid != 0 and self._find_process(self._pid) is None)
+
+    def _read_consumer(self, deliveries: DeliverySnapshot) -> LiveStage:
+        [region] = self._readers[-1].regions
+        words = region.receive_histogram_words
+        return LiveStage(
+            name=self.description.consumer,
+            kind="sink" if self.description.is_consumer_sink else "consumer",
+            ready_workers=1,
+            items=deliveries.items,
+            covered_ns=deliveries.wall_ns,
+            busy_ns=deliveries.busy_ns,
+            starved_ns=deliveries.wait_ns,
+            hop_ns=int(words[_RECEIVE_SUM_WORDS].sum()),
+            received=int(words[QUEUE_COUNT_WORDS].sum()),
+            queue_ns=int(words[QUEUE_SUM_WORD]),
+        )
+
+    # ------------------------------------------------------------------ rates, and the rows of the user
+
+    def take(self, *, detailed: bool = False) -> LiveRun:
+        """Return the run as it is now, with rates of the last seconds; `detailed`: percentiles and memory too."""
+        run = self._count_items_done(self.read())
+        points = self._points
+        points.append(run)
+        oldest_ns = run.taken_at_ns - _AVERAGING_NS
+        while len(points) > 2 and points[1].taken_at_ns <= oldest_ns:  # noqa: PLR2004 - two make an interval
+            points.popleft()
+        stages = tuple(map(self._compare, range(len(run.stages)), points[0].stages, run.stages))
+        self._last_stages = stages
+        hops = run.hops
+        if detailed:
+            stages, hops = self._add_details(run.taken_at_ns, stages, hops)
+        run = self._fold(replace(run, stages=self._count_in_source_items(stages, hops, run), hops=hops))
+        return replace(
+            run,
+            items_per_s=self._items_rate.update(run.taken_at_ns, self._total_items_done),
+            samples_per_s=self._samples_rate.update(run.taken_at_ns, run.samples_out),
+            limited_by=find_limiting_stage(run.stages),
+        )
+
+    def _count_items_done(self, run: LiveRun) -> LiveRun:
+        """Count the items that are through the first segment; None while the run seeks."""
+        items_done = self._board.read_consumed(0, self._board.generation)
+        if items_done is not None:
+            if self._items_done is not None:
+                is_same_epoch = items_done >= self._items_done
+                self._total_items_done += items_done - (self._items_done if is_same_epoch else 0)
+            self._items_done = items_done
+        return replace(run, items_done=self._items_done or 0)
+
+    def _compare(self, index: int, first: LiveStage, last: LiveStage) -> LiveStage:
+        """Return what happened between two looks; as last known if all its workers were in a function meanwhile."""
+        covered_ns = last.covered_ns - first.covered_ns
+        if self._last_stages and not covered_ns:
+            known = self._last_stages[index]
+            return replace(known, is_starting=last.is_starting, ready_workers=last.ready_workers)
+
+        def share(before: int, after: int) -> float:
+            return max(after - before, 0) / max(covered_ns, 1)
+
+        busy = share(first.busy_ns, last.busy_ns)
+        return replace(
+            last,
+            items_per_s=share(first.items, last.items) * 1e9 * last.workers,
+            busy=min(busy, 1.0),
+            starved=min(share(first.starved_ns, last.starved_ns), 1.0),
+            blocked=min(share(first.blocked_ns, last.blocked_ns), 1.0),
+            work=min(busy + share(first.hop_ns, last.hop_ns), 1.0),
+            queued=share(first.queue_ns, last.queue_ns) * last.workers if index else 0.0,  # nothing goes to the source
+        )
+
+    def _add_details(
+        self, now_ns: int, stages: Sequence[LiveStage], hops: Sequence[LiveHop]
+    ) -> tuple[tuple[LiveStage, ...], tuple[LiveHop, ...]]:
+        names = [process.stages for process in self.description.processes]
+        timings = self._timings
+        timings.append((now_ns, read_run_timings(self._board, names, self._groups)))
+        while len(timings) > 2 and timings[1][0] <= now_ns - _AVERAGING_NS:  # noqa: PLR2004 - two make an interval
+            timings.popleft()
+        first, last = timings[0][1], timings[-1][1]
+        pids = [[region[ProcessCounter.PID] for region in reader.regions] for reader in self._readers[:-1]]
+        detailed_stages = tuple(
+            replace(
+                stage,
+                rss_bytes=sum(map(self._measure_rss_bytes, of_stage)),
+                run_ns=_compare_histograms(first.stages[own[0]].run_histogram, last.stages[own[0]].run_histogram)
+                if own
+                else LivePercentiles(),
+            )
+            for stage, of_stage, own in zip(stages, [*pids, [self._pid]], [*names, ()], strict=True)
+        )
+        detailed_hops = tuple(
+            replace(
+                hop,
+                cost_ns=_compare_histograms(before.phase_histograms["cost_ns"], after.phase_histograms["cost_ns"]),
+                queue_ns=_compare_histograms(before.phase_histograms["queue_ns"], after.phase_histograms["queue_ns"]),
+            )
+            for hop, before, after in zip(hops, first.hops, last.hops, strict=True)
+        )
+        return detailed_stages, detailed_hops
+
+    def _find_process(self, pid: int) -> psutil.Process | None:
+        with contextlib.suppress(psutil.Error):
+            process = self._processes.get(pid) or self._processes.setdefault(pid, psutil.Process(pid))
+            return process if process.is_running() else None
+        return None
+
+    def _measure_rss_bytes(self, pid: int) -> int:
+        """The resident memory. Not the proportional: for that the kernel walks all pages, and holds the worker up."""
+        process = self._find_process(pid) if pid else None
+        with contextlib.suppress(psutil.Error):
+            return int(process.memory_info().rss) if process is not None else 0
+        return 0
+
+    def _count_in_source_items(
+        self, stages: Sequence[LiveStage], hops: Sequence[LiveHop], run: LiveRun
+    ) -> tuple[LiveStage, ...]:
+        """Return the rows with their items and rates in source items: a batch of 32 counts 32 times.
+
+        A part of a sink and what a generator yields count by the mean so far. What a filter drops is dropped.
+        """
+        factor, scaled = 1.0, []
+        for index, (stage, hop) in enumerate(zip(stages, (*hops, None), strict=True)):
+            items = stage.items if factor == 1 else min(round(stage.items * factor), run.items_sent)
+            scaled.append(replace(stage, items=items, items_per_s=stage.items_per_s * factor))
+            if hop is not None and index:
+                items_per_output = self.description.processes[index].items_per_output
+                is_generator = hop.messages > _MIN_GENERATOR_RATIO * stage.received
+                if not items_per_output or (items_per_output == 1 and is_generator):
+                    factor *= stage.received / max(hop.messages, 1)
+                else:
+                    factor *= items_per_output
+        return tuple(scaled)
+
+    def _fold(self, run: LiveRun) -> LiveRun:
+        """Return the rows that the user wrote: the inner processes of a source or a sink are one."""
+        members = zip(self.description.rows, run.stages, strict=True)
+        return replace(
+            run,
+            stages=tuple(
+                _fold_row(name, [stage for _, stage in group])
+                for name, group in groupby(members, lambda member: member[0][0])
+            ),
+            hops=tuple(hop for hop in run.hops if hop.source != hop.target),
+        )
+
+
+class _ProcessReader:
+    """Reads the counters of the workers of one process. It looks up its words once: they are read often."""
+
+    def __init__(self, regions: Sequence[ProcessRegion]) -> None:
+        self.regions = regions
+        self._stages = [[region.stage_region(index) for region in regions] for index in range(regions[0].stage_count)]
+        self._receive_words = [region.receive_histogram_words for region in regions]
+        self._send_words = [region.send_histogram_words for region in regions]
+
+    def read(self, process: ProcessDescription) -> LiveStage:
+        counts = tuple(
+            StageCounts(
+                name=name,
+                items=sum([region[StageCounter.ITEMS] for region in regions]),
+                skipped=sum([region[StageCounter.SKIPPED] for region in regions]),
+                passed_by=sum([region[StageCounter.PASSED_BY] for region in regions]),
+                errors=sum([region[StageCounter.FAILED_ATTEMPTS] for region in regions]),
+                retries=sum([region[StageCounter.RETRIES] for region in regions]),
+                dead_letters=sum([region[StageCounter.DEAD_LETTERS] for region in regions]),
+            )
+            for name, regions in zip(process.rows, self._stages, strict=True)
+        )
+        ready = sum([region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING for region in self.regions])
+        written = [region for region in self.regions if region[ProcessCounter.FLUSHED_NS]]
+        return LiveStage(
+            name=process.rows[0],
+            kind=process.kind,
+            fused=tuple(row for row in dict.fromkeys(process.rows) if row != process.rows[0]),
+            workers=len(self.regions),
+            is_starting=ready < len(self.regions),
+            ready_workers=ready,
+            items=counts[-1].items,
+            errors=sum(each.errors for each in counts),
+            retries=sum(each.retries for each in counts),
+            skipped=sum(each.skipped for each in counts),
+            restarts=self._sum(ProcessCounter.INCARNATION),
+            covered_ns=sum(
+                [region[ProcessCounter.FLUSHED_NS] - region[ProcessCounter.STARTED_NS] for region in written]
+            ),
+            busy_ns=sum([region[StageCounter.BUSY_NS] for regions in self._stages for region in regions]),
+            starved_ns=self._sum(ProcessCounter.STARVED_NS),
+            blocked_ns=self._sum(ProcessCounter.BLOCKED_NS),
+            cpu_ns=self._sum(ProcessCounter.CPU_NS),
+            hop_ns=sum([int(words[_SEND_SUM_WORDS].sum()) for words in self._send_words])
+            + sum([int(words[_RECEIVE_SUM_WORDS].sum()) for words in self._receive_words]),
+            received=counts[0].items + counts[0].passed_by,
+            queue_ns=sum([int(words[QUEUE_SUM_WORD]) for words in self._receive_words]),
+            stages=counts,
+        )
+
+    def read_hop(self, source: str, target: str) -> LiveHop:
+        """Return the hop that its workers send on."""
+        pipe, shared_memory, mixed = map(
+            self._sum,
+            (ProcessCounter.PIPE_MESSAGES, ProcessCounter.SHARED_MEMORY_MESSAGES, ProcessCounter.MIXED_MESSAGES),
+        )
+        return LiveHop(
+            source=source,
+            target=target,
+            messages=pipe + shared_memory + mixed,
+            pipe_messages=pipe,
+            shared_memory_messages=shared_memory,
+            mixed_messages=mixed,
+            inline_bytes=self._sum(ProcessCounter.INLINE_BYTES),
+            copied_bytes=self._sum(ProcessCounter.COPIED_BYTES),
+            zero_copy_bytes=self._sum(ProcessCounter.ZERO_COPY_BYTES),
+        )
+
+    def _sum(self, counter: ProcessCounter) -> int:
+        return sum([region[counter] for region in self.regions])
+
+
+def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
+    """Return one row for the processes of a source, a stage or a sink: the shares of the one that works most."""
+    main, widest = max(stages, key=lambda stage: stage.work), max(stages, key=lambda stage: stage.workers)
+    counts = [each for stage in stages for each in stage.stages]
+    return replace(
+        main,
+        name=name,
+        kind=stages[0].kind,
+        fused=tuple(dict.fromkeys(fused for stage in stages for fused in stage.fused if fused != name)),
+        workers=widest.workers,
+        ready_workers=widest.ready_workers,
+        is_starting=any(stage.is_starting for stage in stages),
+        items=stages[-1].items,
+        items_per_s=stages[-1].items_per_s,
+        queued=stages[0].queued,
+        run_ns=max((stage.run_ns for stage in stages), key=lambda run_ns: run_ns.p50),
+        stages=tuple(_add_counts(list(group)) for _, group in groupby(counts, lambda each: each.name)),
+        **{field: sum(getattr(stage, field) for stage in stages) for field in _SUMMED_FIELDS},
+    )
+
+
+def _add_counts(counts: Sequence[StageCounts]) -> StageCounts:
+    """Add what the inner stages of a row have counted; its items are those that the last one finished."""
+    fields = ("skipped", "passed_by", "errors", "retries", "dead_letters")
+    return replace(counts[-1], **{field: sum(getattr(each, field) for each in counts) for field in fields})
+
+
+def _compare_histograms(first: Histogram, last: Histogram) -> LivePercentiles:
+    """The percentiles of what came between two looks; of all if nothing did."""
+    recent = last - first
+    histogram = recent if recent.count else last
+    return LivePercentiles(p50=histogram.percentile_ns(50), p99=histogram.percentile_ns(99))
