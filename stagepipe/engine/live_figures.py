@@ -44,6 +44,31 @@ from stagepipe.timing import (
     StageCounter,
 )
 
+_STAGE_COUNTERS: Final = {
+    "items": StageCounter.ITEMS,
+    "skipped": StageCounter.SKIPPED,
+    "passed_by": StageCounter.PASSED_BY,
+    "errors": StageCounter.FAILED_ATTEMPTS,
+    "retries": StageCounter.RETRIES,
+    "dead_letters": StageCounter.DEAD_LETTERS,
+}
+"""The fields of `StageCounts`."""
+_PROCESS_COUNTERS: Final = {
+    "restarts": ProcessCounter.INCARNATION,
+    "starved_ns": ProcessCounter.STARVED_NS,
+    "blocked_ns": ProcessCounter.BLOCKED_NS,
+    "cpu_ns": ProcessCounter.CPU_NS,
+}
+"""Fields of `LiveStage`."""
+_HOP_COUNTERS: Final = {
+    "pipe_messages": ProcessCounter.PIPE_MESSAGES,
+    "shared_memory_messages": ProcessCounter.SHARED_MEMORY_MESSAGES,
+    "mixed_messages": ProcessCounter.MIXED_MESSAGES,
+    "inline_bytes": ProcessCounter.INLINE_BYTES,
+    "copied_bytes": ProcessCounter.COPIED_BYTES,
+    "zero_copy_bytes": ProcessCounter.ZERO_COPY_BYTES,
+}
+"""Fields of `LiveHop`, by the counters of its sender."""
 _SUMMED_FIELDS: Final = (
     *("rss_bytes", "errors", "retries", "skipped", "restarts", "covered_ns", "busy_ns", "starved_ns", "blocked_ns"),
     *("cpu_ns", "hop_ns"),
@@ -185,12 +210,13 @@ class LiveFigures:
         oldest_ns = run.taken_at_ns - _AVERAGING_NS
         while len(points) > 2 and points[1].taken_at_ns <= oldest_ns:  # noqa: PLR2004 - two make an interval
             points.popleft()
-        stages = tuple(map(self._compare, range(len(run.stages)), points[0].stages, run.stages))
-        self._last_stages = stages
+        known = self._last_stages or [None] * len(run.stages)
+        stages = self._last_stages = tuple(map(compare_looks, points[0].stages, run.stages, known))
         hops = run.hops
         if detailed:
             stages, hops = self._add_details(run.taken_at_ns, stages, hops)
-        run = self._fold(replace(run, stages=self._count_in_source_items(stages, hops, run), hops=hops))
+        run = replace(run, stages=stages, hops=hops)
+        run = self._fold(replace(run, stages=count_in_source_items(self.description, run)))
         return replace(
             run,
             items_per_s=self._items_rate.update(run.taken_at_ns, self._total_items_done),
@@ -207,27 +233,6 @@ class LiveFigures:
                 self._total_items_done += items_done - (self._items_done if is_same_epoch else 0)
             self._items_done = items_done
         return replace(run, items_done=self._items_done or 0)
-
-    def _compare(self, index: int, first: LiveStage, last: LiveStage) -> LiveStage:
-        """Return what happened between two looks; as last known if all its workers were in a function meanwhile."""
-        covered_ns = last.covered_ns - first.covered_ns
-        if self._last_stages and not covered_ns:
-            known = self._last_stages[index]
-            return replace(known, is_starting=last.is_starting, ready_workers=last.ready_workers)
-
-        def share(before: int, after: int) -> float:
-            return max(after - before, 0) / max(covered_ns, 1)
-
-        busy = share(first.busy_ns, last.busy_ns)
-        return replace(
-            last,
-            items_per_s=share(first.items, last.items) * 1e9 * last.workers,
-            busy=min(busy, 1.0),
-            starved=min(share(first.starved_ns, last.starved_ns), 1.0),
-            blocked=min(share(first.blocked_ns, last.blocked_ns), 1.0),
-            work=min(busy + share(first.hop_ns, last.hop_ns), 1.0),
-            queued=share(first.queue_ns, last.queue_ns) * last.workers if index else 0.0,  # nothing goes to the source
-        )
 
     def _add_details(
         self, now_ns: int, stages: Sequence[LiveStage], hops: Sequence[LiveHop]
@@ -272,26 +277,6 @@ class LiveFigures:
             return int(process.memory_info().rss) if process is not None else 0
         return 0
 
-    def _count_in_source_items(
-        self, stages: Sequence[LiveStage], hops: Sequence[LiveHop], run: LiveRun
-    ) -> tuple[LiveStage, ...]:
-        """Return the rows with their items and rates in source items: a batch of 32 counts 32 times.
-
-        A part of a sink and what a generator yields count by the mean so far. What a filter drops is dropped.
-        """
-        factor, scaled = 1.0, []
-        for index, (stage, hop) in enumerate(zip(stages, (*hops, None), strict=True)):
-            items = stage.items if factor == 1 else min(round(stage.items * factor), run.items_sent)
-            scaled.append(replace(stage, items=items, items_per_s=stage.items_per_s * factor))
-            if hop is not None and index:
-                items_per_output = self.description.processes[index].items_per_output
-                is_generator = hop.messages > _MIN_GENERATOR_RATIO * stage.received
-                if not items_per_output or (items_per_output == 1 and is_generator):
-                    factor *= stage.received / max(hop.messages, 1)
-                else:
-                    factor *= items_per_output
-        return tuple(scaled)
-
     def _fold(self, run: LiveRun) -> LiveRun:
         """Return the rows that the user wrote: the inner processes of a source or a sink are one."""
         members = zip(self.description.rows, run.stages, strict=True)
@@ -303,6 +288,50 @@ class LiveFigures:
             ),
             hops=tuple(hop for hop in run.hops if hop.source != hop.target),
         )
+
+
+def compare_looks(first: LiveStage, last: LiveStage, known: LiveStage | None) -> LiveStage:
+    """Return a row with its rates and shares between two looks. If all its workers were in a function: as last `known`.
+
+    >>> compare_looks(LiveStage(name="a"), LiveStage(name="a", covered_ns=10**9, busy_ns=9 * 10**8, items=3), None).busy
+    0.9
+    """
+    covered_ns = last.covered_ns - first.covered_ns
+    if known is not None and not covered_ns:
+        return replace(known, is_starting=last.is_starting, ready_workers=last.ready_workers)
+
+    def share(field: str) -> float:
+        counted: int = getattr(last, field) - getattr(first, field)
+        return max(counted, 0) / max(covered_ns, 1)
+
+    return replace(
+        last,
+        items_per_s=share("items") * 1e9 * last.workers,
+        busy=min(share("busy_ns"), 1.0),
+        starved=min(share("starved_ns"), 1.0),
+        blocked=min(share("blocked_ns"), 1.0),
+        work=min(share("busy_ns") + share("hop_ns"), 1.0),
+        queued=share("queue_ns") * last.workers,
+    )
+
+
+def count_in_source_items(description: RunDescription, run: LiveRun) -> tuple[LiveStage, ...]:
+    """Return the rows of a run with their items and rates in source items: a batch of 32 counts 32 times.
+
+    A part of a sink and what a generator yields count by the mean so far. What a filter drops is dropped.
+    """
+    factor, scaled = 1.0, []
+    for index, (stage, hop) in enumerate(zip(run.stages, (*run.hops, None), strict=True)):
+        items = stage.items if factor == 1 else min(round(stage.items * factor), run.items_sent)
+        scaled.append(replace(stage, items=items, items_per_s=stage.items_per_s * factor))
+        if hop is not None and index:
+            items_per_output = description.processes[index].items_per_output
+            is_generator = hop.messages > _MIN_GENERATOR_RATIO * stage.received
+            if not items_per_output or (items_per_output == 1 and is_generator):
+                factor *= stage.received / max(hop.messages, 1)
+            else:
+                factor *= items_per_output
+    return tuple(scaled)
 
 
 class _ProcessReader:
@@ -318,18 +347,13 @@ class _ProcessReader:
         counts = tuple(
             StageCounts(
                 name=name,
-                items=sum([region[StageCounter.ITEMS] for region in regions]),
-                skipped=sum([region[StageCounter.SKIPPED] for region in regions]),
-                passed_by=sum([region[StageCounter.PASSED_BY] for region in regions]),
-                errors=sum([region[StageCounter.FAILED_ATTEMPTS] for region in regions]),
-                retries=sum([region[StageCounter.RETRIES] for region in regions]),
-                dead_letters=sum([region[StageCounter.DEAD_LETTERS] for region in regions]),
+                **{field: sum([region[counter] for region in regions]) for field, counter in _STAGE_COUNTERS.items()},
             )
             for name, regions in zip(process.rows, self._stages, strict=True)
         )
         ready = sum([region[ProcessCounter.PROCESS_STATE] != ProcessState.STARTING for region in self.regions])
         written = [region for region in self.regions if region[ProcessCounter.FLUSHED_NS]]
-        return LiveStage(
+        stage = LiveStage(
             name=process.rows[0],
             kind=process.kind,
             fused=tuple(row for row in dict.fromkeys(process.rows) if row != process.rows[0]),
@@ -337,41 +361,27 @@ class _ProcessReader:
             is_starting=ready < len(self.regions),
             ready_workers=ready,
             items=counts[-1].items,
-            errors=sum(each.errors for each in counts),
-            retries=sum(each.retries for each in counts),
-            skipped=sum(each.skipped for each in counts),
-            restarts=self._sum(ProcessCounter.INCARNATION),
             covered_ns=sum(
                 [region[ProcessCounter.FLUSHED_NS] - region[ProcessCounter.STARTED_NS] for region in written]
             ),
             busy_ns=sum([region[StageCounter.BUSY_NS] for regions in self._stages for region in regions]),
-            starved_ns=self._sum(ProcessCounter.STARVED_NS),
-            blocked_ns=self._sum(ProcessCounter.BLOCKED_NS),
-            cpu_ns=self._sum(ProcessCounter.CPU_NS),
             hop_ns=sum([int(words[_SEND_SUM_WORDS].sum()) for words in self._send_words])
             + sum([int(words[_RECEIVE_SUM_WORDS].sum()) for words in self._receive_words]),
             received=counts[0].items + counts[0].passed_by,
             queue_ns=sum([int(words[QUEUE_SUM_WORD]) for words in self._receive_words]),
             stages=counts,
         )
+        return replace(
+            stage,
+            **{field: sum(getattr(each, field) for each in counts) for field in ("errors", "retries", "skipped")},
+            **{field: self._sum(counter) for field, counter in _PROCESS_COUNTERS.items()},
+        )
 
     def read_hop(self, source: str, target: str) -> LiveHop:
         """Return the hop that its workers send on."""
-        pipe, shared_memory, mixed = map(
-            self._sum,
-            (ProcessCounter.PIPE_MESSAGES, ProcessCounter.SHARED_MEMORY_MESSAGES, ProcessCounter.MIXED_MESSAGES),
-        )
-        return LiveHop(
-            source=source,
-            target=target,
-            messages=pipe + shared_memory + mixed,
-            pipe_messages=pipe,
-            shared_memory_messages=shared_memory,
-            mixed_messages=mixed,
-            inline_bytes=self._sum(ProcessCounter.INLINE_BYTES),
-            copied_bytes=self._sum(ProcessCounter.COPIED_BYTES),
-            zero_copy_bytes=self._sum(ProcessCounter.ZERO_COPY_BYTES),
-        )
+        counts = {field: self._sum(counter) for field, counter in _HOP_COUNTERS.items()}
+        messages = sum(count for field, count in counts.items() if field.endswith("_messages"))
+        return replace(LiveHop(source=source, target=target, messages=messages), **counts)
 
     def _sum(self, counter: ProcessCounter) -> int:
         return sum([region[counter] for region in self.regions])
@@ -400,7 +410,7 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
 
 def _add_counts(counts: Sequence[StageCounts]) -> StageCounts:
     """Add what the inner stages of a row have counted; its items are those that the last one finished."""
-    fields = ("skipped", "passed_by", "errors", "retries", "dead_letters")
+    fields = [field for field in _STAGE_COUNTERS if field != "items"]
     return replace(counts[-1], **{field: sum(getattr(each, field) for each in counts) for field in fields})
 
 

@@ -13,76 +13,45 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from stagepipe.report import LiveHop, LiveRun, LiveStage, StageCounts
+from stagepipe.report import LiveRun
 from stagepipe.runtime import RunDescription, RunTimings
 from stagepipe.timing import Histogram, bucket_index
 
 BUCKET_BOUNDS_S: Final = tuple(float(f"{digit}e{exponent}") for exponent in range(-6, 3) for digit in (1, 2.5, 5))[:25]
 """Bounds of all histograms, 1 us to 100 s: fixed, so that the series of all runs and stages can be summed."""
 
-_Value = tuple[Sequence[str], float]
-"""The labels of a metric's line, and its value."""
-
-_RUN_METRICS: Final[Sequence[tuple[str, str, Callable[[LiveRun], float]]]] = (
-    ("source_items", "Items that the source has sent.", lambda run: run.items_sent),
-    ("delivered_items", "Items that were delivered.", lambda run: run.items_out),
-    ("delivered_samples", "Samples that were delivered.", lambda run: run.samples_out),
-    ("written_files", "Files that sinks have written.", lambda run: run.files_out),
-    (
-        "consumer_wait_seconds",
-        "Time that the consumer waited for an item.",
-        lambda run: run.consumer_wait_ns / 1e9,
-    ),
-    (
-        "consumer_busy_seconds",
-        "Time that the consumer worked on items.",
-        lambda run: run.consumer_busy_ns / 1e9,
-    ),
+_RUN_METRICS: Final = (
+    ("source_items", "items_sent", "Items that the source has sent."),
+    ("delivered_items", "items_out", "Items that were delivered."),
+    ("delivered_samples", "samples_out", "Samples that were delivered."),
+    ("written_files", "files_out", "Files that sinks have written."),
+    ("consumer_wait_seconds", "consumer_wait_ns", "Time that the consumer waited for an item."),
+    ("consumer_busy_seconds", "consumer_busy_ns", "Time that the consumer worked on items."),
 )
-_COUNT_METRICS: Final[Sequence[tuple[str, str, Callable[[StageCounts], float]]]] = (
-    ("stage_items", "Items that the stage has finished.", lambda stage: stage.items),
-    (
-        "stage_skipped_items",
-        "Items that the stage dropped, or that were skipped after an error.",
-        lambda stage: stage.skipped,
-    ),
-    ("stage_passed_by_items", "Items that the stage's `when` does not match.", lambda stage: stage.passed_by),
-    ("stage_failed_attempts", "Calls that raised an error.", lambda stage: stage.errors),
-    ("stage_retries", "Calls that were repeated.", lambda stage: stage.retries),
-    ("stage_dead_letters", "Items that went to the dead letters.", lambda stage: stage.dead_letters),
+"""Name, field of `LiveRun`, and text. What the field has in ns the metric has in seconds."""
+_STAGE_METRICS: Final = (
+    ("stage_items", "items", "Items that the stage has finished."),
+    ("stage_skipped_items", "skipped", "Items that the stage dropped, or that were skipped after an error."),
+    ("stage_passed_by_items", "passed_by", "Items that the stage's `when` does not match."),
+    ("stage_failed_attempts", "errors", "Calls that raised an error."),
+    ("stage_retries", "retries", "Calls that were repeated."),
+    ("stage_dead_letters", "dead_letters", "Items that went to the dead letters."),
 )
-_ROW_METRICS: Final[Sequence[tuple[str, str, str, Callable[[LiveStage], float]]]] = (
-    ("worker_restarts", "stage", "Workers that died and were replaced.", lambda row: row.restarts),
-    ("process_starved_seconds", "process", "Time of all workers waiting for input.", lambda row: row.starved_ns / 1e9),
-    (
-        "process_blocked_seconds",
-        "process",
-        "Time of all workers waiting for the next process.",
-        lambda row: row.blocked_ns / 1e9,
-    ),
-    ("process_cpu_seconds", "process", "CPU time of all workers.", lambda row: row.cpu_ns / 1e9),
+"""Of `StageCounts`."""
+_PROCESS_METRICS: Final = (
+    ("process_starved_seconds", "starved_ns", "Time of all workers waiting for input."),
+    ("process_blocked_seconds", "blocked_ns", "Time of all workers waiting for the next process."),
+    ("process_cpu_seconds", "cpu_ns", "CPU time of all workers."),
 )
-_HOP_METRICS: Final[Sequence[tuple[str, str, str, Sequence[tuple[str, Callable[[LiveHop], float]]]]]] = (
-    (
-        "hop_messages",
-        "transport",
-        "Messages over the hop.",
-        (
-            ("pipe", lambda hop: hop.pipe_messages),
-            ("shared_memory", lambda hop: hop.shared_memory_messages),
-            ("mixed", lambda hop: hop.mixed_messages),
-        ),
-    ),
-    (
-        "hop_bytes",
-        "kind",
-        "Bytes over the hop, by how they travelled.",
-        (
-            ("inline", lambda hop: hop.inline_bytes),
-            ("copied", lambda hop: hop.copied_bytes),
-            ("zero_copy", lambda hop: hop.zero_copy_bytes),
-        ),
-    ),
+"""Of `LiveStage`."""
+_HOP_METRICS: Final = (
+    ("hop_messages", "transport", ("pipe", "shared_memory", "mixed"), "Messages over the hop."),
+    ("hop_bytes", "kind", ("inline", "copied", "zero_copy"), "Bytes over the hop, by how they travelled."),
+)
+"""Of `LiveHop`: the fields are named `pipe_messages` to `zero_copy_bytes`."""
+_GAUGES: Final = (
+    ("shared_memory_bytes", "shared_memory_bytes", "Shared memory in use."),
+    ("shared_memory_limit_bytes", "shared_memory_limit_bytes", "The most shared memory that the run may use."),
 )
 _HOP_PHASES: Final = (
     ("hop_cost_seconds", "cost_ns", "Work of both sides for a message, without queues and waits."),
@@ -107,25 +76,24 @@ class RunCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics as they are now."""
         run, timings = self._read_rows(), self._take_timings()
-        rows = [row for row in run.stages if row.stages]
-        for name, text, read in _RUN_METRICS:
-            yield self._fill(CounterMetricFamily, name, text, (), [((), read(run))])
-        text = "Shared memory in use."
-        yield self._fill(GaugeMetricFamily, "shared_memory_bytes", text, (), [((), run.shared_memory_bytes)])
-        text = "The most shared memory that the run may use."
-        yield self._fill(
-            GaugeMetricFamily, "shared_memory_limit_bytes", text, (), [((), run.shared_memory_limit_bytes)]
-        )
-        for name, text, read_counts in _COUNT_METRICS:
-            values = [((each.name,), read_counts(each)) for row in rows for each in row.stages]
-            yield self._fill(CounterMetricFamily, name, text, ("stage",), values)
-        for name, label, text, read_row in _ROW_METRICS:
-            yield self._fill(CounterMetricFamily, name, text, (label,), [((row.name,), read_row(row)) for row in rows])
-        ready = [((row.name,), float(row.ready_workers)) for row in rows]
-        yield self._fill(GaugeMetricFamily, "workers", "Workers that are ready.", ("process",), ready)
-        for name, label, text, kinds in _HOP_METRICS:
-            by_kind = [((hop.source, hop.target, kind), read_hop(hop)) for hop in run.hops for kind, read_hop in kinds]
-            yield self._fill(CounterMetricFamily, name, text, ("source", "target", label), by_kind)
+        rows = [row for row in run.stages if row.stages]  # without a consumer that is no stage
+        stages = [((stage.name,), stage) for row in rows for stage in row.stages]
+        yield from self._fill(CounterMetricFamily, _RUN_METRICS, (), [((), run)])
+        yield from self._fill(GaugeMetricFamily, _GAUGES, (), [((), run)])
+        yield from self._fill(CounterMetricFamily, _STAGE_METRICS, ("stage",), stages)
+        by_row = [((each.name,), each) for each in rows]
+        restarts = (("worker_restarts", "restarts", "Workers that died and were replaced."),)
+        yield from self._fill(CounterMetricFamily, restarts, ("stage",), by_row)
+        yield from self._fill(CounterMetricFamily, _PROCESS_METRICS, ("process",), by_row)
+        workers = (("workers", "ready_workers", "Workers that are ready."),)
+        yield from self._fill(GaugeMetricFamily, workers, ("process",), by_row)
+        for name, label, kinds, text in _HOP_METRICS:
+            family = CounterMetricFamily(f"stagepipe_{name}", text, labels=("pipeline", "source", "target", label))
+            for hop in run.hops:
+                for kind in kinds:
+                    labels = (self._description.name, hop.source, hop.target, kind)
+                    family.add_metric(labels, getattr(hop, f"{kind}_{name.removeprefix('hop_')}"))
+            yield family
         yield from self._collect_histograms(timings)
 
     def _collect_histograms(self, timings: RunTimings) -> Iterator[Metric]:
@@ -149,15 +117,18 @@ class RunCollector(Collector):
     def _fill(
         self,
         family: type[CounterMetricFamily | GaugeMetricFamily],
-        name: str,
-        text: str,
+        metrics: Sequence[tuple[str, str, str]],
         labels: Sequence[str],
-        values: Iterable[_Value],
-    ) -> Metric:
-        metric = family(f"stagepipe_{name}", text, labels=("pipeline", *labels))
-        for label_values, value in values:
-            metric.add_metric((self._description.name, *label_values), value)
-        return metric
+        rows: Sequence[tuple[Sequence[str], object]],
+    ) -> Iterator[Metric]:
+        for name, field, text in metrics:
+            metric = family(f"stagepipe_{name}", text, labels=("pipeline", *labels))
+            for label_values, row in rows:
+                value = getattr(row, field)
+                metric.add_metric(
+                    (self._description.name, *label_values), value / 1e9 if field.endswith("_ns") else value
+                )
+            yield metric
 
     def _fill_histogram(
         self, name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]

@@ -65,7 +65,7 @@ def test_scrape_has_what_the_run_counts():
             if index == 20:
                 kill(running, 1)
         port = port_of(running)
-        sent = ("stagepipe_hop_messages_total", "batch", "sink", "shared_memory")
+        sent = ("stagepipe_hop_messages_total", "batch", "consumer", "shared_memory")
         until(lambda: parse(scrape(port))[sent] >= 50)  # workers write their counters now and then
         until(lambda: parse(scrape(port))["stagepipe_stage_item_seconds_count", "image"] > 100)
         text = scrape(port)
@@ -112,7 +112,7 @@ def test_scrape_agrees_with_the_report():
     assert values["stagepipe_stage_dead_letters_total", "fails"] == len(report.dead_letters) == 1
     assert count_messages(values) == [sum(msgspec.structs.astuple(hop.messages)) for hop in report.hops]
     for hop in report.hops:
-        ends = (hop.source, hop.target)
+        ends = (hop.source, "consumer" if hop.target == "sink" else hop.target)
         nbytes = sum(values["stagepipe_hop_bytes_total", kind, *ends] for kind in ("inline", "copied", "zero_copy"))
         assert nbytes == hop.bytes.total > 0
         assert values["stagepipe_hop_cost_seconds_count", *ends] > 0

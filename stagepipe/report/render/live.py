@@ -118,8 +118,8 @@ def _draw_limit(run: LiveRun, width: int) -> Text:
 
 
 def _make_columns(run: LiveRun, view: View, room: int, width: int, *, ascii_only: bool) -> list[TableColumn]:
-    hops: list[LiveHop | None] = [None, *run.hops]
-    rows = list(zip(run.stages, hops, strict=False))
+    hops: list[LiveHop | None] = [None, *run.hops] if run.hops else [None] * len(run.stages)
+    rows = list(zip(run.stages, hops, strict=True))
     if len(rows) > room:  # the busiest are what one looks for
         kept = sorted(run.stages, key=lambda stage: -stage.work)[: max(room - 1, 1)]
         rows = [row for row in rows if row[0] in kept]

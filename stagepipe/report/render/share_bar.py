@@ -29,7 +29,7 @@ def draw_share_bar(shares: Mapping[str, float], chars: int, *, ascii_only: bool)
 
 def draw_legend(*, ascii_only: bool) -> Text:
     """Draw a line that says what the characters mean."""
-    legend = Text("  ")
+    legend = Text("  ", no_wrap=True, overflow="crop")
     for name, colour, character, ascii_character in SHARE_STYLES:
         legend.append(ascii_character if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
     return legend

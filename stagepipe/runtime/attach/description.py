@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from stagepipe.plan import Plan, ProcessPlan, ProcessRole, StagePlan
+from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.timing import BoardLayout
 
 
@@ -20,9 +20,9 @@ class ProcessDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     stages: tuple[str, ...]
     rows: tuple[str, ...]
-    kind: Literal["source", "stage", "sink"]
     workers: int
-    items_per_output: int
+    kind: Literal["source", "stage", "sink"] = "stage"
+    items_per_output: int = 1
 
 
 class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +33,10 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     processes: tuple[ProcessDescription, ...]
-    consumer: str
-    is_consumer_sink: bool
     memory_bytes: int
     layout: BoardLayout
+    consumer: str = "consumer"
+    is_consumer_sink: bool = False
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
@@ -51,7 +51,8 @@ class RunDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_run(plan: Plan, layout: BoardLayout) -> RunDescription:
     """Return what a run of `plan` tells of itself."""
-    processes = tuple(map(_describe_process, plan.processes))
+    next_processes = [*plan.processes[1:], plan.processes[-1]]
+    processes = tuple(map(_describe_process, plan.processes, next_processes))
     is_commit = bool(plan.sinks) and all(sink.writes_parts for sink in plan.sinks) and processes[-1].kind == "sink"
     return RunDescription(
         name=plan.name,
@@ -63,17 +64,16 @@ def describe_run(plan: Plan, layout: BoardLayout) -> RunDescription:
     )
 
 
-def _describe_process(process: ProcessPlan) -> ProcessDescription:
+def _describe_process(process: ProcessPlan, following: ProcessPlan) -> ProcessDescription:
     is_sink = bool(process.first_stage.sink_path)
     makes_parts = is_sink and process.role is ProcessRole.ORDER_POINT
+    rows = tuple(stage.part_of or stage.name for stage in process.stages)
+    if makes_parts:  # for several sinks: it counts as the first of them
+        rows = (following.first_stage.part_of or following.name,) * len(rows)
     return ProcessDescription(
         stages=tuple(stage.name for stage in process.stages),
-        rows=tuple(map(_name_row, process.stages)),
+        rows=rows,
         kind="source" if process.role is ProcessRole.SOURCE else "sink" if is_sink else "stage",
         workers=process.workers,
         items_per_output=0 if makes_parts else math.prod(stage.items_per_output for stage in process.stages),
     )
-
-
-def _name_row(stage: StagePlan) -> str:
-    return str(getattr(stage, "row", stage.name))

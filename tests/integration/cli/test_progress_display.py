@@ -16,12 +16,13 @@ from tests.support.paths import ROOT
 CHILD = """
 import sys, time
 from stagepipe.cli.progress import ProgressDisplay
-from stagepipe.report import Progress, StageProgress
+from stagepipe.report import LiveHop, LiveRun, LiveStage
 
 def progress(done):
-    stages = [StageProgress(name=f"stage_{n}", items_per_s=100, busy=n / 20, queued=n) for n in range(14)]
-    return Progress(elapsed_ns=done * 10**8, items_in=done, items_total=90, items_out=done, samples_out=done,
-                    samples_per_s=10, starting=(), busiest="", items_done=done, items_per_s=10, stages=tuple(stages))
+    stages = [LiveStage(name=f"stage_{n}", items_per_s=100, busy=n / 20, work=n / 20, queued=n) for n in range(14)]
+    hops = (LiveHop(source="a", target="b"),) * 13
+    return LiveRun(elapsed_ns=done * 10**8, items_in=done, items_total=90, items_out=done, samples_out=done,
+                   samples_per_s=10, items_done=done, items_per_s=10, stages=tuple(stages), hops=hops)
 
 try:
     with ProgressDisplay(None, quiet=False) as display:
@@ -122,11 +123,11 @@ def test_it_is_redrawn_in_place_within_the_terminal_and_leaves_one_line(ending: 
     screen = Screen()
     parts = [child.read_until(r"29 of 90.*stage_13[^\n]*13\.0")]
     screen.feed(parts[0])
-    assert [line.split() for line in screen.lines[-15:-13]] == [
-        ["stage", "rate", "busy", "queue"],
-        ["stage_0", "100/s", "0", "%"],
+    assert [line.split() for line in screen.lines[-14:-12]] == [
+        ["stage_0", "0", "%", "100/s"],
+        ["stage_1", "█", "5", "%", "100/s", "1.0"],
     ]
-    assert "29 of 90 items  32 %  10.0/s  elapsed 0:02  ETA 0:06" in screen.lines[-16]
+    assert any("29 of 90 items in  32 %  10.0/s  elapsed 0:02  ETA 0:06" in line for line in screen.lines)
     child.resize(34, 8)  # narrower than the lines, lower than the stages
     child.go_on()
     parts.append(child.read_until(r"59 of 90.*less busy"))
@@ -145,7 +146,7 @@ def test_it_is_redrawn_in_place_within_the_terminal_and_leaves_one_line(ending: 
     said = [line for line in screen.lines if line]
     assert [line for line in said if line.startswith("printed")] == ["printed " + "x" * 100] * 3
     assert [line for line in said if line.startswith("from")] == [f"from the sink {done}" for done in (10, 40, 70)]
-    assert said[-2:] == ["90 of 90 items  100 %  elapsed 0:09", "the end"]
+    assert said[-2:] == ["90 of 90 items in  100 %  elapsed 0:09", "the end"]
     assert not [line for line in said if "stage" in line], "the lines of the stages are gone"
 
 

@@ -8,27 +8,36 @@ import sys
 
 import pytest
 
-from stagepipe.cli.progress import ProgressDisplay, format_progress_line
-from stagepipe.report import Progress, StageProgress
+from stagepipe.cli.progress import ProgressDisplay
+from stagepipe.report import LiveHop, LiveRun, LiveStage, format_progress_line
 
 SECOND = 1_000_000_000
 
 
 def progress_at(seconds, items=1234, **more):
-    values = {"items_total": None, "samples_per_s": 1.0, "items_per_s": 345.2, "starting": (), "busiest": "decode"}
+    values = {"items_total": None, "samples_per_s": 1.0, "items_per_s": 345.2, "limited_by": "decode"}
     counts = {"items_in": items + 9, "items_done": items, "items_out": items // 64, "samples_out": items}
-    return Progress(elapsed_ns=int(seconds * SECOND), **{**counts, **values, **more})
+    return LiveRun(elapsed_ns=int(seconds * SECOND), **{**counts, **values, **more})
+
+
+def starting(*names):
+    return tuple(LiveStage(name=name, is_starting=True) for name in names)
 
 
 @pytest.mark.parametrize(
     "progress, total, expected",
     [
-        (progress_at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items  345/s  busiest decode"),
-        (progress_at(20), None, "stagepipe: 20.0 s  1,234 items  345/s  busiest decode"),
+        (progress_at(20), 2000, "stagepipe: 20.0 s  1,234 of 2,000 items in, 19 batches out  345/s  limited by decode"),
+        (progress_at(20), None, "stagepipe: 20.0 s  1,234 items in, 19 batches out  345/s  limited by decode"),
         (
-            progress_at(1, 0, items_per_s=0, busiest="", starting=("a", "b")),
+            progress_at(1, 0, items_per_s=0, limited_by="", stages=starting("a", "b")),
             9,
-            "stagepipe: 1.0 s  0 of 9 items  starting a, b",
+            "stagepipe: 1.0 s  0 of 9 items in  starting a, b",
+        ),
+        (
+            progress_at(20, 300, items_out=300, samples_out=300, files_out=1, limited_by=""),
+            300,
+            "stagepipe: 20.0 s  300 of 300 items in, 1 file out  345/s",
         ),
     ],
 )
@@ -43,7 +52,7 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds(capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert [line.split()[1] for line in captured.err.splitlines()] == ["10.0", "20.0", "30.0"]
-    assert "1,234 of 5,000 items" in captured.err
+    assert "1,234 of 5,000 items in" in captured.err
 
 
 def test_missed_lines_are_not_printed_later(capsys):
@@ -64,19 +73,29 @@ def test_on_a_terminal_there_is_a_line_for_each_stage(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     stages = (
-        StageProgress(name="source", items_per_s=50),
-        StageProgress(name="detect", is_starting=True),
-        StageProgress(name="crop", fused=("resize",), items_per_s=45.5, busy=0.94, queued=12),
+        LiveStage(name="source", items_per_s=50),
+        LiveStage(name="detect", is_starting=True),
+        LiveStage(name="crop", fused=("resize",), items_per_s=45.5, busy=0.94, work=0.95, queued=12, covered_ns=1),
     )
     with ProgressDisplay(total=2000, quiet=False) as display:
-        display.update(progress_at(20, items_done=1200, items_per_s=40, stages=stages))
+        display.update(
+            progress_at(
+                20,
+                items_done=1200,
+                items_per_s=40,
+                stages=stages,
+                hops=(LiveHop(source="a", target="b"),) * 2,
+                limited_by="crop",
+            )
+        )
         shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    assert "1,200 of 2,000 items  60 %  40.0/s  elapsed 0:20  ETA 0:20" in shown
+    assert "1,200 of 2,000 items in, 19 batches out  60 %  40.0/s  elapsed 0:20  starting detect" in shown
+    assert "crop + resize limits the run: it works 95 % of the time" in shown
     rows = [line.split() for line in re.split(r"[\r\n]+", shown)[-3:]]
     assert rows == [
-        ["source", "50.0/s", "0", "%"],
+        ["source", "0", "%", "50.0/s"],
         ["detect", "starting"],
-        ["crop", "+", "resize", "45.5/s", "94", "%", "12.0"],
+        [">", "crop", "+", "resize", "█" * 13 + "▓", "94", "%", "45.5/s", "12.0"],
     ]
     assert capsys.readouterr().out == ""
 

@@ -1,15 +1,12 @@
-"""The monitor compares snapshots: who was busiest since the last one, and how much memory the workers use."""
+"""The monitor measures how much memory the workers use."""
 
 import os
 from types import SimpleNamespace
 from typing import Any
 
 from stagepipe.engine.monitor import RunMonitor
-from stagepipe.runtime import ProcessSample, RunSample, RunSnapshot, WorkerSnapshot
-from stagepipe.runtime.consumer.statistics import DeliveryStatistics
+from stagepipe.runtime import WorkerSnapshot
 from stagepipe.timing import ProcessCounter, StageCounter
-
-NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, received=0, queue_ns=0)
 
 
 def worker(process_index: int, group: int, name: str, busy_ns: int, pid: int = 0) -> WorkerSnapshot:
@@ -28,39 +25,6 @@ def worker(process_index: int, group: int, name: str, busy_ns: int, pid: int = 0
         stage_counters=(tuple(stage_counters),),
         probe_samples=(),
     )
-
-
-def snapshot(*workers: WorkerSnapshot) -> RunSnapshot:
-    deliveries = DeliveryStatistics().take_snapshot()
-    return RunSnapshot(
-        taken_at_ns=1,
-        workers=workers,
-        deliveries=deliveries,
-        copied_out_items=0,
-        restarts=(),
-        stall_restarts=(),
-        memory_pressures=(),
-    )
-
-
-def test_the_busiest_process_is_the_one_whose_workers_were_busiest_since_the_last_call():
-    monitor = RunMonitor()
-    busiest = [
-        monitor.progress(
-            snapshot(worker(0, 0, "source", source_ns), worker(1, 1, "a", a_ns), worker(2, 1, "a", a_ns)),
-            RunSample(
-                taken_at_ns=1,
-                items_done=3,
-                processes=(NOTHING,) * 2,
-                consumer_received=0,
-                consumer_queue_ns=0,
-                shared_memory_bytes=0,
-            ),
-            is_finished=False,
-        ).busiest
-        for source_ns, a_ns in [(0, 0), (10, 0), (20, 15), (20, 15)]
-    ]
-    assert busiest == ["", "source", "a", ""]
 
 
 def test_the_memory_of_a_worker_that_has_ended_stays_as_last_measured():

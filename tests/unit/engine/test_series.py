@@ -2,40 +2,36 @@
 
 import os
 import time
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stagepipe.engine import series as series_module
 from stagepipe.engine.series import SeriesRecorder
-from stagepipe.report import Series
-from stagepipe.runtime import ProcessSample, RunSample
+from stagepipe.report import LiveRun, LiveStage, Series
 
 SECOND_NS = 1_000_000_000
 ONE_STAGE: Any = SimpleNamespace(
     processes=(SimpleNamespace(name="work", workers=2, stages=(SimpleNamespace(name="work"),)),),
     hops=(SimpleNamespace(target="sink"),),
 )
-NOTHING = ProcessSample(covered_ns=0, items=0, busy_ns=0, starved_ns=0, blocked_ns=0, received=0, queue_ns=0)
+NOTHING = LiveStage(name="work")
 
 
 def make_sample(
-    second: float, process: ProcessSample = NOTHING, *, consumer_received: int = 0, consumer_queue_ns: int = 0
-) -> RunSample:
-    return RunSample(
+    second: float, process: LiveStage = NOTHING, *, consumer_received: int = 0, consumer_queue_ns: int = 0
+) -> LiveRun:
+    return LiveRun(
         taken_at_ns=int(second * SECOND_NS),
-        items_done=None,
-        processes=(process,),
-        consumer_received=consumer_received,
-        consumer_queue_ns=consumer_queue_ns,
+        stages=(process, LiveStage(name="consumer", received=consumer_received, queue_ns=consumer_queue_ns)),
         shared_memory_bytes=int(second) * 100,
     )
 
 
-def record(samples: list[RunSample], list_pids: Any = list) -> Series:
+def record(samples: list[LiveRun], list_pids: Any = list) -> Series:
     recorder = SeriesRecorder(iter(samples).__next__, list_pids)
     try:
         for _ in samples[1:]:

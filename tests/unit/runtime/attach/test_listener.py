@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(60)
 LAYOUT = BoardLayout(1, (1, 0), 1)
 DESCRIPTION = RunDescription(
     name="thumbnails",
-    processes=(ProcessDescription(stages=("source",), workers=1),),
+    processes=(ProcessDescription(stages=("source",), rows=("source",), workers=1),),
     memory_bytes=1 << 20,
     layout=LAYOUT,
 )
