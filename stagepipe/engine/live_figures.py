@@ -19,7 +19,7 @@ import psutil
 from msgspec.structs import replace
 
 from stagepipe.engine.item_rate import RateEstimator
-from stagepipe.report import LiveHop, LivePercentiles, LiveRun, LiveStage, StageCounts, find_limiting_stage
+from stagepipe.report import LiveCounts, LiveHop, LivePercentiles, LiveRun, LiveStage, find_limiting_stage
 from stagepipe.runtime import (
     AttachedRun,
     DeliverySnapshot,
@@ -52,7 +52,7 @@ _STAGE_COUNTERS: Final = {
     "retries": StageCounter.RETRIES,
     "dead_letters": StageCounter.DEAD_LETTERS,
 }
-"""The fields of `StageCounts`."""
+"""The fields of `LiveCounts`."""
 _PROCESS_COUNTERS: Final = {
     "restarts": ProcessCounter.INCARNATION,
     "starved_ns": ProcessCounter.STARVED_NS,
@@ -345,7 +345,7 @@ class _ProcessReader:
 
     def read(self, process: ProcessDescription) -> LiveStage:
         counts = tuple(
-            StageCounts(
+            LiveCounts(
                 name=name,
                 **{field: sum([region[counter] for region in regions]) for field, counter in _STAGE_COUNTERS.items()},
             )
@@ -408,7 +408,7 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
     )
 
 
-def _add_counts(counts: Sequence[StageCounts]) -> StageCounts:
+def _add_counts(counts: Sequence[LiveCounts]) -> LiveCounts:
     """Add what the inner stages of a row have counted; its items are those that the last one finished."""
     fields = [field for field in _STAGE_COUNTERS if field != "items"]
     return replace(counts[-1], **{field: sum(getattr(each, field) for each in counts) for field in fields})

@@ -37,7 +37,7 @@ _STAGE_METRICS: Final = (
     ("stage_retries", "retries", "Calls that were repeated."),
     ("stage_dead_letters", "dead_letters", "Items that went to the dead letters."),
 )
-"""Of `StageCounts`."""
+"""Of `LiveCounts`."""
 _PROCESS_METRICS: Final = (
     ("process_starved_seconds", "starved_ns", "Time of all workers waiting for input."),
     ("process_blocked_seconds", "blocked_ns", "Time of all workers waiting for the next process."),

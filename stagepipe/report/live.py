@@ -26,7 +26,7 @@ class LivePercentiles(msgspec.Struct, frozen=True, kw_only=True):
     p99: int = 0
 
 
-class StageCounts(msgspec.Struct, frozen=True, kw_only=True):
+class LiveCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage has counted since the start of the run. `errors` are failed attempts, also repeated ones."""
 
     name: str
@@ -83,7 +83,7 @@ class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
     hop_ns: int = 0
     received: int = 0
     queue_ns: int = 0
-    stages: tuple[StageCounts, ...] = ()
+    stages: tuple[LiveCounts, ...] = ()
 
 
 class LiveHop(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):
@@ -157,9 +157,11 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.items_done:,}{of_total} items in" + (f", {out} out" if out else "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LiveColumn:
-    """A column of the tables of a run: how it is read from a row and the hop that leads to it (None for the first).
+    """A column of the tables of a run: how its `cell` is read from a row and the hop that leads to it.
+
+    The hop of the first row has no target.
 
     Views: `progress` is the progress bar of `stagepipe run`, `top` is `stagepipe top` and a notebook. Columns with a
     larger `rank` are left out first where the terminal is narrow. `width` is the most characters that a cell has. A
@@ -168,9 +170,9 @@ class LiveColumn:
     """
 
     heading: str
-    format: Callable[[LiveStage, LiveHop | None], str]
     width: int
     rank: int
+    cell: Callable[[LiveStage, LiveHop], str]
     views: tuple[str, ...] = ("top",)
     only_if_any: bool = False
     is_count: bool = False
@@ -180,24 +182,30 @@ BAR_HEADING = "time"
 """The heading of the bar of shares, which is drawn in the place of a text."""
 
 
-def _format_count(count: int) -> str:
-    return f"{count:,}" if count else ""
+def _if_any(format_value: Callable[[int], str], value: int) -> str:
+    return format_value(value) if value else ""
 
 
+_COUNT = "{:,}".format
+_BOTH = ("progress", "top")
 COLUMNS = (
-    LiveColumn("workers", lambda stage, _: f"{stage.workers:,}", 7, 5, is_count=True),
-    LiveColumn(BAR_HEADING, lambda *_: "", 14, 1, ("progress", "top")),
-    LiveColumn("busy", lambda stage, _: format_percent(stage.busy), 5, 0, ("progress", "top")),
-    LiveColumn("starved", lambda stage, _: format_percent(stage.starved), 7, 9),
-    LiveColumn("blocked", lambda stage, _: format_percent(stage.blocked), 7, 9),
-    LiveColumn("rate", lambda stage, _: f"{format_rate(stage.items_per_s)}/s", 8, 2, ("progress", "top")),
-    LiveColumn("queue", lambda stage, hop: f"{stage.queued:,.1f}" if hop else "", 6, 3, ("progress", "top")),
-    LiveColumn("run p50", lambda stage, _: format_ns(stage.run_ns.p50) if stage.run_ns.p50 else "", 7, 4),
-    LiveColumn("hop p50", lambda _, hop: format_ns(hop.cost_ns.p50) if hop and hop.messages else "", 7, 7),
-    LiveColumn("hop p99", lambda _, hop: format_ns(hop.cost_ns.p99) if hop and hop.messages else "", 7, 8),
-    LiveColumn("RSS", lambda stage, _: format_bytes(stage.rss_bytes) if stage.rss_bytes else "", 6, 6, is_count=True),
-    LiveColumn("errors", lambda stage, _: _format_count(stage.errors), 6, 2, only_if_any=True, is_count=True),
-    LiveColumn("restarts", lambda stage, _: _format_count(stage.restarts), 8, 2, only_if_any=True, is_count=True),
+    LiveColumn(heading="workers", width=7, rank=5, cell=lambda row, _: _COUNT(row.workers), is_count=True),
+    LiveColumn(heading=BAR_HEADING, width=14, rank=1, cell=lambda *_: "", views=_BOTH),
+    LiveColumn(heading="busy", width=5, rank=0, cell=lambda row, _: format_percent(row.busy), views=_BOTH),
+    LiveColumn(heading="starved", width=7, rank=9, cell=lambda row, _: format_percent(row.starved)),
+    LiveColumn(heading="blocked", width=7, rank=9, cell=lambda row, _: format_percent(row.blocked)),
+    LiveColumn(heading="rate", width=8, rank=2, cell=lambda row, _: f"{format_rate(row.items_per_s)}/s", views=_BOTH),
+    LiveColumn(
+        heading="queue", width=6, rank=3, cell=lambda row, hop: f"{row.queued:,.1f}" if hop.target else "", views=_BOTH
+    ),
+    LiveColumn(heading="run p50", width=7, rank=4, cell=lambda row, _: _if_any(format_ns, row.run_ns.p50)),
+    LiveColumn(heading="hop p50", width=7, rank=7, cell=lambda _, hop: _if_any(format_ns, hop.cost_ns.p50)),
+    LiveColumn(heading="hop p99", width=7, rank=8, cell=lambda _, hop: _if_any(format_ns, hop.cost_ns.p99)),
+    LiveColumn(heading="RSS", width=6, rank=6, cell=lambda row, _: _if_any(format_bytes, row.rss_bytes), is_count=True),
+    LiveColumn(heading="errors", width=6, rank=2, cell=lambda row, _: _if_any(_COUNT, row.errors), only_if_any=True),
+    LiveColumn(
+        heading="restarts", width=8, rank=2, cell=lambda row, _: _if_any(_COUNT, row.restarts), only_if_any=True
+    ),
 )
 """All columns, from left to right. A new figure of a row is a field of `LiveStage` and a line here."""
 

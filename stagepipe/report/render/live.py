@@ -118,8 +118,8 @@ def _draw_limit(run: LiveRun, width: int) -> Text:
 
 
 def _make_columns(run: LiveRun, view: View, room: int, width: int, *, ascii_only: bool) -> list[TableColumn]:
-    hops: list[LiveHop | None] = [None, *run.hops] if run.hops else [None] * len(run.stages)
-    rows = list(zip(run.stages, hops, strict=True))
+    no_hop = LiveHop(source="", target="")
+    rows = list(zip(run.stages, [no_hop, *run.hops] if run.hops else [no_hop] * len(run.stages), strict=True))
     if len(rows) > room:  # the busiest are what one looks for
         kept = sorted(run.stages, key=lambda stage: -stage.work)[: max(room - 1, 1)]
         rows = [row for row in rows if row[0] in kept]
@@ -141,26 +141,26 @@ def _make_columns(run: LiveRun, view: View, room: int, width: int, *, ascii_only
 
 
 def _choose_columns(
-    columns: Sequence[LiveColumn], rows: Sequence[tuple[LiveStage, LiveHop | None]], width: int
+    columns: Sequence[LiveColumn], rows: Sequence[tuple[LiveStage, LiveHop]], width: int
 ) -> list[LiveColumn]:
     """Return the columns that fit, the most important first."""
     chosen = []
     for column in sorted(columns, key=lambda column: column.rank):
         needed = max(column.width, len(column.heading)) + COLUMN_GAP_CHARS
-        if needed <= width and not (column.only_if_any and not any(column.format(*row) for row in rows)):
+        if needed <= width and not (column.only_if_any and not any(column.cell(*row) for row in rows)):
             chosen.append(column)
             width -= needed
     return [column for column in columns if column in chosen]
 
 
-def _draw_cell(column: LiveColumn, stage: LiveStage, hop: LiveHop | None, *, run: LiveRun, ascii_only: bool) -> Text:
+def _draw_cell(column: LiveColumn, stage: LiveStage, hop: LiveHop, *, run: LiveRun, ascii_only: bool) -> Text:
     if column.heading == BAR_HEADING:
         if stage.is_starting:
             return Text("starting".ljust(column.width), style="yellow")
         rest = max(1 - stage.busy - stage.starved - stage.blocked, 0.0) if stage.covered_ns else 0.0
         shares = {"busy": stage.busy, "overhead": rest, "blocked": stage.blocked, "starved": stage.starved}
         return draw_share_bar(shares, column.width, ascii_only=ascii_only)
-    text = column.format(stage, hop) if not stage.is_starting or column.is_count else ""
+    text = column.cell(stage, hop) if not stage.is_starting or column.is_count else ""
     style = "bold red" if column.heading == "busy" and stage.name == run.limited_by else ""
     return Text(text.rjust(column.width), style=style)
 

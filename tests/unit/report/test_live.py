@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from stagepipe.report import COLUMNS, LiveRun, LiveStage, add_live_runs, find_limiting_stage
+from stagepipe.report import COLUMNS, LiveHop, LiveRun, LiveStage, add_live_runs, find_limiting_stage
 
 ONE = LiveRun(
     elapsed_ns=5,
@@ -62,5 +62,6 @@ def test_no_cell_is_wider_than_its_column():
         errors=99_999,
         restarts=1000,
     )
+    hop = LiveHop(source="a", target="b")
     for column in COLUMNS:
-        assert len(column.format(busy, None)) <= max(column.width, len(column.heading)), column.heading
+        assert len(column.cell(busy, hop)) <= max(column.width, len(column.heading)), column.heading
