@@ -69,10 +69,7 @@ _HOP_COUNTERS: Final = {
     "zero_copy_bytes": ProcessCounter.ZERO_COPY_BYTES,
 }
 """Fields of `LiveHop`, by the counters of its sender."""
-_SUMMED_FIELDS: Final = (
-    *("rss_bytes", "errors", "retries", "skipped", "restarts", "covered_ns", "busy_ns", "starved_ns", "blocked_ns"),
-    *("cpu_ns", "hop_ns"),
-)
+_SUMMED_FIELDS: Final = ("rss_bytes", "errors", "retries", "skipped", "restarts", "cpu_ns")
 _AVERAGING_NS: Final = 2_000_000_000
 """Figures of a row are means of 2 s: steady enough to read, and soon those of a change."""
 _MIN_GENERATOR_RATIO: Final = 1.05
@@ -389,7 +386,8 @@ class _ProcessReader:
 
 def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
     """Return one row for the processes of a source, a stage or a sink: the shares of the one that works most."""
-    main, widest = max(stages, key=lambda stage: stage.work), max(stages, key=lambda stage: stage.workers)
+    main = max(stages, key=lambda stage: (stage.work, stage.workers, stage.busy_ns))
+    widest = max(stages, key=lambda stage: stage.workers)
     counts = [each for stage in stages for each in stage.stages]
     return replace(
         main,
@@ -400,7 +398,7 @@ def _fold_row(name: str, stages: Sequence[LiveStage]) -> LiveStage:
         ready_workers=widest.ready_workers,
         is_starting=any(stage.is_starting for stage in stages),
         items=stages[-1].items,
-        items_per_s=stages[-1].items_per_s,
+        items_per_s=stages[0 if main.kind == "sink" else -1].items_per_s,  # parts end now and then
         queued=stages[0].queued,
         run_ns=max((stage.run_ns for stage in stages), key=lambda run_ns: run_ns.p50),
         stages=tuple(_add_counts(list(group)) for _, group in groupby(counts, lambda each: each.name)),

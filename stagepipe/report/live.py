@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
+from stagepipe.core import format_bytes, format_ns, format_percent, format_rate, make_html_table
 from stagepipe.report.limits import MIN_LIMITING_UTILIZATION
 
 LIVE_SCHEMA = "stagepipe.top/1"
@@ -48,9 +48,9 @@ class LiveStage(msgspec.Struct, frozen=True, kw_only=True):
     and what makes their parts) has the shares of the one that works most.
 
     Since the start: `items` are the source items that are through. `errors` to `restarts` count; `errors` are failed
-    attempts, also those that were repeated. `busy_ns` to `queue_ns` are sums over its workers: `covered_ns` is the time
-    that the counters are about, `hop_ns` the work on both hops, `received` and `queue_ns` the messages and how long
-    they waited.
+    attempts, also those that were repeated. `covered_ns` to `queue_ns` are sums over its workers: `covered_ns` is the
+    time that the counters are about, `hop_ns` the work on both hops, `received` and `queue_ns` the messages and how
+    long they waited.
 
     `rss_bytes` is the resident memory of its workers, shared memory included; for the loop, or a sink in the run's own
     process, that of the process. `stages` has the counts of each stage in the row.
@@ -152,9 +152,23 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         total = total if self.items_total is None else self.items_total
         of_total = "" if total is None else f" of {total:,}"
-        out = f"{self.items_out:,} batches" if self.samples_out != self.items_out else ""
+        is_batches = self.samples_out != self.items_out and not any(stage.kind == "sink" for stage in self.stages)
+        out = f"{self.items_out:,} batches" if is_batches else ""
         out = f"{self.files_out:,} file{'' if self.files_out == 1 else 's'}" if self.files_out else out
         return f"{self.items_done:,}{of_total} items in" + (f", {out} out" if out else "")
+
+    def pair_rows(self) -> list[tuple[LiveStage, LiveHop]]:
+        """Return each row with the hop that leads to it; that of the first has no target."""
+        no_hop = LiveHop(source="", target="")
+        return list(zip(self.stages, [no_hop, *self.hops] if self.hops else [no_hop] * len(self.stages), strict=True))
+
+    def _repr_html_(self) -> str:
+        """A table of the rows, for notebooks."""
+        columns = [column for column in COLUMNS if column.heading != BAR_HEADING]
+        rows = [[row.name, *(column.cell(row, hop) for column in columns)] for row, hop in self.pair_rows()]
+        limit = f"limited by {self.limited_by}" if self.limited_by else "no limit: no stage works most of its time"
+        heading = ["stage", *(column.heading for column in columns)]
+        return make_html_table(f"{self.name}: {self.format_items()}, {self.state}", heading, rows, [limit])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,8 +118,7 @@ def _draw_limit(run: LiveRun, width: int) -> Text:
 
 
 def _make_columns(run: LiveRun, view: View, room: int, width: int, *, ascii_only: bool) -> list[TableColumn]:
-    no_hop = LiveHop(source="", target="")
-    rows = list(zip(run.stages, [no_hop, *run.hops] if run.hops else [no_hop] * len(run.stages), strict=True))
+    rows = run.pair_rows()
     if len(rows) > room:  # the busiest are what one looks for
         kept = sorted(run.stages, key=lambda stage: -stage.work)[: max(room - 1, 1)]
         rows = [row for row in rows if row[0] in kept]

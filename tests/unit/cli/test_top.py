@@ -61,7 +61,7 @@ RUN = LiveRun(
             restarts=1,
         ),
         LiveStage(name="batch", is_starting=True),
-        LiveStage(name="sink", kind="sink", covered_ns=1, items=19, items_per_s=5.3, starved=0.9, queued=0.1),
+        LiveStage(name="sink", kind="consumer", covered_ns=1, items=19, items_per_s=5.3, starved=0.9, queued=0.1),
     ),
     hops=(
         LiveHop(source="source", target="decode", messages=1250, cost_ns=LivePercentiles(p50=9_000, p99=40_000)),

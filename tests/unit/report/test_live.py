@@ -65,3 +65,10 @@ def test_no_cell_is_wider_than_its_column():
     hop = LiveHop(source="a", target="b")
     for column in COLUMNS:
         assert len(column.cell(busy, hop)) <= max(column.width, len(column.heading)), column.heading
+
+
+def test_a_notebook_shows_the_rows_and_the_limit():
+    html = replace(ONE, name="<b>", limited_by="decode")._repr_html_()
+    assert "&lt;b&gt;: 8 of 20 items in, 7 batches out, running" in html
+    assert "<td" in html
+    assert "limited by decode" in html
