@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
-    from stagepipe.report import Progress
+    from stagepipe.report import LiveRun
     from stagepipe.tuning import RatioInterval, TuneResult, TuneStep
 
 _SCHEMA = "stagepipe.tune/1"
@@ -155,7 +155,7 @@ class TuneDisplay:
         self._label = text
         self._update(text)
 
-    def show_progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: LiveRun) -> None:
         """Show how many items are through."""
         self._update(f"{self._label}, {progress.items_done:,} items")
 

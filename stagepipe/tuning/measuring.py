@@ -20,7 +20,7 @@ from stagepipe.spec import PipelineSpec
 from stagepipe.tuning.sandbox import OutputSandbox
 
 if TYPE_CHECKING:
-    from stagepipe.report import Progress, Report
+    from stagepipe.report import LiveRun, Report
 
 TARGET_RUN_S: Final = 4.0
 """A run takes about so long, with the best layout: long against the fill and the drain of a pipeline, which take some
@@ -68,7 +68,7 @@ class LayoutRunner:
         self,
         sandbox: OutputSandbox,
         interruptible: Callable[[], AbstractContextManager[None]],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[LiveRun], None],
     ) -> None:
         """`interruptible` opens a block in which a signal may raise KeyboardInterrupt; closing a run is outside."""
         self._sandbox = sandbox
@@ -117,7 +117,7 @@ class _RunClock:
     def __init__(
         self,
         pipeline: Pipeline[object],
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[LiveRun], None],
         is_enough: Callable[[_RunClock], bool],
     ) -> None:
         self.items_done = 0
@@ -136,7 +136,7 @@ class _RunClock:
     def read(self) -> float:
         return monotonic() - self._started_s
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: LiveRun) -> None:
         if self.is_cancelled:
             return
         if progress.items_done and not self.items_done:

@@ -33,7 +33,7 @@ from stagepipe.tuning.measuring import LayoutRunner, TimedRun, WarmUp
 from stagepipe.tuning.sandbox import OutputSandbox
 
 if TYPE_CHECKING:
-    from stagepipe.report import Progress, Report
+    from stagepipe.report import LiveRun, Report
 
 _MAX_STEPS: Final = 16
 """Changes that are tried at most. On the planted bottlenecks of docs/verdicts.md three to six end it."""
@@ -77,7 +77,7 @@ class TuneObserver(Protocol):
     def begin_run(self, text: str) -> None:
         """Take note that a run begins."""
 
-    def show_progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: LiveRun) -> None:
         """Take note of the progress of the run."""
 
     def end_step(self, step: TuneStep) -> None:
