@@ -144,7 +144,7 @@ class _RunClock:
             self.first_items = progress.items_done
         self.items_done = progress.items_done
         self._on_progress(progress)
-        if not progress.finished and self._is_enough(self):
+        if progress.state != "ended" and self._is_enough(self):
             self.is_cancelled = True
             self._pipeline.cancel_epoch()
 
