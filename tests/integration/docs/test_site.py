@@ -92,6 +92,13 @@ def test_the_navigation_has_every_page():
     assert sorted(nav) == sorted(place for place in site_files().values() if place.endswith(".md"))
 
 
+def test_the_list_of_pages_has_every_page():
+    listed = (ROOT / "docs" / "contents.md").read_text()
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    only_on_the_site = {page for page in pages if page.startswith("reference/api/")} | {"reference/command-line.md"}
+    assert {page for page in pages - only_on_the_site - {"contents.md"} if f"({page})" not in listed} == set()
+
+
 def test_a_link_leads_to_the_page_in_the_site_or_to_the_repository():
     repository = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["repo_url"]
     assert adapted("[a](../reference/plan.md#x)") == "[a](../reference/plan.md#x)"
