@@ -69,6 +69,7 @@ def test_every_command_and_option_is_described():
         "run",
         "validate",
         "plan",
+        "tune",
         "top",
         "report",
         "list",
