@@ -24,7 +24,7 @@ _MAX_EVENTS: Final = 20
 
 _MAX_TRACE_CHARACTERS: Final = 1000
 _MAX_TITLE_CHARACTERS: Final = 400
-_LONG_FIGURE: Final = 14
+_LONG_FIGURE: Final = 10
 """A figure with more characters is set smaller."""
 
 _USUAL_SHARE: Final = 0.98
