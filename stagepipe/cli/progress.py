@@ -55,9 +55,9 @@ class ProgressDisplay:
         if self._live is not None:
             live, self._live = self._live, None
             if self._last_progress is not None:
-                from stagepipe.report import render_live_headline
+                from stagepipe.report import render_live_run
 
-                live.update(render_live_headline(self._last_progress, self._total))
+                live.update(render_live_run(self._last_progress, "headline", self._total))
             live.stop()
 
     def update(self, progress: LiveRun) -> None:

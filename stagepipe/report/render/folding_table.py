@@ -1,8 +1,11 @@
-"""Tables that fit any terminal: columns that do not fit move to another table below, with the first column repeated."""
+"""Tables that fit any terminal, and the bar in their cells that shows how a stage spends its time.
+
+Columns that do not fit move to another table below, with the first column repeated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -85,3 +88,32 @@ def _build_table(
 
 def _cell_text(cell: str | Text) -> str:
     return cell if isinstance(cell, str) else cell.plain
+
+
+SHARE_STYLES = (
+    ("busy", "green", "█", "#"),
+    ("overhead", "yellow", "▓", "+"),
+    ("blocked", "magenta", "▒", "="),
+    ("starved", "blue", "░", "-"),
+    ("starting", "bright_black", "·", "."),
+)
+"""Shares of a stage's time, in the order of the bar: name, colour, character, and the character without UTF-8."""
+
+
+def draw_share_bar(shares: Mapping[str, float], chars: int, *, ascii_only: bool) -> Text:
+    """Draw the shares as a bar. Each gets the characters between its rounded ends, so together they fill it exactly."""
+    bar = Text()
+    begin = 0.0
+    for name, colour, character, ascii_character in SHARE_STYLES:
+        end = begin + shares.get(name, 0.0)
+        bar.append((ascii_character if ascii_only else character) * (round(end * chars) - round(begin * chars)), colour)
+        begin = end
+    return bar
+
+
+def draw_legend(*, ascii_only: bool) -> Text:
+    """Draw a line that says what the characters mean."""
+    legend = Text("  ", no_wrap=True, overflow="crop")
+    for name, colour, character, ascii_character in SHARE_STYLES:
+        legend.append(ascii_character if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
+    return legend

@@ -14,11 +14,16 @@ from rich.text import Text
 
 from stagepipe.core import format_bytes, format_percent, format_rate
 from stagepipe.report.live import BAR_HEADING, COLUMNS, LiveColumn, LiveHop, LiveRun, LiveStage
-from stagepipe.report.render.folding_table import COLUMN_GAP_CHARS, FoldingTable, TableColumn
-from stagepipe.report.render.share_bar import draw_legend, draw_share_bar
+from stagepipe.report.render.folding_table import (
+    COLUMN_GAP_CHARS,
+    FoldingTable,
+    TableColumn,
+    draw_legend,
+    draw_share_bar,
+)
 from stagepipe.report.render.terminal_view import TerminalView
 
-View = Literal["progress", "top"]
+View = Literal["headline", "progress", "top"]
 
 _MAX_NAME_CHARS = 32
 """A row with many fused stages has a long name; its figures must stay near it."""
@@ -36,7 +41,7 @@ def render_live_run(
 
     Args:
         run: The figures.
-        view: Which facts and columns: those of `stagepipe top`, or fewer, as below `stagepipe run`.
+        view: Which facts and columns: those of `stagepipe top`, fewer, as below `stagepipe run`, or one line.
         total: The number of source items where the run does not know it.
         fits_height: Show no more rows than the terminal has lines for: those that work most.
 
@@ -47,10 +52,10 @@ def render_live_run(
         if view == "top":
             yield _draw_title(run, total, width)
         else:
-            yield _draw_headline(run, total, width)
-        room = max(height - _OTHER_LINES[view], 1) if fits_height else len(run.stages)
-        if not run.stages or (fits_height and height <= _OTHER_LINES[view]):
+            yield _make_line(_fit(_list_progress(run, total), width))
+        if view == "headline" or not run.stages or (fits_height and height <= _OTHER_LINES[view]):
             return
+        room = max(height - _OTHER_LINES[view], 1) if fits_height else len(run.stages)
         yield _draw_limit(run, width)
         if view == "top":
             yield Text()
@@ -63,11 +68,6 @@ def render_live_run(
     return TerminalView(draw)
 
 
-def render_live_headline(run: LiveRun, total: int | None = None) -> RenderableType:
-    """Return one line: `1,234 of 2,000 items in  62 %  345/s  elapsed 0:20  ETA 0:12`."""
-    return TerminalView(lambda options: [_draw_headline(run, total, options.max_width)])
-
-
 def _draw_title(run: LiveRun, total: int | None, width: int) -> Text:
     """Draw two lines: the run and how far it is; then its process and memory."""
     name = shorten(run.name, min(_MAX_NAME_CHARS, width // 3))
@@ -78,10 +78,6 @@ def _draw_title(run: LiveRun, total: int | None, width: int) -> Text:
     first = _fit([run.state, *_list_progress(run, total)], width - len(name) - 2)
     line = Text.assemble((name, "bold"), "  ", (run.state, _STATE_STYLES[run.state]), first[len(run.state) :])
     return Text("\n").join([line, Text(_fit(facts, width), style="dim")])
-
-
-def _draw_headline(run: LiveRun, total: int | None, width: int) -> Text:
-    return _make_line(_fit(_list_progress(run, total), width))
 
 
 def _list_progress(run: LiveRun, total: int | None) -> list[str]:

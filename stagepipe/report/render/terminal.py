@@ -13,8 +13,13 @@ from rich.text import Text
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
 from stagepipe.report.record import PHASES
-from stagepipe.report.render.folding_table import FoldingTable, TableColumn
-from stagepipe.report.render.share_bar import SHARE_STYLES, draw_legend, draw_share_bar
+from stagepipe.report.render.folding_table import (
+    SHARE_STYLES,
+    FoldingTable,
+    TableColumn,
+    draw_legend,
+    draw_share_bar,
+)
 from stagepipe.report.render.terminal_view import TerminalView, TitledBox, WrappedText
 from stagepipe.report.shared_types import ConsumerReport, WhatIf
 from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
