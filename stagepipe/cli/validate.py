@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from stagepipe.cli.errors import EXIT_RUN_FAILED, exit_on_error
+from stagepipe.core import ConfigError
 
 
 @exit_on_error()
@@ -18,24 +21,69 @@ def validate(
         list[str] | None, typer.Argument(help="Such as stages.decode.workers=8 vars.size=128.")
     ] = None,
     *,
+    imports: Annotated[
+        bool, typer.Option("--import", help="Import all targets, in a process of their own, as workers would.")
+    ] = False,
     determinism: Annotated[
         bool, typer.Option("--determinism", help="Run the first 8 items 3 times; name the first stage that differs.")
     ] = False,
 ) -> None:
     """Check a config and this machine's limits; report all mistakes at once, each with its place. Imports no target.
 
-    Exit status: 0 correct, 1 not deterministic or a stage failed, 2 wrong config or call, 130 interrupted.
+    A line `note:` says what this machine lacks: a package, a GPU, memory. Exit status: 0 correct, 1 not deterministic
+    or a stage failed, 2 wrong config or call, 130 interrupted.
     """
-    from stagepipe.config import find_spec_warnings, load, summarize_spec
+    from stagepipe.config import find_missing_packages, find_spec_warnings, load, summarize_spec
     from stagepipe.plan import check_spec_limits
 
     spec = load(config, overrides or [])
-    warnings = check_spec_limits(spec)
+    warnings = [*check_spec_limits(spec), *find_missing_packages(spec)]
+    if imports:
+        _import_targets(config, overrides or [])
     print(f"ok: {spec.name}: {summarize_spec(spec)}")
     for warning in (*find_spec_warnings(spec), *warnings):
         print(f"note: {warning}")
     if determinism:
         _check_determinism(config, overrides or [])
+
+
+_IMPORT_CODE: Final = """
+import json, pathlib, sys, traceback
+from stagepipe.core import import_target
+with open(1, "wb", closefd=False) as answer:
+    sys.stdout = sys.stderr
+    for path in sys.argv[2:]:
+        error = ""
+        try:
+            import_target(path, pathlib.Path(sys.argv[1]))
+        except BaseException as failure:
+            cause = failure.__cause__ or failure
+            error = "".join(traceback.format_exception_only(cause)).strip()
+        answer.write(json.dumps(error).encode() + bytes([10]))
+        answer.flush()
+"""
+"""What the process of `--import` runs: a line for each target, with its error or an empty text."""
+
+
+def _import_targets(config: Path, overrides: list[str]) -> None:
+    """Import the targets in a child process. Raises ConfigError with those that fail, each with its place."""
+    from stagepipe.config import locate_targets
+
+    targets = locate_targets(config, overrides)
+    paths = list(dict.fromkeys(path for path, _ in targets))
+    command = [sys.executable, "-P", "-c", _IMPORT_CODE, str(config.resolve().parent), *paths]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    errors = [json.loads(line) for line in ran.stdout.splitlines()]
+    if len(errors) < len(paths):
+        errors.append(f"the process that imported it ended with exit status {ran.returncode}")
+    errors_by_path = {path: error for path, error in zip(paths, errors, strict=False) if error}
+    problems = [
+        location.make_problem(f"`{path}` cannot be imported: {errors_by_path[path]}")
+        for path, location in targets
+        if path in errors_by_path
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _check_determinism(config: Path, overrides: list[str]) -> None:

@@ -14,6 +14,7 @@ call_checks      checks the names and values of arguments against the signature 
 argument_values  compares values with what a parameter accepts
 dataset_arguments checks the arguments of `stagepipe.sources.dataset`
 stage_traits     reads from source files whether a stage is an order point, and what it takes
+missing_packages  finds what targets import and this machine lacks
 target_files     finds the files that hold the code of targets
 torch_use        reads from source files whether a target imports torch
 cross_checks     checks combinations of keys
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
         describe_built_in,
         list_built_ins,
     )
-    from stagepipe.config.loading import edit_config, load
+    from stagepipe.config.loading import edit_config, load, locate_targets
+    from stagepipe.config.missing_packages import find_missing_packages
     from stagepipe.config.python_calls import PythonCall, check_call
     from stagepipe.config.schema import build_json_schema, check_address, check_trace_path
     from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
@@ -66,11 +68,13 @@ __all__ = [
     "describe_built_in",
     "edit_config",
     "find_in_folders",
+    "find_missing_packages",
     "find_option_key",
     "find_spec_warnings",
     "find_target_files",
     "list_built_ins",
     "load",
+    "locate_targets",
     "summarize_spec",
     "write_yaml",
 ]
@@ -93,11 +97,13 @@ __getattr__ = lazy_names(
         "describe_built_in": "catalog",
         "edit_config": "loading",
         "find_in_folders": "static_analysis",
+        "find_missing_packages": "missing_packages",
         "find_option_key": "suggestions",
         "find_spec_warnings": "summary",
         "find_target_files": "target_files",
         "list_built_ins": "catalog",
         "load": "loading",
+        "locate_targets": "loading",
         "summarize_spec": "summary",
         "write_yaml": "yaml",
     },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from stagepipe.config.validation import validate
 from stagepipe.config.yaml import (
     ListNode,
     MapNode,
+    Node,
     OmegaConfResolver,
     ReferenceResolver,
     ScalarNode,
@@ -33,6 +34,7 @@ from stagepipe.config.yaml import (
     edit_text,
     from_plain,
     is_omegaconf,
+    iter_children,
     parse_mapping,
     to_plain,
 )
@@ -124,6 +126,22 @@ def _load_root(
         for sink, traits in zip(spec.sinks, sink_traits, strict=True)
     )
     return replace(spec, sinks=tuple(sinks))
+
+
+def locate_targets(path: Path, overrides: Sequence[str] = ()) -> list[tuple[str, SourceLocation]]:
+    """Return the import paths of a config that `load` accepts, each with its place."""
+    root = _apply_overrides(read_with_bases(path), overrides, [])
+    variables = root.get("vars")
+    resolved = ReferenceResolver(variables=variables if isinstance(variables, MapNode) else None).resolve(root)
+    return list(_iter_uses(resolved))
+
+
+def _iter_uses(node: Node) -> Iterator[tuple[str, SourceLocation]]:
+    for key, child in iter_children(node):
+        if key == "uses" and isinstance(child, ScalarNode) and isinstance(child.value, str):
+            yield child.value, child.location
+        else:
+            yield from _iter_uses(child)
 
 
 def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:

@@ -33,27 +33,27 @@ def find_target_files(spec: PipelineSpec) -> tuple[Path, ...]:
     files = {
         file
         for target in targets
-        for value in _iter_code({"uses": target.uses, "with": target.arguments})
+        for value in iter_code({"uses": target.uses, "with": target.arguments})
         if (file := _find_file_of_path(value, lookup) if isinstance(value, str) else _find_file_of_object(value))
     }
     return tuple(sorted(files))
 
 
-def _iter_code(value: Any) -> Iterator[Any]:
+def iter_code(value: Any) -> Iterator[Any]:
     """Yield each import path and each object in a target, at any depth."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if isinstance(inner, str):
                 yield from [inner] if key in _TARGET_KEYS else []
             elif not (key in _TARGET_KEYS and isinstance(inner, list | tuple)):  # a source's items, which may be many
-                yield from _iter_code(inner)
+                yield from iter_code(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _iter_code(inner)
+            yield from iter_code(inner)
     elif isinstance(value, Deferred):
-        yield from _iter_code({"uses": value.target, "with": value.arguments})
+        yield from iter_code({"uses": value.target, "with": value.arguments})
     elif isinstance(value, functools.partial):
-        yield from _iter_code({"uses": value.func, "with": {**value.keywords, "args": value.args}})
+        yield from iter_code({"uses": value.func, "with": {**value.keywords, "args": value.args}})
     elif hasattr(value, "__module__"):  # not a number or a text
         yield value
 

@@ -120,7 +120,7 @@ from stagepipe.core.warning_filters import WarningFilter, apply_warning_filters,
 from stagepipe.core.worker_info import call_worker_init_fn, set_worker_info, show_worker_info
 
 if TYPE_CHECKING:
-    from stagepipe.core.extras import import_extra, install_command
+    from stagepipe.core.extras import find_install_command, import_extra, install_command
     from stagepipe.core.ids import MAX_EPOCH, MAX_ITEM_NUMBER, Cursor, ImposedSkip, Key, StreamState, split_by_segment
     from stagepipe.core.item_fields import (
         MISSING,
@@ -205,6 +205,7 @@ __all__ = [
     "file_exists",
     "find_field",
     "find_import_path",
+    "find_install_command",
     "find_iterator",
     "fold_internal_frames",
     "folds_frames",
@@ -290,6 +291,7 @@ __getattr__ = lazy_names(
         "find_field": "item_fields",
         "get_field": "item_fields",
         "get_field_names": "value_kind",
+        "find_install_command": "extras",
         "import_extra": "extras",
         "install_command": "extras",
         "is_dataclass_instance": "value_kind",

@@ -28,6 +28,37 @@ def import_extra(module: str, extra: str, needed_by: str) -> ModuleType:
         raise UsageError(f"{needed_by} needs {package}: {install_command(extra)}") from error
 
 
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "lance": "pylance",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "turbojpeg": "PyTurboJPEG",
+    "yaml": "pyyaml",
+}
+"""Packages on the index whose modules have another name."""
+
+
+def find_install_command(module: str) -> str:
+    """Return the command that installs the package of a top-level module, in a version that stagepipe works with.
+
+    >>> find_install_command("pyarrow"), find_install_command("cv2")
+    ("pip install 'pyarrow>=15'", 'pip install opencv-python-headless')
+    """
+    from importlib import metadata  # as below
+
+    package = _DISTRIBUTIONS.get(module, module)
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+    pattern = re.compile(rf"({re.escape(package)}(?![\w.-])[^;]*?)\s*(;.*)?")
+    found = next((match[1] for text in requirements if (match := pattern.fullmatch(text))), package)
+    return f"pip install {shlex.quote(found)}"
+
+
 def install_command(extra: str, package: str = "") -> str:
     """Return the command that installs the packages of an extra, or only the one of them that is called `package`.
 

@@ -7,7 +7,7 @@ tests/integration/test_system_limits.py check them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stagepipe.core import UsageError, format_bytes
@@ -47,7 +47,11 @@ def check_spec_limits(spec: PipelineSpec) -> tuple[str, ...]:
     plan = _make_uncalibrated_plan(lower_sinks(spec))
     check_plan_limits(plan)
     machine = detect_machine()
-    return (*find_memory_warnings(plan, machine.memory_bytes), *find_cpu_warnings(spec, machine.cpus))
+    return (
+        *find_memory_warnings(plan, machine.memory_bytes),
+        *find_cpu_warnings(spec, machine.cpus),
+        *find_gpu_warnings(spec, machine.cuda_devices),
+    )
 
 
 def find_cpu_warnings(spec: PipelineSpec, cpus: int) -> Iterator[str]:
@@ -58,6 +62,16 @@ def find_cpu_warnings(spec: PipelineSpec, cpus: int) -> Iterator[str]:
                 f"stage {stage.name} has {stage.workers} workers on {cpus} CPU{'s' if cpus != 1 else ''}: more workers "
                 "than CPUs help only a stage that waits for files, a network or a GPU"
             )
+
+
+def find_gpu_warnings(spec: PipelineSpec, cuda_devices: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each stage whose GPU is not among those that this process sees. Pure."""
+    for stage in spec.stages:
+        kind, _, index = (stage.device or "").partition(":")
+        if kind == "cuda" and int(index or 0) >= len(cuda_devices):
+            seen = f"shows {len(cuda_devices)}" if cuda_devices else "has none, or hides it"
+            setting = stage.syntax.format_setting("device", stage.device)
+            yield f"stage {stage.name} has `{setting}`, but this machine {seen} (CUDA_VISIBLE_DEVICES, the driver)"
 
 
 def find_memory_warnings(plan: Plan, max_memory_bytes: int) -> Iterator[str]:

@@ -6,11 +6,12 @@ or removed. `shared_types` has the parts that an engine counts in this form alre
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 import msgspec
 
-from stagepipe.core import format_ns, format_percent, make_html_table
+from stagepipe.core import format_ns
 from stagepipe.report.series import Series, SizeCount
 from stagepipe.report.shared_types import (
     ByteCounts,
@@ -198,9 +199,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def show(self, *, verbose: bool = False) -> None:
         """Print the report as `stagepipe run` does: the stages and the verdict; with `verbose` all of it, as `run -v`.
 
-        A notebook displays it.
+        A notebook shows the figures and the picture of the pipeline, as the HTML page does; with `verbose` the tables.
         """
         from stagepipe.report import print_to_stdout, render_brief, render_report
+
+        if not verbose and _is_notebook():
+            from IPython.display import display  # it is there: it runs the notebook
+
+            display(self)
+            return
 
         print_to_stdout(render_report(self) if verbose else render_brief(self, more="All: show(verbose=True)"))
 
@@ -208,19 +215,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Report {self.name}: {'; '.join(self._make_notes())}>"
 
     def _repr_html_(self) -> str:
-        """A small table of the stages, for notebooks."""
-        rows = [
-            (
-                f"+ {stage.name}" if stage.fused_into else stage.name,
-                "fused" if stage.fused_into else f"{stage.workers:,}",
-                f"{stage.items:,}",
-                "" if stage.fused_into else format_percent(stage.busy),
-                format_ns(stage.run_ns.p50) if stage.run_ns.max else "",
-            )
-            for stage in self.stages
-        ]
-        heading = ("stage", "workers", "items", "busy", "run p50")
-        return make_html_table(self.name, heading, rows, [*self._make_notes(), self.verdict.advice])
+        """The figures, the verdict and the picture of the pipeline, for notebooks: they need nothing from outside."""
+        from stagepipe.report import render_notebook
+
+        return render_notebook(self)
 
     def make_unmatched_notes(self) -> list[str]:
         """Return a line for each stage whose `when` matched no item of the run."""
@@ -234,3 +232,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         run = self.run
         counts = f"{run.status}, {run.items_in:,} items in, {run.items_out:,} out, {format_ns(run.wall_ns)}"
         return [counts, *self.make_unmatched_notes(), self.verdict.sentence]
+
+
+def _is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, which can show HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")

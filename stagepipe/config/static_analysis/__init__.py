@@ -27,7 +27,13 @@ from stagepipe.config.static_analysis.annotations import (
 from stagepipe.config.static_analysis.class_attributes import read_class_attribute
 from stagepipe.config.static_analysis.locations import ModuleLocation, ModuleLocator, find_in_folders
 from stagepipe.config.static_analysis.lookup import ConstantName, Definition, DefinitionLookup, MissingName
-from stagepipe.config.static_analysis.modules import BrokenSourceError, ImportedName, ModuleFinder, ParsedModule
+from stagepipe.config.static_analysis.modules import (
+    BrokenSourceError,
+    ImportedName,
+    ModuleFinder,
+    ParsedModule,
+    resolve_relative_import,
+)
 from stagepipe.config.static_analysis.objects import StdlibObject, find_stdlib_object
 from stagepipe.config.static_analysis.signatures import (
     Callee,
@@ -66,4 +72,5 @@ __all__ = [
     "is_known_stream",
     "read_annotation",
     "read_class_attribute",
+    "resolve_relative_import",
 ]
