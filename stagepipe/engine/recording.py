@@ -248,7 +248,7 @@ def _sum_stage_counters(workers: Sequence[WorkerSnapshot], stage_index: int) -> 
 
 def _find_slowest_items(stages: Mapping[str, StageTimings]) -> tuple[SlowItem, ...]:
     slow_items = [
-        SlowItem(item=str(row.item), stage=stage_name, run_ns=row.run_ns, queue_ns=row.queue_ns)
+        SlowItem(item=str(row.item), stage=stage_name, run_ns=row.run_ns, queue_ns=row.queue_ns, label=row.label)
         for stage_name, stage_timings in stages.items()
         for row in stage_timings.slow_items
     ]

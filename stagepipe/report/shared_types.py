@@ -150,7 +150,7 @@ class SharedMemoryReport(msgspec.Struct, frozen=True):
 class SlowItem(msgspec.Struct, frozen=True, kw_only=True):
     """One of the slowest items: the time in the stage's function, and in the queue before it.
 
-    `label` is what errors call the item, such as the path of its file; empty if it has none.
+    `label` is what errors call the item, such as the path of its file; empty if it has none, and for quick items.
     """
 
     item: str

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from stagepipe.timing.counters import DeliveryCounter, ProcessCounter
 from stagepipe.timing.process_region import ProcessRegion, region_word_count
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.
 
 Raise it with each change of the layout: `tests/unit/runtime/attach/test_layout_version.py` says when.

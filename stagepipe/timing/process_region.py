@@ -19,7 +19,11 @@ from stagepipe.timing.ledger import LEDGER_WORDS, CostLedger
 MAX_SLOW_ITEMS = 5
 """The number of slowest items that a stage keeps."""
 
-STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + 3 * MAX_SLOW_ITEMS
+_SLOW_ITEM_WORDS = 3
+_LABEL_WORDS = 12
+"""For the label of a slow item: 96 bytes of UTF-8. A longer one keeps its end, which is the name of a file."""
+
+STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + (_SLOW_ITEM_WORDS + _LABEL_WORDS) * MAX_SLOW_ITEMS
 _QUEUE_WORD = RECEIVE_PHASES.index("queue_ns") * HISTOGRAM_WORDS
 QUEUE_COUNT_WORDS = slice(_QUEUE_WORD, _QUEUE_WORD + BUCKET_COUNT)
 """The words of `ProcessRegion.receive_histogram_words` that add up to the number of received messages."""
@@ -151,11 +155,12 @@ class ProcessRegion:
 
 
 class SlowItemRow(NamedTuple):
-    """One of a stage's slowest items: its number, and its times in ns."""
+    """One of a stage's slowest items: its number, its times in ns, and what errors call it, such as its path."""
 
     item: int
     run_ns: int
     queue_ns: int
+    label: str = ""
 
 
 class StageRegion:
@@ -168,7 +173,10 @@ class StageRegion:
         start = base + StageCounter.LAST_RESERVED + 1
         end = start + HISTOGRAM_WORDS
         self.run_histogram_words = array[start:end]
-        self.slow_items = array[end : end + 3 * MAX_SLOW_ITEMS].reshape(MAX_SLOW_ITEMS, 3)
+        labels = end + _SLOW_ITEM_WORDS * MAX_SLOW_ITEMS
+        label_words = array[labels : labels + _LABEL_WORDS * MAX_SLOW_ITEMS]
+        self._slow_labels = label_words.view(np.uint8).reshape(MAX_SLOW_ITEMS, 8 * _LABEL_WORDS)
+        self.slow_items = array[end:labels].reshape(MAX_SLOW_ITEMS, _SLOW_ITEM_WORDS)
         """uint64 of shape (MAX_SLOW_ITEMS, 3): run time in ns, time in the queue in ns, 1 + item number."""
 
     def __getitem__(self, counter: StageCounter) -> int:
@@ -190,15 +198,19 @@ class StageRegion:
 
     def read_slow_items(self) -> tuple[SlowItemRow, ...]:
         """The slowest items as they are now."""
-        rows = self.slow_items.tolist()
+        rows = zip(self.slow_items.tolist(), self._slow_labels, strict=True)
         return tuple(
-            SlowItemRow(item_plus_one - 1, run_ns, queue_ns)
-            for run_ns, queue_ns, item_plus_one in rows
+            SlowItemRow(item_plus_one - 1, run_ns, queue_ns, label.tobytes().rstrip(b"\0").decode(errors="replace"))
+            for (run_ns, queue_ns, item_plus_one), label in rows
             if item_plus_one
         )
 
-    def record_slow_item(self, item: int, run_ns: int, queue_ns: int) -> None:
+    def record_slow_item(self, item: int, run_ns: int, queue_ns: int, label: str = "") -> None:
         """Keep an item in `slow_items` if it is among the slowest."""
         fastest_row = int(self.slow_items[:, 0].argmin())
         if run_ns > int(self.slow_items[fastest_row, 0]):
             self.slow_items[fastest_row] = (run_ns, queue_ns, item + 1)
+            encoded = label.encode(errors="replace")
+            if len(encoded) > 8 * _LABEL_WORDS:
+                encoded = b"..." + encoded[3 - 8 * _LABEL_WORDS :]
+            self._slow_labels[fastest_row] = np.frombuffer(encoded.ljust(8 * _LABEL_WORDS, b"\0"), np.uint8)

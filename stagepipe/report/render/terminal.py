@@ -358,7 +358,8 @@ def _render_events(report: Report) -> Iterator[RenderableType]:
     ]
     yield from _render_event_list("Dead letters", dead_letters)
     slow_items = [
-        f"item {s.item} at {s.stage}: {format_ns(s.run_ns)}, {format_ns(s.queue_ns)} in the queue"
+        f"item {s.item}{f' ({s.label})' if s.label else ''} at {s.stage}: {format_ns(s.run_ns)}, "
+        f"{format_ns(s.queue_ns)} in the queue"
         for s in report.slowest
     ]
     yield from _render_event_list("Slowest items", slow_items)

@@ -61,6 +61,19 @@ def describe_failing_input(error: BaseException, plan: StagePlan, target: Any) -
         return ""
 
 
+def name_item(item: Any) -> str:
+    """Return what errors call an item: its path or key, or the item itself if it is a text. "" if it has no name.
+
+    >>> name_item({"path": "a.jpg", "label": 3}), name_item(17)
+    ('a.jpg', '')
+    """
+    try:
+        key = _describe_key(item, _read_fields(item), "")
+    except Exception:  # noqa: BLE001 - as above
+        return ""
+    return "" if key is None else key[1]
+
+
 def _describe_field(error: BaseException, plan: StagePlan) -> str:
     """Name the field whose value a built-in stage has refused: the stage itself does not know it."""
     field = f"`{plan.field}`" if isinstance(plan.field, str) else ""

@@ -24,7 +24,7 @@ from stagepipe.core import (
 )
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
-from stagepipe.runtime.execution.input_description import describe_failing_input
+from stagepipe.runtime.execution.input_description import describe_failing_input, name_item
 from stagepipe.runtime.execution.lazy_seeding import SeedParts
 from stagepipe.runtime.execution.own_generators import find_own_generators
 from stagepipe.runtime.execution.routing import Predicate, build_predicate
@@ -39,6 +39,8 @@ from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion
 _GROUP_END: Final = -1
 """Ends the key that the flush of an order point's group is seeded with: no item has it."""
 
+_MIN_NAMED_NS: Final = 1_000_000
+"""Where the last slow item took less, no name is noted: it takes about 1 us."""
 _ITEMS_PER_FLUSH: Final = 1024
 """The items after which their run times go to the board: NumPy adds so many in the time of a few."""
 
@@ -90,6 +92,9 @@ class StageRunner:
         self._last_timed_ns = 0
         self._slow_threshold_ns = -1
         """An item that took longer is among the slowest so far. Before the first item: -1."""
+        self._names_items = False
+        """Whether to note the name of each item before its call, which may not keep the item. Quick stages do not."""
+        self._item_name = ""
         self.get_queue_ns: Callable[[], int] = int
         """Returns how long the current item waited before this process."""
         self.on_survivable_failure: Callable[[StageError], None] | None = None
@@ -226,6 +231,8 @@ class StageRunner:
         """Call the stage with the item in `box`. The box is emptied, so the input is freed when the call returns."""
         try:
             self.seed_item(key)
+            if self._names_items:
+                self._item_name = name_item(box[0])
             started_ns = perf_counter_ns()
             result = self.target(box.pop())
             elapsed_ns = perf_counter_ns() - started_ns
@@ -267,6 +274,7 @@ class StageRunner:
                 self._busy_ns += elapsed_ns
                 durations_ns.append(elapsed_ns)
                 if elapsed_ns > self._slow_threshold_ns:
+                    self._item_name = name_item(value)
                     self._record_slow_item(key, elapsed_ns)
                 if len(durations_ns) >= _ITEMS_PER_FLUSH:
                     self._flush_durations()
@@ -304,6 +312,7 @@ class StageRunner:
         """Call the stage with a list of items; it must return as many results."""
         try:
             self.seed_item(keys[0])
+            names = list(map(name_item, values)) if self._names_items else [""] * len(keys)
             started_ns = perf_counter_ns()
             output = self.target(values)
             results = None if output is None and self.refuses_none else _to_list(output, len(keys))
@@ -318,7 +327,8 @@ class StageRunner:
                 if result is None:
                     raise self.make_none_error(key)
         elapsed_ns = perf_counter_ns() - started_ns
-        for key in keys:
+        for key, name in zip(keys, names, strict=True):
+            self._item_name = name
             self._record_call(key, elapsed_ns // len(keys))
         return results
 
@@ -392,8 +402,10 @@ class StageRunner:
             # A worker's first item includes lazy imports and initialization, so its time is not compared.
             self._slow_threshold_ns = 0
         else:
-            self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns())
+            self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns(), self._item_name)
             self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
+        self._names_items = elapsed_ns > _MIN_NAMED_NS
+        self._item_name = ""
 
     def _flush_durations(self) -> None:
         self._item_count += len(self._durations_ns)
