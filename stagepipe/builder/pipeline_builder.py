@@ -266,6 +266,8 @@ class PipelineBuilder(Generic[T_co]):
     ) -> PipelineBuilder[Any]:
         """Collate `size` items into one of the same structure, with a new first axis, in one process.
 
+        After `from_dataset`, its `batch_size` is quicker, because the workers collate; here each sample stays an item.
+
         The last batch of an epoch may be shorter; `drop_last` drops it. With `pad`, arrays of different lengths are
         padded. `stagepipe.stages.Batch` says what becomes of each type, and explains the options.
 

@@ -142,6 +142,8 @@ def from_dataset(  # noqa: PLR0913 - those of a DataLoader
         sampler: an iterable of indices, instead of `shuffle`.
         batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
         batch_size: the number of samples of a batch, which is made in the workers. None: each sample is an item.
+            Quicker than `.batch`, by 1.1 to 2.5 times where we measured it; a batch is then one item, which is seeded,
+            retried and skipped as a whole.
         drop_last: drop a last batch that is shorter.
         collate_fn: makes a batch of a list of samples. Default: as `.batch` does.
         worker_init_fn: called once in each worker of the stage with its number.

@@ -1,6 +1,8 @@
-"""A report has a short repr, a small table for notebooks, and `show`."""
+"""A report has a short repr, the page's picture for notebooks, and `show`."""
 
 import re
+import sys
+from types import SimpleNamespace
 
 from stagepipe.report import build_report
 
@@ -11,11 +13,25 @@ def test_the_repr_is_the_outcome_and_the_verdict(rich_record):
     assert repr(report).endswith(f"{report.verdict.sentence}>")
 
 
-def test_the_table_has_the_stages_and_is_escaped(make):
+def test_a_notebook_shows_the_pages_figures_and_picture(make):
     html = build_report(make.record(make.stage("source"), make.stage("<b>")))._repr_html_()
-    rows = re.findall(r"<tr>(.*?)</tr>", html)
-    assert [re.findall(r"<td[^>]*>(.*?)</td>", row)[0] for row in rows[1:]] == ["source", "&lt;b&gt;"]
+    assert html.startswith('<div class="stagepipe">')
+    assert "&lt;b&gt;" in html
     assert "<b>&lt;" not in html
+    assert not re.search(r"<script|<link|\b(src|href)=\"?http", html), "it needs nothing from outside"
+
+
+def test_show_displays_it_in_a_notebook(rich_record, monkeypatch, capsys):
+    shown = []
+    shell = SimpleNamespace(kernel=None)
+    package = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=shown.append))
+    report = build_report(rich_record)
+    report.show()
+    assert shown == [report]
+    report.show(verbose=True)
+    assert "Phases per message" in capsys.readouterr().out
 
 
 def test_show_prints_all_of_the_report(rich_record, capsys):

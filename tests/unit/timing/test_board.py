@@ -174,3 +174,16 @@ def test_a_seek_overwritten_while_being_read_is_ignored(board):
     board.publish_seek(1, b"a" * 100)
     board._seek_bytes[50:60] = b"b" * 10
     assert board.read_seek(1) is None
+
+
+def test_a_slow_item_keeps_its_name_or_the_end_of_a_long_one():
+    region = Board(make_board_fd(layout := BoardLayout(1, (1,), 1)), layout).region(0).stage_region(0)
+    region.record_slow_item(7, 100, 5, "Bilder/K\u00e4tzchen.jpg")
+    region.record_slow_item(8, 90, 5, f"{'folder/' * 40}cat.jpg")
+    region.record_slow_item(9, 80, 5)
+    first, second, third = sorted(region.read_slow_items(), key=lambda row: row.item)
+    assert first == (7, 100, 5, "Bilder/K\u00e4tzchen.jpg")
+    assert second.label.startswith("...")
+    assert second.label.endswith("folder/cat.jpg")
+    assert len(second.label) == 96
+    assert third.label == ""
