@@ -204,9 +204,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         from stagepipe.report import print_to_stdout, render_brief, render_report
 
         if not verbose and _is_notebook():
-            from IPython.display import display  # it is there: it runs the notebook
-
-            display(self)
+            sys.modules["IPython"].display.display(self)
             return
 
         print_to_stdout(render_report(self) if verbose else render_brief(self, more="All: show(verbose=True)"))
