@@ -194,7 +194,7 @@ class _Session:
         """Resolve `auto`, so that it does not choose another layout in each run, and warm up."""
         self._observer.begin_run("warm-up")
         with self._options.interruptible():
-            self._pinned = tuple(_list_auto_settings(spec, self._resolve_auto(spec)))
+            self._pinned = tuple(list_auto_settings(spec, self._resolve_auto(spec)))
         self._tuner = Tuner((*self._overrides, *self._pinned), max_steps=_MAX_STEPS)
         self._warm_up = self._runner.warm_up(self._load(self._tuner.overrides), self._options.items)
 
@@ -208,7 +208,7 @@ class _Session:
         items = self._choose_items(self._warm_up.items_per_s)
         while True:
             best = self._run_best(items, "measuring the best layout so far")
-            change = self._tuner.propose(_list_offers(best.report))
+            change = self._tuner.propose(list_offers(best.report))
             if change is None:
                 return
             after_s = self._measure_change(" ".join(change), best, items)
@@ -344,15 +344,16 @@ class _Session:
         self._told_steps = len(self._tuner.steps)
 
 
-def _list_offers(report: Report) -> Iterator[tuple[str, ...]]:
+def list_offers(report: Report) -> Iterator[tuple[str, ...]]:
     """Yield the changes that a report offers: the fix of its verdict, then the other estimates, the best first."""
-    yield tuple(report.verdict.fix.split(" ")) if report.verdict.fix else ()
+    if report.verdict.fix:
+        yield tuple(report.verdict.fix.split(" "))
     for estimate in sorted(report.what_if, key=lambda row: -row.gain):
         if estimate.overrides and not estimate.ineligible_reason and estimate.gain > 0:
             yield estimate.overrides
 
 
-def _list_auto_settings(spec: PipelineSpec, resolved: PipelineSpec) -> Iterator[str]:
+def list_auto_settings(spec: PipelineSpec, resolved: PipelineSpec) -> Iterator[str]:
     """Yield what `auto` became, as overrides."""
     for stage, chosen in zip(spec.stages, resolved.stages, strict=True):
         path = stage.config_path
@@ -361,7 +362,9 @@ def _list_auto_settings(spec: PipelineSpec, resolved: PipelineSpec) -> Iterator[
         if chosen.fuse is True:
             yield from (f"{path}.fuse=true", f"{path}.workers=null", f"{path}.threads=null")
         else:
-            yield from (f"{path}.fuse=false", f"{path}.workers={chosen.workers}")
+            if stage.fuse == "auto":
+                yield f"{path}.fuse=false"
+            yield f"{path}.workers={chosen.workers}"
     for number, (sink, chosen_sink) in enumerate(zip(spec.sinks, resolved.sinks, strict=True)):
         if sink.workers == "auto":
             path = "sink" if len(spec.sinks) == 1 else f"sink.{number}"

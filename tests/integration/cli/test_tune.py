@@ -81,7 +81,7 @@ def test_a_planted_bottleneck_ends_with_more_workers_and_nothing_is_touched(proj
 @pytest.fixture
 def offers(monkeypatch):
     """Reports offer four workers, whatever they measured: a machine that others use measures anything."""
-    monkeypatch.setattr("stagepipe.tuning.session._list_offers", lambda _: iter([("stages.work.workers=4",)]))
+    monkeypatch.setattr("stagepipe.tuning.session.list_offers", lambda _: iter([("stages.work.workers=4",)]))
 
 
 CALM = ("stages.work.with={seconds: 0.1}", "stages.work.cache=null", "--items", "12")
@@ -102,7 +102,7 @@ def test_write_edits_the_file_and_keeps_its_comments(project, offers, monkeypatc
 
 def test_a_change_that_does_not_pay_is_not_kept(project, monkeypatch):
     offered = ("stages.work.workers=1", "stages.work.with={seconds: 0.3}")
-    monkeypatch.setattr("stagepipe.tuning.session._list_offers", lambda _: iter([offered]))
+    monkeypatch.setattr("stagepipe.tuning.session.list_offers", lambda _: iter([offered]))
     result = call_here("tune", str(project / "c.yaml"), *CALM)
     assert result.exit_code == 0, result.stderr
     assert "not kept" in result.stderr
@@ -111,7 +111,7 @@ def test_a_change_that_does_not_pay_is_not_kept(project, monkeypatch):
 
 def test_a_change_that_cannot_run_is_not_kept(project, monkeypatch):
     offered = [("stages.work.fuse=maybe",), ("stages.work.with={seconds: -1}",)]
-    monkeypatch.setattr("stagepipe.tuning.session._list_offers", lambda _: iter(offered))
+    monkeypatch.setattr("stagepipe.tuning.session.list_offers", lambda _: iter(offered))
     result = call_here("tune", str(project / "c.yaml"), *CALM)
     assert result.exit_code == 0, result.stderr
     assert "stages.work.fuse=maybe: not valid: " in result.stderr
