@@ -72,7 +72,7 @@ def estimate_ratio(pairs: Sequence[PairOfRuns]) -> RatioInterval:
     about the spread, so its interval has no bounds.
 
     >>> print(estimate_ratio([PairOfRuns(2.0, 1.0), PairOfRuns(2.2, 1.1), PairOfRuns(1.9, 1.0), PairOfRuns(2.1, 1.0)]))
-    2.00 [1.88, 2.13]
+    2.00 [1.87, 2.13]
     """
     logs = [math.log(pair.before_s / pair.after_s) for pair in pairs]
     mean = fmean(logs)
