@@ -125,8 +125,13 @@ def compute_startup_ns(record: RunRecord) -> int:
 
 
 def find_slowest_start(record: RunRecord) -> StageRecord:
-    """Return the stage whose workers took longest to start."""
-    return max(record.stages, key=lambda stage: mean_starting_ns(stage, record))
+    """Return the stage whose workers took longest to start.
+
+    A writer of parts is none: its libraries load while the stages before it work already.
+    """
+    writers = find_writers(record)
+    stages = [stage for stage in record.stages if stage not in writers] or record.stages
+    return max(stages, key=lambda stage: mean_starting_ns(stage, record))
 
 
 def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
@@ -151,11 +156,21 @@ def has_few_parts(record: RunRecord) -> bool:
 
 
 def compute_drain_ns(record: RunRecord) -> int:
-    """Return the time after the work of the stages in which sinks wrote their only parts; 0 if they had more."""
+    """Return the time after the work of the stages in which sinks wrote their only parts; 0 if they had more.
+
+    The series tells when the stages ended; without it, it is the time of the writers.
+    """
     if not has_few_parts(record):
         return 0
     written_ns = max(stage.busy_ns // max(min(stage.workers, stage.items), 1) for stage in find_writers(record))
     drain_ns = written_ns + max(record.consumer.busy_ns, 0)
+    sinks = {stage.name for stage in record.stages if stage.config_path.partition(".")[0] == "sink"}
+    sinks |= {stage.part_of for stage in record.stages if stage.name in sinks}
+    lines = [line for line in record.series.stages if line.name not in sinks]
+    times_ns = record.series.times_ns
+    moving = [ns for i, ns in enumerate(times_ns) if any(line.items_per_s[i : i + 1] > (0.0,) for line in lines)]
+    if moving:
+        drain_ns = max(drain_ns, record.wall_ns - moving[-1])
     return max(min(drain_ns, record.wall_ns - compute_startup_ns(record)), 0)
 
 

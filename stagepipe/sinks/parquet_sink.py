@@ -52,6 +52,12 @@ class ParquetSink(PartSink):
             self._schema = None if schema is None else make_schema(schema)
         self._compression = compression
 
+    def warm_up(self) -> None:
+        """See `PartSink`. The first table imports pandas where that is installed: 1.5 s of CPU."""
+        import pyarrow.parquet
+
+        pyarrow.table({"": [0]})
+
     def write_part(self, items: Sequence[Any], path: Path) -> None:
         """Write the items as one row group."""
         from stagepipe.sinks.arrow_columns import errors_of, make_table

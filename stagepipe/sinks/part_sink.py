@@ -92,6 +92,9 @@ class PartSink(ABC):
                 f"prefix is {prefix!r}; begin with a letter or digit, and use letters, digits, `.`, `_` and `-`"
             )
 
+    def warm_up(self) -> None:  # noqa: B027 - does nothing unless a subclass needs it
+        """Import what `write_part` needs. Called once in each worker, at its start, so that no part waits for it."""
+
     @abstractmethod
     def write_part(self, items: Sequence[Any], path: Path) -> None:
         """Write `items`, at least one, to a new file at `path`. Called in a worker.

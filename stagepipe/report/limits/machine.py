@@ -56,7 +56,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     is_full_alone = cpus_used >= FULL_MACHINE_CPU_SHARE * record.cpus
     if not is_full_alone and not (evidence.has_busy_process and is_slowed_by_others(record, evidence.most_used)):
         return None
-    costliest = max(evidence.loads, key=lambda load: load.cpu_ns)
+    costliest = max((load for load in evidence.loads if load.is_evidence), key=lambda load: load.cpu_ns)
     advice = advise_on_full_machine(costliest, record)
     if not advice.fix and record.other_cpus >= max(
         MIN_OTHER_CPU_SHARE * record.cpus, _MIN_OTHER_TO_OWN_RATIO * cpus_used

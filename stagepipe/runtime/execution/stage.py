@@ -109,6 +109,7 @@ class StageRunner:
         self._seed_generators = _make_seeder(target) if plan.reseed else None
         self._predicate = None if plan.when is None else build_predicate(plan.when, self._config_dir)
         if isinstance(target, PartSink):  # it decides for each item of a part
+            target.warm_up()
             target.matches = None if self._predicate is None else _refuse_none(self._predicate, self.name)
             self._predicate = None
         self._runs_users_predicate = isinstance(plan.when, Target)
