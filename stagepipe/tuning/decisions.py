@@ -83,6 +83,20 @@ def estimate_ratio(pairs: Sequence[PairOfRuns]) -> RatioInterval:
     return RatioInterval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
+def chain_ratios(intervals: Sequence[RatioInterval]) -> RatioInterval | None:
+    """Return the ratio over several steps: the products of their ratios and of their bounds. None: no step.
+
+    The bounds are wider than 95 % need: it is not likely that all steps are at their bounds.
+
+    >>> print(chain_ratios([RatioInterval(2.0, 1.9, 2.1), RatioInterval(1.5, 1.4, 1.6)]))
+    3.00 [2.66, 3.36]
+    """
+    if not intervals:
+        return None
+    ratios, lows, highs = zip(*((each.ratio, each.low, each.high) for each in intervals), strict=True)
+    return RatioInterval(math.prod(ratios), math.prod(lows), math.prod(highs))
+
+
 class Judgement(Enum):
     """What the pairs so far say about a change."""
 

@@ -26,6 +26,7 @@ from stagepipe.tuning.decisions import (
     RatioInterval,
     Tuner,
     TuneStep,
+    chain_ratios,
     compute_rate,
     estimate_ratio,
 )
@@ -88,8 +89,9 @@ class TuneObserver(Protocol):
 class TuneResult:
     """What tuning found: the overrides to add, and how they were found. Rates are source items per second.
 
-    `overrides` are those that were kept, without the user's own. `total` compares the end with the start; None if
-    nothing was kept, or if there was no time to compare. `verdict` says what limits the pipeline at the end.
+    `overrides` are those that were kept, without the user's own. `total` compares the end with the start, in runs of
+    both or, if there was no time for these, over the steps; None if nothing was kept. `verdict` says what limits the
+    pipeline at the end.
     `interrupt` is the KeyboardInterrupt that ended it.
     """
 
@@ -182,7 +184,8 @@ class _Session:
             else (),
             start_items_per_s=self._start_rate,
             end_items_per_s=self._end_rate if tuner.kept_steps else self._start_rate,
-            total=self._total,
+            total=self._total
+            or chain_ratios([each.interval for each in tuner.steps if each.is_kept and each.interval]),
             end_reason=end_reason,
             verdict="" if verdict is None else " ".join(filter(None, (verdict.sentence, verdict.advice))),
             interrupt=interrupt,
@@ -248,7 +251,6 @@ class _Session:
             if judgement is Judgement.KEEP:
                 self._best = run
                 self._end_rate = tuner.steps[-1].after_items_per_s
-                self._total = tuner.steps[-1].interval if tuner.kept_steps == 1 else None
                 return sum(after) / len(after)
             if judgement is Judgement.DROP:
                 return None
@@ -275,7 +277,8 @@ class _Session:
         self._end_rate = compute_rate([pair.after_s for pair in pairs], count)
         if self._total.ratio < 1:
             tuner.undo_all_but_first(f"undone: with all changes {self._total} of the start")
-            self._total = next(step.interval for step in tuner.steps if step.is_kept)
+            self._total = None
+            self._end_rate = next((step.after_items_per_s for step in tuner.steps if step.is_kept), self._start_rate)
 
     def _choose_comparison_items(self) -> float:
         """So many that the slower layout runs as long as usual, and the faster one long enough."""
