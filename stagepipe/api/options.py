@@ -56,12 +56,36 @@ class StageOptions(TypedDict, total=False):
 class SourceOptions(TypedDict, total=False):
     """The options of a source."""
 
+    workers: int | str
+    """Number of processes, or auto; with engine: ray also a range, such as 1-4."""
+    threads: int
+    """OMP, MKL and torch threads per process."""
+    cpus: str
+    """CPUs that the stage may run on: 0-3, or [0, 2]."""
+    device: str
+    """cuda (spreads the workers over all GPUs), cuda:1 or cpu."""
+    env: dict[str, str]
+    """Environment variables of the stage's processes."""
+    timeout: float | str
+    """Maximum time per item, such as 30s."""
+    start_timeout: float | str
+    """Maximum time for a worker to start, such as 10m."""
     retries: int
     """How often a failed item is retried."""
     on_error: Literal["fail", "skip"]
     """fail: the run ends. skip: the item goes to the dead letters and the run continues."""
     allow_none: bool
     """true: None is a valid item. false: it ends the run, because a `return` may be missing."""
+    stateful: bool
+    """true: the stage keeps state across items."""
+    fuse: bool | Literal["auto"]
+    """true: the process that draws the order reads the items. auto: if that is faster."""
+    cache: str | dict[str, Any]
+    """Keep the stage's outputs in this folder: items that are known there are read, not computed."""
+    reseed: bool
+    """false: do not seed random generators before each item, neither the global ones nor the stage's own."""
+    resources: dict[str, float]
+    """What Ray reserves for each worker: {cpus: 0.5, gpus: 1}. Default: a share of the CPUs."""
 
 
 class SinkOptions(TypedDict, total=False):

@@ -528,14 +528,10 @@ class Pipeline(Generic[T_co]):
     def _repr_html_(self) -> str:
         """A small table of the stages, for notebooks."""
         stages = [
-            (f"{'+ ' * (stage.fuse is True)}{stage.name}", stage.target, str(stage.workers))
-            for stage in self.spec.stages
+            (f"{'+ ' * (stage.fuse is True)}{stage.name}", stage.target.label, str(stage.workers))
+            for stage in (self.spec.source, *self.spec.stages)
         ]
-        rows = [
-            (name, target.label, workers)
-            for name, target, workers in (("source", self.spec.source.target, ""), *stages)
-        ]
-        return make_html_table(self.spec.name, ("stage", "runs", "workers"), rows, [self._describe_state()])
+        return make_html_table(self.spec.name, ("stage", "runs", "workers"), stages, [self._describe_state()])
 
     def _describe_state(self) -> str:
         if self._state.closed_reason:

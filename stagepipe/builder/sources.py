@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-from stagepipe.api import SourceOptions, StageOptions
+from stagepipe.api import SourceOptions
 from stagepipe.builder.parameters import Dataset, Source, SupportsGetItem
 from stagepipe.builder.pipeline_builder import PipelineBuilder
 from stagepipe.builder.targets import format_call
@@ -32,8 +32,9 @@ def from_source(source: Any, /, **options: Unpack[SourceOptions]) -> PipelineBui
     Args:
         source: an object with `__len__` and `__getitem__` (a list, a range, a map-style dataset), an iterable that can
             be read more than once, a function that returns an iterable, `defer(Class, ...)`, or an import path. It is
-            read in a process of its own. For a dataset whose `__getitem__` is slow, use `from_dataset`.
-        options: `retries` and `on_error`, for items that cannot be read.
+            read in one process. For a dataset whose `__getitem__` is slow, use `from_dataset`.
+        options: those of a source, such as `retries` and `on_error` for items that cannot be read; those of processes,
+            such as `workers=4`, only for one that is read by index: a record source (`stagepipe.sources.parquet`).
 
     >>> from_source(range(3)).take(2)
     [0, 1]
@@ -60,7 +61,7 @@ def from_dataset(
     collate_fn: Any = None,
     worker_init_fn: Any = None,
     shards: int | None = None,
-    **options: Unpack[StageOptions],
+    **options: Unpack[SourceOptions],
 ) -> PipelineBuilder[Any]: ...
 @overload
 def from_dataset(
@@ -75,7 +76,7 @@ def from_dataset(
     collate_fn: None = None,
     worker_init_fn: Any = None,
     shards: int | None = None,
-    **options: Unpack[StageOptions],
+    **options: Unpack[SourceOptions],
 ) -> PipelineBuilder[T]: ...
 @overload
 def from_dataset(
@@ -85,7 +86,7 @@ def from_dataset(
     batch_sampler: Any,
     collate_fn: Callable[[list[T]], U],
     worker_init_fn: Any = None,
-    **options: Unpack[StageOptions],
+    **options: Unpack[SourceOptions],
 ) -> PipelineBuilder[U]: ...
 @overload
 def from_dataset(
@@ -99,7 +100,7 @@ def from_dataset(
     collate_fn: Callable[[list[T]], U],
     worker_init_fn: Any = None,
     shards: int | None = None,
-    **options: Unpack[StageOptions],
+    **options: Unpack[SourceOptions],
 ) -> PipelineBuilder[U]: ...
 @overload
 def from_dataset(
@@ -114,7 +115,7 @@ def from_dataset(
     collate_fn: Any = None,
     worker_init_fn: Any = None,
     shards: int | None = None,
-    **options: Unpack[StageOptions],
+    **options: Unpack[SourceOptions],
 ) -> PipelineBuilder[Any]: ...
 @folds_frames
 def from_dataset(  # noqa: PLR0913 - those of a DataLoader
@@ -129,11 +130,11 @@ def from_dataset(  # noqa: PLR0913 - those of a DataLoader
     collate_fn: Any = None,
     worker_init_fn: Any = None,
     shards: int | None = None,
-    **options: Unpack[StageOptions],
+    **options: Unpack[SourceOptions],
 ) -> PipelineBuilder[Any]:
     """Begin a pipeline with a dataset whose `__getitem__` runs in workers, as in a `torch.utils.data.DataLoader`.
 
-    The source sends indices; the stage `dataset`, which `options` configure, turns them into samples.
+    One process draws the order; the workers of the source, which `options` configure, read the samples.
 
     Args:
         dataset: a map-style dataset (`__len__` and `__getitem__`) or an iterable one; or, so that each worker builds
@@ -146,11 +147,11 @@ def from_dataset(  # noqa: PLR0913 - those of a DataLoader
             retried and skipped as a whole.
         drop_last: drop a last batch that is shorter.
         collate_fn: makes a batch of a list of samples. Default: as `.batch` does.
-        worker_init_fn: called once in each worker of the stage with its number.
+        worker_init_fn: called once in each worker with its number.
         shards: how often an iterable dataset is iterated over, each time with another `id` of `get_worker_info()`. Then
-            the stage may have workers.
-        options: the options of the stage, such as `workers=8`. An iterable dataset without `shards` takes none of a
-            process: the source reads it.
+            it may be read in several workers.
+        options: the options of the source, such as `workers=8`. An iterable dataset without `shards` takes none of
+            processes: one process reads it.
 
     >>> samples = from_dataset(["a", "b", "c"], shuffle=True, workers=2)
     >>> sorted(samples.take(3))
@@ -170,12 +171,11 @@ def from_dataset(  # noqa: PLR0913 - those of a DataLoader
     }
     shown = {name: value for name, value in given.items() if value is not None}
     text = format_call("from_dataset", dataset, **shown, **options)
-    if "name" in options:
-        raise UsageError(f"{text}: the stage of a dataset is called `dataset`; remove `name`")
-    source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": dataset, **shown}}
-    stage = PythonCall(text, "stages", {"name": "dataset", **options})
-    check_call(stage, given)
-    return PipelineBuilder((PythonCall(text, "source", source), stage))
+    source = PythonCall(
+        text, "source", {"uses": "stagepipe.sources.dataset", "with": {"dataset": dataset, **shown}, **options}
+    )
+    check_call(source, given)
+    return PipelineBuilder((source,))
 
 
 def _split_source(source: Any) -> tuple[Any, Any]:

@@ -11,17 +11,20 @@ from typing import Any, Final
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.yaml import MapNode, Node, ScalarNode, to_plain
 from stagepipe.core import Problem
+from stagepipe.spec import SOURCE_NAME, SourceReading
 
-_FETCH_STAGE: Final = "stagepipe.stages.Fetch"
-_SHARD_STAGE: Final = "stagepipe.stages.FetchShard"
 _SAMPLERS: Final = ("sampler", "batch_sampler")
 _IDENTITY: Final = "its items have no identity that stagepipe can determine"
 
 
-def check_caches(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
-    """Yield the problems of each `cache` of `stages`."""
+def check_caches(
+    root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits], reading: SourceReading
+) -> Iterator[Problem]:
+    """Yield the problems of each `cache` of the source, whose items are read so, and of `stages`."""
     grouping_stage = stateful_stage = ""
-    for stage, traits in zip(stages, stage_traits, strict=True):
+    source = root.get("source")
+    readers = [(source, StageTraits(label=SOURCE_NAME))] if isinstance(source, MapNode) and reading else []
+    for stage, traits in (*readers, *zip(stages, stage_traits, strict=True)):
         name = stage.get_text("name") or traits.label
         is_stateful = _is_true(stage.get("stateful"))
         if stage.get("cache") is not None:
@@ -46,13 +49,16 @@ def check_caches(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequenc
             if message:
                 yield stage.entries["cache"].key_location.make_problem(message, hint)
             else:
-                yield from _check_source(root.get("source"), stage, traits)
+                yield from _check_source(source, stage, reading if stage is source else "")
         grouping_stage = name if traits.is_order_point else grouping_stage
         stateful_stage = name if is_stateful else stateful_stage
 
 
-def _check_source(source: Node | None, stage: MapNode, traits: StageTraits) -> Iterator[Problem]:
-    """Refuse a cache of items that may be others in the next run, unless the user gives a key for them."""
+def _check_source(source: Node | None, stage: MapNode, reading: SourceReading) -> Iterator[Problem]:
+    """Refuse a cache of items that may be others in the next run, unless the user gives a key for them.
+
+    `reading` is the source's, if the cache is; otherwise it is empty.
+    """
     from stagepipe.sources import is_known_source  # with NumPy: only where a stage has a cache
 
     cache = to_plain(stage.entries["cache"].node)
@@ -68,8 +74,8 @@ def _check_source(source: Node | None, stage: MapNode, traits: StageTraits) -> I
     if settings.get("deterministic") is not True:
         return
     sampler = next((name for name in _SAMPLERS if arguments.get(name) is not None), None)
-    finds_items = (is_known and sampler is None) or traits.label == _FETCH_STAGE
-    if traits.label == _SHARD_STAGE or not finds_items:
+    finds_items = (is_known and sampler is None) or reading == "index"
+    if reading == "shards" or not finds_items:
         cause = f"`{sampler}` draws the order" if sampler else _IDENTITY
         message = f"`deterministic` cannot be set: {cause}, so those of another epoch cannot be found"
         yield location.make_problem(message, "remove `deterministic`: the cache is then of use in the next run")

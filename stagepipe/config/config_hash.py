@@ -19,7 +19,11 @@ def hash_source(resolved: MapNode) -> str:
     source = resolved.get("source")
     selected = resolved.without(*(key for key in resolved.entries if key not in {"source", "seed"}))
     if isinstance(source, MapNode):
-        selected = selected.with_entry("source", source.without("retries", "on_error", "allow_none"))
+        target = source.without(*(key for key in source.entries if key not in {"uses", "with"}))
+        arguments = target.get("with")
+        if isinstance(arguments, MapNode):
+            target = target.with_entry("with", arguments.without("collate_fn"))
+        selected = selected.with_entry("source", target)
     return hash_config(selected)
 
 

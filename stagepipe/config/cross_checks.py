@@ -13,14 +13,13 @@ from stagepipe.config.engine_checks import check_engine
 from stagepipe.config.stage_traits import SinkTraits, StageTraits
 from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode, SourceLocation
 from stagepipe.core import Problem
-from stagepipe.spec import SinkSpec, StageSpec, iter_keys
+from stagepipe.spec import SinkSpec, SourceReading, StageSpec, iter_keys
 
 PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
 _ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
 _PART_SINK_KEYS: Final = tuple(key.key for key in iter_keys(SinkSpec) if key.key not in {"uses", "with"})
 _COUNT_ARGUMENTS: Final = ("part_items", "shard_items")
 _FUNCTION_KEYS: Final = ("field", "as", "into", "batch")
-_FETCH_STAGES: Final = ("stagepipe.stages.Fetch", "stagepipe.stages.FetchShard")
 
 
 def get_stages(root: MapNode) -> list[MapNode]:
@@ -72,10 +71,15 @@ def _check_counts(sink: MapNode, traits: SinkTraits) -> Iterator[Problem]:
             yield node.location.make_problem(f"`{name}` is {value!r}; it must be a whole number of at least 1", hint)
 
 
-def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
-    """Yield the problems of keys that are valid alone but not together. `stage_traits` are those of the stages."""
+def check_key_combinations(
+    root: MapNode, stage_traits: Sequence[StageTraits], reading: SourceReading
+) -> Iterator[Problem]:
+    """Yield the problems of keys that are valid alone but not together. `stage_traits` are those of the stages.
+
+    `reading`: how the items of the source are read.
+    """
     yield from _check_unique_names(root)
-    yield from _check_source(root)
+    yield from _check_source(root, reading)
     process_name = "source"
     for stage, traits in zip(get_stages(root), stage_traits, strict=True):
         if not _is_true(stage.get("fuse")):
@@ -83,12 +87,9 @@ def check_key_combinations(root: MapNode, stage_traits: Sequence[StageTraits]) -
         yield from _check_fused(stage, process_name)
         if traits.is_order_point:
             yield from _check_order_point(stage, traits.label)
-        if traits.label in _FETCH_STAGES and stage.get("when") is not None:
-            message = "the stage of a dataset takes no `when`: it makes each item"
-            yield stage.entries["when"].key_location.make_problem(message, "set it on a later stage")
         if traits.takes_whole_items:
             yield from _check_whole_item_stage(stage, traits.label)
-    yield from check_caches(root, get_stages(root), stage_traits)
+    yield from check_caches(root, get_stages(root), stage_traits, reading)
     yield from check_engine(root, get_stages(root), stage_traits)
 
 
@@ -107,8 +108,13 @@ def _check_unique_names(root: MapNode) -> Iterator[Problem]:
         location_by_name.setdefault(name, location)
 
 
-def _check_source(root: MapNode) -> Iterator[Problem]:
+def _check_source(root: MapNode, reading: SourceReading) -> Iterator[Problem]:
     source = root.get("source")
+    if isinstance(source, MapNode) and reading in {"index", "shards"} and _is_true(source.get("fuse")):
+        for key in PROCESS_KEYS:
+            if source.get(key) is not None:
+                message = f"a source with `fuse` takes no `{key}`: one process draws the order and reads"
+                yield source.entries[key].key_location.make_problem(message, f"remove `{key}`, or `fuse`")
     uses = source.get("uses") if isinstance(source, MapNode) else None
     if isinstance(uses, ListNode):  # from Python, a list is a source and arrives here as a ScalarNode
         yield uses.location.make_problem(

@@ -1,4 +1,4 @@
-"""Checks the arguments of `stagepipe.sources.dataset`, and the keys of its stage. Pure.
+"""Checks the arguments of `stagepipe.sources.dataset`, and the keys of any source. Pure.
 
 Runs in the process that loads the config.
 """
@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from stagepipe.config.cross_checks import PROCESS_KEYS
 from stagepipe.config.schema import format_kind, format_value
 from stagepipe.config.suggestions import DATALOADER_ARGUMENT_HINTS
 from stagepipe.config.yaml import MapNode, Node, ScalarNode, to_plain
 from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, closest_match, find_iterator
-
-DATASET_STAGE_NAME: Final = "dataset"
-"""The name of the stage that turns indices into samples."""
+from stagepipe.spec import SourceSpec, Target, iter_keys
 
 _DATASET_SOURCE_PATH: Final = "stagepipe.sources.dataset"
 _KNOWN_ARGUMENTS: Final = (
@@ -31,22 +28,55 @@ _KNOWN_ARGUMENTS: Final = (
     "shards",
 )
 _ORDER_ARGUMENTS: Final = ("shuffle", "sampler", "batch_sampler")
-_FORBIDDEN_STAGE_KEYS: Final = ("uses", "with", "field", "as")
+_READ_IN_WORKERS: Final = ("index", "shards")
+_KEYS_OF_ALL: Final = ("uses", "with", "retries", "on_error", "allow_none", "start_timeout", "reseed")
+_READER_KEYS: Final = tuple(key.key for key in iter_keys(SourceSpec) if key.key not in _KEYS_OF_ALL)
+"""Keys of the processes that read by index."""
+_HARMLESS_VALUES: Final[dict[str, dict[str, tuple[object, ...]]]] = {
+    "": {"workers": (1,), "fuse": (False,)},
+    "stream": {"workers": (1,), "fuse": (False, True)},
+}
+"""What a source without readers does anyway."""
 
 
-def check_source_keys(source: MapNode) -> Iterator[Problem]:
-    """Reject keys of the source that belong to its stage."""
-    for key in ("retries", "on_error", "allow_none"):
-        if source.get(key) is not None:
-            message = (
-                f"`{_get_shown_path(source)}` takes no `{key}`: it only sends indices; "
-                f"the stage `{DATASET_STAGE_NAME}` reads the samples"
-            )
-            location = source.entries[key].key_location
-            stage = location.syntax.format_value({"name": DATASET_STAGE_NAME, key: Placeholder("...")})
+def check_source_keys(source: MapNode, reading: str) -> Iterator[Problem]:
+    """Reject the keys of a source that need indices to read in workers, or exclude each other."""
+    for key, entry in source.entries.items():
+        if reading in _READ_IN_WORKERS or key not in _READER_KEYS or source.get(key) is None:
+            continue
+        harmless = _HARMLESS_VALUES[reading].get(key, ())
+        if not (isinstance(entry.node, ScalarNode) and entry.node.value in harmless):
+            yield _make_reader_problem(source, key, reading)
+    reasons = {
+        "batch_sampler": "its `batch_sampler` already forms the batches",
+        "batch_size": "its `batch_size` already forms the batches",
+        "shards": "it reads whole shards; set `batch_size`",
+    }
+    arguments = source.get("with")
+    given = arguments if isinstance(arguments, MapNode) else MapNode(location=source.location)
+    reason = next((text for key, text in reasons.items() if reading and given.get(key) is not None), None)
+    if source.get("batch") is not None and reason is not None:
+        message = f"`{_get_shown_path(source)}` takes no `batch`: {reason}"
+        yield source.entries["batch"].key_location.make_problem(message, "remove `batch`")
+
+
+def _make_reader_problem(source: MapNode, key: str, reading: str) -> Problem:
+    location = source.entries[key].key_location
+    uses = source.get("uses")
+    label = _get_shown_path(source) if reading else Target(uses.value).label if isinstance(uses, ScalarNode) else ""
+    hint = f"remove `{key}`; set it on the stage that does the work"
+    if reading == "stream":
+        reason = "an iterable dataset has no indices, so one process reads it"
+        if key == "workers":
+            shards = location.syntax.format_setting("shards", Placeholder("N"))
+            hint += f", or let the dataset split itself: add the argument `{shards}`"
+    else:
+        reason = "one process reads it, item by item"
+        if key == "workers":
             is_builder = location.syntax is ConfigSyntax.BUILDER
-            hint = f"write from_dataset(..., {key}=...)" if is_builder else f"set it on that stage: {stage}"
-            yield location.make_problem(message, hint)
+            dataset = "from_dataset(...)" if is_builder else f"uses: {_DATASET_SOURCE_PATH}"
+            hint += f", or read a dataset: `{dataset}`"
+    return location.make_problem(f"`{label}` takes no `{key}`: {reason}", hint)
 
 
 def _get_shown_path(source: MapNode) -> str:
@@ -153,28 +183,8 @@ def _check_batch_arguments(source_arguments: MapNode) -> Iterator[Problem]:
             yield location.make_problem(message, f"add `{batch_size}`, or remove `{key}`")
 
 
-def check_stage_keys(stage: MapNode, source_arguments: MapNode) -> Iterator[Problem]:
-    """Reject keys of the stage `dataset` that its source determines."""
-    for key in _FORBIDDEN_STAGE_KEYS:
-        if stage.get(key) is not None:
-            message = (
-                f"the stage `{DATASET_STAGE_NAME}` takes no `{key}`: it calls the `__getitem__` of the source's dataset"
-            )
-            hint = f"remove `{key}`; if this is a different stage, give it another name"
-            yield stage.entries[key].key_location.make_problem(message, hint)
-    reasons = {
-        "batch_sampler": "the source's `batch_sampler` already forms the batches",
-        "batch_size": "the source's `batch_size` already forms the batches",
-        "shards": "it reads whole shards; set the source's `batch_size`",
-    }
-    reason = next((text for key, text in reasons.items() if source_arguments.get(key) is not None), None)
-    if stage.get("batch") is not None and reason is not None:
-        message = f"the stage `{DATASET_STAGE_NAME}` takes no `batch`: {reason}"
-        yield stage.entries["batch"].key_location.make_problem(message, "remove `batch`")
-
-
-def check_stream_keys(stage: MapNode, source_arguments: MapNode) -> Iterator[Problem]:
-    """Reject keys that need indices or workers: an iterable dataset has no indices, and the source itself reads it."""
+def check_stream_arguments(source_arguments: MapNode) -> Iterator[Problem]:
+    """Reject arguments that need indices."""
     for key in _ORDER_ARGUMENTS:
         if _is_set(source_arguments.get(key)):
             message = f"`{key}` does not apply to an iterable dataset: it has no indices"
@@ -183,11 +193,3 @@ def check_stream_keys(stage: MapNode, source_arguments: MapNode) -> Iterator[Pro
             is_builder = location.syntax is ConfigSyntax.BUILDER
             hint = f"remove `{key}`; to shuffle, {f'call `{shuffle}`' if is_builder else f'add a stage {shuffle}'}"
             yield location.make_problem(message, hint)
-    for key in PROCESS_KEYS:
-        if stage.get(key) is not None:
-            message = f"the stage `{DATASET_STAGE_NAME}` takes no `{key}`: the source itself reads an iterable dataset"
-            hint = f"remove `{key}`; set it on the stage that does the work"
-            if key == "workers":
-                shards = stage.location.syntax.format_setting("shards", Placeholder("N"))
-                hint += f", or let the dataset split itself: give the source `{shards}`"
-            yield stage.entries[key].key_location.make_problem(message, hint)

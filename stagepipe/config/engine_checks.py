@@ -29,23 +29,27 @@ _IGNORED_KEYS: Final = ("memory_bytes", "window", "preload", "start", "transport
 def check_engine(root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits]) -> Iterator[Problem]:
     """Yield a problem for each key of a stage or a sink that the engine does not have."""
     engine = root.get("engine")
+    source = root.get("source")
+    sources = [source] if isinstance(source, MapNode) else []
     if not _is_ray(engine):
-        yield from _check_ranges(stages)
+        yield from _check_ranges((*sources, *stages))
         return
     yield from _check_report(root.get("report"))
     sink = root.get("sink")
     sinks = [entry for entry in (sink.items if isinstance(sink, ListNode) else [sink]) if isinstance(entry, MapNode)]
     if isinstance(engine, MapNode) and isinstance(ray := engine.get("ray"), MapNode) and ray.get("inside") is not None:
-        yield from _check_ranges(stages)
+        yield from _check_ranges((*sources, *stages))
         for entry in sinks:  # an island is a local pipeline, which has all other keys
             yield from _check_island_sink(entry)
         return
+    for entry in sources:
+        yield from _check_keys(entry, "", "source")
     order_point = ""
     for stage, traits in zip(stages, stage_traits, strict=True):
         order_point = order_point or (traits.label.rpartition(".")[2] if traits.is_order_point else "")
-        yield from _check_keys(stage, "" if _has_pool(stage) else order_point, is_sink=False)
+        yield from _check_keys(stage, "" if _has_pool(stage) else order_point, "stage")
     for entry in sinks:
-        yield from _check_keys(entry, "", is_sink=True)
+        yield from _check_keys(entry, "", "sink")
 
 
 def _check_island_sink(sink: MapNode) -> Iterator[Problem]:
@@ -76,20 +80,20 @@ def _check_report(report: Node | None) -> Iterator[Problem]:
             yield report.entries[key].key_location.make_problem(message, f"remove `{key}`, or run with `engine=local`")
 
 
-def _check_keys(stage: MapNode, order_point: str, *, is_sink: bool) -> Iterator[Problem]:
+def _check_keys(stage: MapNode, order_point: str, kind: str) -> Iterator[Problem]:
     for key, entry in stage.entries.items():
         if stage.get(key) is None or (key == "stateful" and not _is_true(entry.node)):
             continue
         reason = _REASON_BY_KEY.get(key, "")
-        is_in_caller = bool(order_point) or (is_sink and not _has_pool(stage))
+        is_in_caller = bool(order_point) or (kind == "sink" and not _has_pool(stage))
         if key in _PROCESS_KEYS and is_in_caller:
-            reason = _SINK_REASON if is_sink else _ORDER_POINT_REASON.format(order_point)
+            reason = _SINK_REASON if kind == "sink" else _ORDER_POINT_REASON.format(order_point)
         elif key == "device" and stage.get_text("device") != "cpu" and not _asks_for_gpus(stage):
             reason = "Ray gives a worker no GPU that its stage does not ask for"
         if reason:
             setting = entry.key_location.syntax.format_setting("resources", {"gpus": 1})
             hint = f"add `{setting}`" if key == "device" and not is_in_caller else f"remove `{key}`"
-            message = f"with `engine: ray`, a {'sink' if is_sink else 'stage'} takes no `{key}`: {reason}"
+            message = f"with `engine: ray`, a {kind} takes no `{key}`: {reason}"
             yield entry.key_location.make_problem(message, f"{hint}, or run with `engine=local`")
 
 

@@ -1,7 +1,7 @@
 """Loads a config: runs every step from its source to a spec. Has no side effects; runs in the caller's process.
 
-read -> extends -> overrides -> references (OmegaConf's first) -> dataset stage -> keys and values -> key combinations
--> targets -> spec
+read -> extends -> overrides -> references (OmegaConf's first) -> long form of the source -> keys and values
+-> key combinations -> targets -> spec
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from stagepipe.config.cross_checks import check_key_combinations, check_sinks, get_sinks, get_stages
-from stagepipe.config.dataset_source import add_dataset_stage, expand_dataset_source
+from stagepipe.config.dataset_source import normalize_source
 from stagepipe.config.merging import apply_extends, read_with_bases
 from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
 from stagepipe.config.spec_builder import to_spec
-from stagepipe.config.stage_traits import StageTraits, read_sink_traits, read_stage_traits
+from stagepipe.config.stage_traits import read_sink_traits, read_stage_traits
 from stagepipe.config.target_checks import TargetChecker
 from stagepipe.config.validation import validate
 from stagepipe.config.yaml import (
@@ -97,7 +97,7 @@ def _load_root(
     root: MapNode, path: Path | None, overrides: Sequence[str], interpolations: OmegaConfResolver | None
 ) -> PipelineSpec:
     problems: list[Problem] = []
-    root = _apply_overrides(root, overrides, problems)
+    root = apply_overrides(root, overrides, problems)
     if interpolations is not None:
         root = interpolations.resolve(root)
     root = _fill_in_name(root, path)
@@ -107,12 +107,16 @@ def _load_root(
     if not isinstance(resolved, MapNode):  # pragma: no cover - a mapping stays one
         raise ConfigError([root.location.make_problem("a config must be a mapping")])
     config_dir = None if path is None else path.resolve().parent
-    resolved = expand_dataset_source(resolved, config_dir, problems)
+    resolved, reading = normalize_source(resolved, config_dir, problems)
     check_size(resolved)
     stage_traits = read_stage_traits(get_stages(resolved), config_dir)
     sink_traits = read_sink_traits(get_sinks(resolved), config_dir)
     problems += check_sinks(resolved, sink_traits)
-    values = _check_config(resolved, config_dir, stage_traits, problems, resolver.problems)
+    found_problems: list[Problem] = []
+    values = validate(resolved, found_problems)
+    found_problems += check_key_combinations(resolved, stage_traits, reading)
+    found_problems += TargetChecker(config_dir).check_config(resolved, stage_traits)
+    problems += _drop_misleading(found_problems, resolver.problems)
     if problems or values is None:
         raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
     spec = to_spec(values, resolved, path, stage_traits)
@@ -125,12 +129,12 @@ def _load_root(
         )
         for sink, traits in zip(spec.sinks, sink_traits, strict=True)
     )
-    return replace(spec, sinks=tuple(sinks))
+    return replace(spec, source=replace(spec.source, reading=reading), sinks=tuple(sinks))
 
 
 def locate_targets(path: Path, overrides: Sequence[str] = ()) -> list[tuple[str, SourceLocation]]:
     """Return the import paths of a config that `load` accepts, each with its place."""
-    root = _apply_overrides(read_with_bases(path), overrides, [])
+    root = apply_overrides(read_with_bases(path), overrides, [])
     variables = root.get("vars")
     resolved = ReferenceResolver(variables=variables if isinstance(variables, MapNode) else None).resolve(root)
     return list(_iter_uses(resolved))
@@ -144,29 +148,11 @@ def _iter_uses(node: Node) -> Iterator[tuple[str, SourceLocation]]:
             yield from _iter_uses(child)
 
 
-def _apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:
-    """Apply the overrides of stages last: `source` decides whether the stage `dataset` exists."""
-    stage_overrides = [override for override in overrides if override.startswith("stages.")]
-    root = apply_overrides(root, [override for override in overrides if override not in stage_overrides], problems)
-    return apply_overrides(add_dataset_stage(root) if stage_overrides else root, stage_overrides, problems)
-
-
-def _check_config(
-    root: MapNode,
-    config_dir: Path | None,
-    stage_traits: Sequence[StageTraits],
-    problems: list[Problem],
-    reference_problems: list[Problem],
-) -> dict[str, Any] | None:
-    found_problems: list[Problem] = []
-    values = validate(root, found_problems)
-    found_problems += check_key_combinations(root, stage_traits)
-    found_problems += TargetChecker(config_dir).check_config(root, stage_traits)
-    # The value of a bad reference is unknown, so further problems at its location would mislead.
+def _drop_misleading(problems: list[Problem], reference_problems: list[Problem]) -> list[Problem]:
+    """Return those of bad references, and the others elsewhere: the value of a bad reference is unknown."""
     bad_locations = {(p.file, p.line, p.column) for p in reference_problems}
-    problems += reference_problems
-    problems += [p for p in found_problems if (p.file, p.line, p.column) not in bad_locations or not p.line]
-    return values
+    others = [p for p in problems if (p.file, p.line, p.column) not in bad_locations or not p.line]
+    return [*reference_problems, *others]
 
 
 def _sort_problems(problems: list[Problem], main_file: str) -> list[Problem]:

@@ -10,7 +10,7 @@ becomes
         dataset: {uses: stagepipe.sources.jsonl, with: {path: "data/*.jsonl", shuffle: true}}
         batch_size: 8
 
-so the records are read in the stage `dataset`, which may have workers. Every node keeps its location.
+so the records may be read in workers. Every node keeps its location.
 Runs in the process that loads the config.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stagepipe.config.config_hash import hash_config, hash_source
 from stagepipe.config.cross_checks import get_stages
@@ -16,6 +16,8 @@ from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.torch_use import uses_torch
 from stagepipe.config.yaml import MapNode
 from stagepipe.spec import PipelineSpec, StageSpec, WorkerRange
+
+StageT = TypeVar("StageT", bound=StageSpec)
 
 
 def to_spec(
@@ -40,10 +42,12 @@ def to_spec(
         )
         for stage, node, traits in zip(spec.stages, get_stages(resolved), stage_traits, strict=True)
     )
-    return replace(spec, source=replace(spec.source, syntax=syntax), stages=tuple(stages))
+    source = resolved.get("source")
+    completed = _complete_workers(spec.source, source) if isinstance(source, MapNode) else spec.source
+    return replace(spec, source=replace(completed, syntax=syntax), stages=tuple(stages))
 
 
-def _complete_workers(stage: StageSpec, node: MapNode) -> StageSpec:
+def _complete_workers(stage: StageT, node: MapNode) -> StageT:
     """Set `workers` to `auto` too where the config says `fuse: auto` and nothing of workers; take a range apart.
 
     Not the other way round: a fused stage gets the very object of the stage before it, so a stage that changes its

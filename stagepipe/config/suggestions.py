@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, closest_match, write_advice
+from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, closest_match
 from stagepipe.spec import PipelineSpec, StageSpec, iter_options
 
 KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
@@ -83,21 +83,16 @@ def _make_stage_hint(name: str, **arguments: Any) -> AdviceText:
     return write
 
 
-def _make_dataset_hint(key: str, value: Any) -> AdviceText:
-    """Advise to set a key of the stage `dataset`."""
+def _make_source_hint(key: str, value: Any) -> AdviceText:
+    """Advise to set a key of the source."""
 
     def write(syntax: ConfigSyntax) -> str:
+        setting = syntax.format_setting(key, value)
         if syntax is ConfigSyntax.BUILDER:
-            return f"write `from_dataset(..., {syntax.format_setting(key, value)})`"
-        return f"write `{syntax.format_setting('stages', [{'name': 'dataset', key: value}])}`"
+            return f"write `from_dataset(..., {setting})`"
+        return f"it is a key of `source`, next to `uses`: `{setting}`"
 
     return write
-
-
-def _write_dataset_workers_hint(syntax: ConfigSyntax) -> str:
-    hint = write_advice(_make_dataset_hint("workers", _N), syntax)
-    reader = "" if syntax is ConfigSyntax.BUILDER else " `stagepipe.sources.dataset` reads its samples in a stage:"
-    return f"a source runs in one process;{reader} {hint}"
 
 
 def _write_list_hint(syntax: ConfigSyntax) -> str:
@@ -110,29 +105,31 @@ def _write_list_hint(syntax: ConfigSyntax) -> str:
 def _write_workers_hint(syntax: ConfigSyntax) -> str:
     if syntax is ConfigSyntax.BUILDER:
         return "`workers` belongs in the call of a stage: `.map(decode, workers=N)`"
-    return "`workers` belongs in an entry of `stages`"
+    return "`workers` belongs in `source`, or in an entry of `stages`"
 
 
 UNKNOWN_KEY_HINTS: Final[dict[tuple[str, str], AdviceText]] = {
+    **{("source", key): "set it on a stage" for key in ("when", "field", "as", "into", "mutable", "transport")},
     ("stages[]", "batch_size"): _write_list_hint,
     ("stages[]", "batchsize"): _write_list_hint,
     ("", "batch_size"): _make_stage_hint("Batch"),
     ("", "shuffle"): _make_stage_hint("Shuffle"),
     ("", "epochs"): "remove it: the training loop counts the epochs",
     ("", "workers"): _write_workers_hint,
-    ("source", "workers"): _write_dataset_workers_hint,
-    ("source", "num_workers"): _write_dataset_workers_hint,
+    ("source", "batch_size"): lambda syntax: (
+        f"it is an argument: `{syntax.format_setting('with', {'batch_size': _N})}`"
+    ),
 }
 """Hints for keys that need more than another word, by mapping and key; "" is the top level."""
 
 DATALOADER_ARGUMENT_HINTS: Final[dict[object, AdviceText]] = {
     "batch_size": _make_stage_hint("Batch"),
     "drop_last": _make_stage_hint("Batch", drop_last=True),
-    "num_workers": _make_dataset_hint("workers", _N),
-    "workers": _make_dataset_hint("workers", _N),
+    "num_workers": _make_source_hint("workers", _N),
+    "workers": _make_source_hint("workers", _N),
     "prefetch_factor": "set the pipeline's `window`, or leave it at `auto`",
     "generator": "set the pipeline's `seed`, or pass a `sampler`",
-    "timeout": _make_dataset_hint("timeout", "30s"),
+    "timeout": _make_source_hint("timeout", "30s"),
     "pin_memory": "pass it to `stagepipe.torch.Loader`",
     "persistent_workers": "remove it: workers always keep their loaded state",
     "multiprocessing_context": "remove it: workers always start as new processes",
@@ -182,7 +179,7 @@ def make_key_hint(
     intended = find_intended_key(key, known_keys)
     if intended is not None:
         return f"did you mean `{intended}`?"
-    if mapping_path == "stages[]" and key in DATALOADER_ARGUMENT_HINTS:
+    if mapping_path in {"source", "stages[]"} and key in DATALOADER_ARGUMENT_HINTS:
         return DATALOADER_ARGUMENT_HINTS[key]
     intended_keys = {known for known, words in KEY_SYNONYMS.items() if _fold(key) in words} | {key}
     for label, keys in other_mappings:

@@ -20,10 +20,11 @@ def summarize_spec(spec: PipelineSpec) -> str:
     >>> summarize_spec(PipelineSpec(source=SourceSpec(target=Target("my_ops.read")), stages=(decode, flip)))
     'source -> decode (2) + flip'
     """
-    text = "source"
-    for stage in spec.stages:
+    text = ""
+    for stage in (spec.source, *spec.stages):
         worker_suffix = f" ({stage.format_workers()})" if stage.workers != 1 else ""
-        text += f" {'+' if stage.fuse is True else '->'} {stage.name}{worker_suffix}"
+        arrow = "" if stage is spec.source else " + " if stage.fuse is True else " -> "
+        text += f"{arrow}{stage.name}{worker_suffix}"
     if not spec.sinks:
         return text
     sink_names = (f"sink ({sink.workers})" if sink.workers != 1 else "sink" for sink in spec.sinks)
@@ -33,8 +34,8 @@ def summarize_spec(spec: PipelineSpec) -> str:
 def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
     """Yield warnings about settings that are valid but may fail a run, and about those that the engine ignores."""
     yield from find_engine_notes(spec)
-    sender_name = "source"
-    sender_workers: int | str = 1
+    sender_name = spec.source.name
+    sender_workers = spec.source.workers
     process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if stage.fuse is not True]
     for name, workers, mode in () if spec.engine.kind == "ray" else (*process_stages, ("sink", 1, "auto")):
         uses_pipe_only = (spec.transport.mode if mode == "auto" else mode) == "pipe"

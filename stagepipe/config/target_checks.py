@@ -8,13 +8,14 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from stagepipe.config.call_checks import CallCheck, TargetRole
 from stagepipe.config.cross_checks import get_sinks, get_stages
-from stagepipe.config.dataset_source import is_dataset_source
+from stagepipe.config.dataset_source import CALLED_ARGUMENTS, is_dataset_source
 from stagepipe.config.schema import format_value, names_predicate
 from stagepipe.config.stage_traits import StageTraits
 from stagepipe.config.static_analysis import (
@@ -117,6 +118,9 @@ class TargetChecker:
             return
         label = Target(uses.value).label
         entries = arguments.entries if isinstance(arguments, MapNode) else {}
+        is_dataset = is_dataset_source(node)  # `dataset_arguments` has checked its arguments
+        if is_dataset:
+            entries = {key: entry for key, entry in entries.items() if key == "dataset"}
         field_node = node.get("field") if role is TargetRole.STAGE else None
         field_mapping = field_node if isinstance(field_node, MapNode) else None
         if role in {TargetRole.STAGE, TargetRole.SINK} and callee.has_call is False:
@@ -135,7 +139,7 @@ class TargetChecker:
                 location=uses.location,
                 implicit_arguments=self._implicit_arguments,
                 lookup=self._lookup,
-                checks_values=not is_dataset_source(node),  # `dataset_arguments` has checked them
+                checks_values=not is_dataset,
             )
             self.problems += call_check.check(callee.signature)
 
@@ -146,7 +150,8 @@ class TargetChecker:
                 self._implicit_arguments = (
                     _SAMPLER_DATASET_PARAMETERS if key in {"sampler", "batch_sampler"} else frozenset()
                 )
-                self._check_nested_map(inner, TargetRole.ARGUMENT if key == "worker_init_fn" else TargetRole.SOURCE)
+                is_called = key in CALLED_ARGUMENTS
+                self._check_nested_map(inner, TargetRole.ARGUMENT if is_called else TargetRole.SOURCE)
         self._implicit_arguments = frozenset()
 
     def _check_nested(self, node: Node) -> None:
@@ -237,7 +242,10 @@ class TargetChecker:
             return None, [*module.split("."), *names]
         file = resolve_file(module, self.config_dir)
         if not file_exists(file):
-            closest = closest_file_name(file.name, (p.name for p in file.parent.glob("*.py")))
+            names: list[str] = []
+            with suppress(OSError):  # the folder's path may be too long
+                names = [p.name for p in file.parent.glob("*.py")]
+            closest = closest_file_name(file.name, names)
             base = "config's folder" if location.syntax is ConfigSyntax.YAML else "current folder"
             similar_path = f"{module[: -len(file.name)]}{closest}"
             hint = f"did you mean `{similar_path}`?" if closest else f"the path is relative to the {base}"

@@ -49,6 +49,7 @@ _EXAMPLE_BY_MAPPING_PATH: Final[dict[str, Any]] = {
     "sink": {"uses": _PATH, "with": Placeholder("{...}")},
     "sink[]": {"uses": _PATH, "with": Placeholder("{...}")},
     "stages[]": {"name": "decode", "uses": _PATH},
+    "source.batch": {"size": 32},
     "stages[].batch": {"size": 32},
     "transport": {"mode": "auto"},
     "report": {"json": "FILE"},
@@ -123,6 +124,16 @@ def _to_problem(root: MapNode, mistake: Mistake) -> Problem:
 
 def _missing_key_problem(root: MapNode, path: ConfigPath) -> Problem:
     key, parent_path = str(path[-1]), _to_mapping_path(path[:-1])
+    stage = find_node(root, path[:-1])
+    if (
+        (parent_path, key) == ("stages[]", "uses")
+        and isinstance(stage, MapNode)
+        and stage.get_text("name") == "dataset"
+    ):
+        settings = {name: to_plain(entry.node) for name, entry in stage.entries.items() if name != "name"}
+        message = "the stage `dataset` has no `uses`: what reads the source's items is set on the source itself"
+        hint = f"remove the stage, and write its keys into `source`: {stage.location.syntax.format_value(settings)}"
+        return stage.location.make_problem(message, hint if settings else "remove the stage")
 
     def write_message(syntax: ConfigSyntax) -> str:
         label = _MAPPING_LABELS.get(parent_path, f"in `{parent_path}`") if parent_path else ""

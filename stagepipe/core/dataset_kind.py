@@ -1,7 +1,7 @@
 """Datasets in the sense of `torch.utils.data`: what kind one is, and one copy of it in each process.
 
-The source reads the dataset's length, and the stage `dataset` reads its samples. Inline, or if the stage is fused into
-the source's process, both share one copy. torch is recognized without importing it.
+One process of a source reads the dataset's length and draws its order; the workers read its samples. Inline, or with
+`fuse`, both share one copy. torch is recognized without importing it.
 """
 
 from __future__ import annotations

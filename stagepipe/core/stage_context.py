@@ -80,12 +80,12 @@ class Context:
 
 
 class WorkerIdentity(NamedTuple):
-    """A worker: its number, the number of workers beside it, the seed of the run, and its first stage."""
+    """A worker: its number, the number of workers of its stage, the seed of the run, and whether it is the source's."""
 
     worker: int
     worker_count: int
     seed: int
-    stage: str = ""
+    is_source: bool = False
 
 
 @dataclass

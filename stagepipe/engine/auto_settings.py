@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from stagepipe import forecast
 from stagepipe.core import ReadOnceError
 from stagepipe.machine import CpuLoadMeter, compute_free_cpus, detect_machine, read_free_memory_bytes
-from stagepipe.plan import Plan, lower_sinks, set_sink_workers
+from stagepipe.plan import Plan, lower_sinks, set_sink_workers, split_source
 from stagepipe.runtime import launch_fork_server
 from stagepipe.spec import PipelineSpec, StageSpec
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PlanFactory = Callable[[PipelineSpec], Plan]
 """Makes the plan of a spec for this machine."""
+
+StageT = TypeVar("StageT", bound=StageSpec)
 
 _LOAD_SAMPLE_S = 0.1
 """Time over which the load of other programs is measured where no probe does: ten ticks of the kernel's counters."""
@@ -57,7 +59,7 @@ def resolve_auto_workers(
     there is one process, so nothing is chosen. Each stage has one worker of its own if the source can be read only
     once: a probe would take its first items from the run. Raises RunError, like the run, if a stage fails in the probe.
     """
-    lowered = lower_sinks(spec) if feeds_sinks else spec
+    lowered = split_source(lower_sinks(spec) if feeds_sinks else spec)
     auto_stages = [stage for stage in lowered.stages if _is_auto(stage)]
     if not auto_stages or is_inline:
         return AutoWorkersResult(_set_one_worker(spec))
@@ -98,7 +100,7 @@ def _use_kept_costs(spec: PipelineSpec, lowered: PipelineSpec, plan: Plan, kept:
 def _choose_layout(
     spec: PipelineSpec, lowered: PipelineSpec, plan: Plan, costs: forecast.PipelineCosts, other_cpus: float
 ) -> AutoWorkersResult:
-    """Choose the layout of `spec`; `lowered` has the stages of its sinks too, as `plan` has."""
+    """Choose the layout of `spec`; `lowered` has the stages of its source and sinks too, as `plan` has."""
     budget = make_budget(plan, other_cpus)
     layout = forecast.choose_layout(costs, _make_choices(lowered, plan, costs), budget)
     names = {stage.name for stage in lowered.stages if _is_auto(stage)}
@@ -154,14 +156,15 @@ def _apply_layout(spec: PipelineSpec, layout: forecast.ProcessLayout, costs: for
     workers_by_name = {costs.processes[group.first_process].name: group.workers for group in layout}
     workers_by_path = {costs.processes[group.first_process].config_path: group.workers for group in layout}
 
-    def apply(stage: StageSpec) -> StageSpec:
+    def apply(stage: StageT) -> StageT:
         if stage.fuse is True:
             return stage
         if stage.name in workers_by_name:
             return replace(stage, workers=workers_by_name[stage.name], fuse=False)
         return replace(stage, workers=1, threads=None, fuse=True)
 
-    return set_sink_workers(replace(spec, stages=tuple(map(apply, spec.stages))), workers_by_path)
+    source = apply(spec.source) if spec.source.reading else spec.source
+    return set_sink_workers(replace(spec, source=source, stages=tuple(map(apply, spec.stages))), workers_by_path)
 
 
 def _use_one_worker(spec: PipelineSpec, stages: list[StageSpec], reason: str) -> AutoWorkersResult:
@@ -174,10 +177,10 @@ def _use_one_worker(spec: PipelineSpec, stages: list[StageSpec], reason: str) ->
 
 def _set_one_worker(spec: PipelineSpec) -> PipelineSpec:
     """Replace each `auto`: one worker, not fused."""
-    if not any(map(_is_auto, spec.stages)):
-        return set_sink_workers(spec, {})
-    stages = tuple(
-        replace(stage, workers=1 if stage.workers == "auto" else stage.workers, fuse=stage.fuse is True)
-        for stage in spec.stages
-    )
-    return set_sink_workers(replace(spec, stages=stages), {})
+
+    def apply(stage: StageT) -> StageT:
+        return replace(stage, workers=1 if stage.workers == "auto" else stage.workers, fuse=stage.fuse is True)
+
+    stages = tuple(apply(stage) if _is_auto(stage) else stage for stage in spec.stages)
+    source = apply(spec.source) if _is_auto(spec.source) else spec.source
+    return set_sink_workers(replace(spec, source=source, stages=stages), {})

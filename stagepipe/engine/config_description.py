@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from stagepipe.fingerprint import compute_fingerprint, describe_fingerprint, get_display_name
 from stagepipe.plan import Shard
-from stagepipe.spec import PipelineSpec, Target
+from stagepipe.spec import SOURCE_NAME, PipelineSpec, Target
 
 PYTHON_KEY: Final = "python"
 """The line with the version of Python, in a description with bytecode, which differs between versions."""
@@ -45,10 +45,9 @@ def describe_config(
     lines = {"seed": str(spec.seed), "order": spec.order, "limit": str(limit)}
     lines |= {key: str(value) for key, value in asdict(shard).items() if key != "rank"}
     lines[ORDER_POINTS_KEY] = str(sum(stage.is_order_point for stage in spec.stages))
-    lines["stages"] = _shorten(" ".join(stage.name for stage in spec.stages))
-    _add_target(spec.source.target, "source", lines, describe_object)
-    for stage in spec.stages:
-        path = f"stages.{stage.name}"
+    lines["stages"] = _shorten(" ".join(stage.name for stage in spec.stages if not stage.part_of))
+    for stage in (spec.source, *spec.stages):
+        path = SOURCE_NAME if stage.row == SOURCE_NAME else f"stages.{stage.name}"
         target = stage.target
         if stage.sink_path:  # it says what to do with the files of an earlier run
             target = Target(target.uses, {key: target.arguments[key] for key in target.arguments if key != "overwrite"})

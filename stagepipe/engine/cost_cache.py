@@ -14,7 +14,7 @@ import msgspec
 from stagepipe.config import NoFileError, find_target_files
 from stagepipe.engine.config_cache import MAX_AGE_S, ConfigCache
 from stagepipe.forecast import PipelineCosts, fits_plan
-from stagepipe.plan import Plan
+from stagepipe.plan import Plan, split_source
 from stagepipe.spec import PipelineSpec
 
 
@@ -35,6 +35,7 @@ class CostCache:
         self._cache = None
         with contextlib.suppress(NoFileError, OSError):
             files = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in find_target_files(spec)]
+            spec = split_source(spec)
             fused = [stage.name for stage in spec.stages if stage.fuse is True]
             sinks = [sink.target.label for sink in spec.sinks]
             self._cache = ConfigCache("costs", spec, None, plan.shard, (files, fused, sinks), with_contents=True)

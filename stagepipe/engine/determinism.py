@@ -13,9 +13,9 @@ from typing import Final, Literal
 from stagepipe.core import Key
 from stagepipe.engine.local import LocalRun
 from stagepipe.engine.probe import ProbeTimeLimitError, limit_duration
-from stagepipe.plan import Plan
+from stagepipe.plan import Plan, split_source
 from stagepipe.runtime import format_key
-from stagepipe.spec import PipelineSpec
+from stagepipe.spec import SOURCE_NAME, PipelineSpec
 
 CHECKED_ITEMS: Final = 8
 """Source items in each run: enough for two workers to get some each."""
@@ -46,7 +46,9 @@ class Nondeterminism:
     def __str__(self) -> str:
         """What differs, and what to do."""
         name, *fused = self.stages
-        where = f"stage {name}" + (f" (with {', '.join(fused)} fused to it)" if fused else "")
+        where = (name if name == SOURCE_NAME else f"stage {name}") + (
+            f" (with {', '.join(fused)} fused to it)" if fused else ""
+        )
         runs = "from run to run" if self.between == "runs" else "between 1 and 2 workers"
         return (
             f"{where}, item {self.item}: the output differs {runs}; draw from `stagepipe.context().rng`, seed"
@@ -61,6 +63,7 @@ def find_nondeterminism(spec: PipelineSpec, make_plan: Callable[[PipelineSpec], 
 
     The sink does not run. Raises RunError if a stage fails, and ReadOnceError if the source can be read only once.
     """
+    spec = split_source(spec)
     plan = make_plan(_with_workers(spec, 1))
     first = _record_run(plan)
     if difference := _find_difference(plan, first, _record_run(plan), "runs"):
@@ -107,6 +110,6 @@ def _find_difference(
         keys = first_digests.keys() & second_digests if is_cut else first_digests.keys() | second_digests
         for key in sorted(keys):
             if first_digests.get(key) != second_digests.get(key):
-                names = tuple(stage.name for stage in process.stages)
+                names = tuple(dict.fromkeys(stage.row for stage in process.stages))
                 return Nondeterminism(names, format_key(key), between)
     return None

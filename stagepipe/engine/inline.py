@@ -44,7 +44,7 @@ class InlineRun:
         self._dead_letter_writer = DeadLetterWriter(
             process_index=0,
             worker=0,
-            first_stage_name=plan.processes[0].name,
+            first_stage_name=plan.processes[0].first_stage.row,
             shard=plan.shard,
             any_order=False,
         )
@@ -82,8 +82,8 @@ class InlineRun:
                 with self._generators.swap_in():
                     stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), shard))
             except (Exception, SystemExit) as error:
-                message = f"stage {stage.name}, worker 0: cannot be built: {format_error(error)}"
-                run_error = RunError(message, stage=stage.name, worker=0, trace=format_user_traceback(error))
+                message = f"stage {stage.row}, worker 0: cannot be built: {format_error(error)}"
+                run_error = RunError(message, stage=stage.row, worker=0, trace=format_user_traceback(error))
                 raise with_error_type(run_error, name_error_type(error)) from error
         return stages
 

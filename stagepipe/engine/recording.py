@@ -113,7 +113,7 @@ def make_run_record(
         throttled_share=monitor.throttled_share,
         window_items=_compute_window_items(plan.segments[0], hops),
         is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
-        slowest=_find_slowest_items(timings.stages),
+        slowest=_find_slowest_items(plan, timings.stages),
         restarts=_make_restart_reports(snapshot),
         dead_letters=dead_letters,
         series=series,
@@ -151,7 +151,7 @@ def _make_restart_reports(snapshot: RunSnapshot) -> tuple[WorkerRestartReport, .
         (
             restart.death.died_at_ns,
             WorkerRestartReport(
-                stage=restart.death.stage.name,
+                stage=restart.death.stage.row,
                 worker=restart.death.worker,
                 cause=restart.death.cause,
                 item=restart.death.item,
@@ -246,11 +246,12 @@ def _sum_stage_counters(workers: Sequence[WorkerSnapshot], stage_index: int) -> 
     return [sum(counts) for counts in zip(*(worker.stage_counters[stage_index] for worker in workers), strict=True)]
 
 
-def _find_slowest_items(stages: Mapping[str, StageTimings]) -> tuple[SlowItem, ...]:
+def _find_slowest_items(plan: Plan, timings: Mapping[str, StageTimings]) -> tuple[SlowItem, ...]:
     slow_items = [
-        SlowItem(item=str(row.item), stage=stage_name, run_ns=row.run_ns, queue_ns=row.queue_ns, label=row.label)
-        for stage_name, stage_timings in stages.items()
-        for row in stage_timings.slow_items
+        SlowItem(item=str(row.item), stage=stage.row, run_ns=row.run_ns, queue_ns=row.queue_ns, label=row.label)
+        for process in plan.processes
+        for stage in process.stages
+        for row in timings[stage.name].slow_items
     ]
     slow_items.sort(key=lambda slow_item: -slow_item.run_ns)
     return tuple(slow_items[:MAX_SLOW_ITEMS])

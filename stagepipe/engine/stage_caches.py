@@ -14,7 +14,7 @@ from stagepipe.engine.code_versions import describe_code
 from stagepipe.engine.config_description import describe_config
 from stagepipe.engine.imported_code import TooManyFilesError
 from stagepipe.fingerprint import get_unknown_reason
-from stagepipe.plan import UNSHARDED, CachePlan, Plan, StagePlan
+from stagepipe.plan import UNSHARDED, CachePlan, Plan, StagePlan, split_source
 from stagepipe.sources import ListedItems, identify_items
 from stagepipe.spec import CacheSpec, PipelineSpec, StageSpec, Target
 
@@ -31,6 +31,7 @@ def plan_caches(spec: PipelineSpec, plan: Plan) -> Plan:
     Reads the names and dates of the source's files, and the code of the stages. Raises UsageError for an object from
     Python that has no fingerprint.
     """
+    spec = split_source(spec)
     if all(stage.cache is None for stage in spec.stages):
         return plan
     try:

@@ -73,7 +73,7 @@ def _count_bytes(payload: HopPayload) -> int:
 
 
 def spread_over_chunks(plan: Plan, costs: PipelineCosts, payloads: Sequence[HopPayload | None]) -> PipelineCosts:
-    """Take into account that the source, `dataset` and `Batch` exchange chunks: one message for many items.
+    """Take into account that the source, the readers and `Batch` exchange chunks: one message for many items.
 
     The samples are copied into a chunk, and from there into the batch.
     """

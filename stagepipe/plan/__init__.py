@@ -1,12 +1,12 @@
 """The plan of a run, made from a spec and a machine: processes, hops, windows and the reason for each. Starts nothing.
 
 model                the plan as frozen values: processes, hops, segments
+lowering             splits a source and sinks with workers into the stages that run them
 planner              makes a plan from a spec, a machine and its cost curves
 chunks               whether several items travel in one packet, from a dataset to `Batch`
 devices              assigns GPUs to workers
 shard                which items of the source belong to a rank
 system_requirements  checks the system's limits against what a plan needs
-sinks                turns sinks with workers into stages
 probing              makes the plan of a probe run
 probe_sample         what a probe run measures of the items on a hop
 """
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from stagepipe.core import lazy_names
 
 if TYPE_CHECKING:
+    from stagepipe.plan.lowering import lower_sinks, name_sink, set_sink_workers, split_source
     from stagepipe.plan.model import (
         SINK_NAME,
-        SOURCE_NAME,
         CachePlan,
         HopPlan,
         ItemIdentities,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from stagepipe.plan.probe_sample import ItemSample, PieceSample, ProbeResult
     from stagepipe.plan.probing import make_probe_plan
     from stagepipe.plan.shard import UNSHARDED, EvenMode, Shard, SubsetShard
-    from stagepipe.plan.sinks import PARTS_STAGE_NAME, lower_sinks, name_sink, set_sink_workers
     from stagepipe.plan.system_requirements import (
         check_plan_limits,
         check_spec_limits,
@@ -41,9 +40,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "PARTS_STAGE_NAME",
     "SINK_NAME",
-    "SOURCE_NAME",
     "UNSHARDED",
     "CachePlan",
     "EvenMode",
@@ -68,6 +65,7 @@ __all__ = [
     "make_probe_plan",
     "name_sink",
     "set_sink_workers",
+    "split_source",
 ]
 
 __getattr__ = lazy_names(
@@ -79,14 +77,12 @@ __getattr__ = lazy_names(
         "ItemIdentities": "model",
         "ItemSample": "probe_sample",
         "PieceSample": "probe_sample",
-        "PARTS_STAGE_NAME": "sinks",
         "Plan": "model",
         "ProbeResult": "probe_sample",
         "ProcessPlan": "model",
         "ProcessRole": "model",
         "SegmentPlan": "model",
         "SINK_NAME": "model",
-        "SOURCE_NAME": "model",
         "Shard": "shard",
         "StagePlan": "model",
         "SubsetShard": "shard",
@@ -95,10 +91,11 @@ __getattr__ = lazy_names(
         "check_spec_limits": "system_requirements",
         "find_cpu_warnings": "system_requirements",
         "find_memory_warnings": "system_requirements",
-        "lower_sinks": "sinks",
+        "lower_sinks": "lowering",
         "make_plan": "planner",
         "make_probe_plan": "probing",
-        "name_sink": "sinks",
-        "set_sink_workers": "sinks",
+        "name_sink": "lowering",
+        "set_sink_workers": "lowering",
+        "split_source": "lowering",
     },
 )

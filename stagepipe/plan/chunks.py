@@ -1,6 +1,6 @@
-"""Whether `dataset` and the `Batch` after it exchange chunks: several consecutive items in one packet. Pure.
+"""Whether a source and the `Batch` after it exchange chunks: several consecutive items in one packet. Pure.
 
-The source then sends the indices of many items at once, and a worker their samples, stacked; `Batch` copies ranges of
+The source then sends the indices of many items at once, and a reader their samples, stacked; `Batch` copies ranges of
 rows. So a tiny sample does not pay for two packets of its own.
 """
 
@@ -24,7 +24,7 @@ by `SMALL_ITEM_BUDGET_BYTES` in `admission`."""
 
 def mark_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> tuple[ProcessPlan, ...]:
     """Return the processes, with `sends_chunks` where the first two can."""
-    if len(processes) < 3 or not _can_send_chunks(processes, hops):  # noqa: PLR2004 - source, dataset, Batch
+    if len(processes) < 3 or not _can_send_chunks(processes, hops):  # noqa: PLR2004 - indices, readers, Batch
         return processes
     size = processes[2].first_stage.target.arguments.get("size")
     chunk_keys: dict[str, Any] = {"sends_chunks": True, "chunk_batch_size": size if isinstance(size, int) else 0}
@@ -32,13 +32,13 @@ def mark_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -
 
 
 def _can_send_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> bool:
-    source, dataset, batch = processes[:3]
+    source, reader, batch = processes[:3]
     return (
         len(source.stages) == 1
         and _get_path(source.first_stage) in _DATASET_SOURCES
         and all(source.first_stage.target.arguments.get(name) is None for name in _NOT_ONE_BY_ONE)
-        and _get_path(dataset.first_stage) == _FETCH
-        and not any(stage.stateful or stage.batch is not None for stage in dataset.stages)
+        and _get_path(reader.first_stage) == _FETCH
+        and not any(stage.stateful or stage.batch is not None for stage in reader.stages)
         and _get_path(batch.first_stage) == _BATCH
         and batch.first_stage.field is None
         and batch.first_stage.as_ is None

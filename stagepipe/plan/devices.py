@@ -26,7 +26,7 @@ def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str,
     _, _, index = device.partition(":")
     if not available_devices:
         raise UsageError(
-            f"stages.{stage.name}.device: {device}, but no CUDA device is visible (looked at CUDA_VISIBLE_DEVICES and "
+            f"{stage.config_path}.device: {device}, but no CUDA device is visible (looked at CUDA_VISIBLE_DEVICES and "
             f"/proc/driver/nvidia/gpus); set `{stage.syntax.format_setting('device', 'cpu')}`, or set no device"
         )
     if not index:
@@ -34,5 +34,5 @@ def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str,
     if int(index) >= len(available_devices):
         last = len(available_devices) - 1
         existing = f"cuda:0 to cuda:{last} exist" if last else "cuda:0 exists"
-        raise UsageError(f"stages.{stage.name}.device: {device}, but only {existing}; choose an existing device")
+        raise UsageError(f"{stage.config_path}.device: {device}, but only {existing}; choose an existing device")
     return (available_devices[int(index)],) * workers

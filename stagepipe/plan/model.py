@@ -179,5 +179,3 @@ class Plan:
 
 SINK_NAME = "sink"
 """The target name of the last hop."""
-SOURCE_NAME = "source"
-"""The stage name of the source."""

@@ -1,17 +1,19 @@
-"""Makes the plan: groups fused stages into processes and chooses hop modes and windows.
+"""Makes the plan: splits the source, groups fused stages into processes and chooses hop modes and windows.
 
 Pure; runs in the caller's process.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from stagepipe.costs import CostCurves, negotiate
 from stagepipe.machine import Machine
 from stagepipe.plan.chunks import CHUNK_WINDOW_ITEMS, mark_chunks
 from stagepipe.plan.devices import assign_devices
-from stagepipe.plan.model import SINK_NAME, SOURCE_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
-from stagepipe.plan.sinks import count_max_writers, count_parts_in_flight
-from stagepipe.spec import PipelineSpec
+from stagepipe.plan.lowering import count_max_writers, count_parts_in_flight, split_source
+from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
+from stagepipe.spec import PipelineSpec, StageSpec
 
 _ARENA_MEMORY_FRACTION = 0.25
 """Share of the machine's memory for shared memory, unless the config sets `memory`."""
@@ -22,6 +24,7 @@ _SMALL_ITEM_WINDOW_ITEMS = 256
 
 def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit: int | None = None) -> Plan:
     """Plan a run of at most `limit` source items (None: all)."""
+    spec = split_source(spec)
     processes = _plan_processes(spec, machine)
     hops = tuple(
         _plan_hop(source, target, spec, curves)
@@ -55,11 +58,12 @@ def make_plan(spec: PipelineSpec, machine: Machine, curves: CostCurves, *, limit
 
 
 def _plan_processes(spec: PipelineSpec, machine: Machine) -> tuple[ProcessPlan, ...]:
-    groups = [[StagePlan(name=SOURCE_NAME, **vars(spec.source))]]
-    for index, stage in enumerate(spec.stages, 1):
-        if stage.fuse is not True:
+    groups: list[list[StagePlan]] = []
+    for index, stage in enumerate((spec.source, *spec.stages)):
+        if stage.fuse is not True or not groups:
             groups.append([])
-        groups[-1].append(StagePlan(**vars(stage), index=index))
+        settings = {field.name: getattr(stage, field.name) for field in fields(StageSpec)}
+        groups[-1].append(StagePlan(**settings, index=index))
     processes: list[ProcessPlan] = []
     segment = 0
     for stages in groups:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from stagepipe.core import UsageError, format_bytes
 from stagepipe.costs import MADE_UP_CURVES
 from stagepipe.machine import SystemLimits, detect_machine, read_system_limits
+from stagepipe.plan.lowering import PARTS_MEMORY_FRACTION, lower_sinks
 from stagepipe.plan.model import Plan
 from stagepipe.plan.planner import make_plan
-from stagepipe.plan.sinks import PARTS_MEMORY_FRACTION, lower_sinks
 from stagepipe.spec import PipelineSpec
 from stagepipe.transport import era_span_bytes
 
@@ -55,11 +55,12 @@ def check_spec_limits(spec: PipelineSpec) -> tuple[str, ...]:
 
 
 def find_cpu_warnings(spec: PipelineSpec, cpus: int) -> Iterator[str]:
-    """Yield a warning for each stage with more workers than CPUs. Pure."""
-    for stage in spec.stages:
+    """Yield a warning for the source and each stage with more workers than CPUs. Pure."""
+    for stage in (spec.source, *spec.stages):
         if stage.workers != "auto" and stage.workers > cpus:
+            kind = "" if stage is spec.source else "stage "
             yield (
-                f"stage {stage.name} has {stage.workers} workers on {cpus} CPU{'s' if cpus != 1 else ''}: more workers "
+                f"{kind}{stage.name} has {stage.workers} workers on {cpus} CPU{'s' if cpus != 1 else ''}: more workers "
                 "than CPUs help only a stage that waits for files, a network or a GPU"
             )
 
@@ -165,5 +166,5 @@ def _count_workers(plan: Plan) -> int:
 
 def _make_uncalibrated_plan(spec: PipelineSpec) -> Plan:
     """A plan with made-up cost curves and without GPUs. Neither affects the limits."""
-    without_devices = replace(spec, stages=tuple(replace(stage, device=None) for stage in spec.stages))
+    without_devices = replace(spec, stages=tuple(replace(stage, device=None) for stage in spec.stages))  # lowered
     return make_plan(without_devices, detect_machine(), MADE_UP_CURVES)

@@ -1,4 +1,4 @@
-"""The built-in sources. They run in the source's process; record sources also in the workers of the stage `dataset`.
+"""The built-in sources. They run in the source's process; record sources also in the workers of the source.
 
 files_source      `FilesSource`, in YAML `stagepipe.sources.files`: the files that match a pattern
 dataset_source    `DatasetSource`, in YAML `stagepipe.sources.dataset`: a map-style or iterable dataset

@@ -1,6 +1,6 @@
 """`DatasetSource`: a map-style or iterable dataset as a source. Runs in the source's process.
 
-It sends indices, or with a batch size lists of them; the stage `dataset` turns them into samples in its workers.
+It sends indices, or with a batch size lists of them; the workers of the source turn them into samples.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from stagepipe.sources.seeded_stream import begin_stream, describe_stream_files
 class DatasetSource:
     """The indices of a map-style dataset in the epoch's order, or the samples of an iterable dataset.
 
-    In YAML it is `uses: stagepipe.sources.dataset`. There the stage `dataset` (`stagepipe.stages.Fetch`) follows, which
-    calls `__getitem__` and may have workers; `with` and `collate_fn`, written next to these arguments, belong to it.
+    In YAML it is `uses: stagepipe.sources.dataset`. There the workers of the source (`stagepipe.stages.Fetch`) call
+    `__getitem__`; `with` and `collate_fn`, written next to these arguments, belong to them.
 
     Args:
         dataset: a map-style dataset (`__getitem__` and `__len__`), an iterable one (`IterableDataset`, or only
@@ -45,10 +45,10 @@ class DatasetSource:
         batch_sampler: an iterable of lists of indices, instead of `shuffle`, `sampler` and `batch_size`.
         batch_size: the number of indices or samples of an item. None: each is an item.
         drop_last: drop a last list shorter than `batch_size`.
-        worker_init_fn: called with 0 before an iterable dataset is read. The workers of the stage `dataset` call it
+        worker_init_fn: called with 0 before an iterable dataset is read. The workers of the source call it
             for a map-style one.
         shards: the number of separate iterations over an iterable dataset. Then items are the numbers of the shards,
-            which the stage `dataset` (`stagepipe.stages.FetchShard`) reads.
+            which the workers of the source (`stagepipe.stages.FetchShard`) read.
 
     Items are indices (`int`, or what the sampler yields), with `batch_size` or `batch_sampler` lists of them. An
     iterable dataset is read from its start, in the source's process (`get_worker_info()` is None there); if it has
@@ -200,8 +200,6 @@ class DatasetIndices:
 
 class DatasetSamples:
     """The samples of an iterable dataset, or with `batch_size` lists of them."""
-
-    passes_none: ClassVar = True  # the stage `dataset` judges them, which has the key `allow_none`
 
     def __init__(self, dataset: Any, batch_size: int | None = None, *, drop_last: bool = False) -> None:
         """Raises TypeError for a dataset that is an iterator: it could be read only once."""

@@ -36,7 +36,7 @@ class FilesSource(RecordSource):
             yielded once. A URL (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         read: add `data`, the file's content as `bytes`. Without it the first stage opens the file, in parallel in its
-            workers; with it no stage needs to open files. Files of URLs are read in the workers of the stage `dataset`.
+            workers; with it no stage needs to open files. Files of URLs are read in the workers of the source.
         labels: `"folder"` adds `label`, the name of the folder that contains the file.
         storage_options: for URLs, the options of fsspec's file system, such as `{anon: true}`.
 

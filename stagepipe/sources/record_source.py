@@ -2,7 +2,7 @@
 
 A record source is a map-style dataset: a number of records, each read by its index. The config loader turns
 `source: {uses: stagepipe.sources.jsonl}` into `stagepipe.sources.dataset` over it (`stagepipe.config.record_sources`).
-So the source's process sends indices, the workers of the stage `dataset` read the records, and shuffles, resumes and
+So the source's process sends indices, the workers of the source read the records, and shuffles, resumes and
 ranks are those of every dataset.
 """
 

@@ -11,11 +11,13 @@ from stagepipe.spec.condition import COMPARISONS, FIELD_TESTS, Condition, FieldT
 from stagepipe.spec.engine import EngineSpec, ResourcesSpec, WorkerRange
 from stagepipe.spec.keys import ConfigKey, KeyField, iter_keys, iter_options
 from stagepipe.spec.model import (
+    SOURCE_NAME,
     BatchSpec,
     CacheSpec,
     PipelineSpec,
     ReportSpec,
     SinkSpec,
+    SourceReading,
     SourceSpec,
     StageSpec,
     TransportMode,
@@ -26,6 +28,7 @@ from stagepipe.spec.target import Target
 __all__ = [
     "COMPARISONS",
     "FIELD_TESTS",
+    "SOURCE_NAME",
     "BatchSpec",
     "CacheSpec",
     "Condition",
@@ -37,6 +40,7 @@ __all__ = [
     "ReportSpec",
     "ResourcesSpec",
     "SinkSpec",
+    "SourceReading",
     "SourceSpec",
     "StageSpec",
     "Target",

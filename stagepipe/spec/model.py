@@ -19,6 +19,12 @@ from stagepipe.spec.target import Target
 
 TransportMode = Literal["auto", "pipe", "shared_memory"]
 
+SourceReading = Literal["", "index", "shards", "stream"]
+"""How the items of a source are read: see `SourceSpec`."""
+
+SOURCE_NAME = "source"
+"""The stage name of the source."""
+
 _Retries = Annotated[int | None, ConfigKey("How often a failed item is retried.", minimum=0, maximum=1000)]
 _OnError = Annotated[
     Literal["fail", "skip"],
@@ -51,20 +57,6 @@ class CacheSpec:
     path: str
     key: str | None = None
     is_deterministic: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceSpec:
-    """The source of the items: an import path and its arguments.
-
-    `syntax` is the form in which the pipeline was written; messages advise in it.
-    """
-
-    target: Target
-    retries: _Retries = None
-    on_error: _OnError = "fail"
-    allow_none: _AllowNone = False
-    syntax: ConfigSyntax = ConfigSyntax.YAML
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +176,37 @@ class StageSpec:
 
     @property
     def config_path(self) -> str:
-        """Where an override finds the stage: `stages.decode`, or for one that was made of a sink, `sink`."""
-        return self.sink_path or f"stages.{self.name}"
+        """Where an override finds the stage: `stages.decode`, `source`, or for one that was made of a sink, `sink`."""
+        return self.sink_path or (SOURCE_NAME if self.row == SOURCE_NAME else f"stages.{self.name}")
+
+    @property
+    def row(self) -> str:
+        """What the user knows the stage by: its name, or for an inner one the name of what it is part of."""
+        return self.part_of or self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSpec(StageSpec):
+    """The source of the items: an import path and its arguments.
+
+    `reading` says how its items are read, and so which keys it takes: by an `index`, or as the `shards` of a stream, in
+    `workers` processes; as a `stream` of samples; or in any other way, in one process.
+    """
+
+    name: str = SOURCE_NAME
+    fuse: Annotated[
+        bool | Literal["auto"],
+        ConfigKey(
+            "true: the process that draws the order reads the items. auto: if that is faster.", value_type="Fuse"
+        ),
+    ] = False
+    transport: TransportMode = "auto"
+    field: None = None
+    as_: None = None
+    into: None = None
+    when: None = None
+    mutable: bool = False
+    reading: SourceReading = ""
 
 
 @dataclass(frozen=True, kw_only=True)

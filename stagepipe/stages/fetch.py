@@ -1,4 +1,4 @@
-"""`Fetch`: turns the indices of `stagepipe.sources.dataset` into samples. The stage `dataset`; runs in its workers."""
+"""`Fetch`: turns the indices of `stagepipe.sources.dataset` into samples. Runs in the workers of a source."""
 
 from __future__ import annotations
 

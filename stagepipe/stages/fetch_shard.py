@@ -1,4 +1,4 @@
-"""`FetchShard`: reads the shards of an iterable dataset. The stage `dataset`; runs in its workers."""
+"""`FetchShard`: reads the shards of an iterable dataset. Runs in the workers of a source."""
 
 from __future__ import annotations
 

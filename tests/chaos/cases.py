@@ -164,10 +164,10 @@ def _make_dataset(rnd: random.Random, count: int, *flaws: str) -> dict[str, Any]
 
 
 def _batch_dataset(rnd: random.Random, source: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the workers of a dataset, sometimes with a stage fused to them, a `Batch`, and stages after it."""
-    dataset = {"name": "dataset", "workers": rnd.choice([1, 1, 2, 3]), "on_error": "skip"}
+    """Give a dataset its workers; return sometimes a stage fused to them, a `Batch`, and stages after it."""
+    source |= {"workers": rnd.choice([1, 1, 2, 3]), "on_error": "skip"}
     if source["with"]["with"]["flaw"] != "failing":
-        dataset["retries"] = 1000
+        source["retries"] = 1000
     size = rnd.choice([1, rnd.randint(2, 9), rnd.randint(10, 200)])
     stages = [stage("stagepipe.stages.Batch", with_={"size": size, "drop_last": rnd.random() < 0.3})]
     if rnd.random() < 0.3:
@@ -180,7 +180,7 @@ def _batch_dataset(rnd: random.Random, source: dict[str, Any]) -> list[dict[str,
         stages.insert(0, stage(f"{STAGES}.{uses}", fuse=True, retries=1000, **arguments))
     for index, entry in enumerate(stages):
         entry["name"] = f"s{index}"
-    return [dataset, *stages]
+    return stages
 
 
 def _make_stages(

@@ -20,13 +20,14 @@ def make_config(*stages, dataset="Tiny", count=2000, shuffle=True, kind="nested"
     source = {
         "uses": "stagepipe.sources.dataset",
         "with": {"dataset": f"{ZOO}.{dataset}", "with": arguments, "shuffle": shuffle},
+        "workers": workers,
+        **(keys or {}),
     }
-    first = {"name": "dataset", "workers": workers, **(keys or {})}
-    return {"name": "test", "seed": 5, "source": source, "stages": [first, *(stages or [batch(64)])], **more}
+    return {"name": "test", "seed": 5, "source": source, "stages": list(stages or [batch(64)]), **more}
 
 
 def messages(report):
-    """How many packets with samples left `dataset`."""
+    """How many packets with samples left the readers."""
     counts = report.hops[1].messages
     return counts.pipe + counts.shared_memory + counts.mixed
 
@@ -153,7 +154,8 @@ def test_states_are_those_of_single_samples():
     """A dataset that is fused to the source sends no chunks, and its states can be compared."""
     chunked = make_config(dataset="Bad", keys={"on_error": "skip"})
     single = make_config(dataset="Bad", keys={"on_error": "skip"})
-    single["stages"][0] = {"name": "dataset", "fuse": True, "on_error": "skip"}
+    single["source"] |= {"fuse": True}
+    del single["source"]["workers"]
     states = []
     for config in (chunked, single):
         with Pipeline(config) as running:
@@ -185,7 +187,7 @@ def test_an_index_that_is_a_list_counts_as_its_samples():
         "uses": "stagepipe.sources.dataset",
         "with": {"dataset": f"{ZOO}.Sums", "sampler": f"{ZOO}.Pairs"},
     }
-    config = {"name": "test", "source": source, "stages": [{"name": "dataset"}, batch(4)]}
+    config = {"name": "test", "source": source, "stages": [batch(4)]}
     found, report = run(config)
     assert found == outputs(config, inline=True)
     assert (report.run.items_out, report.run.samples_out) == (5, 40)

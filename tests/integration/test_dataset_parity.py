@@ -254,7 +254,7 @@ def test_ranks_share_the_shards():
 def test_shards_resume_exactly_with_another_number_of_workers():
     config = make_config(dataset=Counting(12), shards=4, worker_init_fn=record_nothing)
     expected = list(Pipeline(config, inline=True))
-    with Pipeline(config, ["stages.dataset.workers=2"]) as pipeline:
+    with Pipeline(config, ["source.workers=2"]) as pipeline:
         samples = iter(pipeline)
         assert [next(samples) for _ in range(5)] == expected[:5]  # inside the second shard
         state = pipeline.state_dict()

@@ -23,12 +23,10 @@ pytestmark = pytest.mark.timeout(110)  # workers that import torch start slowly 
 
 
 def make_config(*stages: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    source = {"uses": "stagepipe.sources.dataset", "with": arguments}
+    """`keys`, among the arguments, are those of the source."""
+    keys = arguments.pop("keys", {})
+    source = {"uses": "stagepipe.sources.dataset", "with": arguments, **keys}
     return {"name": "test", "seed": 3, "source": source, "stages": list(stages)}
-
-
-def dataset_stage(**keys: Any) -> dict[str, Any]:
-    return {"name": "dataset", **keys}
 
 
 def epochs(config: dict[str, Any], count: int = 2, *, inline: bool = True) -> list[list[Any]]:
@@ -45,8 +43,8 @@ def test_any_number_of_workers_gives_the_same_bits():
     expected = epochs(make_config(batch(5), **shuffled))
     assert sorted(index for one in expected[0] for index in one["index"][2]) == list(range(12))
     assert expected[0] != expected[1]
-    for stage in (dataset_stage(workers=2), dataset_stage(fuse=True)):
-        assert epochs(make_config(stage, batch(5), **shuffled), inline=False) == expected
+    for keys in ({"workers": 2}, {"fuse": True}):
+        assert epochs(make_config(batch(5), keys=keys, **shuffled), inline=False) == expected
 
 
 def test_a_batch_sampler_gives_batches_whose_tensors_stay_tensors():
@@ -54,7 +52,7 @@ def test_a_batch_sampler_gives_batches_whose_tensors_stay_tensors():
         "uses": "torch.utils.data.BatchSampler",
         "with": {"sampler": {"uses": "torch.utils.data.RandomSampler"}, "batch_size": 5, "drop_last": False},
     }
-    config = make_config(dataset_stage(workers=2), batch_sampler=sampler, **SQUARES)
+    config = make_config(keys={"workers": 2}, batch_sampler=sampler, **SQUARES)
     expected = epochs(config)
     assert epochs(config, inline=False) == expected
     first, second, third = expected[0]
@@ -89,7 +87,7 @@ def test_lists_of_indices_are_fetched_at_once_if_the_dataset_can():
         [False] * 2,
     )
     assert epochs(make_config(**together), 1)[0][0] == {"index": 0, "alone": True}
-    listed = epochs(make_config(dataset_stage(batch={"size": 4}), **together), 1)
+    listed = epochs(make_config(keys={"batch": {"size": 4}}, **together), 1)
     assert listed == [[{"index": index, "alone": False} for index in range(4)]]
 
 
@@ -114,7 +112,7 @@ def test_a_local_object_is_sent_to_the_workers():
         def __getitem__(self, index):
             return index * 10
 
-    assert epochs(make_config(dataset_stage(workers=2), dataset=Local()), 1, inline=False) == [[0, 10, 20, 30, 40]]
+    assert epochs(make_config(keys={"workers": 2}, dataset=Local()), 1, inline=False) == [[0, 10, 20, 30, 40]]
 
 
 def test_a_list_is_a_dataset_too():
@@ -130,7 +128,7 @@ def test_one_process_holds_one_copy():
 
 def test_an_error_in_a_sample_names_stage_and_item():
     config = make_config(dataset=f"{ZOO}.Broken", **{"with": {"count": 9}})
-    with pytest.raises(RunError, match="stage dataset, worker 0, item 5: OSError: sample 5 is broken") as caught:
+    with pytest.raises(RunError, match="stage source, worker 0, item 5: OSError: sample 5 is broken") as caught:
         list(Pipeline(config, inline=True))
     assert "tests/support/datasets.py" in caught.value.trace
 
@@ -257,7 +255,7 @@ def test_a_sampler_may_be_a_generator_function():
 
 
 def test_an_interrupted_epoch_is_followed_by_a_whole_one():
-    config = make_config(dataset_stage(workers=2), dataset=list("abcdefghijkl"), shuffle=True)
+    config = make_config(keys={"workers": 2}, dataset=list("abcdefghijkl"), shuffle=True)
     expected = epochs(config, 3)
     with Pipeline(config) as pipeline:
         next(iter(pipeline))
@@ -271,7 +269,7 @@ def test_another_run_resumes_in_the_middle_of_an_epoch():
         def __iter__(self):
             return iter(random.sample(range(12), 12))
 
-    config = make_config(dataset_stage(workers=2), dataset=list("abcdefghijkl"), sampler=Shuffled())
+    config = make_config(keys={"workers": 2}, dataset=list("abcdefghijkl"), sampler=Shuffled())
     expected = epochs(config, 2)
     with Pipeline(config) as pipeline:
         items = iter(pipeline)
@@ -283,11 +281,11 @@ def test_another_run_resumes_in_the_middle_of_an_epoch():
         assert list(pipeline) == expected[1]
 
 
-def test_a_report_shows_the_stage_with_its_workers():
-    with Pipeline(make_config(dataset_stage(workers=2), dataset=list(range(12)))) as pipeline:
+def test_a_report_shows_the_source_with_its_workers():
+    with Pipeline(make_config(keys={"workers": 2}, dataset=list(range(12)))) as pipeline:
         assert len(list(pipeline)) == 12
     stages = {stage.name: (stage.workers, stage.items) for stage in pipeline.report().stages}
-    assert stages == {"source": (1, 12), "dataset": (2, 12)}
+    assert stages["source"] == (2, 12)
 
 
 @pytest.fixture
@@ -305,7 +303,7 @@ def saved(datasets: Any, tmp_path: Path) -> Path:
 
 def test_hugging_face_from_disk_with_workers(saved: Path):
     arguments = {"dataset": "datasets.load_from_disk", "with": {"dataset_path": str(saved)}}
-    config = make_config(dataset_stage(workers=2), batch(5), shuffle=True, **arguments)
+    config = make_config(batch(5), keys={"workers": 2}, shuffle=True, **arguments)
     expected = epochs(config, 1)
     assert sorted(expected[0][0]["label"][2] + expected[0][1]["label"][2]) == list(range(10))
     assert expected[0][0]["text"][0] == f"line {expected[0][0]['label'][2][0]}"
@@ -328,7 +326,7 @@ def test_hugging_face_iterable_is_a_stream(datasets: Any):
 @pytest.mark.slow
 def test_torchvisions_fake_data_with_its_transform():
     fake = {"size": 6, "image_size": [3, 8, 8], "transform": {"uses": "torchvision.transforms.v2.PILToTensor"}}
-    config = make_config(dataset_stage(workers=2), batch(6), dataset="torchvision.datasets.FakeData", **{"with": fake})
+    config = make_config(batch(6), keys={"workers": 2}, dataset="torchvision.datasets.FakeData", **{"with": fake})
     with Pipeline(config) as pipeline:
         [(images, labels)] = pipeline
     assert (tuple(images.shape), images.dtype, labels.shape) == ((6, 3, 8, 8), torch.uint8, (6,))

@@ -126,8 +126,8 @@ def test_generators_that_a_dataset_and_a_stage_keep():
     expected = outputs(KEPT, inline=True, epochs=2)
     assert expected[:8] != expected[8:]
     assert outputs(KEPT, inline=True, epochs=2) == expected
-    stages = [{"name": "dataset", "workers": 2}, {**KEPT["stages"][0], "fuse": True}]
-    assert outputs({**KEPT, "stages": stages}, epochs=2) == expected
+    changed = {"source": {**KEPT["source"], "workers": 2}, "stages": [{**KEPT["stages"][0], "fuse": True}]}
+    assert outputs({**KEPT, **changed}, epochs=2) == expected
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Stateful(Numbered):
 
 
 def make_config(name: str, *stages: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    source = {"uses": f"stagepipe.sources.{name}", "with": arguments}
+    source = {"uses": f"stagepipe.sources.{name}", **arguments.pop("keys", {}), "with": arguments}
     return {"name": "test", "seed": 3, "source": source, "stages": list(stages)}
 
 
@@ -98,12 +98,12 @@ def test_nested_sources_split_over_three_ranks():
 
 
 def test_nested_sources_are_the_same_with_three_workers():
-    config = {**NESTED, "stages": [{"name": "dataset", "workers": 3}]}
+    config = {**NESTED, "source": {**NESTED["source"], "workers": 3}}
     assert read(config, epochs=2, inline=False) == read(NESTED, epochs=2)
 
 
 def test_a_mix_goes_into_batches_as_any_dataset():
-    config = make_config("mix", {"name": "dataset", "workers": 2}, batch(8), sources=[numbers(100), numbers(100)])
+    config = make_config("mix", batch(8), keys={"workers": 2}, sources=[numbers(100), numbers(100)])
     expected = read(make_config("mix", sources=[numbers(100), numbers(100)]))[0]
     batches = read(config, inline=False)[0]
     assert [number for one in batches for number in one[2]] == expected
@@ -141,7 +141,7 @@ def test_files_are_a_part(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(name)
     part = {"uses": "stagepipe.sources.files", "with": {"glob": str(tmp_path / "*.txt"), "read": True}}
-    config = make_config("concat", {"name": "dataset", "workers": 2}, sources=[numbers(2), part])
+    config = make_config("concat", keys={"workers": 2}, sources=[numbers(2), part])
     assert [item if isinstance(item, int) else item["data"] for item in read(config, inline=False)[0]] == [
         0,
         1,
@@ -269,7 +269,7 @@ def test_streams_are_mixed_in_proportion_and_by_until():
 
 
 def test_a_mix_with_a_stream_runs_resumes_and_splits():
-    config = {**make_config("mix", sources=[Numbered(50), A], weights=[3, 1]), "stages": [{"name": "dataset"}]}
+    config = make_config("mix", sources=[Numbered(50), A], weights=[3, 1])
     expected = read(config, epochs=2)
     assert expected[0] != expected[1]
     with Pipeline(config) as pipeline:

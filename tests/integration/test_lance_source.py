@@ -17,9 +17,9 @@ table = pa.table({"id": list(range(41)), "text": [f"line {number}" for number in
 lance.write_dataset(table, "train.lance", max_rows_per_file=17)
 
 
-def make_config(stages=(), **arguments):
-    source = {"uses": "stagepipe.sources.lance", "with": {"path": "train.lance", **arguments}}
-    return {"name": "test", "seed": 3, "source": source, "stages": list(stages)}
+def make_config(keys=(), **arguments):
+    source = {"uses": "stagepipe.sources.lance", **dict(keys), "with": {"path": "train.lance", **arguments}}
+    return {"name": "test", "seed": 3, "source": source}
 
 
 with Pipeline(make_config(), inline=True) as pipeline:
@@ -43,8 +43,8 @@ for epoch, position, state in random.Random(3).sample(states, 20):
         assert [item["id"] for item in pipeline] == epoch[position:]
 ranks = [[item["id"] for item in Pipeline(shuffled, inline=True, rank=rank, world_size=3)] for rank in range(3)]
 assert sorted(number for part in ranks for number in part) == list(range(41))
-stage = {"name": "dataset", "workers": 3, "batch": {"size": 4}}
-with Pipeline(make_config([stage], shuffle=True, columns=["id"])) as pipeline:
+keys = {"workers": 3, "batch": {"size": 4}}
+with Pipeline(make_config(keys, shuffle=True, columns=["id"])) as pipeline:
     assert [item["id"] for item in pipeline] == epochs[0]
 
 for arguments, message in {

@@ -81,7 +81,7 @@ def test_three_ranks_read_each_record_once(source_case, source):
 
 def test_three_workers_give_the_same_shuffle(source):
     config = make_config(source, shuffle=True)
-    assert read({**config, "stages": [{"name": "dataset", "workers": 3}]}, inline=False) == read(config)
+    assert read({**config, "source": {**config["source"], "workers": 3}}, inline=False) == read(config)
 
 
 def test_one_and_three_workers_give_the_same_shuffle_by_blocks(tmp_path):
@@ -90,4 +90,4 @@ def test_one_and_three_workers_give_the_same_shuffle_by_blocks(tmp_path):
     expected = read(config)
     assert sorted(item["id"] for item in expected[0]) == list(range(COUNT))
     for workers in (1, 3):
-        assert read({**config, "stages": [{"name": "dataset", "workers": workers}]}, inline=False) == expected
+        assert read({**config, "source": {**config["source"], "workers": workers}}, inline=False) == expected

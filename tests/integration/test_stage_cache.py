@@ -154,10 +154,10 @@ def test_records_are_known_by_file_and_index(tmp_path):
     assert "X" in str(items)
 
 
-def test_the_dataset_stage_is_known_by_its_index(tmp_path):
+def test_a_sample_of_a_dataset_is_known_by_its_index(tmp_path):
     source = {"uses": "stagepipe.sources.dataset", "with": {"dataset": [10, 20, 30], "shuffle": True}}
     kept = {"path": str(tmp_path / "kept"), "key": "v1", "deterministic": True}
-    config = {"source": source, "stages": [{"name": "dataset", "cache": kept}]}
+    config = {"source": {**source, "cache": kept}}
     items, _ = run(config, epochs=3)
     assert [sorted(items[n : n + 3]) for n in (0, 3, 6)] == [[10, 20, 30]] * 3
     entries = [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]

@@ -127,8 +127,9 @@ def _write_default(key: KeyField) -> Any:
     return list(default) if isinstance(default, tuple) else default
 
 
+_make_model(BatchSpec)
 _make_model(SourceSpec, uses=fields.SourceUses)
-for _inner_spec in (BatchSpec, StageSpec, SinkSpec, TransportSpec, ReportSpec):
+for _inner_spec in (StageSpec, SinkSpec, TransportSpec, ReportSpec):
     _make_model(_inner_spec)
 PIPELINE_MODEL: Final = _make_model(PipelineSpec, _FILE_KEYS)
 

@@ -42,7 +42,9 @@ def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Prob
         try:
             changed = _set_at_path(root, path.split("."), parse_override_value(text, location), location, ())
         except _OverridePathError as error:
-            problems.append(location.make_problem(error.message, error.hint))
+            is_source = path.startswith("stages.dataset.") and error.message.endswith(("`stages`", "`dataset`"))
+            hint = f"did you mean `source{path.removeprefix('stages.dataset')}={text}`?" if is_source else error.hint
+            problems.append(location.make_problem(error.message, hint))
         except ConfigError as error:
             problems += [location.make_problem(p.message, p.hint) for p in error.problems]
         else:

@@ -51,9 +51,10 @@ def divide_cpus(
     most_free = max(nodes, default=0.0)
     for name, cpus in asked.items():
         if cpus is not None and cpus > most_free:
+            path = next(process.first_stage.config_path for process in processes if process.name == name)
             raise UsageError(
                 f"engine: ray: a worker of stage {name} asks for {cpus:g} CPUs, and no node has more than "
-                f"{most_free:g} free; set a smaller `stages.{name}.resources.cpus`"
+                f"{most_free:g} free; set a smaller `{path}.resources.cpus`"
             )
     demand = sum((asked[name] or 0.0) * count for name, count in workers.items())
     source_tasks = max(1, min(int(total) - sum(workers.values()), max(workers.values(), default=int(total))))

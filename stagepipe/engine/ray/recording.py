@@ -173,7 +173,7 @@ def _make_stage_record(  # noqa: PLR0913 - a record has all of it
 
 def _find_slowest(plan: Plan, counts: RayCounts) -> tuple[SlowItem, ...]:
     slow_items = [
-        SlowItem(item=str(row.item), stage=stage.name, run_ns=row.run_ns, queue_ns=0, label=row.label)
+        SlowItem(item=str(row.item), stage=stage.row, run_ns=row.run_ns, queue_ns=0, label=row.label)
         for process, process_counts in zip(plan.processes, counts.processes, strict=True)
         for stage, stage_counts in zip(process.stages, process_counts.stages, strict=False)
         for row in stage_counts.slow_items

@@ -60,7 +60,7 @@ class RayRun:
         self._letters = DeadLetterWriter(
             process_index=self._layout.count,
             worker=0,
-            first_stage_name=plan.processes[-1].name,
+            first_stage_name=plan.processes[-1].first_stage.row,
             shard=plan.shard,
             any_order=plan.any_order,
         )
@@ -139,7 +139,7 @@ class RayRun:
                 with self._generators.swap_in():
                     stages.append(StageRunner(stage, 0, self.plan.seed, self.plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
-                raise make_build_error(stage.name, error) from error
+                raise make_build_error(stage.row, error) from error
         self._own_stages += stages
         return stages
 
@@ -151,7 +151,7 @@ class RayRun:
                 runner = StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), plan.shard)
                 return SourceReader(runner.target, plan.seed, plan.limit, plan.shard)
         except (Exception, SystemExit) as error:
-            raise make_build_error(stage.name, error) from error
+            raise make_build_error(stage.row, error) from error
 
     # ------------------------------------------------------------------ an epoch
 

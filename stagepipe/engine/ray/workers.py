@@ -111,7 +111,7 @@ class BlockOutput(InlineOutput):
         self._letters = DeadLetterWriter(
             process_index=spec.index,
             worker=0,
-            first_stage_name=spec.plan.name,
+            first_stage_name=spec.plan.first_stage.row,
             shard=spec.shard,
             any_order=spec.any_order,
         )
@@ -160,8 +160,8 @@ class OperatorProcess:
         except (Exception, SystemExit) as error:
             raise BuildFailedError(
                 OperatorFailure(
-                    message=f"stage {stage.name}, worker 0: cannot be built: {format_error(error)}",
-                    stage=stage.name,
+                    message=f"stage {stage.row}, worker 0: cannot be built: {format_error(error)}",
+                    stage=stage.row,
                     trace=format_user_traceback(error),
                     error_type=name_error_type(error),
                 )

@@ -41,7 +41,7 @@ class DeadLetterStore:
         self._source_sha256 = plan.source_sha256
         self._can_skip = any(stage.on_error == "skip" for process in plan.processes for stage in process.stages)
         self._segment_by_stage = {
-            stage.name: process.output_segment for process in plan.processes for stage in process.stages
+            stage.row: process.output_segment for process in plan.processes for stage in process.stages
         }
         self._lock = threading.Lock()
         self._segment_count = len(plan.segments)

@@ -29,7 +29,7 @@ class DeadLetterWriter:
         """The letter of an item that failed at `stage`. `lineage` is b"" before the first order point."""
         return DeadLetterEvent(
             process=self._process_index,
-            stage=stage.name,
+            stage=stage.label,
             worker=self._worker,
             key=key,
             item=format_key(stage.global_key(key)),

@@ -67,8 +67,8 @@ class SourceReader:
         """Whether reading an item may draw random numbers. The built-in sources and lists draw at most an order."""
         self.is_single_pass = isinstance(source, Iterator)
         """Whether it can be read only once: not for a second epoch, and not by a successor of a dead worker."""
-        self.passes_none = getattr(source, "passes_none", False) or type(source) in {list, tuple}
-        """Whether None is no mistake of its code: in a list it was written, and a dataset's next stage judges it."""
+        self.passes_none = type(source) in {list, tuple}
+        """Whether None is no mistake of its code: in a list it was written."""
         self._was_read = False
         self._iterator: Iterator[Any] = iter(())
         self._position = StreamPosition()

@@ -65,6 +65,9 @@ class StageRunner:
         """Build the target; the caller reports what that raises."""
         self.plan = plan
         self.name = plan.name
+        """What its seeds depend on."""
+        self.label = plan.row
+        """What the user knows it by, for messages."""
         self._seed = seed
         self._region = region
         self._shard = shard
@@ -110,7 +113,7 @@ class StageRunner:
         self._predicate = None if plan.when is None else build_predicate(plan.when, self._config_dir)
         if isinstance(target, PartSink):  # it decides for each item of a part
             target.warm_up()
-            target.matches = None if self._predicate is None else _refuse_none(self._predicate, self.name)
+            target.matches = None if self._predicate is None else _refuse_none(self._predicate, self.label)
             self._predicate = None
         self._runs_users_predicate = isinstance(plan.when, Target)
         is_seeded = plan.reseed and self._runs_users_predicate
@@ -216,7 +219,7 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(key, error, self._predicate) from error
         if decision is None:
-            raise self.record_failure(key, NoneConditionError(self.name, format_key(self.global_key(key))))
+            raise self.record_failure(key, NoneConditionError(self.label, format_key(self.global_key(key))))
         if not is_match:
             self._passed_by_count += 1
         return is_match
@@ -417,7 +420,7 @@ class StageRunner:
         """Count a failed item and return its StageError. `called` raised `cause`, if it was not the target."""
         self._error_count += 1
         input_note = describe_failing_input(cause, self.plan, self.target if called is None else called)
-        error = StageError(self.name, self.global_key(key), cause, input_note=input_note)
+        error = StageError(self.label, self.global_key(key), cause, input_note=input_note)
         if self.on_survivable_failure is not None and (self.plan.on_error == "skip" or self.plan.retries):
             self.on_survivable_failure(error)
         return error
@@ -425,7 +428,7 @@ class StageRunner:
     def make_none_error(self, key: Key, verb: str = "returned") -> StageError:
         """Return the error of a stage that gave None for an item, and count it."""
         item = format_key(self.global_key(key))
-        return self.record_failure(key, NoneResultError(self.name, item, verb, self.plan.syntax))
+        return self.record_failure(key, NoneResultError(self.label, item, verb, self.plan.syntax))
 
     def count_dead_letter(self) -> None:
         """Count a dead letter, on the board at once: the end of an epoch waits for all of them."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from stagepipe.core import ConfigSyntax, Key, StagepipeError
-from stagepipe.plan import SOURCE_NAME
 from stagepipe.runtime.protocol import describe_failure, format_error_text, format_key, format_user_traceback
+from stagepipe.spec import SOURCE_NAME
 
 _SINK_BY_SYNTAX: Final = {
     ConfigSyntax.YAML: "sink",

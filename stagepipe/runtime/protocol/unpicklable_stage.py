@@ -12,8 +12,8 @@ from types import FunctionType, MethodType
 from typing import Any, Final
 
 from stagepipe.core import UsageError
-from stagepipe.plan import SOURCE_NAME, StagePlan
-from stagepipe.spec import Target
+from stagepipe.plan import StagePlan
+from stagepipe.spec import SOURCE_NAME, Target
 
 _MAX_SEARCH_DEPTH: Final = 6
 """Levels of closures, attributes and containers that are searched."""
@@ -27,7 +27,7 @@ def find_unpicklable_stage(stages: Iterable[StagePlan]) -> UsageError | None:
             target, (path, value, error) = stage.when, _find_target_part(stage.when)
         if error is None:
             continue
-        subject = SOURCE_NAME if stage.name == SOURCE_NAME else f"stage {stage.name}"
+        subject = SOURCE_NAME if stage.row == SOURCE_NAME else f"stage {stage.row}"
         return UsageError(
             f"{subject}: {path or f'`{target.label}`'} ({type(value).__name__}) cannot be sent to a worker: "
             f"{type(error).__name__}: {error}; create it in the function, or in a class that each worker builds"

@@ -130,8 +130,9 @@ class EventLoop:
         try:
             worker = self._worker_pool.restart_worker(slot, self._recovery.era, restart.death.died_at_ns)
         except OSError as error:
-            message = f"stage {slot.process_plan.name}, worker {slot.worker} died and could not be restarted: {error}"
-            self._recovery.fail(RunError(message, stage=slot.process_plan.name, worker=slot.worker))
+            stage = slot.process_plan.first_stage.row
+            message = f"stage {stage}, worker {slot.worker} died and could not be restarted: {error}"
+            self._recovery.fail(RunError(message, stage=stage, worker=slot.worker))
             return
         if worker is not None:
             self._watch(worker)

@@ -275,7 +275,7 @@ class RecoveryCoordinator:
             death, decision = self._deaths.decide(worker, 0 if self._current_seek is None else self._current_seek.epoch)
             if isinstance(decision, FailDecision):
                 error = RunError(
-                    decision.message, stage=death.stage.name, worker=death.worker, item=death.item, trace=death.trace
+                    decision.message, stage=death.stage.row, worker=death.worker, item=death.item, trace=death.trace
                 )
                 self._record_failure(RunFailure(error))
                 return

@@ -50,7 +50,7 @@ class WorkerDeath:
         """The death in a sentence: stage, worker, item, pid and cause."""
         item = f", item {self.item}" if self.item else ""
         starting = "" if self.uptime_ns is not None else " during start-up"
-        return f"stage {self.stage.name}, worker {self.worker}{item} (pid {self.pid}) {self.cause}{starting}"
+        return f"stage {self.stage.row}, worker {self.worker}{item} (pid {self.pid}) {self.cause}{starting}"
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class WorkerProcess:
         register_owner(self)
         try:
             self._crash_log_fd = self._own_fd(os.memfd_create("stagepipe-crash", os.MFD_CLOEXEC))
-            with output_collector.open_pipe(slot.process_plan.name, slot.worker) as output_fd:
+            with output_collector.open_pipe(slot.process_plan.first_stage.row, slot.worker) as output_fd:
                 self._popen = starter.start(worker_spec, self._crash_log_fd, output_fd)
             self.pid = self._popen.pid
             self._process = psutil.Process(self.pid)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stagepipe.core import WorkerIdentity, add_import_path, apply_warning_filters, stage_locals
+from stagepipe.plan import ProcessRole
 from stagepipe.runtime.logs import redirect_output
 from stagepipe.runtime.protocol import (
     STACK_DUMP_SIGNAL,
@@ -56,7 +57,8 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
         add_import_path(spec.config_dir)
     plan = spec.plan
     stage_locals.syntax = plan.first_stage.syntax
-    stage_locals.worker_identity = WorkerIdentity(spec.worker, plan.workers, spec.seed, plan.first_stage.name)
+    is_source = plan.role is ProcessRole.SOURCE
+    stage_locals.worker_identity = WorkerIdentity(spec.worker, plan.workers, spec.seed, is_source)
     with contextlib.suppress(OSError):
         # psutil cannot name a process, and importing it would take a tenth of a worker's start.
         Path("/proc/self/comm").write_text(f"sp:{plan.name}"[:15])

@@ -39,16 +39,16 @@ class FailureReporter:
         """Report an error of an item: of its stage, of the memory, of the transport, or an unpicklable item."""
         stages = self._spec.plan.stages
         if isinstance(error, StageError):
-            message = error.describe(self._spec.worker, read_only_hint(error.cause, stages[0].name))
+            message = error.describe(self._spec.worker, read_only_hint(error.cause, stages[0].row))
             error_type = name_error_type(error.cause)
             self._send_failure(generation, error.stage, format_key(error.key), message, error.trace, error_type)
             return
         item = format_item(self._spec.shard, self._region.current_key[:1])
         if isinstance(error, ArenaFullError):
-            self._send_arena_full(generation, stages[-1].name, item, error)
+            self._send_arena_full(generation, stages[-1].row, item, error)
         else:
-            message = describe_failure(stages[-1].name, self._spec.worker, item, format_error(error))
-            self._send_failure(generation, stages[-1].name, item, message, format_user_traceback(error))
+            message = describe_failure(stages[-1].row, self._spec.worker, item, format_error(error))
+            self._send_failure(generation, stages[-1].row, item, message, format_user_traceback(error))
 
     def _send_failure(  # noqa: PLR0917 - the fields of the event
         self, generation: int, stage: str, item: str, message: str, trace: str, error_type: str = ""

@@ -82,7 +82,7 @@ class Worker:
         self._generation = 0
         self._failed_generation = 0
         self._failures = FailureReporter(spec, control, self._board, self._memory)
-        self._building_stage_name = spec.plan.stages[0].name
+        self._building_stage = spec.plan.stages[0].row
 
     # ------------------------------------------------------------------ waits
 
@@ -148,7 +148,7 @@ class Worker:
             dead_letters = DeadLetterWriter(
                 process_index=spec.process,
                 worker=spec.worker,
-                first_stage_name=spec.plan.name,
+                first_stage_name=spec.plan.first_stage.row,
                 shard=spec.shard,
                 any_order=spec.any_order,
             )
@@ -171,7 +171,7 @@ class Worker:
         )
 
     def _build_stage(self, index: int, plan: StagePlan) -> StageRunner:
-        self._building_stage_name = plan.name
+        self._building_stage = plan.row
         spec = self._spec
         shard = spec.shard.for_segment(spec.plan.output_segment if index else spec.plan.input_segment)
         region = self._region.stage_region(index)
@@ -200,7 +200,7 @@ class Worker:
         try:
             role = self.build_role()
         except BaseException as error:  # noqa: BLE001 - the user must see whatever a stage's module or class raises
-            self._failures.report_build_failure(self._building_stage_name, error)
+            self._failures.report_build_failure(self._building_stage, error)
             self._wait_for_stop()
             return
         self._send_ready(role)

@@ -1,4 +1,4 @@
-"""The rows of an array that may be spread over several files. Read in the workers of the stage `dataset`."""
+"""The rows of an array that may be spread over several files. Read in the workers of the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RangeReader`: reads ranges of bytes of many files. Runs in the workers of the stage `dataset`."""
+"""`RangeReader`: reads ranges of bytes of many files. Runs in the workers of the source."""
 
 from __future__ import annotations
 

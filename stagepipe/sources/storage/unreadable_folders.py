@@ -16,8 +16,6 @@ from typing import Final
 from stagepipe.core import stage_locals
 
 _MAX_NAMED: Final = 3
-_SOURCE_NAME: Final = "source"
-"""`SOURCE_NAME` of the plan, a layer above."""
 
 _log = logging.getLogger("stagepipe")
 
@@ -52,10 +50,10 @@ def _walk_to_unreadable(folders: list[str]) -> list[str]:
 def check_folders(pattern: str, label: str, *, has_matches: bool) -> None:
     """Log a warning if a pattern leaves out folders that cannot be read; raise OSError if it then matches no file.
 
-    The workers of `dataset` build the source of a run again, and say nothing.
+    The workers that read the items of a run build its source again, and say nothing.
     """
     identity = stage_locals.worker_identity
-    if has_matches and identity is not None and identity.stage != _SOURCE_NAME:
+    if has_matches and identity is not None and not identity.is_source:
         return
     folders = list(islice(find_unreadable_folders(str(Path(pattern).expanduser())), _MAX_NAMED + 1))
     if not folders:

@@ -1,4 +1,4 @@
-"""`ArrowRows`: the rows of a table of pyarrow, each as a dict. Runs in the workers of the stage `dataset`.
+"""`ArrowRows`: the rows of a table of pyarrow, each as a dict. Runs in the workers of the source.
 
 pyarrow's own `to_numpy` imports pandas where it is installed, which takes a second and 60 MB in each worker.
 """

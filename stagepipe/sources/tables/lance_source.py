@@ -1,4 +1,4 @@
-"""`LanceSource`: the rows of a Lance dataset. Runs in the source's process and in the workers of `dataset`."""
+"""`LanceSource`: the rows of a Lance dataset. Runs in the source's process and in its workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LanceSource(RecordSource):
     """Yield the rows of a Lance dataset, each a dict of Python values.
 
     In YAML it is `uses: stagepipe.sources.lance`. To read many rows with one call, write `batch: {size: 64}` on the
-    stage `dataset`.
+    source.
 
     Args:
         path: the folder of the dataset, such as `train.lance`, or a URL (`s3://...`), which Lance opens.

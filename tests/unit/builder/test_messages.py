@@ -73,7 +73,8 @@ BROKEN_CHAINS = [
     from_source(iter([1])),
     from_source(3),
     from_source(defer(sources.files)),
-    from_source(defer(sources.dataset, [1]), retries=3),
+    from_source([1], workers=3),
+    from_source(defer(sources.dataset, [1]), fuse=True, workers=3),
     START.sink("os.nothing"),
 ]
 REFUSED_CALLS = [

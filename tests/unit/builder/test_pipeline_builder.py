@@ -82,8 +82,9 @@ def test_a_dataset_makes_the_spec_of_the_dataset_source():
         "source": {
             "uses": "stagepipe.sources.dataset",
             "with": {"dataset": {"uses": collections.UserList, "with": {"initlist": "abc"}}, "shuffle": True},
+            "workers": 3,
         },
-        "stages": [{"name": "dataset", "workers": 3}, {"name": "double", "uses": double}],
+        "stages": [{"name": "double", "uses": double}],
     }
     assert comparable(load(builder)) == comparable(load(config))
 
@@ -195,7 +196,6 @@ def test_arguments_reach_the_class_as_they_were_written():
         (lambda start: start.sink(print).map(double), r"follows \.sink"),
         (list, r"with builder\.open\(\) as pipeline"),
         (lambda _: from_source(Scale), r"from_source\(defer\(Scale, \.\.\.\)\)"),
-        (lambda _: from_dataset([1], name="mine"), "called `dataset`; remove `name`"),
         (lambda _: defer(Scale, 1, 2, 3), "too many positional arguments"),
         (lambda _: defer(Scale, unknown=2), "unexpected keyword argument 'unknown'"),
         (lambda _: defer(double), r"functools\.partial\(double"),

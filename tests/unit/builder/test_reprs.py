@@ -47,4 +47,4 @@ def test_a_pipeline_says_its_stages_and_its_state():
     with pipeline:
         assert repr(pipeline) == f"{stages}; running>"
     assert repr(pipeline) == f"{stages}; closed>"
-    assert cells(pipeline._repr_html_())[:6] == ["source", "range", "", "double", "double", "2"]
+    assert cells(pipeline._repr_html_())[:6] == ["source", "range", "1", "double", "double", "2"]

@@ -1,4 +1,4 @@
-"""A dataset source expands into an ordinary source and an ordinary stage that overrides can name."""
+"""A dataset source has one form in the spec; the plan splits it into a source of indices and a stage that reads."""
 
 import shutil
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from stagepipe.config import load, summarize_spec
 from stagepipe.core import ConfigError
+from stagepipe.plan import split_source
 from stagepipe.sources import dataset
 from stagepipe.spec import Target
 
@@ -22,33 +23,43 @@ def data(write, folder):
     return write
 
 
-def test_the_stage_dataset_follows_the_source(data):
+def test_the_spec_holds_what_the_user_wrote(data):
     spec = load(data(f"{SOURCE}stages:\n  - {{name: decode, uses: my_ops.decode}}\n"))
-    assert summarize_spec(spec) == "source -> dataset -> decode"
+    assert summarize_spec(spec) == "source -> decode"
     assert spec.source.target == Target("stagepipe.sources.dataset", {"dataset": DIGITS, "shuffle": True})
-    assert spec.stages[0].target == Target("stagepipe.stages.Fetch", {"dataset": DIGITS})
 
 
-def test_an_entry_named_dataset_is_that_stage_at_any_position(data):
-    stages = "stages:\n  - {name: decode, uses: my_ops.decode}\n  - {name: dataset, workers: 4, threads: 2}\n"
-    spec = load(data(f"{SOURCE}{stages}"))
-    assert summarize_spec(spec) == "source -> dataset (4) -> decode"
-    assert spec.stages[0].threads == 2
+def test_the_plan_splits_a_source_that_is_read_by_index(data):
+    spec = split_source(load(data(SOURCE), ["source.workers=3", "source.retries=2"]))
+    (reader,) = spec.stages
+    assert spec.source.target == Target("stagepipe.sources.dataset", {"dataset": DIGITS, "shuffle": True})
+    assert reader.target == Target("stagepipe.stages.Fetch", {"dataset": DIGITS})
+    assert (spec.source.workers, spec.source.retries, reader.workers, reader.retries) == (1, None, 3, 2)
+    assert [(stage.name, stage.row, stage.config_path) for stage in (spec.source, reader)] == [
+        ("source.indices", "source", "source"),
+        ("source", "source", "source"),
+    ]
+    assert split_source(spec) == spec
 
 
-def test_an_override_reaches_an_explicit_or_implied_dataset_stage(data):
+def test_an_override_reaches_the_keys_of_the_source_in_one_pass(data):
     path = data(SOURCE)
-    assert summarize_spec(load(path, ["stages.dataset.workers=3"])) == "source -> dataset (3)"
-    assert summarize_spec(load(path, ["stages.dataset.fuse=true"])) == "source + dataset"
+    assert summarize_spec(load(path, ["source.workers=3"])) == "source (3)"
     assert load(path, ["source.with.shuffle=false"]).source.target.arguments["shuffle"] is False
     plain = load(path, ["source.uses=itertools.repeat", "source.with={object: 1}"])
-    assert summarize_spec(plain) == "source"
+    assert split_source(plain) == plain
 
 
-def test_an_extending_file_sets_keys_of_the_dataset_stage(data):
-    data(f"{SOURCE}stages:\n  - {{name: decode, uses: my_ops.decode}}\n", "base.yaml")
-    spec = load(data("extends: base.yaml\nstages:\n  - {name: dataset, workers: 2}\n", "over.yaml"))
-    assert summarize_spec(spec) == "source -> dataset (2) -> decode"
+@pytest.mark.parametrize("stages", ["", "stages:\n  - {name: decode, uses: my_ops.decode}\n"])
+def test_an_override_of_the_stage_dataset_names_the_key_of_the_source(data, stages):
+    with pytest.raises(ConfigError, match=r"did you mean `source\.workers=3`\?"):
+        load(data(f"{SOURCE}{stages}"), ["stages.dataset.workers=3"])
+
+
+def test_an_extending_file_sets_keys_of_the_source(data):
+    data(SOURCE, "base.yaml")
+    spec = load(data("extends: base.yaml\nsource: {workers: 2}\n", "over.yaml"))
+    assert summarize_spec(spec) == "source (2)"
 
 
 def test_relative_files_belong_to_the_folder_of_the_naming_file(data, folder):
@@ -73,16 +84,21 @@ vars: {root: a}
     assert spec.source.target.arguments == {
         "dataset": {"uses": "./my_data.py:Digits", "with": {"root": "a"}},
         "batch_sampler": {"uses": "my_data.Balanced", "with": {"count": 4}},
+        "collate_fn": {"uses": "my_data.collate"},
     }
-    assert spec.stages[0].target.arguments["collate_fn"] == {"uses": "my_data.collate"}
-    assert spec.stages[0].target.arguments["batched"] is True
+    split = split_source(spec)
+    assert set(split.source.target.arguments) == {"dataset", "batch_sampler"}
+    assert split.stages[0].target.arguments["collate_fn"] == {"uses": "my_data.collate"}
+    assert split.stages[0].target.arguments["batched"] is True
 
 
 @pytest.mark.parametrize("name", ["my_data.Lines", "my_data.LongLines", "./my_data.py:Lines"])
 def test_a_known_iterable_dataset_runs_in_the_source_process(data, name):
     text = f"source: {{uses: stagepipe.sources.dataset, with: {{dataset: {name}, with: {{root: a}}}}}}\n"
-    assert summarize_spec(load(data(text))) == "source + dataset"
-    assert summarize_spec(load(data(text), ["stages.dataset.fuse=false"])) == "source -> dataset"
+    spec = split_source(load(data(text)))
+    assert (spec.source.name, spec.source.part_of, spec.stages) == ("source", "", ())
+    (collate,) = split_source(load(data(text), ["source.with.batch_size=2"])).stages
+    assert (collate.row, collate.fuse, collate.target.arguments["batched"]) == ("source", True, True)
 
 
 def test_objects_from_python_are_used_as_they_are():
@@ -90,14 +106,13 @@ def test_objects_from_python_are_used_as_they_are():
     arguments = {"dataset": range(3), "sampler": samples}
     spec = load({"source": {"uses": "stagepipe.sources.dataset", "with": arguments}})
     assert spec.source.target.arguments == {"dataset": range(3), "sampler": samples}
-    assert summarize_spec(
-        load({"source": {"uses": "stagepipe.sources.dataset", "with": {"dataset": map(abs, samples)}}})
-    ) == ("source + dataset")
+    spec = load({"source": {"uses": "stagepipe.sources.dataset", "with": {"dataset": map(abs, samples)}}})
+    assert spec.source.reading == "stream"
 
 
 def test_the_source_may_be_given_as_its_class():
-    spec = load({"source": {"uses": dataset, "with": {"dataset": range(3)}}}, ["stages.dataset.workers=2"])
-    assert summarize_spec(spec) == "source -> dataset (2)"
+    spec = load({"source": {"uses": dataset, "with": {"dataset": range(3)}}}, ["source.workers=2"])
+    assert summarize_spec(spec) == "source (2)"
 
 
 def test_with_beside_a_dataset_object_is_an_error():
@@ -108,5 +123,5 @@ def test_with_beside_a_dataset_object_is_an_error():
 
 def test_batch_sampler_and_batch_exclude_each_other(data):
     text = SOURCE.replace("shuffle: true", "batch_sampler: [[0]]")
-    with pytest.raises(ConfigError, match="takes no `batch`: the source's `batch_sampler` already forms the batches"):
-        load(data(text), ["stages.dataset.batch.size=4"])
+    with pytest.raises(ConfigError, match="takes no `batch`: its `batch_sampler` already forms the batches"):
+        load(data(text), ["source.batch.size=4"])

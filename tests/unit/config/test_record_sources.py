@@ -7,6 +7,7 @@ from stagepipe import defer, from_source
 from stagepipe.config import load, summarize_spec
 from stagepipe.config.record_sources import RECORD_SOURCE_NAMES
 from stagepipe.core import ConfigError
+from stagepipe.plan import split_source
 from stagepipe.sources import JsonlSource, RecordSource
 from stagepipe.spec import Target
 
@@ -22,12 +23,12 @@ def test_the_names_are_those_of_the_package():
     assert names - {"RecordSource"} == RECORD_SOURCE_NAMES
 
 
-def test_the_records_are_read_in_the_stage_dataset(write):
+def test_the_records_are_read_in_the_workers_of_the_source(write):
     text = "source: {uses: stagepipe.sources.jsonl, with: {path: a.jsonl, shuffle: true, batch_size: 4}}\n"
-    spec = load(write(text), ["stages.dataset.workers=3"])
-    assert summarize_spec(spec) == "source -> dataset (3)"
+    spec = load(write(text), ["source.workers=3"])
+    assert summarize_spec(spec) == "source (3)"
     assert spec.source.target == Target("stagepipe.sources.dataset", {"dataset": JSONL, "batch_size": 4})
-    assert spec.stages[0].target == Target("stagepipe.stages.Fetch", {"dataset": JSONL, "batched": True})
+    assert split_source(spec).stages[0].target == Target("stagepipe.stages.Fetch", {"dataset": JSONL, "batched": True})
 
 
 def test_a_class_and_an_object_are_record_sources_too(tmp_path):
@@ -54,17 +55,17 @@ def test_mistakes_keep_their_place(write, with_, message):
     assert (message in problem.message, problem.line in {2, 3}) == (True, True), problem.message
 
 
-def test_keys_of_the_stage_are_no_keys_of_the_source(write):
-    with pytest.raises(
-        ConfigError, match=r"`stagepipe\.sources\.jsonl` takes no `on_error`: .*the stage `dataset` reads"
-    ):
-        load(write("source: {uses: stagepipe.sources.jsonl, on_error: skip, with: {path: a.jsonl}}\n"))
+def test_messages_name_the_source_that_the_user_wrote(write):
+    text = "source: {uses: stagepipe.sources.jsonl, batch: {size: 2}, with: {path: a.jsonl, batch_size: 4}}\n"
+    with pytest.raises(ConfigError, match=r"`stagepipe\.sources\.jsonl` takes no `batch`: its `batch_size` already"):
+        load(write(text))
 
 
 def test_urls_are_read_in_workers_and_local_files_as_before(write):
     text = "source: {uses: stagepipe.sources.files, with: {glob: %s, read: true}}\n"
-    assert summarize_spec(load(write(text % "'s3://b/*.jpg'"))) == "source -> dataset"
-    assert summarize_spec(load(write(text % "'b/*.jpg'"))) == "source"
+    assert load(write(text % "'s3://b/*.jpg'"), ["source.workers=8"]).source.reading == "index"
+    with pytest.raises(ConfigError, match=r"`stagepipe\.sources\.files` takes no `workers`: one process reads it"):
+        load(write(text % "'b/*.jpg'"), ["source.workers=8"])
 
 
 def test_a_data_file_is_not_read_as_code(write, folder):

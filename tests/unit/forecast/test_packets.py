@@ -52,14 +52,18 @@ def test_other_items_have_a_packet_of_their_own(nbytes, keys):
 
 def costs_of_a_dataset(**keys):
     dataset = {"dataset": "tests.support.datasets.Squares", "with": {"count": 100}}
-    source = {"uses": "stagepipe.sources.dataset", "with": dataset}
+    source = {"uses": "stagepipe.sources.dataset", "with": dataset, **keys}
     batch = {"name": "batch", "uses": "stagepipe.stages.Batch", "with": {"size": 8}}
-    planned = plan({"name": "dataset", "workers": 1, **keys}, batch, source=source)
+    planned = plan(batch, source=source)
     planned = replace(planned, curves=replace(CURVES, timing_ns_per_hop=2000))
-    records = (stage_record("source", 1), stage_record("dataset", 4), stage_record("batch", 30))
-    hops = (hop_record("source", "dataset"), hop_record("dataset", "batch"), hop_record("batch", "sink", messages=12))
+    records = (stage_record("source.indices", 1), stage_record("source", 4), stage_record("batch", 30))
+    hops = (
+        hop_record("source.indices", "source"),
+        hop_record("source", "batch"),
+        hop_record("batch", "sink", messages=12),
+    )
     row = ItemSample((PieceSample(name="[0]", nbytes=3072),), 60)
-    samples = {"source": ProbeResult(items=(ItemSample((), 5),)), "dataset": ProbeResult(items=(row,))}
+    samples = {"source.indices": ProbeResult(items=(ItemSample((), 5),)), "source": ProbeResult(items=(row,))}
     return compute_costs(planned, record(*records, hops=hops), samples)
 
 
@@ -74,7 +78,7 @@ def test_a_dataset_whose_samples_travel_in_chunks_has_cheap_hops_and_is_not_fuse
 
 
 def test_a_dataset_that_sends_no_chunks_has_the_costs_of_single_items():
-    single = costs_of_a_dataset(transport="pipe")
+    single = costs_of_a_dataset(stateful=True)
     assert sum(hop.total_ns for hop in single.hops[:2]) > 20 * US
     assert single.processes[1].loop_ns == 3000
 

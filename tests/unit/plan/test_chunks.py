@@ -16,8 +16,9 @@ def processes(*stages, arguments=None, dataset=None, **keys):
     source = {
         "uses": "stagepipe.sources.dataset",
         "with": {"dataset": TINY, "with": {"count": 9}, **(arguments or {})},
+        **(dataset or {}),
     }
-    config = {"name": "test", "source": source, "stages": [{"name": "dataset", **(dataset or {})}, *stages], **keys}
+    config = {"name": "test", "source": source, "stages": list(stages), **keys}
     return Pipeline(config).make_plan().processes
 
 

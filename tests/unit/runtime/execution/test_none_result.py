@@ -164,8 +164,10 @@ def test_a_sink_may_return_none(tmp_path):
 
 
 @pytest.mark.parametrize("dataset", [Forgetful(), ForgetfulStream()], ids=["map-style", "iterable"])
-def test_a_sample_of_a_dataset_that_is_none_is_a_mistake_of_the_stage_dataset(dataset):
-    assert error_of(from_dataset(dataset)).message.startswith("stage dataset returned None for item 0")
+def test_a_sample_of_a_dataset_that_is_none_is_a_mistake_of_the_source(dataset):
+    assert error_of(from_dataset(dataset)).message.startswith(
+        ("source returned None for item 0", "source yielded None for item 0")
+    )
     assert from_dataset(dataset, allow_none=True).take(1) == [None]
 
 

@@ -21,7 +21,7 @@ def run(target, count=20, *, together=True, **plan):
     """Run a chunk. Return what was sent, the counts of the stage and the board's region."""
     layout = BoardLayout(1, (1,))
     region = Board(make_board_fd(layout), layout).region(0)
-    keys = {"name": "dataset", "index": 1, "on_error": "skip", **plan}
+    keys = {"name": "source", "index": 1, "on_error": "skip", **plan}
     stage = StageRunner(StagePlan(target=Target(target, {}), **keys), 0, 7, None, region.stage_region(0))
     sent = Sent()
     output = ChunkOutput(sent)

@@ -1,6 +1,9 @@
-"""Turns sinks with workers into stages: one order point, which makes parts, then a writer per sink. Pure.
+"""Splits a source and sinks with workers into the stages that run them. Pure.
 
-What comes out of the last writer are the records of what was written; the calling process makes shards of them.
+A source that is read by index becomes a source of indices and a stage that reads. Sinks become one order point, which
+makes parts, then a writer for each sink; out of the last writer come the records of what was written, and the calling
+process makes shards of them. `part_of` of an inner stage names the row of the config that it belongs to. Its own name
+has a dot, so no stage of a user has it.
 """
 
 from __future__ import annotations
@@ -9,13 +12,30 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from stagepipe.core import parse_bytes
-from stagepipe.spec import PipelineSpec, SinkSpec, StageSpec, Target
+from stagepipe.spec import SOURCE_NAME, PipelineSpec, SinkSpec, SourceSpec, StageSpec, Target
 
-PARTS_STAGE_NAME: Final = "parts"
+_DATASET_PATH: Final = "stagepipe.sources.dataset"
+_FETCH_PATH: Final = "stagepipe.stages.Fetch"
+_FETCH_SHARD_PATH: Final = "stagepipe.stages.FetchShard"
+_STREAM_ARGUMENTS: Final = ("dataset", "batch_size", "drop_last", "worker_init_fn")
+_SOURCE_ARGUMENTS: Final = {
+    "index": (*_STREAM_ARGUMENTS, "shuffle", "sampler", "batch_sampler"),
+    "shards": ("dataset", "shards"),
+    "stream": _STREAM_ARGUMENTS,
+}
+"""Those that the source of indices, or of a stream's samples, is built with, by `reading`."""
+_READER_ARGUMENTS: Final = {
+    "index": ("dataset", "collate_fn", "worker_init_fn"),
+    "shards": ("dataset", "shards", "batch_size", "drop_last", "collate_fn", "worker_init_fn"),
+    "stream": ("dataset", "collate_fn"),
+}
+"""Those of the stage that reads, or collates a stream's samples."""
+_SINK_ROW: Final = "sink"
+"""What several sinks share belongs to this row; an override finds them there."""
 _PARTS_PATH: Final = "stagepipe.sinks.Parts"
 _MAX_PART_ITEMS: Final = 1024
 _PART_BYTES: Final = 16_000_000
@@ -34,6 +54,47 @@ class PartSize(NamedTuple):
     multiple: int = 1
 
 
+def split_source(spec: PipelineSpec) -> PipelineSpec:
+    """Return the spec with a source of indices, and first a stage `source` that reads them. Idempotent.
+
+    A stream is read by its source; if it has batches, a stage fused to it collates them.
+
+    >>> source = SourceSpec(target=Target("stagepipe.sources.dataset", {"dataset": "abc"}), workers=2, reading="index")
+    >>> split = split_source(PipelineSpec(source=source))
+    >>> split.source.name, [(stage.name, stage.workers) for stage in split.stages]
+    ('source.indices', [('source', 2)])
+    """
+    source, arguments = spec.source, spec.source.target.arguments
+    if not source.reading:
+        return spec
+    sender = SourceSpec(
+        name=f"{SOURCE_NAME}.indices",
+        target=Target(_DATASET_PATH, _select(arguments, _SOURCE_ARGUMENTS[source.reading])),
+        start_timeout_ns=source.start_timeout_ns,
+        allow_none=True,  # the stage that reads judges its items
+        part_of=SOURCE_NAME,
+        syntax=source.syntax,
+    )
+    is_batched = arguments.get("batch_size") is not None or arguments.get("batch_sampler") is not None
+    if source.reading == "stream" and not is_batched:
+        return replace(spec, source=replace(source, target=sender.target, reading=""))
+    reader_arguments = _select(arguments, _READER_ARGUMENTS[source.reading])
+    if source.reading != "shards":
+        flags = {"batched": is_batched, "takes_lists": source.batch is not None}
+        reader_arguments |= {name: True for name, is_set in flags.items() if is_set}
+    path = _FETCH_SHARD_PATH if source.reading == "shards" else _FETCH_PATH
+    settings = {field.name: getattr(source, field.name) for field in fields(StageSpec)}
+    reader = StageSpec(**{**settings, "target": Target(path, reader_arguments)})
+    if source.reading == "stream":
+        sender = replace(sender, name=SOURCE_NAME, part_of="", reseed=source.reseed)
+        reader = replace(reader, name=f"{SOURCE_NAME}.batches", part_of=SOURCE_NAME, workers=1, fuse=True)
+    return replace(spec, source=sender, stages=(reader, *spec.stages))
+
+
+def _select(arguments: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: arguments[name] for name in names if arguments.get(name) is not None}
+
+
 def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
     """Return the spec with a stage for each sink that has workers. `sinks` keeps all sinks.
 
@@ -41,15 +102,16 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
     >>> jsonl = SinkSpec(target=Target("stagepipe.sinks.jsonl", {"path": "out"}), workers=2, writes_parts=True)
     >>> lowered = lower_sinks(PipelineSpec(source=SourceSpec(target=Target(range(3))), sinks=(jsonl,)))
     >>> [(stage.name, stage.workers) for stage in lowered.stages]
-    [('parts', 1), ('jsonl', 2)]
+    [('jsonl.collect', 1), ('jsonl', 2)]
     """
     writers = [sink for sink in spec.sinks if sink.writes_parts]
     if not writers:
         return spec
     size = choose_part_size(spec)
-    parts_name, *writer_names = _make_unique_names(spec, writers)
+    names = list(_make_unique_names(spec, writers))
+    row = names[0] if len(names) == 1 else _SINK_ROW
     parts = StageSpec(
-        name=parts_name,
+        name=f"{row}.collect",
         target=Target(
             _PARTS_PATH,
             {
@@ -62,8 +124,8 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
         ),
         is_order_point=True,
         items_per_output=size.items,
-        sink_path="sink",
-        part_of=writer_names[0] if len(writers) == 1 else "sink",
+        sink_path=_SINK_ROW,
+        part_of=row,
         syntax=spec.source.syntax,
     )
     stages = [
@@ -79,14 +141,14 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
             sink_path=_get_path(spec, sink),
             syntax=spec.source.syntax,
         )
-        for sink, name in zip(writers, writer_names, strict=True)
+        for sink, name in zip(writers, names, strict=True)
     ]
     return replace(spec, stages=(*spec.stages, parts, *stages))
 
 
 def _get_path(spec: PipelineSpec, sink: SinkSpec) -> str:
     """Return where an override finds a sink."""
-    return "sink" if len(spec.sinks) == 1 else f"sink.{spec.sinks.index(sink)}"
+    return _SINK_ROW if len(spec.sinks) == 1 else f"{_SINK_ROW}.{spec.sinks.index(sink)}"
 
 
 def set_sink_workers(spec: PipelineSpec, workers_by_path: Mapping[str, int]) -> PipelineSpec:
@@ -158,12 +220,13 @@ def _get_setting(sink: SinkSpec, name: str) -> Any:
 
 
 def _make_unique_names(spec: PipelineSpec, writers: Sequence[SinkSpec]) -> Iterator[str]:
-    """Yield the name of the order point, then those of the writers."""
+    """Yield the names of the writers."""
     used = {stage.name for stage in spec.stages} | {sink.name for sink in writers if sink.name is not None}
-    for given, name in ((None, PARTS_STAGE_NAME), *((sink.name, name_sink(sink.target)) for sink in writers)):
-        if given is not None:
-            yield given
+    for sink in writers:
+        if sink.name is not None:
+            yield sink.name
             continue
+        name = name_sink(sink.target)
         free = next(text for n in itertools.count(1) if (text := name if n == 1 else f"{name}-{n}") not in used)
         used.add(free)
         yield free
