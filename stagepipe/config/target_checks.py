@@ -242,10 +242,9 @@ class TargetChecker:
             return None, [*module.split("."), *names]
         file = resolve_file(module, self.config_dir)
         if not file_exists(file):
-            names: list[str] = []
+            closest = None
             with suppress(OSError):  # the folder's path may be too long
-                names = [p.name for p in file.parent.glob("*.py")]
-            closest = closest_file_name(file.name, names)
+                closest = closest_file_name(file.name, (p.name for p in file.parent.glob("*.py")))
             base = "config's folder" if location.syntax is ConfigSyntax.YAML else "current folder"
             similar_path = f"{module[: -len(file.name)]}{closest}"
             hint = f"did you mean `{similar_path}`?" if closest else f"the path is relative to the {base}"

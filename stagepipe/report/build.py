@@ -183,9 +183,11 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
     else:
         items = main.items if kind == "source" and len(members) > 1 else members[0].items
     outputs, unit = _count_outputs(stages, record, is_sink=is_sink)
+    fused_into = None if main.fused_into is None else _name_rows(record).get(main.fused_into, main.fused_into)
     return replace(
         main,
         name=name,
+        fused_into=None if fused_into == name else fused_into,
         kind=kind,
         workers=workers,
         items=items,

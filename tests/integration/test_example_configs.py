@@ -183,7 +183,7 @@ def test_each_of_three_models_is_in_one_process_and_scores_every_image(
         expected = module(torch.from_numpy(np.stack(images))).detach().numpy()
         np.testing.assert_allclose([item[name] for item in items], expected, atol=1e-5)
     assert [stage.name for stage in report.stages if stage.pss_bytes] == [
-        *("source", "decode", "scene", "style", "quality", "parts", "jsonl"),
+        *("source", "decode", "scene", "style", "quality", "jsonl"),
     ]
 
 

@@ -92,7 +92,7 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
         sentence += f" After it: {later.sentence}"
         advice += f" After it: {later.advice}"
     return Verdict(
-        limited_by=slowest.name,
+        limited_by=slowest.part_of or slowest.name,
         kind="startup",
         confidence=round(MAX_CONFIDENCE * startup_ns / wall_ns, 2),
         sentence=sentence,
@@ -136,7 +136,8 @@ def _compute_work_ns(record: RunRecord) -> int:
 def _describe_startup(record: RunRecord) -> str:
     """Describe `3.0 s of 4.0 s (slowest: load)`."""
     startup_text = f"{format_ns(compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
-    return f"{startup_text} (slowest: {find_slowest_start(record).name})"
+    slowest = find_slowest_start(record)
+    return f"{startup_text} (slowest: {slowest.part_of or slowest.name})"
 
 
 def _round_up(number: int) -> int:

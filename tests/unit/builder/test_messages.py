@@ -90,7 +90,6 @@ REFUSED_CALLS = [
     lambda: from_dataset([1], num_workers=2),
     lambda: from_dataset([1], persistent_workers=True),
     lambda: from_dataset([1], surprise=True),
-    lambda: from_source([1], workers=3),
     lambda: START.batch(4, droplast=True),
     lambda: START.map_field("a", decode, asx="numpy"),
     lambda: START.sink(print, worker=2),
