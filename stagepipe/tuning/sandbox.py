@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from stagepipe.core import UsageError
-from stagepipe.spec import PipelineSpec, ReportSpec, SinkSpec, StageSpec
+from stagepipe.spec import CacheSpec, PipelineSpec, ReportSpec, SinkSpec
 
 _BUILT_IN_SINKS: Final = "stagepipe.sinks"
 _PATH: Final = "path"
@@ -80,8 +80,9 @@ class OutputSandbox:
         self.clear()
         self._runs += 1
         sinks = tuple(self._redirect_sink(sink) for sink in spec.sinks)
-        stages = tuple(self._redirect_stage(stage) for stage in spec.stages)
-        return replace(spec, sinks=sinks, stages=stages, report=ReportSpec())
+        stages = tuple(replace(stage, cache=self._redirect_cache(stage.cache)) for stage in spec.stages)
+        source = replace(spec.source, cache=self._redirect_cache(spec.source.cache))
+        return replace(spec, source=source, sinks=sinks, stages=stages, report=ReportSpec())
 
     def clear(self) -> None:
         """Delete what the runs so far have written."""
@@ -95,10 +96,8 @@ class OutputSandbox:
         arguments = {**sink.target.arguments, _PATH: self._place(_get_path(sink.target.arguments))}
         return replace(sink, target=replace(sink.target, arguments=arguments))
 
-    def _redirect_stage(self, stage: StageSpec) -> StageSpec:
-        if stage.cache is None:
-            return stage
-        return replace(stage, cache=replace(stage.cache, path=self._place(_get_cache_path(stage.cache.path))))
+    def _redirect_cache(self, cache: CacheSpec | None) -> CacheSpec | None:
+        return None if cache is None else replace(cache, path=self._place(_get_cache_path(cache.path)))
 
     def _place(self, path: Path) -> str:
         """Return the folder that takes the place of `path` in this run."""
@@ -138,7 +137,7 @@ def _list_outputs(spec: PipelineSpec) -> list[Path]:
     sinks = [
         _get_path(sink.target.arguments) for sink in spec.sinks if _has_folder(sink) and _PATH in sink.target.arguments
     ]
-    caches = [_get_cache_path(stage.cache.path) for stage in spec.stages if stage.cache is not None]
+    caches = [_get_cache_path(stage.cache.path) for stage in (spec.source, *spec.stages) if stage.cache]
     return [*dict.fromkeys([*sinks, *caches])]
 
 

@@ -358,7 +358,8 @@ def list_offers(report: Report) -> Iterator[tuple[str, ...]]:
 
 def list_auto_settings(spec: PipelineSpec, resolved: PipelineSpec) -> Iterator[str]:
     """Yield what `auto` became, as overrides."""
-    for stage, chosen in zip(spec.stages, resolved.stages, strict=True):
+    pairs = zip((spec.source, *spec.stages), (resolved.source, *resolved.stages), strict=True)
+    for stage, chosen in pairs:
         path = stage.config_path
         if "auto" not in (stage.workers, stage.fuse):
             continue
