@@ -111,9 +111,9 @@ def draw_share_bar(shares: Mapping[str, float], chars: int, *, ascii_only: bool)
     return bar
 
 
-def draw_legend(*, ascii_only: bool) -> Text:
-    """Draw a line that says what the characters mean."""
+def draw_legend(*, ascii_only: bool, has_starting: bool = True) -> Text:
+    """Draw a line that says what the characters mean; `has_starting`: that of the start-up too."""
     legend = Text("  ", no_wrap=True, overflow="crop")
-    for name, colour, character, ascii_character in SHARE_STYLES:
+    for name, colour, character, ascii_character in SHARE_STYLES[: None if has_starting else -1]:
         legend.append(ascii_character if ascii_only else character, style=colour).append(f" {name}  ", style="dim")
     return legend

@@ -63,7 +63,7 @@ def render_live_run(
         if len(run.stages) > room:
             yield Text(f"  and {len(run.stages) - room + 1:,} less busy", style="dim")
         if view == "top":
-            yield draw_legend(ascii_only=options.ascii_only)
+            yield draw_legend(ascii_only=options.ascii_only, has_starting=False)
 
     return TerminalView(draw)
 

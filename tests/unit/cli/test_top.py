@@ -80,7 +80,7 @@ decode + resize limits the run: its 2 workers work 97 % of the time
 > decode + resize        2  █████████████▓   93 %     345/s    13.4   5.6 ms   9.0 µs    40 µs  126 MB       3         1
   batch                  1  starting
   sink                   1  ▓░░░░░░░░░░░░░    0 %     5.3/s     0.1            120 µs   400 µs
-  █ busy  ▓ overhead  ▒ blocked  ░ starved  · starting
+  █ busy  ▓ overhead  ▒ blocked  ░ starved
 """
 
 
