@@ -31,7 +31,7 @@ from benchmarks.common.turn import ROOT
 from benchmarks.verdicts.cases import CASES, Surroundings
 from stagepipe.config import load
 from stagepipe.core import format_rate, parse_duration_ns
-from stagepipe.report import Progress
+from stagepipe.report import LiveRun
 from stagepipe.starters import StarterKind, write_project
 from stagepipe.tuning import (
     LayoutRunner,
@@ -165,7 +165,7 @@ class _Printer:
     def begin_run(self, text: str) -> None:
         """Nothing: the runs are short."""
 
-    def show_progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: LiveRun) -> None:
         """Nothing."""
 
     def end_step(self, step: TuneStep) -> None:

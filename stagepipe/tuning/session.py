@@ -91,8 +91,7 @@ class TuneResult:
 
     `overrides` are those that were kept, without the user's own. `total` compares the end with the start, in runs of
     both or, if there was no time for these, over the steps; None if nothing was kept. `verdict` says what limits the
-    pipeline at the end.
-    `interrupt` is the KeyboardInterrupt that ended it.
+    pipeline at the end, and `interrupt` is the KeyboardInterrupt that ended it.
     """
 
     steps: tuple[TuneStep, ...]
