@@ -49,15 +49,14 @@ def test_output_arrives_in_order_with_the_workers_name(stderr_lines):
     ]
 
 
-@pytest.fixture
-def warning_filters():
-    """Python's own filters, not those of pytest, which make errors of all warnings."""
+@pytest.fixture(autouse=True)
+def _warning_filters():
+    """Workers have the filters of this process, and those of pytest make errors of all warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         yield
 
 
-@pytest.mark.usefixtures("warning_filters")
 def test_a_warning_that_each_worker_gives_is_shown_once(caplog, capsys):
     first, second = printing("warns", workers=2), {**printing("warns", workers=2), "name": "talk_again"}
     outputs(pipeline(first, second, source=12))
@@ -69,7 +68,6 @@ def test_a_warning_that_each_worker_gives_is_shown_once(caplog, capsys):
     )
 
 
-@pytest.mark.usefixtures("warning_filters")
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_the_callers_warning_filters_apply_in_workers(start, caplog):
     own = pipeline(printing("warns_of_itself"), source=2, start=start)
