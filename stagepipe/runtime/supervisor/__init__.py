@@ -30,8 +30,6 @@ from stagepipe.runtime.supervisor.restarts import StallRestart, WorkerRestart
 from stagepipe.runtime.supervisor.run_resources import (
     RunResources,
     WorkerSlot,
-    group_process_indices,
-    make_worker_slots,
 )
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
 from stagepipe.runtime.supervisor.supervisor import Supervisor
@@ -45,6 +43,4 @@ __all__ = [
     "WorkerRestart",
     "WorkerSlot",
     "compute_wanted_bytes",
-    "group_process_indices",
-    "make_worker_slots",
 ]
