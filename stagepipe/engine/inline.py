@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, advise_in, name_error_type, with_error_type
+from stagepipe.core import Cursor, Key, RunError, SourceIdentity, name_error_type, stage_locals, with_error_type
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
@@ -90,18 +90,24 @@ class InlineRun:
     def iter_epoch(self, epoch: int) -> Iterator[Any]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         steps = self._iter_steps(epoch)
-        while self._advance(steps):
-            yield from self._pop_ready_items()
+        with self._generators.installed():
+            while self._advance(steps):
+                yield from self._pop_ready_items()
 
     def _advance(self, steps: Iterator[None]) -> bool:
         """Step until items are ready; False at the end of the epoch. Outside, the caller's generators are untouched."""
+        swap = self._generators.begin()
+        syntax = stage_locals.syntax
+        stage_locals.syntax = self.plan.syntax
         try:
-            with self._generators.swap_in():
-                return any(self._output.ready_items for _ in steps)
+            return any(self._output.ready_items for _ in steps)
         except StageError as error:
             item = format_key(error.key)
             run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
             raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
+        finally:
+            stage_locals.syntax = syntax
+            self._generators.end(swap)
 
     def _iter_steps(self, epoch: int) -> Iterator[None]:
         for stage in self._source_stages:
@@ -110,18 +116,13 @@ class InlineRun:
         self.dead_letters.apply_seek(0, epoch, [Cursor()] * len(self.plan.segments), ())
         self._source_runner.seek(epoch, 0)
         item_number = 0
-        while self._step(item_number):
+        while self._source_runner.step(item_number):
             item_number += 1
             self._items_read += 1
             yield
-        with advise_in(self.plan.syntax):
-            self._downstream.finish_epoch()
+        self._downstream.finish_epoch()
         yield
         self.dead_letters.enforce_limit()
-
-    def _step(self, item_number: int) -> bool:
-        with advise_in(self.plan.syntax):  # not around a `yield`: the caller may run another pipeline meanwhile
-            return self._source_runner.step(item_number)
 
     def _store_dead_letter(self, stage: StageRunner, key: Key, error: StageError, meta: bytes) -> None:
         self.dead_letters.add(self._dead_letter_writer.make_letter(stage, key, error, meta, 0))

@@ -10,7 +10,6 @@ item, and the results must be the same.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gc
 import json
@@ -38,9 +37,9 @@ from numpy.random import seed as seed_numpy
 
 import stagepipe
 from stagepipe.core import get_used_torch, stage_locals
-from stagepipe.engine import inline
 from stagepipe.plan import StagePlan
 from stagepipe.runtime import StageRunner, make_private_stage_region
+from stagepipe.runtime.execution.seeding import lazy_random, lazy_random_state
 from stagepipe.spec import Target
 
 ITEMS = 3
@@ -297,8 +296,7 @@ def make_stage(target: Any, name: str = "stage", *, reseed: bool = True) -> Stag
 
 def count_waiting() -> int:
     """How many of the two generators wait for their first use."""
-    generators = vars(random)["_inst"], vars(np.random.mtrand)["_rand"]  # without a use
-    return [type(generator).__name__ for generator in generators].count("Waiting")
+    return [lazy_random.is_waiting, lazy_random_state.is_waiting].count(True)
 
 
 def run_alone(name: str, draw: Callable[[], Any]) -> list[Any]:
@@ -370,7 +368,6 @@ def run_pipeline(seed: int) -> Any:
     if rnd.random() < 0.3:
         stages.append({"name": "pairs", "uses": NoisyPairs})
     config = {"source": {"uses": Source, "with": {"seed": seed}}, "stages": stages, "seed": seed}
-    inline.IsolatedGenerators.swap_in = lambda _: contextlib.nullcontext()  # as in a worker
     with stagepipe.Pipeline(config, inline=True) as pipeline:
         return repr([list(pipeline), list(pipeline)])
 

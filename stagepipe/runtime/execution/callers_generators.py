@@ -1,18 +1,26 @@
-"""Keeps the global random generators of the caller apart from those of an inline run. In the caller's process."""
+"""Keeps the global random generators of the caller apart from those of an inline run. In the caller's process.
+
+Python's and NumPy's are lent to the run while its stages work: their states are saved and put back only where something
+has used them (`lazy_seeding`). torch's are saved and put back each time, once torch is imported: 1 us.
+"""
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy.random
-
-from stagepipe.core import stage_locals
-from stagepipe.runtime.execution.seeding import get_initial_torch_state, without_torch_import_hook_after
+from stagepipe.core import Context, stage_locals
+from stagepipe.runtime.execution.lazy_seeding import Frame, SeedParts
+from stagepipe.runtime.execution.seeding import (
+    get_initial_torch_state,
+    lazy_random,
+    lazy_random_state,
+    seed_imported_torch,
+    seeded_item,
+    without_torch_import_hook_after,
+)
 
 _NO_QUEUED_CUDA_SEEDS: Final[dict[str, Any]] = {"manual_seed_all_cb": None, "manual_seed_cb": None, "call_order": []}
 """What `torch.cuda` keeps of seeds after its import."""
@@ -21,72 +29,128 @@ _NO_QUEUED_CUDA_SEEDS: Final[dict[str, Any]] = {"manual_seed_all_cb": None, "man
 class IsolatedGenerators:
     """The global generators as an inline run sees them: Python's, NumPy's, torch's, and CUDA's once CUDA is in use.
 
-    Their states are swapped in while the run's stages work, and the caller's are put back after. A run starts with a
-    copy of the caller's. About 0.1 ms each time, nearly all of it for NumPy's.
+    A run starts with a copy of the caller's. `begin` and `end` are called around each step of the run's stages, inside
+    `installed`; `swap_in` does all of it, for what is done once.
     """
 
     def __init__(self, *, is_reseeded: bool) -> None:
         """`is_reseeded`: the run seeds them before all that draws, so its own states need not be kept."""
         self._is_reseeded = is_reseeded
-        self._states: _GlobalStates | None = None
+        self._kept_parts: SeedParts | None = None
+        self._kept_states: tuple[Any, Any] = (None, None)
+        self._torch: _TorchStates | None = None
         self._queued_cuda_seeds: dict[str, Any] = {}
 
     @contextmanager
-    def swap_in(self) -> Iterator[None]:
-        """Inside the `with`, the global generators and `context()` are the run's."""
-        context = stage_locals.context
-        callers_states = _capture_states()
-        if self._states is not None:
-            _restore_states(self._states)
-        _get_queued_cuda_seeds().update(self._queued_cuda_seeds)
-        try:
-            with without_torch_import_hook_after():
+    def installed(self) -> Iterator[None]:
+        """Inside, a use of a generator is noticed, and so is a first import of torch. The caller may run inside."""
+        with without_torch_import_hook_after():
+            was_seeding_torch = seed_imported_torch(False)
+            lazy_random.install()
+            lazy_random_state.install()
+            try:
                 yield
-        finally:
-            if not self._is_reseeded:
-                self._states = _capture_states()
+            finally:
+                lazy_random_state.uninstall()
+                lazy_random.uninstall()
+                seed_imported_torch(was_seeding_torch)
+
+    @contextmanager
+    def swap_in(self) -> Iterator[None]:
+        """Inside, the global generators and `context()` are the run's."""
+        with self.installed():
+            swap = self.begin()
+            try:
+                yield
+            finally:
+                self.end(swap)
+
+    def begin(self) -> Swap:
+        """Lend the generators to the run until `end`, which gets what this returns."""
+        kept_random, kept_random_state = self._kept_states
+        callers_parts = seeded_item.parts
+        swap = Swap(
+            Frame(callers_parts, self._kept_parts, kept_random),
+            Frame(callers_parts, self._kept_parts, kept_random_state),
+            stage_locals.context,
+            seed_imported_torch(True),
+        )
+        seeded_item.parts = self._kept_parts
+        lazy_random.lend(swap.random)
+        lazy_random_state.lend(swap.random_state)
+        if "torch" in sys.modules:
+            swap.torch = _capture_torch()
+            if self._torch is not None:
+                _restore_torch(self._torch)
+            _get_queued_cuda_seeds().update(self._queued_cuda_seeds)
+        return swap
+
+    def end(self, swap: Swap) -> None:
+        """Give the generators back to the caller, as they were."""
+        keeps_state = not self._is_reseeded
+        kept_random = lazy_random.take_back(swap.random, keeps_state=keeps_state)
+        kept_random_state = lazy_random_state.take_back(swap.random_state, keeps_state=keeps_state)
+        if keeps_state:
+            self._kept_states = (kept_random, kept_random_state)
+            self._kept_parts = seeded_item.parts
+        seeded_item.parts = swap.random.callers_parts
+        if "torch" in sys.modules:
+            if keeps_state:
+                self._torch = _capture_torch()
             self._queued_cuda_seeds = dict(_get_queued_cuda_seeds())
-            _restore_states(callers_states)
-            stage_locals.context = context
+            _restore_torch(swap.torch)
+        seed_imported_torch(swap.was_seeding_torch)
+        stage_locals.context = swap.context
 
 
-@dataclass(frozen=True, kw_only=True)
-class _GlobalStates:
-    """The states of all global generators; None for torch before its import, and for CUDA before its start."""
+class Swap:
+    """What is put back at the end of a step of an inline run."""
 
-    python: tuple[Any, ...]
-    numpy: Any
-    torch: Any
-    cuda: list[Any] | None
-    queued_cuda_seeds: dict[str, Any]
+    __slots__ = ("context", "random", "random_state", "torch", "was_seeding_torch")
+
+    def __init__(
+        self, random: Frame, random_state: Frame, context: Context | None, was_seeding_torch: bool
+    ) -> None:
+        self.random = random
+        self.random_state = random_state
+        self.context = context
+        self.was_seeding_torch = was_seeding_torch
+        self.torch = _TorchStates()
 
 
-def _capture_states() -> _GlobalStates:
-    torch: Any = sys.modules.get("torch")
+class _TorchStates:
+    """The states of torch's global generators; None for torch before its import, and for CUDA before its start."""
+
+    __slots__ = ("cpu", "cuda", "queued_cuda_seeds")
+
+    def __init__(self, cpu: Any = None, cuda: Any = None, queued_cuda_seeds: dict[str, Any] | None = None) -> None:
+        self.cpu = cpu
+        self.cuda = cuda
+        self.queued_cuda_seeds = _NO_QUEUED_CUDA_SEEDS if queued_cuda_seeds is None else queued_cuda_seeds
+
+
+def _capture_torch() -> _TorchStates:
+    torch: Any = sys.modules["torch"]
     cuda: Any = sys.modules.get("torch.cuda")
-    return _GlobalStates(
-        python=random.getstate(),
-        numpy=numpy.random.get_state(legacy=False),  # noqa: NPY002 - libraries draw from the global generator
-        torch=torch.default_generator.get_state() if hasattr(torch, "default_generator") else None,
-        cuda=[generator.get_state() for generator in cuda.default_generators] if _is_cuda_running() else None,
-        queued_cuda_seeds={**_NO_QUEUED_CUDA_SEEDS, **_get_queued_cuda_seeds()},
+    return _TorchStates(
+        torch.default_generator.get_state() if hasattr(torch, "default_generator") else None,
+        [generator.get_state() for generator in cuda.default_generators] if _is_cuda_running() else None,
+        {**_NO_QUEUED_CUDA_SEEDS, **_get_queued_cuda_seeds()},
     )
 
 
-def _restore_states(states: _GlobalStates) -> None:
-    random.setstate(states.python)
-    numpy.random.set_state(states.numpy)  # noqa: NPY002
-    torch: Any = sys.modules.get("torch")
-    torch_state = get_initial_torch_state() if states.torch is None else states.torch
-    if torch_state is not None and hasattr(torch, "default_generator"):
-        torch.default_generator.set_state(torch_state)
+def _restore_torch(states: _TorchStates) -> None:
+    torch: Any = sys.modules["torch"]
+    state = get_initial_torch_state() if states.cpu is None else states.cpu
+    if state is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.set_state(state)
     if _is_cuda_running():
         _restore_cuda(states)
     else:
         _get_queued_cuda_seeds().update(states.queued_cuda_seeds)
 
 
-def _restore_cuda(states: _GlobalStates) -> None:
+def _restore_cuda(states: _TorchStates) -> None:
     """Restore CUDA's generators. Where CUDA started inside the run, seed them as it would have started outside."""
     for index, generator in enumerate(sys.modules["torch.cuda"].default_generators):
         if states.cuda is None:

@@ -1,19 +1,25 @@
-"""Seeds Python's and NumPy's global generators when something first uses them. In workers, installed before user code.
+"""Seeds Python's and NumPy's global generators when something first uses them. In workers for good, inline for a while.
 
-Most items draw nothing, or from one generator only, and seeding both takes longer than passing a small item on. While
-a generator waits for its seed, its class is a subclass that seeds it at the first access to an attribute, and gives it
-its own class back. So it is seeded before all that draws from it, reads its state or sets it.
+Most items draw nothing, or from one generator only, and seeding both takes longer than passing a small item on. A
+generator that waits for its seed is seeded before all that draws from it, reads its state or sets it:
 
-A method written in C that is bound already, or called by its class, needs no attribute of its generator. So the
-functions of `random` and `numpy.random` look theirs up at each call, reading a generator from its module seeds it, and
-a generator to which somebody else holds a reference does not wait: it is seeded before each item.
+- The functions of `random` and `numpy.random` that are written in C are replaced by ones that settle first: a method in
+  C that is bound already needs no attribute of its generator. They go to the original, so it does not matter who keeps
+  one of them.
+- While Python's generator waits, its class is a subclass that settles at the first access to an attribute. So the
+  methods written in Python, which others may hold, need no replacement. The class of NumPy's cannot be changed.
+- Reading a generator from its module settles it, and one to which somebody else holds a reference does not wait.
+- Where somebody imported one of the functions in C before (`from random import random`), the generator does not wait.
+
+A `Frame` is a time in which a generator is lent to an inline run. The caller's state is saved at the first use in that
+time, and put back at its end. Frames nest: a stage may run an inline pipeline.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from sys import getrefcount
 from types import ModuleType
 from typing import Any, Final, cast
@@ -26,6 +32,9 @@ _numpy_module: Final[Any] = numpy.random.mtrand
 
 _EARLY_DRAWERS: Final = ("random", "getrandbits", "seed")
 """The functions of `random` that may use the generator's state before any attribute of it."""
+
+_NUMPY_FUNCTIONS: Final = ("seed", "sample", "ranf", "get_bit_generator", "set_bit_generator")
+"""The functions of `numpy.random` that use the global generator and are no methods of it."""
 
 
 SeedParts = tuple[int, int, str, Key]
@@ -44,49 +53,265 @@ class SeededItem:
         return 0 if self.parts is None else derive_seed(*self.parts)
 
 
+class Frame:
+    """A time in which a generator is lent to an inline run."""
+
+    __slots__ = ("callers_parts", "callers_state", "first_parts", "is_saved", "kept_state", "outer", "was_waiting")
+
+    def __init__(
+        self, callers_parts: SeedParts | None, first_parts: SeedParts | None, kept_state: Any
+    ) -> None:
+        """`first_parts` and `kept_state` are the item and the state that the run had at the end of its last frame."""
+        self.callers_parts = callers_parts
+        """The item that the caller's state waits for, if the caller is a stage itself."""
+        self.first_parts = first_parts
+        self.kept_state = kept_state
+        self.outer: Frame | None = None
+        self.was_waiting = False
+        self.is_saved = False
+        """Whether the caller's state has been saved: something has used the generator in this frame."""
+        self.callers_state: Any = None
+
+
 class LazyGenerator:
-    """A global generator that can wait for its seed."""
+    """A global generator that can wait for its seed. One class for each kind; `is_waiting` is read before each item."""
 
-    def __init__(self, generator: Any, part: Any, seed: Callable[[Any, int], None], item: SeededItem) -> None:
-        """`seed` is called with the generator and a seed. Who holds a reference to `part` can draw too."""
+    def __init__(self, generator: Any, part: Any, item: SeededItem) -> None:
+        """Who holds a reference to `generator` or `part` can draw."""
         self.generator = generator
-        """Of `waiting_class` while it waits for its seed."""
+        self.is_waiting = False
         self._part = part
-        self._seed = seed
         self._item = item
-        self._own_class = type(generator)
-        self._lock = threading.RLock()  # a stage's threads may draw, and on the same thread a signal handler
-        self.waiting_class = _make_waiting_class(self._own_class, self.settle)
-        self._reference_count = 0
+        self.lock = threading.RLock()  # a stage's threads may draw, and on the same thread a signal handler
+        self._frame: Frame | None = None
+        self._replacements: list[tuple[ModuleType, str, Any]] = []
+        self._originals: list[tuple[ModuleType, str, Any]] = []
+        self._module_class: type | None = None
+        self._is_shared = False
+        """Whether somebody has a way to the generator that is not counted."""
+        self._own_references = 0
+        self._can_wait = False
+        self._install_count = 0
 
-    def take_over(self) -> None:
-        """Begin to wait: all references of now are ours. Called where no function on the stack has one."""
-        self._reference_count = self._count_references()
+    # ------------------------------------------------------------------ what each kind does
 
-    def begin_item(self) -> None:
-        """Wait for the first use; seed now where a use could be missed."""
-        if self._count_references() > self._reference_count:
-            self._seed(self.generator, self._item.derive_seed())
-        else:
-            self.generator.__class__ = self.waiting_class
+    _module: ModuleType
+    """Where the generator is found."""
+    _name: str
+    """Its name there."""
+    _method_modules: tuple[ModuleType, ...]
+    """The modules with functions that draw from it."""
 
-    def settle(self) -> None:
-        """Seed the generator if it waits."""
-        with self._lock:
-            while type(self.generator) is self.waiting_class:
-                parts = self._item.parts
-                self._seed(self.generator, self._item.derive_seed())
-                object.__setattr__(self.generator, "__class__", self._own_class)
-                if self._item.parts is not parts:  # another thread has begun an item meanwhile
-                    self.generator.__class__ = self.waiting_class
+    def seed(self, seed: int) -> None:
+        """Seed the generator, without an attribute of it."""
+        raise NotImplementedError
+
+    def _read_state(self) -> Any:
+        raise NotImplementedError
+
+    def _write_state(self, state: Any) -> None:
+        raise NotImplementedError
+
+    def _list_early_drawers(self) -> Iterator[str]:
+        """List the functions that may draw before `settle` is called by an attribute of the generator."""
+        raise NotImplementedError
+
+    def _wait(self) -> None:
+        self.is_waiting = True
+
+    def _stop_waiting(self) -> None:
+        self.is_waiting = False
+
+    # ------------------------------------------------------------------ functions of the modules
+
+    def install(self) -> None:
+        """Replace the functions that draw, until `uninstall`. Installed already: count it."""
+        with self.lock:
+            self._install_count += 1
+            if self._install_count > 1:
+                return
+            self._can_wait = not (self._is_held() or self._is_shared or self._has_new_part())
+            if not self._replacements:
+                self._replacements = [
+                    (module, name, _make_function(self, module, name))
+                    for name in self._list_early_drawers()
+                    for module in self._method_modules
+                ]
+                self._own_references = self._count_references()
+            self._originals = [(module, name, vars(module)[name]) for module, name, _ in self._replacements]
+            for module, name, function in self._replacements:
+                vars(module)[name] = function
+            self._module_class = self._module.__class__
+            _settle_at_access(self._module, self._name, self)
+
+    def uninstall(self) -> None:
+        """Put the functions back, if this is the last of those who installed them."""
+        with self.lock:
+            self._install_count -= 1
+            if self._install_count:
+                return
+            self._can_wait = False
+            for (module, name, original), (_, _, function) in zip(self._originals, self._replacements, strict=True):
+                if vars(module)[name] is function:  # else somebody has replaced it meanwhile
+                    vars(module)[name] = original
+            self._originals = []
+            if self._module_class is not None:
+                self._module.__class__ = self._module_class
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether a use cannot be missed, so far as the functions of the modules go."""
+        return self._can_wait
+
+    def _is_held(self) -> bool:
+        """Whether somebody else holds a function that draws unseen."""
+        holder_count = len(self._method_modules) * (2 if self._replacements else 1)  # each replacement has one too
+        return any(_is_held_elsewhere(self._module, name, holder_count) for name in self._list_early_drawers())
+
+    def _has_new_part(self) -> bool:
+        return False
 
     def never_wait(self) -> None:
         """Seed at once from now on."""
         self.settle()
-        self._reference_count = 0
+        self._is_shared = True
+        self._can_wait = False
 
     def _count_references(self) -> int:
         return getrefcount(self.generator) + getrefcount(self._part)
+
+    # ------------------------------------------------------------------ items
+
+    def begin_item(self) -> None:
+        """Wait for the first use; seed now where a use could be missed."""
+        if self._can_wait and self._count_references() <= self._own_references:
+            self._wait()
+        else:
+            self.seed(self._item.derive_seed())
+
+    def settle(self) -> None:
+        """Seed the generator if it waits."""
+        with self.lock:
+            while self.is_waiting:
+                parts = self._item.parts
+                self._bring(self._frame, parts)
+                self._stop_waiting()
+                if self._item.parts is not parts:  # another thread has begun an item meanwhile
+                    self._wait()
+
+    def _bring(self, frame: Frame | None, parts: SeedParts | None) -> None:
+        """Give the generator the state in which the run of a frame uses it."""
+        if frame is None:
+            self.seed(self._item.derive_seed() if parts is None else derive_seed(*parts))
+            return
+        was_saved = frame.is_saved
+        self._save_callers_state(frame)
+        if parts is not None and (parts is not frame.first_parts or frame.kept_state is None):
+            self.seed(derive_seed(*parts))
+        elif frame.kept_state is not None:
+            self._write_state(frame.kept_state)
+        elif frame.was_waiting:  # the run begins with a copy of the state of a stage that has not drawn
+            self._bring(frame.outer, frame.callers_parts)
+        elif was_saved:  # a run within this one has used the generator
+            self._write_state(frame.callers_state)
+
+    def _save_callers_state(self, frame: Frame | None) -> None:
+        if frame is None or frame.is_saved:
+            return
+        frame.is_saved = True
+        if frame.was_waiting:  # the caller is a stage that has not drawn: what it was lent is what has a state
+            self._save_callers_state(frame.outer)
+        else:
+            frame.callers_state = self._read_state()
+
+    # ------------------------------------------------------------------ inline
+
+    def lend(self, frame: Frame) -> None:
+        """Let the generator wait for its first use in a frame."""
+        with self.lock:
+            frame.outer = self._frame
+            frame.was_waiting = self.is_waiting
+            self._frame = frame
+            if not self.is_waiting:
+                self._wait()
+            if not self._can_wait or self._count_references() > self._own_references:
+                self.settle()
+
+    def take_back(self, frame: Frame, *, keeps_state: bool) -> Any:
+        """End a frame: the caller's state is as it was. Return the state to go on from, if the run `keeps_state`."""
+        with self.lock:
+            kept_state = None
+            if keeps_state and not self.is_waiting:
+                kept_state = self._read_state()
+            elif keeps_state and self._item.parts is frame.first_parts:
+                kept_state = frame.kept_state
+            if self._frame is not frame:  # of a run on another thread, which goes on
+                self._unlink(frame)
+                return kept_state
+            self._frame = frame.outer
+            if frame.is_saved and not frame.was_waiting:
+                self._stop_waiting()
+                self._write_state(frame.callers_state)
+            elif not frame.was_waiting:
+                self._stop_waiting()
+            elif not self.is_waiting:
+                self._wait()
+            return kept_state
+
+    def _unlink(self, frame: Frame) -> None:
+        above = self._frame
+        while above is not None and above.outer is not frame:
+            above = above.outer
+        if above is None:
+            return
+        above.outer = frame.outer
+        above.callers_parts = frame.callers_parts
+        above.was_waiting = frame.was_waiting
+        if frame.is_saved:
+            above.is_saved = True
+            above.callers_state = frame.callers_state
+
+
+# ---------------------------------------------------------------------- Python's
+
+
+class LazyRandom(LazyGenerator):
+    """Python's global generator."""
+
+    _module = random
+    _name = "_inst"
+    _method_modules = (random,)
+
+    def __init__(self, item: SeededItem) -> None:
+        """Of this process."""
+        generator = cast("Any", random)._inst  # noqa: SLF001 - it has no public name
+        super().__init__(generator, generator, item)
+        self._own_class = type(generator)
+        self._waiting_class = _make_waiting_class(self._own_class, self.settle)
+
+    def seed(self, seed: int) -> None:
+        """Seed as `Random.seed` does, without an attribute of the generator."""
+        super(random.Random, self.generator).seed(seed)
+        object.__setattr__(self.generator, "gauss_next", None)
+
+    def _read_state(self) -> Any:
+        generator = self.generator
+        return super(random.Random, generator).getstate(), object.__getattribute__(generator, "gauss_next")
+
+    def _write_state(self, state: Any) -> None:
+        super(random.Random, self.generator).setstate(state[0])
+        object.__setattr__(self.generator, "gauss_next", state[1])
+
+    def _list_early_drawers(self) -> Iterator[str]:
+        return iter(_EARLY_DRAWERS)
+
+    def _wait(self) -> None:
+        self.is_waiting = True
+        object.__setattr__(self.generator, "__class__", self._waiting_class)
+
+    def _stop_waiting(self) -> None:
+        object.__setattr__(self.generator, "__class__", self._own_class)
+        self.is_waiting = False
 
 
 def _make_waiting_class(own_class: type, settle: Callable[[], None]) -> type:
@@ -106,83 +331,46 @@ def _make_waiting_class(own_class: type, settle: Callable[[], None]) -> type:
     return Waiting
 
 
-# ---------------------------------------------------------------------- Python's
-
-
-def make_lazy_random(item: SeededItem) -> LazyGenerator:
-    """Make Python's global generator lazy."""
-    generator = _get_random()
-    for name in _EARLY_DRAWERS:
-        setattr(random, name, _make_function(random, name, generator))
-    lazy = LazyGenerator(generator, generator, _seed_random, item)
-    _settle_at_access(random, "_inst", lazy)
-    return lazy
-
-
-def is_random_shared() -> bool:
-    """Whether somebody may hold a method of Python's global generator that draws unseen."""
-    return any(_is_held_elsewhere(random, name, 1) for name in _EARLY_DRAWERS)
-
-
-def _get_random() -> Any:
-    return cast("Any", random)._inst  # noqa: SLF001 - it has no public name
-
-
-def _seed_random(generator: random.Random, seed: int) -> None:
-    super(random.Random, generator).seed(seed)  # as `Random.seed` does, without an attribute of the generator
-    object.__setattr__(generator, "gauss_next", None)
-
-
 # ---------------------------------------------------------------------- NumPy's
 
 
-class _GlobalRandomState(numpy.random.RandomState):
-    """NumPy's global generator in a class that can be changed; that of the original cannot."""
+class LazyRandomState(LazyGenerator):
+    """NumPy's global generator. Its class cannot be changed, so all functions that draw are replaced."""
 
+    _module = _numpy_module
+    _name = "_rand"
+    _method_modules = (_numpy_module, cast("ModuleType", numpy.random))
 
-def make_lazy_random_state(item: SeededItem) -> LazyGenerator:
-    """Replace NumPy's global generator by one that is lazy and continues its state."""
-    names = _list_numpy_functions()
-    generator = _GlobalRandomState(_numpy_module._rand._bit_generator)  # noqa: SLF001 - they have no public names
-    generator.set_state(_numpy_module._rand.get_state(legacy=False))  # noqa: SLF001
-    _numpy_module._rand = generator  # noqa: SLF001
-    for name in names:
-        _numpy_module.__dict__[name] = numpy.random.__dict__[name] = _make_function(numpy.random, name, generator)
-    lazy = LazyGenerator(generator, generator._bit_generator, _seed_random_state, item)  # noqa: SLF001
-    _stop_at_set_bit_generator(lazy)
-    _settle_at_access(_numpy_module, "_rand", lazy)
-    return lazy
+    def __init__(self, item: SeededItem) -> None:
+        """Of this process."""
+        generator = vars(_numpy_module)["_rand"]
+        self._methods = [
+            name for name, value in vars(_numpy_module).items() if getattr(value, "__self__", None) is generator
+        ]
+        super().__init__(generator, generator._bit_generator, item)  # noqa: SLF001 - they have no public names
+        own_references = len(self._methods) + 4  # its methods, its module, two of ours and the argument
+        self._is_shared = getrefcount(generator) > own_references
 
+    def seed(self, seed: int) -> None:
+        """Seed as `numpy.random.seed` does."""
+        self.generator.seed(seed & 0xFFFFFFFF)
 
-def is_random_state_shared() -> bool:
-    """Whether somebody may hold NumPy's global generator or a method of it."""
-    names = _list_numpy_functions()
-    holder_count = len(names) + 2  # its methods, its module and the argument
-    return getrefcount(_numpy_module._rand) > holder_count or any(  # noqa: SLF001
-        _is_held_elsewhere(numpy.random, name, 2) for name in names
-    )
+    def _read_state(self) -> Any:
+        return self.generator.get_state(legacy=False), self.generator._bit_generator  # noqa: SLF001
 
+    def _write_state(self, state: Any) -> None:
+        values, bit_generator = state
+        if self.generator._bit_generator is not bit_generator:  # noqa: SLF001
+            _numpy_module.set_bit_generator(bit_generator)
+        self.generator.set_state(values)
 
-def _list_numpy_functions() -> list[str]:
-    """Return the functions of `numpy.random` that are methods of the global generator."""
-    generator = _numpy_module._rand  # noqa: SLF001
-    return [name for name, value in vars(_numpy_module).items() if getattr(value, "__self__", None) is generator]
+    def _list_early_drawers(self) -> Iterator[str]:
+        yield from self._methods
+        yield from _NUMPY_FUNCTIONS
 
-
-def _seed_random_state(generator: numpy.random.RandomState, seed: int) -> None:
-    numpy.random.RandomState.seed(generator, seed & 0xFFFFFFFF)
-
-
-def _stop_at_set_bit_generator(lazy: LazyGenerator) -> None:
-    """Do not wait once a stage has replaced the bit generator: the references to the new one are not counted."""
-    set_bit_generator = _numpy_module.set_bit_generator
-
-    def set_and_stop(bitgen: numpy.random.BitGenerator) -> None:
-        lazy.never_wait()
-        set_bit_generator(bitgen)
-
-    for module in (_numpy_module, cast("Any", numpy.random)):
-        module.set_bit_generator = set_and_stop
+    def _has_new_part(self) -> bool:
+        """Whether the bit generator has been replaced: the references to the new one are not counted."""
+        return self.generator._bit_generator is not self._part  # noqa: SLF001
 
 
 # ---------------------------------------------------------------------- both
@@ -207,13 +395,21 @@ def _settle_at_access(module: ModuleType, name: str, lazy: LazyGenerator) -> Non
     module.__class__ = type("Module", (ModuleType,), members)
 
 
-def _make_function(module: ModuleType, name: str, generator: Any) -> Callable[..., Any]:
-    """Return a function of a module that calls a generator's method, which it looks up each time."""
+def _make_function(lazy: LazyGenerator, module: ModuleType, name: str) -> Callable[..., Any]:
+    """Return a function that settles the generator before it calls a function of a module."""
+    original = vars(module)[name]
 
     def call(*arguments: Any, **keyword_arguments: Any) -> Any:
-        return getattr(generator, name)(*arguments, **keyword_arguments)
+        if lazy.is_waiting:
+            lazy.settle()
+        return original(*arguments, **keyword_arguments)
 
-    call.__doc__ = vars(module)[name].__doc__
-    call.__name__ = call.__qualname__ = name
-    call.__module__ = module.__name__
-    return call
+    def call_and_stop(*arguments: Any) -> Any:
+        lazy.never_wait()  # the references to the new bit generator are not counted
+        return original(*arguments)
+
+    function = call_and_stop if name == "set_bit_generator" else call
+    function.__doc__ = original.__doc__
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = module.__name__
+    return function

@@ -9,72 +9,65 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
-import numpy.random
-
 from stagepipe.core import call_at_first_use_of_torch, derive_seed, get_used_torch
-from stagepipe.runtime.execution.lazy_seeding import (
-    LazyGenerator,
-    SeededItem,
-    SeedParts,
-    is_random_shared,
-    is_random_state_shared,
-    make_lazy_random,
-    make_lazy_random_state,
-)
+from stagepipe.runtime.execution.lazy_seeding import LazyRandom, LazyRandomState, SeededItem, SeedParts
 
-_item: Final = SeededItem()
-_lazy_generators: list[LazyGenerator] = []
-"""Those of Python and NumPy, once they are lazy."""
+seeded_item: Final = SeededItem()
+lazy_random: Final = LazyRandom(seeded_item)
+lazy_random_state: Final = LazyRandomState(seeded_item)
 
 
 def install_lazy_seeding() -> bool:
-    """Seed Python's and NumPy's generators at their first use from now on; return whether that can be exact.
+    """Seed Python's and NumPy's generators at their first use from now on; return whether that can be exact for both.
 
-    Only for a process of workers, and before user code is imported: it replaces functions of `random` and
-    `numpy.random`, and a function that was imported before would draw from a generator without its seed.
+    Called in a process of workers before user code is imported: a generator is seeded before each item where somebody
+    has imported one of its functions before.
     """
-    if not (_lazy_generators or is_random_shared() or is_random_state_shared()):
-        _lazy_generators.extend((make_lazy_random(_item), make_lazy_random_state(_item)))
-        for lazy in _lazy_generators:
-            lazy.take_over()
-        os.register_at_fork(before=_settle)
-        call_at_first_use_of_torch(_seed_used_torch)
-    return bool(_lazy_generators)
+    lazy_random.install()
+    lazy_random_state.install()
+    call_at_first_use_of_torch(_seed_used_torch)
+    return lazy_random.can_wait and lazy_random_state.can_wait
 
 
-def _settle() -> None:
-    for lazy in _lazy_generators:
+def _begin_fork() -> None:
+    """Let no thread change a generator during a fork; and parent and child draw the same."""
+    for lazy in (lazy_random, lazy_random_state):
+        lazy.lock.acquire()
         lazy.settle()
+
+
+def _end_fork() -> None:
+    lazy_random_state.lock.release()
+    lazy_random.lock.release()
+
+
+os.register_at_fork(before=_begin_fork, after_in_parent=_end_fork, after_in_child=_end_fork)
 
 
 def _seed_used_torch() -> None:
     """Seed a torch that the fork server has imported, when a stage first uses it."""
-    if _item.parts is not None:
-        _seed_torch(_item.derive_seed())
+    if seeded_item.parts is not None:
+        _seed_torch(seeded_item.derive_seed())
 
 
-def choose_seeder() -> Callable[[SeedParts], None]:
-    """Return the function that seeds the global generators for an item: in a worker at their first use."""
-    if not _lazy_generators:
-        return _seed_at_once
-    lazy_random, lazy_random_state = _lazy_generators
-    item = _item
+def make_global_seeder() -> Callable[[SeedParts], None]:
+    """Return the function that seeds the global generators for an item: at their first use, where they can wait."""
+    item, random_, random_state = seeded_item, lazy_random, lazy_random_state
     seed_torch: Callable[[int], None] | None = None
 
     def seed_lazily(parts: SeedParts) -> None:
         nonlocal seed_torch
         item.parts = parts
-        if type(lazy_random.generator) is not lazy_random.waiting_class:
-            lazy_random.begin_item()
-        if type(lazy_random_state.generator) is not lazy_random_state.waiting_class:
-            lazy_random_state.begin_item()
+        if not random_.is_waiting:
+            random_.begin_item()
+        if not random_state.is_waiting:
+            random_state.begin_item()
         if seed_torch is not None:
             seed_torch(derive_seed(*parts))
         elif get_used_torch() is not None:
@@ -82,15 +75,6 @@ def choose_seeder() -> Callable[[SeedParts], None]:
             seed_torch = _make_torch_seeder()
 
     return seed_lazily
-
-
-def _seed_at_once(parts: SeedParts) -> None:
-    _item.parts = parts
-    seed = derive_seed(*parts)
-    random.seed(seed)
-    numpy.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002 - libraries' augmentations draw from the global generator
-    if "torch" in sys.modules:
-        _seed_torch(seed)
 
 
 def _seed_torch(seed: int) -> None:
@@ -142,7 +126,7 @@ def _seed_cuda_devices() -> None:
     Each device: `manual_seed_all` would only queue another call while CUDA starts.
     """
     for generator in sys.modules["torch.cuda"].default_generators:
-        generator.manual_seed(_item.derive_seed())
+        generator.manual_seed(seeded_item.derive_seed())
 
 
 class _TorchImportSeeder(importlib.abc.MetaPathFinder):
@@ -150,12 +134,14 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
 
     initial_state: Any = None
     """The state of torch's generator after the import, before it was seeded."""
+    is_seeding = True
+    """Whether stages work now. Inline the caller's own code may import torch, and finds it unseeded."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find torch as the other finders do, with a loader that seeds it after the import."""
-        if name != "torch" or self not in sys.meta_path:
+        if name != "torch" or self not in sys.meta_path or not _TorchImportSeeder.is_seeding:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
@@ -165,7 +151,7 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
             def exec_module_and_seed(module: ModuleType) -> None:
                 exec_module(module)
                 _TorchImportSeeder.initial_state = module.default_generator.get_state()
-                _seed_torch(_item.derive_seed())
+                _seed_torch(seeded_item.derive_seed())
 
             spec.loader.exec_module = exec_module_and_seed  # type: ignore[method-assign]
         return spec
@@ -183,14 +169,21 @@ def _has_torch_import_hook() -> bool:
 
 @contextmanager
 def without_torch_import_hook_after() -> Iterator[None]:
-    """Inside, a first import of torch is seeded; after it, only if it was before."""
+    """Inside, a first import of torch is seeded while `seed_imported_torch` says so; after it, only if it was before."""
     had_hook = _has_torch_import_hook()
     install_torch_import_hook()
     try:
         yield
     finally:
-        if not had_hook:
+        if not had_hook and sys.meta_path is not None:  # None while the interpreter ends
             sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchImportSeeder)]
+
+
+def seed_imported_torch(is_seeding: bool) -> bool:
+    """Say whether an import of torch is seeded from now on; return whether it was until now."""
+    before = _TorchImportSeeder.is_seeding
+    _TorchImportSeeder.is_seeding = is_seeding
+    return before
 
 
 def get_initial_torch_state() -> Any:

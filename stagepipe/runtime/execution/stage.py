@@ -28,7 +28,7 @@ from stagepipe.runtime.execution.input_description import describe_failing_input
 from stagepipe.runtime.execution.lazy_seeding import SeedParts
 from stagepipe.runtime.execution.own_generators import find_own_generators
 from stagepipe.runtime.execution.routing import Predicate, build_predicate
-from stagepipe.runtime.execution.seeding import choose_seeder, install_torch_import_hook
+from stagepipe.runtime.execution.seeding import make_global_seeder, install_torch_import_hook
 from stagepipe.runtime.execution.stage_error import NoneConditionError, NoneResultError, StageError
 from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.sinks import PartSink
@@ -458,7 +458,7 @@ class StageRunner:
 
 def _make_seeder(target: Any) -> Callable[[SeedParts], None]:
     """Return the function that seeds the global generators, and those of a target, for an item."""
-    seed_global_generators = choose_seeder()
+    seed_global_generators = make_global_seeder()
     seed_own_generators = find_own_generators(target)
     if seed_own_generators is None:
         return seed_global_generators
