@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter_ns
+from types import TracebackType
 from typing import Any, Self
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, name_error_type, stage_locals, with_error_type
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
+from stagepipe.engine.recording import describe_end, make_inline_record
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
-from stagepipe.report import LiveRun
+from stagepipe.report import LiveRun, RunRecord
 from stagepipe.runtime import (
     Cardinality,
     DeadLetterStore,
     DeadLetterWriter,
+    DeliveryStatistics,
     IsolatedGenerators,
     SourceReader,
     SourceRunner,
@@ -30,6 +33,7 @@ from stagepipe.runtime import (
     format_user_traceback,
     make_private_stage_region,
 )
+from stagepipe.timing import StageRegion
 
 
 class InlineRun:
@@ -38,7 +42,10 @@ class InlineRun:
     def __init__(self, plan: Plan) -> None:
         """Build all stages. Raises RunError if a stage cannot be built."""
         self.plan = plan
-        self._started_ns = perf_counter_ns()
+        self._statistics = DeliveryStatistics()
+        self._status = "finished"
+        self._error_message: str | None = None
+        self._is_closed = False
         self._items_read = 0
         self.dead_letters = DeadLetterStore(plan, lambda: self._items_read)
         self._dead_letter_writer = DeadLetterWriter(
@@ -51,8 +58,8 @@ class InlineRun:
         self._output = InlineOutput(self._store_dead_letter)
         is_reseeded = all(stage.reseed for process in plan.processes for stage in process.stages)
         self._generators = IsolatedGenerators(is_reseeded=is_reseeded)
-        self.items_yielded = 0
-        self.samples_yielded = 0
+        self._regions: dict[str, StageRegion] = {}
+        self._stages: list[StageRunner] = []
         downstream: InlineOutput = self._output
         self._cardinalities: list[Cardinality] = []
         for process in reversed(plan.processes[1:]):
@@ -78,21 +85,51 @@ class InlineRun:
         stages: list[StageRunner] = []
         for stage in process.stages:
             shard = plan.shard.for_segment(process.output_segment if stages else process.input_segment)
+            region = self._regions[stage.name] = make_private_stage_region()
             try:
                 with self._generators.swap_in():
-                    stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, make_private_stage_region(), shard))
+                    stages.append(StageRunner(stage, 0, plan.seed, plan.config_dir, region, shard))
             except (Exception, SystemExit) as error:
                 message = f"stage {stage.row}, worker 0: cannot be built: {format_error(error)}"
                 run_error = RunError(message, stage=stage.row, worker=0, trace=format_user_traceback(error))
                 raise with_error_type(run_error, name_error_type(error)) from error
+        self._stages += stages
         return stages
 
     def iter_epoch(self, epoch: int) -> Iterator[Any]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         steps = self._iter_steps(epoch)
-        with self._generators.installed():
-            while self._advance(steps):
-                yield from self._pop_ready_items()
+        statistics, ready_items = self._statistics, self._output.ready_items
+        iteration = statistics.outside_clock.begin_iteration()
+        try:
+            with self._generators.installed():
+                began_ns = perf_counter_ns()
+                while True:
+                    try:
+                        has_items = self._advance(steps)
+                    finally:
+                        ready_ns = perf_counter_ns()
+                        statistics.wait_ns += ready_ns - began_ns
+                    if not has_items:
+                        return
+                    try:
+                        while ready_items:
+                            value, samples = ready_items.popleft()
+                            statistics.count_item(samples)
+                            yield value
+                            del value
+                    finally:
+                        began_ns = perf_counter_ns()
+                        statistics.busy_ns += began_ns - ready_ns
+        except RunError as error:
+            self._status = "failed"
+            self._error_message = str(error)
+            raise
+        except KeyboardInterrupt:
+            self._status = "interrupted"
+            raise
+        finally:
+            statistics.outside_clock.end_iteration(iteration)
 
     def _advance(self, steps: Iterator[None]) -> bool:
         """Step until items are ready; False at the end of the epoch. Outside, the caller's generators are untouched."""
@@ -139,33 +176,48 @@ class InlineRun:
         """Return what the source read when it was built."""
         return self._source_identity
 
-    def _pop_ready_items(self) -> Iterator[Any]:
-        while self._output.ready_items:
-            value, samples = self._output.ready_items.popleft()
-            self.items_yielded += 1
-            self.samples_yielded += samples
-            yield value
-
     def progress(self) -> LiveRun:
         """Return the progress of the run."""
         now_ns = perf_counter_ns()
+        deliveries = self._statistics.take_snapshot()
         return LiveRun(
-            elapsed_ns=now_ns - self._started_ns,
+            elapsed_ns=deliveries.wall_ns,
             items_in=self._items_read,
             items_done=self._items_read,
             items_total=self._source_reader.epoch_items,
-            items_out=self.items_yielded,
-            samples_out=self.samples_yielded,
-            samples_per_s=self._samples_rate.update(now_ns, self.samples_yielded),
+            items_out=deliveries.items,
+            samples_out=deliveries.samples,
+            samples_per_s=self._samples_rate.update(now_ns, deliveries.samples),
             items_per_s=self._items_rate.update(now_ns, self._items_read),
         )
 
+    def make_record(self) -> RunRecord:
+        """Return what was counted so far; once closed, in the whole run."""
+        for stage in self._stages:
+            stage.flush()
+        return make_inline_record(
+            self.plan,
+            self._regions,
+            self._statistics.take_snapshot(),
+            status=self._status,
+            error_message=self._error_message,
+            dead_letters=self.dead_letters.to_records(),
+        )
+
     def close(self) -> None:
-        """Do nothing: an inline run has no processes."""
+        """End the run: its clocks stop."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._statistics.end()
 
     def __enter__(self) -> Self:
         """Return the run."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the run. The record shows an exception of the caller's block."""
+        if self._status == "finished":
+            status, message = describe_end(kind, error)
+            self._status = status
+            self._error_message = message
+        self.close()

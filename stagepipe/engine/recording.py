@@ -34,7 +34,7 @@ from stagepipe.runtime import (
     WorkerSnapshot,
     compute_wanted_bytes,
 )
-from stagepipe.timing import ProcessCounter, StageCounter
+from stagepipe.timing import Histogram, ProcessCounter, StageCounter, StageRegion
 
 MAX_SLOW_ITEMS = 10
 """Slowest items in the record: enough to see whether they share a stage, few enough to read."""
@@ -119,6 +119,77 @@ def make_run_record(
         series=series,
         is_ordered=not plan.any_order,
         memory_pressure=_find_memory_pressure(plan, snapshot),
+        order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
+    )
+
+
+def make_inline_record(
+    plan: Plan,
+    regions: Mapping[str, StageRegion],
+    deliveries: DeliverySnapshot,
+    *,
+    status: str,
+    error_message: str | None,
+    dead_letters: tuple[DeadLetter, ...],
+) -> RunRecord:
+    """Make the record of an inline run. `regions` are those of its stages, by name.
+
+    A stage waits while the others have their turn, so its shares are of the time in which the caller waited.
+    """
+    stages = []
+    for process in plan.processes:
+        for stage in process.stages:
+            counts = regions[stage.name].read_counters()
+            busy_ns = counts[StageCounter.BUSY_NS]
+            stages.append(
+                StageRecord(
+                    name=stage.name,
+                    part_of=stage.part_of,
+                    config_path=stage.config_path,
+                    workers=1,
+                    items=counts[StageCounter.ITEMS],
+                    wall_ns=deliveries.wait_ns,
+                    starting_ns=0,
+                    busy_ns=busy_ns,
+                    starved_ns=max(deliveries.wait_ns - busy_ns, 0),
+                    blocked_ns=0,
+                    is_blocked_measured=False,
+                    run_histogram=Histogram.from_words(regions[stage.name].run_histogram_words),
+                    errors=counts[StageCounter.FAILED_ATTEMPTS],
+                    skipped=counts[StageCounter.SKIPPED],
+                    passed_by=counts[StageCounter.PASSED_BY],
+                    retries=counts[StageCounter.RETRIES],
+                    repeated_ns=counts[StageCounter.REPEATED_NS],
+                    threads=stage.threads or 1,
+                    is_stateful=stage.stateful,
+                )
+            )
+    slowest = {name: StageTimings(Histogram(), region.read_slow_items()) for name, region in regions.items()}
+    return RunRecord(
+        name=plan.name,
+        config_sha256=plan.config_sha256,
+        status=status,
+        error=error_message,
+        is_inline=True,
+        items_in=stages[0].items,
+        items_out=deliveries.items,
+        samples_out=deliveries.samples,
+        items_skipped=sum(stage.skipped for stage in stages),
+        wall_ns=deliveries.wall_ns,
+        first_item_ns=deliveries.first_item_ns,
+        source_end_ns=deliveries.wall_ns,
+        delivery_points=deliveries.points,
+        consumer=make_consumer_report(deliveries),
+        stages=tuple(stages),
+        hops=(),
+        timing_overhead=TimingOverhead(),
+        host=HostReport(**describe_host()),
+        calibration={},
+        memory=SharedMemoryReport(),
+        cpus=plan.cpu_count,
+        slowest=_find_slowest_items(slowest),
+        dead_letters=dead_letters,
+        is_ordered=not plan.any_order,
         order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
     )
 

@@ -139,6 +139,7 @@ class RunRecord:
     window_items: int = 0  # maximum number of items in flight; 0: unknown
     is_window_fixed: bool = False  # by the config: it does not grow with the workers
     is_ordered: bool = True  # items come out in the order of the source
+    is_inline: bool = False  # all stages ran in the calling process, one after the other
     memory_pressure: MemoryPressure | None = None
     series: Series = field(default_factory=Series)
     what_if: tuple[WhatIf, ...] = ()

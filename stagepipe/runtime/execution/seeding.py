@@ -47,7 +47,8 @@ def _end_fork() -> None:
     lazy_random.lock.release()
 
 
-os.register_at_fork(before=_begin_fork, after_in_parent=_end_fork, after_in_child=_end_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_begin_fork, after_in_parent=_end_fork, after_in_child=_end_fork)
 
 
 def _seed_used_torch() -> None:
