@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     T_co = TypeVarWithDefault("T_co", covariant=True, default=Any)
 else:  # a default needs Python 3.13
     T_co = TypeVar("T_co", covariant=True)
+
+_log = logging.getLogger("stagepipe")
 
 _CLOSED_MESSAGE = "this pipeline is closed; make a new one"
 
@@ -262,6 +265,8 @@ class Pipeline(Generic[T_co]):
 
     def _start_run(self, plan: Plan) -> LocalRun | InlineRun | RayRun:
         if self._is_inline:
+            if self._saves_state:  # not for a look at the first items
+                _warn_of_unused_outputs(self.spec)
             return engine.InlineRun(plan)
         if self.spec.engine.inside is not None:
             raise UsageError(
@@ -498,12 +503,10 @@ class Pipeline(Generic[T_co]):
     def report(self) -> Report:
         """Return the report so far; once the pipeline is closed, that of the whole run.
 
-        Raises UsageError for an inline pipeline, which has no hops to report on, and before the start.
+        Raises UsageError before the start.
         """
-        if self._run is None or self._is_inline or isinstance(self._run, engine.InlineRun):
-            not_running = self._state.closed_reason or "the pipeline has not started yet"
-            reason = "an inline run has no hops" if self._is_inline else not_running
-            message = f"no report: {reason}"
+        if self._run is None:
+            message = f"no report: {self._state.closed_reason or 'the pipeline has not started yet'}"
             raise UsageError(message)
         record = self._run.make_record()
         consumer = msgspec.structs.replace(record.consumer, name=self._consumer_name, is_sink=self._is_consumer_sink)
@@ -587,6 +590,8 @@ def _choose_outputs(
             raise UsageError(f"{name}={str(value)!r}: an inline run has no worker processes to show; remove `inline`")
         if spec.engine.kind == "ray" and value is not None:
             raise UsageError(f"{name}={str(value)!r}: not with `engine: ray`; run with `engine=local`")
+    if is_inline:
+        return engine.RunOutputs()
     from stagepipe.config import check_address, check_trace_path
 
     report = spec.report
@@ -599,6 +604,17 @@ def _choose_outputs(
     except ValueError as error:
         raise UsageError(f"prometheus={prometheus!r}: {error}") from None
     return engine.RunOutputs(None if trace_path is None else Path(trace_path), address)
+
+
+def _warn_of_unused_outputs(spec: PipelineSpec) -> None:
+    """Warn of what the config's `report` asks for and an inline run cannot give: `html` and `json` it can."""
+    outputs = {"trace": spec.report.trace_path, "prometheus": spec.report.prometheus}
+    for key, value in outputs.items():
+        if value is not None:
+            _log.warning(
+                "report.%s: not written: it shows worker processes, and an inline run has none; run without `inline`",
+                key,
+            )
 
 
 def _find_shown_path(config: object) -> str:

@@ -95,7 +95,7 @@ def run(  # noqa: PLR0913 - one parameter per option
                     allow_changed=allow_changed,
                     uses_caches=not no_cache,
                 ),
-                report_paths=_choose_report_paths(report or [], pipeline, is_inline=False),
+                report_paths=_choose_report_paths(report or [], pipeline),
                 dead_letters=dead_letters,
                 quiet=quiet,
                 can_resume=has_part_sinks(pipeline.spec),
@@ -104,7 +104,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             return
         if json_stream is not None:
             pipeline.on_output = json_stream.write_worker_lines
-        report_paths = _choose_report_paths(report or [], pipeline, is_inline=inline)
+        report_paths = _choose_report_paths(report or [], pipeline)
         state_path = _check_state_path(resume, has_journal=has_part_sinks(pipeline.spec))
         check_output_files({"--dead-letters": dead_letters, "--resume": state_path})
         refuse_one_file_for_two([*dict.fromkeys(report_paths), pipeline.trace_path, dead_letters, state_path])
@@ -128,15 +128,13 @@ def run(  # noqa: PLR0913 - one parameter per option
         finally:
             if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
                 write_dead_letters(pipeline.dead_letters, dead_letters)
-            if not inline and pipeline.started:
+            if pipeline.started and os.getpid() == owner_pid:
                 report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
         raise_report_errors(report_errors)
 
 
-def _choose_report_paths(paths: list[Path], pipeline: Pipeline, *, is_inline: bool) -> list[Path]:
+def _choose_report_paths(paths: list[Path], pipeline: Pipeline) -> list[Path]:
     """Return the files of `--report` and of the config's `report`. Raises UsageError for a wrong one."""
-    if is_inline and paths:
-        raise UsageError(f"--report {paths[0]}: an inline run has no hops to report on; remove --inline")
     in_config = (pipeline.spec.report.json_path, pipeline.spec.report.html_path)
     return [check_report_path(path) for path in (*paths, *(Path(path) for path in in_config if path is not None))]
 

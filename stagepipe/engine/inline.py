@@ -7,7 +7,7 @@ yields. It uses the same stages, chains and order points as the workers; only th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,7 +45,9 @@ class InlineRun:
         self._statistics = DeliveryStatistics()
         self._status = "finished"
         self._error_message: str | None = None
-        self._is_closed = False
+        self._cpu_started_ns = process_time_ns()
+        self._cpu_ns: int | None = None
+        """CPU time of this process during the run, once it is closed."""
         self._items_read = 0
         self.dead_letters = DeadLetterStore(plan, lambda: self._items_read)
         self._dead_letter_writer = DeadLetterWriter(
@@ -199,6 +201,7 @@ class InlineRun:
             self.plan,
             self._regions,
             self._statistics.take_snapshot(),
+            cpu_ns=process_time_ns() - self._cpu_started_ns if self._cpu_ns is None else self._cpu_ns,
             status=self._status,
             error_message=self._error_message,
             dead_letters=self.dead_letters.to_records(),
@@ -206,8 +209,8 @@ class InlineRun:
 
     def close(self) -> None:
         """End the run: its clocks stop."""
-        if not self._is_closed:
-            self._is_closed = True
+        if self._cpu_ns is None:
+            self._cpu_ns = process_time_ns() - self._cpu_started_ns
             self._statistics.end()
 
     def __enter__(self) -> Self:

@@ -140,6 +140,7 @@ class RunRecord:
     is_window_fixed: bool = False  # by the config: it does not grow with the workers
     is_ordered: bool = True  # items come out in the order of the source
     is_inline: bool = False  # all stages ran in the calling process, one after the other
+    caller_cpu_ns: int = 0  # CPU time of that process during the run; 0: unknown
     memory_pressure: MemoryPressure | None = None
     series: Series = field(default_factory=Series)
     what_if: tuple[WhatIf, ...] = ()

@@ -2,7 +2,7 @@
 
 `_RULES` are the questions, most decisive first; `limits` has a function for each kind of limit.
 
-1. Is there enough to judge? A few items only fill the queues.
+1. Is there enough to judge? A few items only fill the queues. Did all run in one process? Nothing below applies then.
 2. Did nothing flow for much of the time: restarts, one part written at the end, blocks on disk, Ray's scheduling?
 3. Was the run stopped by its CPU quota? Is the consumer the busiest? Then tuning ends here.
 4. Is one worker far slower than the others of its stage, or does a stage mostly repeat what failed?
@@ -36,6 +36,7 @@ from stagepipe.report.limits import (
     judge_flow,
     judge_machine,
     judge_most_used,
+    judge_one_process,
     judge_quota,
     judge_restarts,
     judge_retries,
@@ -95,7 +96,7 @@ def judge_with_changes(record: RunRecord) -> tuple[Verdict, tuple[WhatIf, ...]]:
         )
     evidence = gather_evidence(record)
     verdict, changes = _apply_rules(evidence)
-    late = judge_startup(evidence, verdict)
+    late = None if record.is_inline else judge_startup(evidence, verdict)
     if late is not None:
         verdict, changes = late, changes if late.fix else ()
     return msgspec.structs.replace(verdict, share=_find_share(verdict, evidence)), changes
@@ -193,6 +194,7 @@ def _judge_consumer(evidence: Evidence) -> Verdict | None:
 
 _RULES = (
     _Rule(judge_too_few_items),
+    _Rule(judge_one_process),
     _Rule(judge_restarts),
     _Rule(judge_drain, "the run is too short"),
     _Rule(judge_spilling),

@@ -2,6 +2,7 @@
 
 evidence      the process with the highest utilization, its neighbours' waits, and how the sentences are worded
 lost_time     too few items, restarts, start-up
+one_process   an inline run: what takes the time, and what processes could give
 object_store  blocks that Ray spills to disk
 machine       the CPU quota, other programs, a full machine
 flow          items held back between processes: by memory, a slow worker, the order, the window
@@ -13,6 +14,7 @@ from stagepipe.report.limits.flow import judge_flow, judge_straggler, make_rule_
 from stagepipe.report.limits.lost_time import judge_drain, judge_restarts, judge_startup, judge_too_few_items
 from stagepipe.report.limits.machine import judge_machine, judge_quota
 from stagepipe.report.limits.object_store import judge_spilling
+from stagepipe.report.limits.one_process import judge_one_process
 from stagepipe.report.limits.processes import (
     judge_change,
     judge_most_used,
@@ -30,6 +32,7 @@ __all__ = [
     "judge_flow",
     "judge_machine",
     "judge_most_used",
+    "judge_one_process",
     "judge_quota",
     "judge_restarts",
     "judge_retries",

@@ -84,7 +84,7 @@ def test_a_run_that_finishes_prints_the_table_and_writes_the_report(stagepipe, t
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("--inline", "--report", "r.json"), "--report r.json: an inline run has no hops to report on"),
+        (("--inline", "--trace", "t.json"), "trace='t.json': an inline run has no worker processes to show"),
         (("--trace", "same.json", "--report", "same.json"), "would write 2 outputs to the same file"),
     ],
 )
@@ -103,6 +103,41 @@ def test_a_report_that_cannot_be_written_hides_no_other(stagepipe, tmp_path):
     assert "batch" in done.stdout
     assert done.stderr.endswith("the report /proc/a.html could not be written: No such file or directory\n")
     assert json.loads((tmp_path / "b.json").read_text())["run"]["status"] == "finished"
+
+
+def test_an_inline_run_reports_as_any_other(stagepipe, tmp_path):
+    keys = "report: {json: r.json, html: r.html, trace: t.json, prometheus: '127.0.0.1:0'}"
+    done = stagepipe("run", "c.yaml", "--inline", "--report", "b.json", config=f"{CONFIG}{keys}\n")
+    assert done.returncode == 0, done.stderr
+    assert "demo finished" in done.stdout
+    assert "Verdict" in done.stdout
+    assert "All stages ran in this process" in " ".join(done.stdout.replace("│", " ").split())
+    for key in ("trace", "prometheus"):
+        assert f"report.{key}: not written: it shows worker processes" in done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report == json.loads((tmp_path / "b.json").read_text())
+    assert [(stage["name"], stage["items"]) for stage in report["stages"]] == [
+        ("source", 40),
+        ("make", 40),
+        ("touch", 40),
+        ("batch", 40),
+    ]
+    run = report["run"]
+    assert (run["status"], run["items_in"], run["items_out"], run["samples_out"]) == ("finished", 40, 10, 40)
+    for stage in report["stages"]:
+        assert sum(stage[share] for share in SHARES) == pytest.approx(1, abs=1e-6)
+    assert report["hops"] == []
+    assert report["verdict"]["fix"] == ""
+    assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_a_failed_inline_run_says_how_far_it_came(stagepipe):
+    done = stagepipe("run", "c.yaml", "--inline", config=FAILING)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == "failing failed"
+    assert done.stdout.splitlines()[1].startswith("6 items in, 5 out, ")
+    assert "stage bad, worker 0, item 5: " in done.stderr
 
 
 def test_quiet_limit_overrides_and_inline(stagepipe, tmp_path):

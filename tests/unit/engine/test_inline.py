@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 
 import stagepipe
 from stagepipe import Pipeline, RunError
+from stagepipe.core import derive_seed
+from stagepipe.runtime.execution.seeding import lazy_random, lazy_random_state
 from tests.support.random_sources import noisy_parts, stream
 
 CONFIG = {"source": {"uses": stream, "with": {"count": 4}}, "stages": [{"name": "a", "uses": noisy_parts}]}
@@ -101,6 +104,51 @@ def test_an_inline_pipeline_within_a_stage_of_one(expected):
     assert [result[3] for result in results] == [(number,) for number in range(4)]
 
 
+def draw_before_the_stage(_: Any) -> Any:
+    """Run an inner pipeline before anything has drawn for the item."""
+    with Pipeline(CONFIG, inline=True) as inner:
+        first = next(iter(inner))
+    return first, random.random(), np.random.normal(), random.random()  # noqa: NPY002
+
+
+def test_a_pipeline_within_a_stage_that_draws_before_the_stage_does(expected):
+    config = {**CONFIG, "stages": [{"name": "a", "uses": draw_before_the_stage}]}
+    seed()
+    with Pipeline(config, inline=True) as pipeline:
+        found = list(pipeline)
+    assert draw() == expected[0]
+    with Pipeline(config) as pipeline:
+        assert list(pipeline) == found
+
+
+def draw_three(_: Any) -> Any:
+    return random.random(), np.random.normal(), random.gauss()  # noqa: NPY002
+
+
+def test_what_is_not_reseeded_draws_on_while_the_caller_draws_too(expected):
+    epoch_seed = derive_seed(0, 0, "source", ())
+    seed(epoch_seed & 0xFFFFFFFF)
+    random.seed(epoch_seed)
+    draws = [draw_three(0) for _ in range(4)]
+    seed()
+    config = {"source": {"uses": range(4)}, "stages": [{"name": "a", "uses": draw_three, "reseed": False}]}
+    with Pipeline(config, inline=True) as pipeline:
+        assert [(item, draw())[0] for item in pipeline] == draws
+    assert draw() == expected[4]
+
+
+def test_two_runs_on_two_threads_leave_the_generators_as_they_were(expected):
+    seed()
+    with Pipeline(CONFIG, inline=True) as one, Pipeline(CONFIG, inline=True) as other:
+        threads = [threading.Thread(target=list, args=(pipeline,)) for pipeline in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert type(random._inst) is random.Random  # type: ignore[attr-defined]
+    assert not (lazy_random.is_waiting or lazy_random_state.is_waiting)
+
+
 def test_two_runs_in_turn(expected):
     seed()
     with Pipeline(CONFIG, inline=True) as one, Pipeline(CONFIG, inline=True) as other:
@@ -130,6 +178,85 @@ def test_a_seed_for_cuda_waits_as_the_caller_left_it():
     with Pipeline(CONFIG, inline=True) as pipeline:
         list(pipeline)
     assert torch.cuda._lazy_seed_tracker.manual_seed_all_cb is queued
+
+
+LAZY = """
+import random, sys
+import numpy as np
+from stagepipe import Pipeline
+from stagepipe.core import derive_seed
+from stagepipe.runtime.execution.seeding import lazy_random, lazy_random_state
+def list_ids():  # without a reference to a function
+    values = random.random, np.random.normal, np.random.seed, type(random), type(np.random.mtrand), *sys.meta_path
+    return [id(value) for value in values]
+before = list_ids()
+def look(item):
+    waiting = lazy_random.is_waiting, lazy_random_state.is_waiting
+    if item == 1:
+        random.random()
+    if item == 2:
+        np.random.normal()
+    return *waiting, lazy_random.is_waiting, lazy_random_state.is_waiting
+config = {"source": {"uses": range(4)}, "stages": [{"name": "a", "uses": look}]}
+with Pipeline(config, inline=True) as pipeline:
+    for item in pipeline:
+        print(*map(int, item), end=" ")
+        assert not (lazy_random.is_waiting or lazy_random_state.is_waiting)
+        random.random(), np.random.normal()
+    items = iter(pipeline)
+    next(items)
+    del items
+assert list_ids() == before
+"""
+
+
+def test_a_generator_that_no_stage_uses_is_not_touched_and_the_functions_come_back():
+    ran = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == "1 1 1 1 1 1 0 1 1 1 1 0 1 1 1 1".split()
+
+
+HELD = """
+{imports}
+import json, random
+import numpy as np
+from stagepipe import Pipeline
+def draw(item):
+    return {use}, random.random(), np.random.normal()
+random.seed(1), np.random.seed(1)
+expected = [(random.random(), np.random.normal()) for _ in range(4)]
+random.seed(1), np.random.seed(1)
+callers = []
+with Pipeline({{"source": {{"uses": range(3)}}, "stages": [{{"name": "a", "uses": draw}}]}}, inline=True) as pipeline:
+    items = []
+    for item in pipeline:
+        items.append(item)
+        callers.append((random.random(), np.random.normal()))
+callers.append((random.random(), np.random.normal()))
+assert callers == expected
+print(json.dumps(items))
+"""
+
+
+@pytest.mark.parametrize(
+    "imports, use, plain",
+    [
+        ("from random import random as held", "held()", "random.random()"),
+        ("from random import randint as held", "held(0, 99)", "random.randint(0, 99)"),
+        ("from numpy.random import rand as held", "held()", "np.random.rand()"),
+        ("from numpy.random.mtrand import _rand as held", "held.rand()", "np.random.rand()"),
+        ("from numpy.random import get_bit_generator as held", "held().random_raw()", "held().random_raw()"),
+        ("import scipy.stats as held", "held.norm.rvs()", "held.norm.rvs()"),
+    ],
+)
+def test_a_function_that_the_caller_has_imported_draws_the_same(imports, use, plain):
+    """And the caller's generators go on as without the pipeline."""
+    found = []
+    for code in (HELD.format(imports=imports, use=use), HELD.format(imports=imports, use=plain)):
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        found.append(ran.stdout)
+    assert found[0] == found[1]
 
 
 def test_workers_leave_them_too(expected):
