@@ -27,16 +27,17 @@ def make_hop_records(plan: Plan, snapshot: RunSnapshot, timings: RunTimings) -> 
     for hop_number, (process, senders) in enumerate(zip(plan.processes, snapshot.worker_groups, strict=True)):
         for stage_index, (source, target) in enumerate(zip(process.stages, process.stages[1:], strict=False), 1):
             message_count = sum(sender.stage_counters[stage_index][StageCounter.ITEMS] for sender in senders)
-            records.append(_make_fused_hop_record(source.name, target.name, message_count))
+            records.append(make_call_record(source.name, target.name, message_count, "fused: a function call"))
         records.append(_make_hop_record(plan, hop_number, senders, timings.hops[hop_number]))
     return tuple(records)
 
 
-def _make_fused_hop_record(source: str, target: str, message_count: int) -> HopRecord:
+def make_call_record(source: str, target: str, message_count: int, reason: str) -> HopRecord:
+    """Return the record of a hop between two stages of one process. It has no cost."""
     return HopRecord(
         source=source,
         target=target,
-        transport=HopTransport("local", 0, "fused: a function call"),
+        transport=HopTransport("local", 0, reason),
         messages=MessageCounts(local=message_count),
         bytes=ByteCounts(),
         cost_histogram=Histogram(),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from stagepipe.engine.hop_records import make_hop_records, sum_counter
+from stagepipe.engine.hop_records import make_call_record, make_hop_records, sum_counter
 from stagepipe.engine.monitor import RunMonitor, WorkerUsage
 from stagepipe.machine import describe_host
-from stagepipe.plan import Plan, ProcessRole, SegmentPlan
+from stagepipe.plan import SINK_NAME, Plan, ProcessRole, SegmentPlan
 from stagepipe.report import (
     ConsumerReport,
     DeadLetter,
@@ -135,8 +136,9 @@ def make_inline_record(
 ) -> RunRecord:
     """Make the record of an inline run. `regions` are those of its stages, by name.
 
-    A stage waits while the others have their turn, so its shares are of the time in which the caller waited.
+    A stage waits while the others have their turn, so its shares are of the time of the whole loop.
     """
+    loop_ns = deliveries.wait_ns + deliveries.busy_ns
     stages = []
     for process in plan.processes:
         for stage in process.stages:
@@ -149,10 +151,10 @@ def make_inline_record(
                     config_path=stage.config_path,
                     workers=1,
                     items=counts[StageCounter.ITEMS],
-                    wall_ns=deliveries.wait_ns,
+                    wall_ns=loop_ns,
                     starting_ns=0,
                     busy_ns=busy_ns,
-                    starved_ns=max(deliveries.wait_ns - busy_ns, 0),
+                    starved_ns=max(loop_ns - busy_ns, 0),
                     blocked_ns=0,
                     is_blocked_measured=False,
                     run_histogram=Histogram.from_words(regions[stage.name].run_histogram_words),
@@ -183,7 +185,13 @@ def make_inline_record(
         delivery_points=deliveries.points,
         consumer=make_consumer_report(deliveries),
         stages=tuple(stages),
-        hops=(),
+        hops=(
+            *(
+                make_call_record(stage.name, other.name, other.items + other.passed_by, "a function call")
+                for stage, other in pairwise(stages)
+            ),
+            make_call_record(stages[-1].name, SINK_NAME, deliveries.items, "a function call"),
+        ),
         timing_overhead=TimingOverhead(),
         host=HostReport(**describe_host()),
         calibration={},

@@ -173,6 +173,9 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
     members = [_build_stage(stage, record) for stage in stages]
     members += [_build_consumer_row(record)] if has_consumer else []
     main = max(members, key=lambda row: row.busy + row.overhead)
+    if record.is_inline:  # its members run one after the other
+        busy = min(sum(row.busy for row in members), 1.0)
+        main = replace(main, busy=busy, starved=1.0 - busy)
     is_sink = has_consumer or _is_sink(stages[0])
     kind: Literal["source", "stage", "sink"] = "sink" if is_sink else "stage"
     if record.stages and name == get_row(record.stages[0]):
@@ -209,7 +212,8 @@ def _build_consumer_row(record: RunRecord) -> model.StageReport:
     """The sink in the calling process, or what it does to make files of the parts of sinks with workers."""
     consumer, startup_ns = record.consumer, compute_startup_ns(record)
     starved_ns = max(consumer.wait_ns - startup_ns, 0)
-    starting, busy, starved, overhead = compute_shares(record.wall_ns, (startup_ns, consumer.busy_ns, starved_ns))
+    wall_ns = consumer.wait_ns + consumer.busy_ns if record.is_inline else record.wall_ns
+    starting, busy, starved, overhead = compute_shares(wall_ns, (startup_ns, consumer.busy_ns, starved_ns))
     source_items = _count_source_items(None, record)
     return model.StageReport(
         name=consumer.name,

@@ -87,7 +87,11 @@ def _judge_small_stages(record: RunRecord, most: _Part, work_ns: int, total_ns: 
         )
         advice = "No config change to suggest: run it again when the machine is less busy."
     return Verdict(
-        limited_by="", kind="none", confidence=round(MAX_CONFIDENCE * own_ns / total_ns, 2), sentence=sentence, advice=advice
+        limited_by="",
+        kind="none",
+        confidence=round(MAX_CONFIDENCE * own_ns / total_ns, 2),
+        sentence=sentence,
+        advice=advice,
     )
 
 

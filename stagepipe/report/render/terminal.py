@@ -78,8 +78,10 @@ def _draw_report(report: Report, options: ConsoleOptions) -> Iterator[Renderable
         yield Text()
         yield FoldingTable("Hops", _build_hop_columns(report.hops, labels))
         yield from _render_transport_reasons(report.hops, labels)
-        yield Text()
-        yield FoldingTable("Phases per message, p50", _build_phase_columns(report.hops, labels))
+        phases = _build_phase_columns(report.hops, labels)
+        if len(phases) > 1:
+            yield Text()
+            yield FoldingTable("Phases per message, p50", phases)
     yield from _render_object_store(report, ascii_only=ascii_only)
     if report.what_if:
         yield Text()
@@ -134,7 +136,13 @@ def _count_events(report: Report) -> Iterator[str]:
 
 def render_summary(report: Report) -> RenderableType:
     """Return two lines for a run that failed: status and counts. The caller prints the error itself."""
-    return Group(_format_status(report), Text(", ".join(_format_run_facts(report.run))))
+    run = report.run
+    facts = (
+        [f"failed before the first item, after {format_ns(run.wall_ns)}"]
+        if not run.items_in
+        else _format_run_facts(run)
+    )
+    return Group(_format_status(report), Text(", ".join(facts)))
 
 
 def _format_status(report: Report) -> Text:
@@ -174,7 +182,8 @@ def _format_run_facts(run: RunReport) -> Iterator[str]:
         yield f"{run.samples_out:,} samples"
     if run.items_skipped:
         yield f"{run.items_skipped:,} skipped"
-    yield f"{format_rate(run.items_per_s)} items/s"
+    if run.items_per_s:
+        yield f"{format_rate(run.items_per_s)} items/s"
     yield f"{format_ns(run.wall_ns)} in total"
     if run.first_item_ns:
         yield f"first item after {format_ns(run.first_item_ns)}"

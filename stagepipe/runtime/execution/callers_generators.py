@@ -45,7 +45,7 @@ class IsolatedGenerators:
     def installed(self) -> Iterator[None]:
         """Inside, a use of a generator is noticed, and so is a first import of torch. The caller may run inside."""
         with without_torch_import_hook_after():
-            was_seeding_torch = seed_imported_torch(False)
+            was_seeding_torch = seed_imported_torch(is_seeding=False)
             lazy_random.install()
             lazy_random_state.install()
             try:
@@ -53,7 +53,7 @@ class IsolatedGenerators:
             finally:
                 lazy_random_state.uninstall()
                 lazy_random.uninstall()
-                seed_imported_torch(was_seeding_torch)
+                seed_imported_torch(is_seeding=was_seeding_torch)
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
@@ -73,7 +73,7 @@ class IsolatedGenerators:
             Frame(callers_parts, self._kept_parts, kept_random),
             Frame(callers_parts, self._kept_parts, kept_random_state),
             stage_locals.context,
-            seed_imported_torch(True),
+            was_seeding_torch=seed_imported_torch(is_seeding=True),
         )
         seeded_item.parts = self._kept_parts
         lazy_random.lend(swap.random)
@@ -99,7 +99,7 @@ class IsolatedGenerators:
                 self._torch = _capture_torch()
             self._queued_cuda_seeds = dict(_get_queued_cuda_seeds())
             _restore_torch(swap.torch)
-        seed_imported_torch(swap.was_seeding_torch)
+        seed_imported_torch(is_seeding=swap.was_seeding_torch)
         stage_locals.context = swap.context
 
 
@@ -108,9 +108,7 @@ class Swap:
 
     __slots__ = ("context", "random", "random_state", "torch", "was_seeding_torch")
 
-    def __init__(
-        self, random: Frame, random_state: Frame, context: Context | None, was_seeding_torch: bool
-    ) -> None:
+    def __init__(self, random: Frame, random_state: Frame, context: Context | None, *, was_seeding_torch: bool) -> None:
         self.random = random
         self.random_state = random_state
         self.context = context

@@ -58,9 +58,7 @@ class Frame:
 
     __slots__ = ("callers_parts", "callers_state", "first_parts", "is_saved", "kept_state", "outer", "was_waiting")
 
-    def __init__(
-        self, callers_parts: SeedParts | None, first_parts: SeedParts | None, kept_state: Any
-    ) -> None:
+    def __init__(self, callers_parts: SeedParts | None, first_parts: SeedParts | None, kept_state: Any) -> None:
         """`first_parts` and `kept_state` are the item and the state that the run had at the end of its last frame."""
         self.callers_parts = callers_parts
         """The item that the caller's state waits for, if the caller is a stage itself."""
@@ -291,16 +289,18 @@ class LazyRandom(LazyGenerator):
 
     def seed(self, seed: int) -> None:
         """Seed as `Random.seed` does, without an attribute of the generator."""
-        super(random.Random, self.generator).seed(seed)
-        object.__setattr__(self.generator, "gauss_next", None)
+        generator: random.Random = self.generator
+        super(random.Random, generator).seed(seed)
+        object.__setattr__(generator, "gauss_next", None)
 
     def _read_state(self) -> Any:
-        generator = self.generator
+        generator: random.Random = self.generator
         return super(random.Random, generator).getstate(), object.__getattribute__(generator, "gauss_next")
 
     def _write_state(self, state: Any) -> None:
-        super(random.Random, self.generator).setstate(state[0])
-        object.__setattr__(self.generator, "gauss_next", state[1])
+        generator: random.Random = self.generator
+        super(random.Random, generator).setstate(state[0])
+        object.__setattr__(generator, "gauss_next", state[1])
 
     def _list_early_drawers(self) -> Iterator[str]:
         return iter(_EARLY_DRAWERS)
@@ -339,7 +339,7 @@ class LazyRandomState(LazyGenerator):
 
     _module = _numpy_module
     _name = "_rand"
-    _method_modules = (_numpy_module, cast("ModuleType", numpy.random))
+    _method_modules = (_numpy_module, numpy.random)
 
     def __init__(self, item: SeededItem) -> None:
         """Of this process."""

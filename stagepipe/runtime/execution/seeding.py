@@ -170,7 +170,7 @@ def _has_torch_import_hook() -> bool:
 
 @contextmanager
 def without_torch_import_hook_after() -> Iterator[None]:
-    """Inside, a first import of torch is seeded while `seed_imported_torch` says so; after it, only if it was before."""
+    """Inside, a first import of torch is seeded, unless `seed_imported_torch` says no; after it, only if before."""
     had_hook = _has_torch_import_hook()
     install_torch_import_hook()
     try:
@@ -180,7 +180,7 @@ def without_torch_import_hook_after() -> Iterator[None]:
             sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchImportSeeder)]
 
 
-def seed_imported_torch(is_seeding: bool) -> bool:
+def seed_imported_torch(*, is_seeding: bool) -> bool:
     """Say whether an import of torch is seeded from now on; return whether it was until now."""
     before = _TorchImportSeeder.is_seeding
     _TorchImportSeeder.is_seeding = is_seeding

@@ -28,7 +28,7 @@ from stagepipe.runtime.execution.input_description import describe_failing_input
 from stagepipe.runtime.execution.lazy_seeding import SeedParts
 from stagepipe.runtime.execution.own_generators import find_own_generators
 from stagepipe.runtime.execution.routing import Predicate, build_predicate
-from stagepipe.runtime.execution.seeding import make_global_seeder, install_torch_import_hook
+from stagepipe.runtime.execution.seeding import install_torch_import_hook, make_global_seeder
 from stagepipe.runtime.execution.stage_error import NoneConditionError, NoneResultError, StageError
 from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.sinks import PartSink

@@ -126,7 +126,7 @@ def test_an_inline_run_reports_as_any_other(stagepipe, tmp_path):
     assert (run["status"], run["items_in"], run["items_out"], run["samples_out"]) == ("finished", 40, 10, 40)
     for stage in report["stages"]:
         assert sum(stage[share] for share in SHARES) == pytest.approx(1, abs=1e-6)
-    assert report["hops"] == []
+    assert {hop["transport"]["mode"] for hop in report["hops"]} == {"local"}
     assert report["verdict"]["fix"] == ""
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     assert not (tmp_path / "t.json").exists()
