@@ -3,7 +3,7 @@
     python -m benchmarks.small_items [--rounds 7] [--json FILE]
 
 The item is a small dict, and the stages return it. CPU time, not wall time, so a busy machine matters little. Each
-figure is taken in a fresh process that makes the generators lazy as a worker does.
+figure is taken in a fresh process; the calls in one that makes the generators lazy as a worker does.
 
     worker              all that a stage's process spends on an item in a real pipeline, operating system included,
                         between two epochs' ends: reading, call, writing
@@ -15,7 +15,9 @@ figure is taken in a fresh process that makes the generators lazy as a worker do
     call, torch unused  the same in a worker that was forked from a server with torch and has not used it
     call, draws         seeded, and the stage draws from `random`
     call, draws NumPy   seeded, and the stage draws from `numpy.random`
-    call, eager         seeded before each item, as inline and before lazy seeding
+    call, eager         seeded before each item, where a function of the generators was imported before
+    inline, two stages  all that an item costs in an inline run of a source and two stages
+    inline, a stage     what each further stage adds to that: the slope from one stage to four
     three fused stages  three of `call, seeded` in one process
     hop's durations     what the recorders of both sides of a hop take to keep the item's phases
 """
@@ -42,6 +44,7 @@ from stagepipe.timing import RECEIVE_PHASES, SEND_PHASES, Board, BoardLayout, Du
 
 SMALL_DICT: Final = {"id": 123, "label": 7, "path": "images/000123.jpg"}
 _ITEMS = 50_000
+_INLINE_ITEMS = 20_000
 _BESIDE_TORCH: Final = "benchmarks.hop.pipelines.PassOnBesideTorch"
 _LIMIT_S = 120.0
 
@@ -149,9 +152,24 @@ ROWS: Final[dict[str, Callable[[], float]]] = {
     "call, draws": lambda: _call(_draw),
     "call, draws NumPy": lambda: _call(_draw_numpy),
     "call, eager": lambda: _call(_keep, lazy=False),
+    "inline, two stages": lambda: _measure_inline(2),
+    "inline, a stage": lambda: (_measure_inline(4) - _measure_inline(1)) / 3,
     "three fused stages": lambda: _call(_keep, stage_count=3),
     "hop's durations": _record_hop,
 }
+
+
+def _measure_inline(stage_count: int) -> float:
+    """Return the CPU time of an item in an inline run in ns, without the start of the run and of the epoch."""
+    stages = [{"name": f"stage{index}", "uses": _keep} for index in range(stage_count)]
+    config = {"source": {"uses": [dict(SMALL_DICT) for _ in range(_INLINE_ITEMS)]}, "stages": stages}
+    with Pipeline(config, inline=True) as pipeline:
+        items = iter(pipeline)
+        for _ in range(_INLINE_ITEMS // 20):
+            next(items)
+        started_ns = process_time_ns()
+        count = sum(1 for _ in items)
+        return (process_time_ns() - started_ns) / count
 
 
 def _run_turn(row: str) -> dict[str, float]:

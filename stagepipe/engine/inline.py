@@ -42,6 +42,7 @@ class InlineRun:
     def __init__(self, plan: Plan) -> None:
         """Build all stages. Raises RunError if a stage cannot be built."""
         self.plan = plan
+        self._syntax = plan.syntax
         self._statistics = DeliveryStatistics()
         self._status = "finished"
         self._error_message: str | None = None
@@ -102,18 +103,14 @@ class InlineRun:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         steps = self._iter_steps(epoch)
         statistics, ready_items = self._statistics, self._output.ready_items
+        read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without names of modules
         iteration = statistics.outside_clock.begin_iteration()
         try:
             with self._generators.installed():
-                began_ns = perf_counter_ns()
-                while True:
-                    try:
-                        has_items = self._advance(steps)
-                    finally:
-                        ready_ns = perf_counter_ns()
-                        statistics.wait_ns += ready_ns - began_ns
-                    if not has_items:
-                        return
+                began_ns = read_clock()
+                while self._advance(steps):
+                    ready_ns = read_clock()
+                    statistics.wait_ns += ready_ns - began_ns
                     try:
                         while ready_items:
                             value, samples = ready_items.popleft()
@@ -121,15 +118,8 @@ class InlineRun:
                             yield value
                             del value
                     finally:
-                        began_ns = perf_counter_ns()
+                        began_ns = read_clock()
                         statistics.busy_ns += began_ns - ready_ns
-        except RunError as error:
-            self._status = "failed"
-            self._error_message = str(error)
-            raise
-        except KeyboardInterrupt:
-            self._status = "interrupted"
-            raise
         finally:
             statistics.outside_clock.end_iteration(iteration)
 
@@ -137,16 +127,34 @@ class InlineRun:
         """Step until items are ready; False at the end of the epoch. Outside, the caller's generators are untouched."""
         swap = self._generators.begin()
         syntax = stage_locals.syntax
-        stage_locals.syntax = self.plan.syntax
+        stage_locals.syntax = self._syntax
+        ready_items = self._output.ready_items
+        began_ns = perf_counter_ns()
         try:
-            return any(self._output.ready_items for _ in steps)
+            for _ in steps:
+                if ready_items:
+                    return True
         except StageError as error:
             item = format_key(error.key)
             run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)
+            self._fail(run_error, began_ns)
             raise with_error_type(run_error, name_error_type(error.cause)) from error.cause
+        except RunError as error:
+            self._fail(error, began_ns)
+            raise
+        except KeyboardInterrupt:
+            self._status = "interrupted"
+            raise
         finally:
             stage_locals.syntax = syntax
             self._generators.end(swap)
+        self._statistics.wait_ns += perf_counter_ns() - began_ns
+        return False
+
+    def _fail(self, error: RunError, began_ns: int) -> None:
+        self._status = "failed"
+        self._error_message = str(error)
+        self._statistics.wait_ns += perf_counter_ns() - began_ns
 
     def _iter_steps(self, epoch: int) -> Iterator[None]:
         for stage in self._source_stages:

@@ -17,9 +17,8 @@ from stagepipe.runtime.execution.seeding import (
     get_initial_torch_state,
     lazy_random,
     lazy_random_state,
-    seed_imported_torch,
     seeded_item,
-    without_torch_import_hook_after,
+    torch_import_hook_for_frames,
 )
 
 _NO_QUEUED_CUDA_SEEDS: Final[dict[str, Any]] = {"manual_seed_all_cb": None, "manual_seed_cb": None, "call_order": []}
@@ -40,12 +39,13 @@ class IsolatedGenerators:
         self._kept_states: tuple[Any, Any] = (None, None)
         self._torch: _TorchStates | None = None
         self._queued_cuda_seeds: dict[str, Any] = {}
+        self._swap: Swap | None = None
+        """That of the last step, if nobody has used the generators in it."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Inside, a use of a generator is noticed, and so is a first import of torch. The caller may run inside."""
-        with without_torch_import_hook_after():
-            was_seeding_torch = seed_imported_torch(is_seeding=False)
+        with torch_import_hook_for_frames():
             lazy_random.install()
             lazy_random_state.install()
             try:
@@ -53,7 +53,6 @@ class IsolatedGenerators:
             finally:
                 lazy_random_state.uninstall()
                 lazy_random.uninstall()
-                seed_imported_torch(is_seeding=was_seeding_torch)
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
@@ -67,17 +66,29 @@ class IsolatedGenerators:
 
     def begin(self) -> Swap:
         """Lend the generators to the run until `end`, which gets what this returns."""
-        kept_random, kept_random_state = self._kept_states
+        swap = self._swap
         callers_parts = seeded_item.parts
-        swap = Swap(
-            Frame(callers_parts, self._kept_parts, kept_random),
-            Frame(callers_parts, self._kept_parts, kept_random_state),
-            stage_locals.context,
-            was_seeding_torch=seed_imported_torch(is_seeding=True),
-        )
-        seeded_item.parts = self._kept_parts
-        lazy_random.lend(swap.random)
-        lazy_random_state.lend(swap.random_state)
+        if (
+            swap is None
+            or swap.is_used
+            or not (lazy_random.is_waiting and lazy_random_state.is_waiting)
+            or lazy_random.frame is not None
+            or lazy_random_state.frame is not None
+            or callers_parts is not None
+        ):
+            kept_random, kept_random_state = self._kept_states
+            swap = Swap(
+                Frame(callers_parts, self._kept_parts, kept_random),
+                Frame(callers_parts, self._kept_parts, kept_random_state),
+            )
+            seeded_item.parts = self._kept_parts
+            lazy_random.lend(swap.random)
+            lazy_random_state.lend(swap.random_state)
+        else:  # nobody has used them since the last step, and both wait: most of the time
+            lazy_random.frame = swap.random
+            lazy_random_state.frame = swap.random_state
+        swap.is_used = True
+        swap.context = stage_locals.context
         if "torch" in sys.modules:
             swap.torch = _capture_torch()
             if self._torch is not None:
@@ -87,6 +98,30 @@ class IsolatedGenerators:
 
     def end(self, swap: Swap) -> None:
         """Give the generators back to the caller, as they were."""
+        random, random_state = swap.random, swap.random_state
+        if (
+            self._is_reseeded
+            and lazy_random.frame is random
+            and lazy_random_state.frame is random_state
+            and not (random.is_saved or random_state.is_saved)
+            and random.outer is None
+            and random.callers_parts is None
+            and not lazy_random.is_permanent
+        ):
+            lazy_random.frame = lazy_random_state.frame = None
+            seeded_item.parts = None
+            swap.is_used = False
+            self._swap = swap
+        else:
+            self._take_back(swap)
+        if "torch" in sys.modules:
+            if not self._is_reseeded:
+                self._torch = _capture_torch()
+            self._queued_cuda_seeds = dict(_get_queued_cuda_seeds())
+            _restore_torch(swap.torch)
+        stage_locals.context = swap.context
+
+    def _take_back(self, swap: Swap) -> None:
         keeps_state = not self._is_reseeded
         kept_random = lazy_random.take_back(swap.random, keeps_state=keeps_state)
         kept_random_state = lazy_random_state.take_back(swap.random_state, keeps_state=keeps_state)
@@ -94,26 +129,20 @@ class IsolatedGenerators:
             self._kept_states = (kept_random, kept_random_state)
             self._kept_parts = seeded_item.parts
         seeded_item.parts = swap.random.callers_parts
-        if "torch" in sys.modules:
-            if keeps_state:
-                self._torch = _capture_torch()
-            self._queued_cuda_seeds = dict(_get_queued_cuda_seeds())
-            _restore_torch(swap.torch)
-        seed_imported_torch(is_seeding=swap.was_seeding_torch)
-        stage_locals.context = swap.context
 
 
 class Swap:
     """What is put back at the end of a step of an inline run."""
 
-    __slots__ = ("context", "random", "random_state", "torch", "was_seeding_torch")
+    __slots__ = ("context", "is_used", "random", "random_state", "torch")
 
-    def __init__(self, random: Frame, random_state: Frame, context: Context | None, *, was_seeding_torch: bool) -> None:
+    def __init__(self, random: Frame, random_state: Frame) -> None:
+        """For one step; for the next ones too as long as nobody uses the generators."""
         self.random = random
         self.random_state = random_state
-        self.context = context
-        self.was_seeding_torch = was_seeding_torch
+        self.context: Context | None = None
         self.torch = _TorchStates()
+        self.is_used = False
 
 
 class _TorchStates:

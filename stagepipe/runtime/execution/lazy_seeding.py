@@ -81,7 +81,8 @@ class LazyGenerator:
         self._part = part
         self._item = item
         self.lock = threading.RLock()  # a stage's threads may draw, and on the same thread a signal handler
-        self._frame: Frame | None = None
+        self.frame: Frame | None = None
+        """The innermost frame. Without one, the generator waits in a worker for a seed, inline for the next frame."""
         self._replacements: list[tuple[ModuleType, str, Any]] = []
         self._originals: list[tuple[ModuleType, str, Any]] = []
         self._module_class: type | None = None
@@ -90,6 +91,8 @@ class LazyGenerator:
         self._own_references = 0
         self._can_wait = False
         self._install_count = 0
+        self.is_permanent = False
+        """Whether this is a process of workers."""
 
     # ------------------------------------------------------------------ what each kind does
 
@@ -122,9 +125,10 @@ class LazyGenerator:
 
     # ------------------------------------------------------------------ functions of the modules
 
-    def install(self) -> None:
+    def install(self, *, for_good: bool = False) -> None:
         """Replace the functions that draw, until `uninstall`. Installed already: count it."""
         with self.lock:
+            self.is_permanent = self.is_permanent or for_good
             self._install_count += 1
             if self._install_count > 1:
                 return
@@ -148,6 +152,7 @@ class LazyGenerator:
             self._install_count -= 1
             if self._install_count:
                 return
+            self.settle()
             self._can_wait = False
             for (module, name, original), (_, _, function) in zip(self._originals, self._replacements, strict=True):
                 if vars(module)[name] is function:  # else somebody has replaced it meanwhile
@@ -192,7 +197,7 @@ class LazyGenerator:
         with self.lock:
             while self.is_waiting:
                 parts = self._item.parts
-                self._bring(self._frame, parts)
+                self._bring(self.frame, parts)
                 self._stop_waiting()
                 if self._item.parts is not parts:  # another thread has begun an item meanwhile
                     self._wait()
@@ -200,8 +205,9 @@ class LazyGenerator:
     def _bring(self, frame: Frame | None, parts: SeedParts | None) -> None:
         """Give the generator the state in which the run of a frame uses it."""
         if frame is None:
-            self.seed(self._item.derive_seed() if parts is None else derive_seed(*parts))
-            return
+            if self.is_permanent:
+                self.seed(0 if parts is None else derive_seed(*parts))
+            return  # else it is the caller who uses it
         was_saved = frame.is_saved
         self._save_callers_state(frame)
         if parts is not None and (parts is not frame.first_parts or frame.kept_state is None):
@@ -227,9 +233,9 @@ class LazyGenerator:
     def lend(self, frame: Frame) -> None:
         """Let the generator wait for its first use in a frame."""
         with self.lock:
-            frame.outer = self._frame
-            frame.was_waiting = self.is_waiting
-            self._frame = frame
+            frame.outer = self.frame
+            frame.was_waiting = self.is_waiting and (self.is_permanent or self.frame is not None)
+            self.frame = frame
             if not self.is_waiting:
                 self._wait()
             if not self._can_wait or self._count_references() > self._own_references:
@@ -243,21 +249,22 @@ class LazyGenerator:
                 kept_state = self._read_state()
             elif keeps_state and self._item.parts is frame.first_parts:
                 kept_state = frame.kept_state
-            if self._frame is not frame:  # of a run on another thread, which goes on
+            if self.frame is not frame:  # of a run on another thread, which goes on
                 self._unlink(frame)
                 return kept_state
-            self._frame = frame.outer
-            if frame.is_saved and not frame.was_waiting:
+            self.frame = frame.outer
+            if frame.was_waiting:
+                if not self.is_waiting:
+                    self._wait()
+            elif frame.is_saved:
                 self._stop_waiting()
                 self._write_state(frame.callers_state)
-            elif not frame.was_waiting:
+            elif frame.outer is not None or self.is_permanent:
                 self._stop_waiting()
-            elif not self.is_waiting:
-                self._wait()
-            return kept_state
+            return kept_state  # outside all frames it goes on to wait: for the next one, or for the caller
 
     def _unlink(self, frame: Frame) -> None:
-        above = self._frame
+        above = self.frame
         while above is not None and above.outer is not frame:
             above = above.outer
         if above is None:

@@ -29,8 +29,8 @@ def install_lazy_seeding() -> bool:
     Called in a process of workers before user code is imported: a generator is seeded before each item where somebody
     has imported one of its functions before.
     """
-    lazy_random.install()
-    lazy_random_state.install()
+    lazy_random.install(for_good=True)
+    lazy_random_state.install(for_good=True)
     call_at_first_use_of_torch(_seed_used_torch)
     return lazy_random.can_wait and lazy_random_state.can_wait
 
@@ -135,14 +135,14 @@ class _TorchImportSeeder(importlib.abc.MetaPathFinder):
 
     initial_state: Any = None
     """The state of torch's generator after the import, before it was seeded."""
-    is_seeding = True
-    """Whether stages work now. Inline the caller's own code may import torch, and finds it unseeded."""
+    is_for_frames = False
+    """Whether it seeds only while an inline run has a frame: else the caller's own code imports torch."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Find torch as the other finders do, with a loader that seeds it after the import."""
-        if name != "torch" or self not in sys.meta_path or not _TorchImportSeeder.is_seeding:
+        if name != "torch" or self not in sys.meta_path or (self.is_for_frames and lazy_random.frame is None):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
@@ -169,22 +169,19 @@ def _has_torch_import_hook() -> bool:
 
 
 @contextmanager
-def without_torch_import_hook_after() -> Iterator[None]:
-    """Inside, a first import of torch is seeded, unless `seed_imported_torch` says no; after it, only if before."""
-    had_hook = _has_torch_import_hook()
+def torch_import_hook_for_frames() -> Iterator[None]:
+    """Inside, a first import of torch in a frame is seeded."""
+    if _has_torch_import_hook():  # of a worker, or of a run around this one
+        yield
+        return
     install_torch_import_hook()
+    _TorchImportSeeder.is_for_frames = True
     try:
         yield
     finally:
-        if not had_hook and sys.meta_path is not None:  # None while the interpreter ends
+        _TorchImportSeeder.is_for_frames = False
+        if sys.meta_path is not None:  # None while the interpreter ends
             sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _TorchImportSeeder)]
-
-
-def seed_imported_torch(*, is_seeding: bool) -> bool:
-    """Say whether an import of torch is seeded from now on; return whether it was until now."""
-    before = _TorchImportSeeder.is_seeding
-    _TorchImportSeeder.is_seeding = is_seeding
-    return before
 
 
 def get_initial_torch_state() -> Any:
