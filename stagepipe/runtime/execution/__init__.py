@@ -12,7 +12,7 @@ retry               repeats a failed call with the same seeds and the same input
 source              SourceRunner: the source as the first stage of a chain
 source_reader       SourceReader: reads an indexed source or a stream from any item on
 seeding             seeds the global generators of Python, NumPy and torch
-lazy_seeding        lets those of Python and NumPy wait for their first use, in workers
+lazy_seeding        lets those of Python and NumPy wait for their first use
 callers_generators  keeps the caller's generators as they were, inline
 own_generators      seeds the generators that a stage keeps for itself
 reachable_objects   walks the objects that a stage can reach
