@@ -111,7 +111,6 @@ def test_an_inline_run_reports_as_any_other(stagepipe, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "demo finished" in done.stdout
     assert "Verdict" in done.stdout
-    assert "All stages ran in this process" in " ".join(done.stdout.replace("│", " ").split())
     for key in ("trace", "prometheus"):
         assert f"report.{key}: not written: it shows worker processes" in done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
@@ -127,6 +126,7 @@ def test_an_inline_run_reports_as_any_other(stagepipe, tmp_path):
     for stage in report["stages"]:
         assert sum(stage[share] for share in SHARES) == pytest.approx(1, abs=1e-6)
     assert {hop["transport"]["mode"] for hop in report["hops"]} == {"local"}
+    assert report["verdict"]["kind"] in {"stage", "none"}
     assert report["verdict"]["fix"] == ""
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     assert not (tmp_path / "t.json").exists()
