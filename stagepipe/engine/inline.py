@@ -103,7 +103,7 @@ class InlineRun:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         steps = self._iter_steps(epoch)
         statistics, ready_items = self._statistics, self._output.ready_items
-        read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without names of modules
+        read_clock = perf_counter_ns  # an iterator that is left over ends with the interpreter, without globals
         iteration = statistics.outside_clock.begin_iteration()
         try:
             with self._generators.installed():
