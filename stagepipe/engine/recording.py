@@ -197,7 +197,7 @@ def make_inline_record(
         calibration={},
         memory=SharedMemoryReport(),
         cpus=plan.cpu_count,
-        slowest=_find_slowest_items(slowest),
+        slowest=_find_slowest_items(plan, slowest),
         dead_letters=dead_letters,
         is_ordered=not plan.any_order,
         order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
