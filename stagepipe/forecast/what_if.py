@@ -222,11 +222,12 @@ class _Estimator:
 
     def _change_layout(self) -> Iterator[WhatIf]:
         """Fused neighbours and more workers together, if that gains a tenth over the better of the two."""
-        best = find_best_layout(self._layout, self._costs, self._budget)
-        has_workers = any(
-            b.workers > a.workers for a in self._layout for b in best if a.first_process == b.first_process
+        before = {group.first_process: group.workers for group in self._layout}
+        best = tuple(
+            replace(group, workers=min(group.workers, _MAX_WORKER_FACTOR * before[group.first_process]))
+            for group in find_best_layout(self._layout, self._costs, self._budget)
         )
-        if len(best) < len(self._layout) and has_workers:
+        if len(best) < len(before) and any(group.workers > before[group.first_process] for group in best):
             yield self._make_layout_change("layout", best)
 
     def _separate(self) -> Iterator[WhatIf]:

@@ -110,7 +110,7 @@ def compute_steady_items_per_s(record: RunRecord) -> float:
     items over the time after start-up.
     """
     if record.samples_out > 0:
-        return compute_steady_samples_per_s(record) * record.items_in / record.samples_out
+        return compute_steady_samples_per_s(record) * _count_source_items(None, record) / record.samples_out
     work_ns = record.wall_ns - compute_startup_ns(record) - compute_drain_ns(record)
     return record.items_in * 1e9 / work_ns if work_ns > 0 else 0.0
 
@@ -279,7 +279,7 @@ def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
     All have, once a run has finished, those that were skipped before as marks. Before that, no more than the stages
     with an item for each have had.
     """
-    if record.status == "finished" or stage is record.stages[0]:
+    if record.status == "finished" or not record.stages or stage is record.stages[0]:
         return record.items_in
     reached = [record.items_in]
     for each in _list_one_to_one(record):
