@@ -27,8 +27,6 @@ from stagepipe.forecast.throughput import (
     compute_work_ns,
     count_max_workers,
     fits_in_memory,
-    get_group_name,
-    get_members,
     iter_fusions,
     make_layout,
     predict_throughput,
@@ -136,10 +134,14 @@ class _Estimator:
         """Describe `a and b fused into source, decode with 3 workers`."""
         before = {group.first_process: group.workers for group in self._layout}
         texts = []
+        rows = [process.first_stage.part_of or process.name for process in self._plan.processes]
         for group in layout:
-            name = get_group_name(group, self._costs)
-            fused = [member.name for member in get_members(group, self._costs)[1:]]
-            texts += [f"{join_names(fused)} fused into {name}"] if fused else []
+            name, *members = rows[group.first_process : group.last_process + 1]
+            fused = [member for member in members if member != name]
+            if fused:
+                texts.append(f"{join_names(fused)} fused into {name}")
+            elif members:
+                texts.append(f"{name} in one process")
             if group.workers != before[group.first_process]:
                 texts.append(f"{name} with {group.workers:,} workers")
         return ", ".join(texts)

@@ -134,7 +134,8 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
         or any(hop.transport.mode in {"pipe", "shared_memory", "object_store"} for hop in hops)
     ):
         return None
-    names = [load.row for load in processes[1:] if load.row not in sinks and load.row != get_source_row(record)]
+    others = {*sinks, *record.order_point_names, get_source_row(record)}
+    names = [load.row for load in processes[1:] if load.row not in others]
     subject = f"{join_names(names)} {'is' if len(names) == 1 else 'are'}" if names else "The items are"
     sentence = (
         f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of work in all stages, and "
