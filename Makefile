@@ -20,7 +20,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-quick test-wheel test-doctests test-slow coverage chaos kills properties soak
-.PHONY: check check-code check-types check-docs docs bench bench-check bench-full bench-servers clean
+.PHONY: check check-code check-types check-docs docs verdicts bench bench-check bench-full bench-servers clean
 help:
 	@echo "make demo           run 2,000 photographs through four processes and print the report"
 	@echo "make test           run the checks, test-wheel, and all tests except the slow ones: JOBS=4 at once"
@@ -34,6 +34,7 @@ help:
 	@echo "make soak           kill the workers of one long pipeline, check that memory stays flat: MINUTES=20"
 	@echo "make check          run ruff, mypy, import-linter and deptry, and build the documentation"
 	@echo "make docs           update the generated tables of the documentation and build its site in site/"
+	@echo "make verdicts       run 60 small pipelines, check their verdicts: some ten minutes"
 	@echo "make bench          rerun five published experiments with all mechanisms; some 15 minutes"
 	@echo "make bench-check    compare what an item costs with the last tag, or a week before: BASE=COMMIT for another; three minutes"
 	@echo "make bench-full     the same with the largest payloads; hours, and 20 GB of memory"
@@ -94,6 +95,9 @@ check-docs: .venv/.test
 
 docs: .venv/.test
 	$(BIN)/python -m scripts.build_docs --update
+
+verdicts: .venv/.test
+	$(BIN)/python -m benchmarks.verdicts.grid --json runs/grid.json
 
 bench: .venv/.bench
 	$(BIN)/python -m benchmarks.published

@@ -148,7 +148,7 @@ def _measure(case: Case, folder: Path, port: int, records: Path | None) -> Round
     """Run a case, and again with each fix."""
     with ExitStack() as stack:
         cpu_group = stack.enter_context(_limit_cpus()) if case.trouble == "quota" else ""
-        with _burn_cpus() if case.trouble == "busy" else ExitStack():
+        with burn_cpus(len(os.sched_getaffinity(0))) if case.trouble == "busy" else ExitStack():
             before = _run(case, folder, port, (), cpu_group)
         verdict, steps = before["verdict"], [_describe_step("", before, case)]
         if records is not None:
@@ -250,12 +250,12 @@ def _serve_slowly() -> Iterator[int]:
 
 
 @contextmanager
-def _burn_cpus() -> Iterator[None]:
-    """Let a process for each CPU compute: others' work."""
+def burn_cpus(count: int) -> Iterator[None]:
+    """Let so many processes compute: others' work."""
     import psutil
 
     command = [sys.executable, "-c", "while True: pass"]
-    burning = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)]
+    burning = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
     finally:

@@ -115,23 +115,25 @@ class Flaky:
         return item
 
 
-class Mortal:
-    """Sleep, and die at each item of `deaths`, once each; building takes `build_ms`. `path` holds who has died."""
+class Mortal(Work):
+    """Work, and die at each item of `deaths`, once each. `path` holds who has died; `work` is that of `Work`."""
 
-    def __init__(self, path: str, deaths: Sequence[int], sleep_ms: float, build_ms: float) -> None:
-        self._folder, self._deaths, self._sleep_s = Path(path), frozenset(deaths), sleep_ms / 1000
+    def __init__(self, path: str, deaths: Sequence[int], **work: Any) -> None:
+        super().__init__(**work)
+        self._folder, self._deaths = Path(path), frozenset(deaths)
         self._folder.mkdir(parents=True, exist_ok=True)
-        time.sleep(build_ms / 1000)
 
-    def __call__(self, item: int) -> int:
-        time.sleep(self._sleep_s)
-        if item in self._deaths:
+    def __call__(self, item: Any) -> Any:
+        """Work on it, and die if it is the first attempt at one of them."""
+        result = super().__call__(item)
+        number = item["id"] if isinstance(item, dict) else item
+        if number in self._deaths:
             try:
-                (self._folder / str(item)).mkdir()
+                (self._folder / str(number)).mkdir()
             except FileExistsError:
-                return item
+                return result
             os.abort()
-        return item
+        return result
 
 
 def multiply(item: Any) -> Any:

@@ -27,13 +27,16 @@ from stagepipe.timing import Histogram
 _MAX_POINTS = 24
 """Points of the delivery curve that are kept."""
 
+_WAITING_PHASES = ("pack_wait_ns", "send_wait_ns", "queue_ns")
+
+_MAX_INTERVALS = 30
+"""Intervals of the series that are kept: fewer than in a run of 8 s."""
+
 
 def encode_record(record: RunRecord) -> str:
     """Return what verdicts use of a record, as JSON."""
     points = record.delivery_points
     thinned = points[:: max(len(points) // _MAX_POINTS, 1)]
-    series = record.series
-    stage_series = tuple(StageSeries(name=stage.name, busy=stage.busy) for stage in series.stages)
     small = dataclasses.replace(
         record,
         calibration={},
@@ -41,17 +44,62 @@ def encode_record(record: RunRecord) -> str:
         slowest=(),
         dead_letters=(),
         delivery_points=tuple(dict.fromkeys((*thinned, *points[-1:]))),
-        series=Series(times_ns=series.times_ns, stages=stage_series),
+        series=_thin_series(record.series),
         hops=tuple(_shrink_hop(hop) for hop in record.hops),
     )
-    return json.dumps(msgspec.to_builtins(small, enc_hook=_encode_counts), separators=(",", ":"))
+    return json.dumps(_leave_out_defaults(small), separators=(",", ":"))
+
+
+def _thin_series(series: Series) -> Series:
+    """Keep how busy each stage was, and its rate, in at most `_MAX_INTERVALS` of the intervals."""
+    step = -(-len(series.times_ns) // _MAX_INTERVALS) or 1
+    stages = tuple(
+        StageSeries(
+            name=stage.name,
+            busy=tuple(round(share, 3) for share in stage.busy[::step]),
+            items_per_s=tuple(round(rate, 1) for rate in stage.items_per_s[::step]),
+        )
+        for stage in series.stages
+    )
+    return Series(times_ns=series.times_ns[::step], stages=stages)
+
+
+def _leave_out_defaults(value: Any) -> Any:
+    """Return a record as what JSON has, without fields that have their default."""
+    if isinstance(value, np.ndarray):
+        return {str(bucket): int(value[bucket]) for bucket in np.flatnonzero(value)}
+    if isinstance(value, Mapping):
+        return {key: _leave_out_defaults(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_leave_out_defaults(each) for each in value]
+    if isinstance(value, msgspec.Struct):
+        fields = [(field.name, field.default) for field in msgspec.structs.fields(value)]
+    elif dataclasses.is_dataclass(value):
+        fields = [(field.name, field.default) for field in dataclasses.fields(value)]
+    else:
+        return value
+    named = ((name, getattr(value, name), default) for name, default in fields)
+    return {name: _leave_out_defaults(each) for name, each, default in named if not _is_default(each, default)}
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return isinstance(value, str | int | float | tuple | None) and type(value) is type(default) and value == default
 
 
 def _shrink_hop(hop: HopRecord) -> HopRecord:
-    """Keep the number and the sum of its durations, which is all that verdicts use."""
-    phases = {phase: _shrink_histogram(histogram) for phase, histogram in hop.phase_histograms.items()}
-    cost = _shrink_histogram(hop.cost_histogram)
-    return dataclasses.replace(hop, sizes=(), cost_histogram=cost, phase_histograms=phases)
+    """Keep the number and the sum of its durations without its waits, which is all that verdicts use."""
+    phases = {
+        phase: _shrink_histogram(histogram)
+        for phase, histogram in hop.phase_histograms.items()
+        if phase not in _WAITING_PHASES
+    }
+    return dataclasses.replace(
+        hop,
+        sizes=(),
+        transport=msgspec.structs.replace(hop.transport, reason="", changes=()),
+        cost_histogram=_shrink_histogram(hop.cost_histogram),
+        phase_histograms=phases,
+    )
 
 
 def _shrink_histogram(histogram: Histogram) -> Histogram:
@@ -63,13 +111,6 @@ def _shrink_histogram(histogram: Histogram) -> Histogram:
 def decode_record(text: str) -> RunRecord:
     """Return the record that `encode_record` wrote."""
     return msgspec.convert(json.loads(text), RunRecord, dec_hook=_decode_counts)
-
-
-def _encode_counts(value: Any) -> Any:
-    """The counts of a histogram, by bucket."""
-    if isinstance(value, np.ndarray):
-        return {str(bucket): int(value[bucket]) for bucket in np.flatnonzero(value)}
-    raise NotImplementedError
 
 
 def _decode_counts(_: type, value: Any) -> Any:
@@ -92,7 +133,8 @@ def take_turn(
             run_to_sink(pipeline, lambda _: None, shards=shards)
         else:
             for _ in pipeline:
-                time.sleep(consumer_ms / 1000)
+                if consumer_ms:  # even a sleep of no time gives the CPU away
+                    time.sleep(consumer_ms / 1000)
     wall_s = time.perf_counter() - began_s
     report = pipeline.report()
     record = _get_record(pipeline, report)

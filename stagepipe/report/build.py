@@ -137,18 +137,13 @@ def _build_run(record: RunRecord) -> model.RunReport:
     )
 
 
-def get_row(stage: StageRecord) -> str:
-    """Return the row of the report that a stage belongs to: what the user wrote in the config."""
-    return stage.part_of or stage.name
-
-
 def _is_sink(stage: StageRecord) -> bool:
     return stage.config_path.partition(".")[0] == "sink"
 
 
 def _name_rows(record: RunRecord) -> dict[str, str]:
     """Return the rows of stages by their names."""
-    return {stage.name: get_row(stage) for stage in record.stages}
+    return {stage.name: stage.row for stage in record.stages}
 
 
 def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
@@ -158,10 +153,10 @@ def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
     """
     rows: dict[str, list[StageRecord]] = {}
     for stage in record.stages:
-        rows.setdefault(get_row(stage), []).append(stage)
+        rows.setdefault(stage.row, []).append(stage)
     consumer_row = None
     if record.consumer.is_sink:
-        names = [get_row(stage) for stage in record.stages if _is_sink(stage)]
+        names = [stage.row for stage in record.stages if _is_sink(stage)]
         consumer_row = names[0] if names and not any(name == "sink" for name in names) else record.consumer.name
     for name, stages in rows.items():
         yield _build_row(name, stages, record, has_consumer=name == consumer_row)
@@ -178,7 +173,7 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
         main = replace(main, busy=busy, starved=1.0 - busy)
     is_sink = has_consumer or _is_sink(stages[0])
     kind: Literal["source", "stage", "sink"] = "sink" if is_sink else "stage"
-    if record.stages and name == get_row(record.stages[0]):
+    if record.stages and name == record.stages[0].row:
         kind = "source"
     workers = next((row.workers for row in members if row.name == name), main.workers)
     if is_sink:

@@ -86,6 +86,11 @@ class StageRecord:
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
     part_of: str = ""  # the row of the config that this inner process belongs to; empty: the user wrote it
 
+    @property
+    def row(self) -> str:
+        """The row of the report that it belongs to: what the user wrote in the config."""
+        return self.part_of or self.name
+
 
 @dataclass(frozen=True, kw_only=True)
 class HopRecord:

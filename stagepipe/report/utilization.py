@@ -73,7 +73,7 @@ class ProcessLoad:
     @property
     def row(self) -> str:
         """The row of the report that it belongs to: what the user wrote in the config."""
-        return (self.member_stages[0].part_of or self.name) if self.member_stages else self.name
+        return self.member_stages[0].row if self.member_stages else self.name
 
     @property
     def cpu_wait_share(self) -> float:
@@ -105,6 +105,11 @@ class ProcessLoad:
         return self.costliest_member.name if self.member_stages else self.name
 
     @property
+    def costliest_row(self) -> str:
+        """The row of the report that this stage belongs to."""
+        return self.costliest_member.row if self.member_stages else self.name
+
+    @property
     def costliest_member(self) -> StageRecord:
         """The same as a record. The consumer has none."""
         return max(self.member_stages, key=lambda stage: stage.run_histogram.sum_ns)
@@ -121,7 +126,17 @@ class ProcessLoad:
 
 def compute_startup_ns(record: RunRecord) -> int:
     """Return the time until all workers were built. The wait for a slow first item is work of the stages."""
-    return min(mean_starting_ns(find_slowest_start(record), record), record.wall_ns) if record.stages else 0
+    if not record.stages:
+        return 0
+    return min(_compute_launch_ns(record) + mean_starting_ns(find_slowest_start(record), record), record.wall_ns)
+
+
+def _compute_launch_ns(record: RunRecord) -> int:
+    """Return the time before the first worker was there: the run is set up, and Python starts. Unknown on Ray: 0."""
+    processes = [stage for stage in record.stages if stage.fused_into is None]
+    if not all(stage.is_blocked_measured for stage in processes):
+        return 0
+    return max(record.wall_ns - max(stage.wall_ns // max(stage.workers, 1) for stage in processes), 0)
 
 
 def find_slowest_start(record: RunRecord) -> StageRecord:

@@ -29,6 +29,7 @@ import msgspec
 from stagepipe.core import format_percent
 from stagepipe.report.advice import NO_CHANGE
 from stagepipe.report.limits import (
+    SMALL_STAGES,
     Evidence,
     gather_evidence,
     judge_change,
@@ -51,10 +52,11 @@ from stagepipe.report.limits import (
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord
 from stagepipe.report.shared_types import WhatIf
-from stagepipe.report.utilization import CONSUMER
+from stagepipe.report.utilization import CONSUMER, compute_startup_ns
 
 _MIN_BUSY_SHARE_ON_RAY = 0.5
 """A stage that is busy for less of its time is not what a run on Ray waits for."""
+_FUSE_FIRST = "fewer processes come first"
 _INCOMPARABLE_KINDS = frozenset({"none", "startup", "restarts", "consumer"})
 """Verdicts on runs whose rate does not say what their stages can do: too short, or held up by something else."""
 
@@ -97,7 +99,7 @@ def judge_with_changes(record: RunRecord) -> tuple[Verdict, tuple[WhatIf, ...]]:
     evidence = gather_evidence(record)
     verdict, changes = _apply_rules(evidence)
     late = None if record.is_inline else judge_startup(evidence, verdict)
-    if late is not None:
+    if late is not None and judge_too_few_items(evidence) is None:
         verdict, changes = late, changes if late.fix else ()
     return msgspec.structs.replace(verdict, share=_find_share(verdict, evidence)), changes
 
@@ -118,6 +120,8 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
     own = make_rule_change(verdict, evidence)
     refusal = no_change or (f"{own.change} comes first" if own is not None else "")
     estimates = [_refuse(change, refusal) if refusal else change for change in evidence.record.what_if]
+    if verdict.limited_by == SMALL_STAGES and any(_fuses(change) and change.is_eligible for change in estimates):
+        estimates = [change if _fuses(change) else _refuse(change, _FUSE_FIRST) for change in estimates]
     changes = tuple(sorted([*([own] if own else []), *estimates], key=lambda change: -change.gain))
     if own is not None or not estimates:
         return verdict, changes
@@ -129,6 +133,10 @@ def _choose_change(verdict: Verdict, evidence: Evidence, no_change: str) -> tupl
     if verdict.advice and not verdict.fix and not verdict.advice.startswith(NO_CHANGE):
         advice += f" Or: {verdict.advice[:1].lower()}{verdict.advice[1:]}"
     return msgspec.structs.replace(verdict, fix=" ".join(best.overrides), advice=advice), changes
+
+
+def _fuses(change: WhatIf) -> bool:
+    return any(override.endswith(".fuse=true") for override in change.overrides)
 
 
 def _refuse(change: WhatIf, reason: str) -> WhatIf:
@@ -156,15 +164,18 @@ def _find_share(verdict: Verdict, evidence: Evidence) -> float:
     if verdict.kind == "none":
         return 0.0
     record = evidence.record
+    if verdict.kind == "startup":
+        return compute_startup_ns(record) / max(record.wall_ns, 1)
     if verdict.kind == "restarts":
         return min(sum(r.lost_ns for r in record.restarts) / max(evidence.most_used.run_active_ns, 1), 1.0)
+    shares = []
     for load in evidence.loads:
-        names = {load.name, *(stage.name for stage in load.member_stages)}
+        names = {load.name, load.row, *(stage.name for stage in load.member_stages)}
         if load.name == CONSUMER:
             names.add(record.consumer.name)
         if verdict.limited_by in names:
-            return load.utilization
-    return evidence.most_used.utilization
+            shares.append(load.utilization)
+    return max(shares, default=evidence.most_used.utilization)
 
 
 def _judge_scheduling(evidence: Evidence) -> Verdict | None:

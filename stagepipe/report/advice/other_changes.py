@@ -78,7 +78,7 @@ def advise_on_full_machine(costliest_process: ProcessLoad, record: RunRecord) ->
     if threads:
         text = f"Limit each worker of {costliest_process.name} to one thread: it runs {threads:.1f} at a time."
         return ConfigAdvice(f"{find_config_path(costliest_process.name, record)}.threads=1", text)
-    text = f"No config change will help: make {costliest_process.costliest_stage} cheaper, or use more CPUs."
+    text = f"No config change will help: make {costliest_process.costliest_row} cheaper, or use more CPUs."
     return ConfigAdvice("", text)
 
 

@@ -16,6 +16,7 @@ from stagepipe.report.limits.machine import judge_machine, judge_quota
 from stagepipe.report.limits.object_store import judge_spilling
 from stagepipe.report.limits.one_process import judge_one_process
 from stagepipe.report.limits.processes import (
+    SMALL_STAGES,
     judge_change,
     judge_most_used,
     judge_retries,
@@ -25,6 +26,7 @@ from stagepipe.report.limits.processes import (
 
 __all__ = [
     "MIN_LIMITING_UTILIZATION",
+    "SMALL_STAGES",
     "Evidence",
     "gather_evidence",
     "judge_change",

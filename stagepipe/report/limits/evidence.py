@@ -115,8 +115,7 @@ def name_process(load: ProcessLoad, record: RunRecord) -> str:
 
 def get_source_row(record: RunRecord) -> str:
     """Return the row of the source."""
-    first = record.stages[0]
-    return first.part_of or first.name
+    return record.stages[0].row
 
 
 def capitalize(text: str) -> str:
@@ -129,9 +128,14 @@ def format_utilization(load: ProcessLoad) -> str:
     return f"{format_percent(load.utilization)} of the time after start-up"
 
 
-def format_hop(hop: HopRecord) -> str:
-    """Format `decode -> augment`."""
-    return f"{hop.source} -> {hop.target}"
+def format_hop(hop: HopRecord, record: RunRecord) -> str:
+    """Format `decode -> augment`, with the rows of the report. A hop inside a row is the one that leads into it."""
+    rows = {stage.name: stage.row for stage in record.stages}
+    source, target = rows.get(hop.source, hop.source), rows.get(hop.target, hop.target)
+    if source == target:
+        before = [stage.row for stage in record.stages[: list(rows.values()).index(target)]]
+        source = before[-1] if before else source
+    return f"{source} -> {target}"
 
 
 def format_hop_cost(hop: HopRecord) -> str:

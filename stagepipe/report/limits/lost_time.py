@@ -62,14 +62,14 @@ def judge_drain(evidence: Evidence) -> Verdict | None:
     writer = max(find_writers(record), key=lambda stage: stage.busy_ns)
     parts = "its one part" if writer.items <= 1 else f"its {writer.items} parts"
     sentence = (
-        f"The sink {writer.name} took most of this short run: it wrote {parts} after the stages had worked, in "
+        f"The sink {writer.row} took most of this short run: it wrote {parts} after the stages had worked, in "
         f"{format_ns(drain_ns)} of {format_ns(record.wall_ns)}."
     )
     advice = (
         "No config change to suggest yet: with more items, or a smaller `part_items`, it writes while the stages work. "
         "Some of the time is the import of the libraries that it writes with."
     )
-    return Verdict(limited_by=writer.name, kind="sink", confidence=0.5, sentence=sentence, advice=advice)
+    return Verdict(limited_by=writer.row, kind="sink", confidence=0.5, sentence=sentence, advice=advice)
 
 
 def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
@@ -92,7 +92,7 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
         sentence += f" After it: {later.sentence}"
         advice += f" After it: {later.advice}"
     return Verdict(
-        limited_by=slowest.part_of or slowest.name,
+        limited_by=slowest.row,
         kind="startup",
         confidence=round(MAX_CONFIDENCE * startup_ns / wall_ns, 2),
         sentence=sentence,
@@ -136,8 +136,7 @@ def _compute_work_ns(record: RunRecord) -> int:
 def _describe_startup(record: RunRecord) -> str:
     """Describe `3.0 s of 4.0 s (slowest: load)`."""
     startup_text = f"{format_ns(compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
-    slowest = find_slowest_start(record)
-    return f"{startup_text} (slowest: {slowest.part_of or slowest.name})"
+    return f"{startup_text} (slowest: {find_slowest_start(record).row})"
 
 
 def _round_up(number: int) -> int:

@@ -12,6 +12,7 @@ from stagepipe.report.limits.evidence import (
     format_hop_cost,
     get_source_row,
     make_verdict,
+    name_process,
     scale_to_unit,
 )
 from stagepipe.report.model import Verdict
@@ -40,7 +41,7 @@ def judge_quota(evidence: Evidence) -> Verdict | None:
         f"{format_count(record.cpus, 'CPU')}, and was stopped in {format_percent(record.throttled_share)} of the "
         "periods because it had used them up."
     )
-    costliest = max(evidence.loads, key=lambda load: load.cpu_ns).costliest_stage
+    costliest = max(evidence.loads, key=lambda load: load.cpu_ns).costliest_row
     advice = (
         f"No config change will help: raise the quota (`cpu.max`, the CPU limit of the container), or make {costliest} "
         "cheaper. More workers share the same quota."
@@ -68,11 +69,11 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     confidence = _compute_confidence(evidence)
     hop = max(record.hops, key=lambda each_hop: each_hop.cost_histogram.sum_ns, default=None)
     if hop is not None and hop.cost_histogram.sum_ns > max(load.cpu_ns - load.total_hop_ns for load in evidence.loads):
-        sentence = f"{full_text}; the hop {format_hop(hop)} takes the most time: {format_hop_cost(hop)}."
+        sentence = f"{full_text}; the hop {format_hop(hop, record)} takes the most time: {format_hop_cost(hop)}."
         return make_verdict(
-            format_hop(hop), "hop", confidence, sentence, advise_on_hop(hop, None, record, evidence.loads)
+            format_hop(hop, record), "hop", confidence, sentence, advise_on_hop(hop, None, record, evidence.loads)
         )
-    name = costliest.costliest_stage
+    name = costliest.costliest_row
     cpu_share = format_percent(costliest.cpu_ns / sum(load.cpu_ns for load in evidence.loads))
     sentence = f"{full_text}, so more workers will not help; {name} takes {cpu_share} of the CPU time."
     kind = "source" if name == get_source_row(record) else "stage"
@@ -88,7 +89,8 @@ def _judge_other_programs(evidence: Evidence) -> Verdict:
         f"{compute_cpus_used(record):.1f}"
     )
     if most_used.cpu_wait_ns:
-        sentence += f", and {most_used.name} waited for a CPU {format_percent(most_used.cpu_wait_share)} of its time"
+        name = name_process(most_used, record)
+        sentence += f", and {name} waited for a CPU {format_percent(most_used.cpu_wait_share)} of its time"
     text = "No config change will help: end the other programs, or run this when they have finished."
     return Verdict(
         limited_by="other programs",

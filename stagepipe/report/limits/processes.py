@@ -49,6 +49,9 @@ _MIN_OWN_WORK_SHARE = 0.5
 _MIN_HANDING_RATIO = 2.0
 """Ratio of what handing over an item costs to the work on it, from which the stages are too small for processes."""
 
+SMALL_STAGES = "hops"
+"""`Verdict.limited_by` of stages that are too small for processes: all of their hops."""
+
 _MAX_SMALL_MESSAGE_BYTES = 65_536
 """Larger messages cost by their size: the hop is the subject, not the number of items."""
 
@@ -120,7 +123,7 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     handing_ns = total_ns - work_ns
     cpus_in_use = compute_cpus_used(record) + record.other_cpus
     is_idle = not evidence.has_busy_process and cpus_in_use < FULL_MACHINE_CPU_SHARE * record.cpus
-    sinks = {stage.part_of or stage.name for stage in record.stages if stage.config_path.partition(".")[0] == "sink"}
+    sinks = {stage.row for stage in record.stages if stage.config_path.partition(".")[0] == "sink"}
     hops = [
         hop for hop in record.hops if hop.source not in {*sinks, *record.order_point_names}
     ]  # those of a sink carry parts
@@ -143,7 +146,7 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     )
     confidence = round(MAX_CONFIDENCE * scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9), 2)
     advice = ConfigAdvice("", "Let an item be a batch of many, so that a hop carries more work.")
-    return make_verdict("hops", "hop", confidence, sentence, advice)
+    return make_verdict(SMALL_STAGES, "hop", confidence, sentence, advice)
 
 
 def judge_wasteful_hop(evidence: Evidence) -> Verdict | None:
@@ -178,7 +181,7 @@ def judge_change(evidence: Evidence) -> Verdict | None:
     )
     changing = [loads[name] for name in (first, last) if can_have_workers(loads[name], evidence.record)]
     advice = advise_on_stages(changing, 0.0, evidence.record) if changing else advise_on_source(loads[first])
-    return make_verdict(loads[last].costliest_stage, "stage", 0.7, sentence, advice)
+    return make_verdict(loads[last].costliest_row, "stage", 0.7, sentence, advice)
 
 
 def _judge_consumer(evidence: Evidence, busy_text: str, confidence: float) -> Verdict:
@@ -221,12 +224,13 @@ def _find_alternating_hop(record: RunRecord) -> HopRecord | None:
 
 
 def _judge_hop(hop: HopRecord, evidence: Evidence) -> Verdict:
+    name = format_hop(hop, evidence.record)
     sentence = (
-        f"The hop {format_hop(hop)} is the bottleneck: {format_hop_cost(hop)}, more than the functions at its ends; "
-        f"{evidence.most_used.name} was busy {format_utilization(evidence.most_used)}."
+        f"The hop {name} is the bottleneck: {format_hop_cost(hop)}, more than the functions at its ends; "
+        f"{name_process(evidence.most_used, evidence.record)} was busy {format_utilization(evidence.most_used)}."
     )
     advice = advise_on_hop(hop, evidence.most_used, evidence.record, evidence.loads)
-    return make_verdict(format_hop(hop), "hop", compute_confidence(evidence), sentence, advice)
+    return make_verdict(name, "hop", compute_confidence(evidence), sentence, advice)
 
 
 def _find_repeating_stage(load: ProcessLoad) -> StageRecord | None:
@@ -259,12 +263,12 @@ def _find_equals(evidence: Evidence) -> list[ProcessLoad]:
 def _judge_equals(loads: Sequence[ProcessLoad], evidence: Evidence, confidence: float) -> Verdict:
     """Judge a run with several processes that are equally busy: more workers of one alone would change nothing."""
     in_order = [load for load in evidence.loads if load in loads]
-    names = " and ".join(load.name for load in in_order)
+    names = " and ".join(load.row for load in in_order)
     shares = " and ".join(format_percent(load.utilization) for load in in_order)
     sentence = f"{names} are the bottleneck together: they were busy {shares} of the time after start-up."
     others = [load.utilization for load in evidence.loads if load not in loads]
     advice = advise_on_stages(in_order, max(others, default=0.0), evidence.record)
-    return make_verdict(evidence.most_used.costliest_stage, "stage", confidence, sentence, advice)
+    return make_verdict(evidence.most_used.costliest_row, "stage", confidence, sentence, advice)
 
 
 def _split_series(evidence: Evidence) -> tuple[dict[str, float], dict[str, float]]:

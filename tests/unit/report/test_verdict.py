@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stagepipe.report import StoreNodeReport
+from stagepipe.report import ByteCounts, StoreNodeReport, WhatIf
 from stagepipe.report.verdict import is_comparable, judge
 from stagepipe.timing import Histogram
 
@@ -375,3 +375,40 @@ def test_blocks_on_disk_are_the_limit_if_they_take_much_of_the_time(make, slow_d
     verdict = judge(slow_decode(store_nodes=nodes))
     assert verdict.kind == kind
     assert ("node b" in verdict.sentence) == (kind == "memory")
+
+
+def test_the_time_before_the_first_worker_is_start_up(make):
+    stages = (make.stage("source", blocked=0.5), make.stage("detect", busy=0.95))
+    verdict = judge(make.record(*stages, wall_ns=25 * make.second))  # the workers lived for ten seconds
+    assert (verdict.kind, verdict.share) == ("startup", 0.6)
+    assert "it took 15 s of 25 s" in verdict.sentence
+    assert judge(make.record(*stages, wall_ns=15 * make.second)).share == 1.0
+
+
+def test_a_sentence_names_rows_of_the_config_not_inner_processes(make):
+    def judge_parts(**shares):
+        parts = make.stage("parts", config_path="sink", part_of="jsonl", **shares)
+        writer = make.stage("jsonl", starved=0.9, config_path="sink")
+        hops = (make.hop("source", "parts"), make.hop("parts", "jsonl", cost_ns=18_000_000))
+        stages = (make.stage("source", blocked=0.9), parts, writer)
+        return judge(make.record(*stages, hops=hops, order_point_names=("parts",)))
+
+    late = judge_parts(busy=0.1, starting=0.85)
+    assert (late.kind, late.limited_by) == ("startup", "jsonl")
+    handing = judge_parts(busy=0.0)
+    assert (handing.kind, handing.limited_by) == ("hop", "source -> jsonl")
+    assert "parts" not in handing.sentence
+
+
+def test_stages_that_are_too_small_are_fused_before_they_get_workers(make):
+    change = WhatIf(kind="workers", change="", overrides=("stages.b.workers=2",), items_per_s=2, gain=0.9, gain_low=0.8)
+    fused = msgspec.structs.replace(change, kind="fuse", overrides=("stages.b.fuse=true",), gain=0.3, gain_low=0.2)
+
+    def judge_small(*changes):
+        stages = [make.stage(name, busy=0.01, cpu=0.9) for name in ("source", "a", "b")]
+        hops = [make.hop(*ends, mode="auto", bytes=ByteCounts()) for ends in (("source", "a"), ("a", "b"))]
+        return judge(make.record(*stages, hops=tuple(hops), what_if=changes, cpus=2))
+
+    assert judge_small(change, fused).limited_by == "hops"
+    assert judge_small(change, fused).fix == "stages.b.fuse=true"
+    assert judge_small(change).fix == "stages.b.workers=2"
