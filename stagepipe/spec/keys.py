@@ -81,8 +81,8 @@ def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
     """Yield the keys that are options of the builder: it has methods for targets and for keys whose value is a spec.
 
     >>> from stagepipe.spec import SourceSpec
-    >>> [key.key for key in iter_options(SourceSpec)]
-    ['retries', 'on_error', 'allow_none']
+    >>> [key.key for key in iter_options(SourceSpec)][:3]
+    ['workers', 'threads', 'cpus']
     """
     for key in iter_keys(spec_type):
         value_types = {inner for member in key.types for inner in (member, *get_args(member))}

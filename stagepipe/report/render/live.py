@@ -178,7 +178,7 @@ def shorten(text: str, chars: int) -> str:
     """Shorten a text in the middle, where names differ least.
 
     >>> shorten("decode_photographs_from_archive", 20)
-    'decode_pho...archive'
+    'decode_phot...rchive'
     """
     if len(text) <= chars:
         return text
