@@ -207,7 +207,7 @@ def _find_wrong_limit(each: Combination, record: RunRecord, report: Report) -> I
     active_ns = max(record.wall_ns - startup_ns, 1)
     lost_ns = sum(restart.lost_ns for restart in record.restarts)
     writer = find_writer(record)
-    written_ns = (writer.busy_ns if writer else 0) + record.consumer.busy_ns
+    written_ns = (writer.starting_ns + writer.busy_ns if writer else 0) + record.consumer.busy_ns
     said = f"{verdict.kind} {verdict.limited_by or '-'}"
     expected: set[tuple[str, str]] = set()
     if startup_ns >= _MIN_SHARE * record.wall_ns * 0.95:

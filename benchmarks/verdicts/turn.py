@@ -29,8 +29,8 @@ _MAX_POINTS = 24
 
 _WAITING_PHASES = ("pack_wait_ns", "send_wait_ns", "queue_ns")
 
-_MAX_INTERVALS = 30
-"""Intervals of the series that are kept: fewer than in a run of 8 s."""
+_MAX_INTERVALS = 16
+"""Intervals of the series that are kept: fewer than in a run of 4 s."""
 
 
 def encode_record(record: RunRecord) -> str:

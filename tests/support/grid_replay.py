@@ -232,7 +232,7 @@ class _Scaled:
     def _scale_writer(self, stage: StageRecord, wall_ns: int) -> StageRecord:
         ratio = self._written_ns / max(stage.busy_ns, 1)
         overhead_ns = stage.wall_ns - stage.starting_ns - stage.busy_ns - stage.starved_ns - stage.blocked_ns
-        overhead_ns = round(max(overhead_ns, 0) * self._part_factor)
+        overhead_ns = round(max(overhead_ns, 0) * self._factor)
         rest_ns = max(wall_ns - stage.starting_ns - self._written_ns - overhead_ns, 0)
         part_ns = (self._written_ns - self._first_ns) // self._parts
         parts_ns = [self._first_ns + part_ns] + [part_ns] * (self._parts - 1)
@@ -250,16 +250,19 @@ class _Scaled:
         )
 
     def _scale_hop(self, hop: HopRecord) -> HopRecord:
-        ends_at_writer = self._writer is not None and self._writer.name in {hop.source, hop.target}
-        factor = self._part_factor if ends_at_writer else self._factor
+        """The hop into the writer carries parts, whose cost is that of their items."""
+        name = self._writer.name if self._writer else ""
+        cost_factor = self._part_factor if hop.source == name else self._factor
+        factor = self._part_factor if name in {hop.source, hop.target} else self._factor
         fields = {name: round(getattr(hop.messages, name) * factor) for name in hop.messages.__struct_fields__}
         amounts = {name: round(getattr(hop.bytes, name) * self._factor) for name in hop.bytes.__struct_fields__}
+        phases = {name: _scale_histogram(each, cost_factor) for name, each in hop.phase_histograms.items()}
         return replace(
             hop,
             messages=msgspec.structs.replace(hop.messages, **fields),
             bytes=msgspec.structs.replace(hop.bytes, **amounts),
-            cost_histogram=_scale_histogram(hop.cost_histogram, factor),
-            phase_histograms={name: _scale_histogram(each, factor) for name, each in hop.phase_histograms.items()},
+            cost_histogram=_scale_histogram(hop.cost_histogram, cost_factor),
+            phase_histograms=phases,
             saved_ns=round(hop.saved_ns * factor),
         )
 
