@@ -5,6 +5,7 @@ Pure; runs in the caller's process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -81,7 +82,7 @@ def build_forecast(
     modes = advise_modes(plan, record, probe.results_by_process, costs=costs, budget=budget)
     may_advise = not missing_items and unseen in ((), (SINK_NAME,))
     hops = _build_hops(plan, record, probe.results_by_process, flow)
-    return model.Forecast(
+    forecast = model.Forecast(
         name=plan.name,
         config_sha256=plan.config_sha256,
         machine=model.MachineSummary(
@@ -101,6 +102,60 @@ def build_forecast(
         auto_workers=auto_workers,
         notes=describe_forced_modes(hops) + describe_late_stages(record, late),
     )
+    return _fold_rows(forecast, {stage.name: stage.row for process in plan.processes for stage in process.stages})
+
+
+def _fold_rows(forecast: model.Forecast, rows: Mapping[str, str]) -> model.Forecast:
+    """Return the forecast with the rows of the config: an inner process counts in the row that it belongs to."""
+    stages: dict[str, model.StageForecast] = {}
+    for stage in forecast.stages:
+        row = rows[stage.name]
+        other = stages.get(row)
+        main = stage if other is None or stage.name == row else other
+        stages[row] = msgspec.structs.replace(
+            main,
+            name=row,
+            process=rows[stage.process],
+            **{
+                key: getattr(stage, key) + (getattr(other, key) if other is not None else 0)
+                for key in ("run_ns", "cpu_ns", "memory_bytes")
+            },
+        )
+    hops = [
+        msgspec.structs.replace(hop, source=rows[hop.source], target=rows.get(hop.target, hop.target))
+        for hop in forecast.hops
+        if rows[hop.source] != rows.get(hop.target, hop.target)
+    ]
+    fusions = [
+        msgspec.structs.replace(
+            fusion,
+            stage=rows[fusion.stage],
+            into="one process" if rows[fusion.stage] == rows[fusion.into] else rows[fusion.into],
+        )
+        for fusion in forecast.fusions
+    ]
+    inner = {name: row for name, row in rows.items() if name != row}
+    return msgspec.structs.replace(
+        forecast,
+        stages=tuple(stages.values()),
+        hops=tuple(hops),
+        limited_by=rows.get(forecast.limited_by, forecast.limited_by),
+        bottleneck=_name_rows(forecast.bottleneck, inner),
+        fusions=tuple(fusions),
+        advice=tuple(
+            msgspec.structs.replace(advice, text=_name_rows(advice.text, inner)) for advice in forecast.advice
+        ),
+        auto_workers=tuple(_name_rows(line, inner) for line in forecast.auto_workers),
+        notes=tuple(_name_rows(note, inner) for note in forecast.notes),
+    )
+
+
+def _name_rows(text: str, inner: Mapping[str, str]) -> str:
+    """Return a text with the rows of the config for its inner processes."""
+    for name, row in inner.items():
+        text = text.replace(name, row)
+    text = re.sub(r"Fuse (\S+) into \1\b", r"Read \1 in one process", text)
+    return re.sub(r"Fuse (\S+)(?:,| and) (.+?) into \1\b", r"Fuse \2 into \1", text)
 
 
 def _name_limit(plan: Plan, limited_by: str) -> str:

@@ -14,16 +14,20 @@ from stagepipe.report.limits.evidence import (
     name_process,
     scale_to_unit,
 )
+from stagepipe.report.limits.machine import judge_other_programs
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import MemoryPressure, StageRecord
 from stagepipe.report.shared_types import WhatIf
-from stagepipe.report.utilization import CONSUMER, ProcessLoad
+from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, ProcessLoad, compute_cpus_used
 
 _MIN_WINDOW_BLOCKED_SHARE = 0.2
 """If no stage is busy but the source is blocked for this share of its time, the window is the limit."""
 
 _MIN_WORK_NS = 1_000_000_000
 """In a shorter run, filling and draining the queues looks the same."""
+
+_MIN_OTHER_SHARE = 0.5
+"""Share of the CPUs in use by other programs, from which a run without a busy process is put down to them."""
 
 _MIN_STRAGGLER_RATIO = 3.0
 """An item takes a straggler so many times as long as the other workers of its stage."""
@@ -83,7 +87,7 @@ def judge_flow(evidence: Evidence) -> Verdict:
     work_ns = evidence.record.wall_ns - evidence.record.first_item_ns
     has_room = evidence.record.window_items >= evidence.items  # for all items of the run
     if has_room or work_ns < _MIN_WORK_NS or source.blocked_share < _MIN_WINDOW_BLOCKED_SHARE or most_used is source:
-        return _judge_unclear(busiest_text)
+        return _judge_unclear(evidence, busiest_text)
     confidence = round(0.3 + 0.4 * scale_to_unit(source.blocked_share, _MIN_WINDOW_BLOCKED_SHARE, 0.8), 2)
     held_text = f"{busiest_text}, but the source was blocked {format_percent(source.blocked_share)}"
     pressure = evidence.record.memory_pressure
@@ -93,7 +97,7 @@ def judge_flow(evidence: Evidence) -> Verdict:
     if uneven_stage is not None:
         return _judge_order(uneven_stage, evidence, held_text, confidence)
     if evidence.record.window_items > _MAX_WINDOW_PER_WORKER * count_workers(evidence.record):
-        return _judge_unclear(busiest_text)
+        return _judge_unclear(evidence, busiest_text)
     sentence = f"Too few items in flight: {held_text}."
     return make_verdict("window", "window", confidence, sentence, advise_on_window(evidence.record))
 
@@ -122,7 +126,11 @@ def make_rule_change(verdict: Verdict, evidence: Evidence) -> WhatIf | None:
     )
 
 
-def _judge_unclear(busiest_text: str) -> Verdict:
+def _judge_unclear(evidence: Evidence, busiest_text: str) -> Verdict:
+    record = evidence.record
+    in_use = compute_cpus_used(record) + record.other_cpus
+    if record.other_cpus >= _MIN_OTHER_SHARE * record.cpus and in_use >= FULL_MACHINE_CPU_SHARE * record.cpus:
+        return judge_other_programs(evidence)
     advice = ConfigAdvice("", "No config change to suggest: measure a longer run on an otherwise idle machine.")
     return make_verdict("", "none", 0.2, f"No clear bottleneck: {busiest_text}.", advice)
 

@@ -62,7 +62,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     if not advice.fix and record.other_cpus >= max(
         MIN_OTHER_CPU_SHARE * record.cpus, _MIN_OTHER_TO_OWN_RATIO * cpus_used
     ):
-        return _judge_other_programs(evidence)
+        return judge_other_programs(evidence)
     full_text = f"The machine is full: {cpus_used:.1f} of {format_count(record.cpus, 'CPU')} in use"
     if not is_full_alone:
         full_text += f", and {record.other_cpus:.1f} by other programs"
@@ -80,8 +80,8 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     return make_verdict(name, kind, confidence, sentence, advice)
 
 
-def _judge_other_programs(evidence: Evidence) -> Verdict:
-    """Judge a run whose processes wait for CPUs that other programs have."""
+def judge_other_programs(evidence: Evidence) -> Verdict:
+    """Return the verdict on a run whose processes wait for CPUs that other programs have."""
     record, most_used = evidence.record, evidence.most_used
     cpus_text = format_count(record.cpus, "CPU")
     sentence = (
