@@ -48,9 +48,10 @@ def validate(
 
 
 _IMPORT_CODE: Final = """
-import json, pathlib, sys, traceback
+import json, os, pathlib, sys, traceback
 from stagepipe.core import import_target
-with open(1, "wb", closefd=False) as answer:
+with os.fdopen(os.dup(1), "wb") as answer:
+    os.dup2(2, 1)  # what a module prints while it is imported, in C and in child processes too, is no answer
     sys.stdout = sys.stderr
     for path in sys.argv[2:]:
         error = ""

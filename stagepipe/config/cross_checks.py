@@ -112,7 +112,7 @@ def _check_source(root: MapNode, reading: SourceReading) -> Iterator[Problem]:
     source = root.get("source")
     if isinstance(source, MapNode) and reading in {"index", "shards"} and _is_true(source.get("fuse")):
         for key in PROCESS_KEYS:
-            if source.get(key) is not None:
+            if source.get(key) is not None and not _is_one_worker(source, key):
                 message = f"a source with `fuse` takes no `{key}`: one process draws the order and reads"
                 yield source.entries[key].key_location.make_problem(message, f"remove `{key}`, or `fuse`")
     uses = source.get("uses") if isinstance(source, MapNode) else None
@@ -122,12 +122,18 @@ def _check_source(root: MapNode, reading: SourceReading) -> Iterator[Problem]:
         )
 
 
+def _is_one_worker(entry: MapNode, key: str) -> bool:
+    """Whether a key is `workers: 1`, which says of a fused stage what `fuse` does: it has no workers apart."""
+    node = entry.get(key)
+    return key == "workers" and isinstance(node, ScalarNode) and node.value == 1
+
+
 def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
     """Reject keys that a stage cannot have when it is fused into the process of `process_name`."""
     if not _is_true(stage.get("fuse")):
         return
     for key in PROCESS_KEYS:
-        if stage.get(key) is not None:
+        if stage.get(key) is not None and not _is_one_worker(stage, key):
             message = f"a fused stage takes no `{key}`: it runs in the previous stage's process"
             hint = f"remove `{key}`, or set it on the previous stage"
             yield stage.entries[key].key_location.make_problem(message, hint)

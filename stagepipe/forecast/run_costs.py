@@ -41,8 +41,9 @@ def _compute_sides(load: ProcessLoad, items: int) -> HopCost:
 
 def _compute_process(load: ProcessLoad, sides: HopCost, items: int) -> ProcessCost:
     scheduled = load.scheduled_share if load.is_evidence else 0.0  # what it did with its only part is no steady cost
-    work_ns = load.work_ns * scheduled / items
-    run_ns = min(load.run_ns * scheduled / items, work_ns)
+    slow_ns = min(load.slow_calls_ns, load.run_ns)  # once in a worker: more workers would not share them
+    work_ns = (load.work_ns - slow_ns) * scheduled / items
+    run_ns = min((load.run_ns - slow_ns) * scheduled / items, work_ns)
     first = load.member_stages[0]
     return ProcessCost(
         name=load.name,

@@ -12,6 +12,7 @@ busy machine: 626 and 1,042 items/s estimated, 867 and 1,116 with `auto`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -56,6 +57,9 @@ _MIN_PARTS_TO_SHARE: Final = 8
 _WINDOW_PER_WORKER: Final = 2
 """Items in flight for each worker: one that it works on, and the next."""
 
+_UNKNOWN_MEMORY_BYTES: Final = 1 << 60
+"""Stands for the memory of a machine that a record does not tell."""
+
 _WITHIN_ERROR: Final = "the gain is within the error of the estimate"
 _NO_SETTING: Final = "no setting does this: it shows what the stage costs"
 
@@ -78,9 +82,9 @@ class _Estimator:
         self._record = record
         self._costs = compute_run_costs(plan, record)
         self._budget = ResourceBudget(
-            cpus=compute_expected_cpus(record.cpus - record.other_cpus, record.cpus),
+            cpus=min(compute_expected_cpus(record.cpus - record.other_cpus, record.cpus), record.cpu_quota or math.inf),
             machine_cpus=record.cpus,
-            memory_bytes=record.host.memory_bytes,
+            memory_bytes=record.host.memory_bytes or _UNKNOWN_MEMORY_BYTES,
             arena_bytes=plan.memory_bytes,
             gpus=len({device for process in plan.processes for device in process.visible_devices or ()}),
         )
@@ -126,7 +130,7 @@ class _Estimator:
         if self._record.is_window_fixed and window > self._record.window_items and workers > len(layout):
             overrides = (*overrides, f"window={window}")
         reason = reason or self._explain_crashes(layout)
-        if self._budget.memory_bytes and not fits_in_memory(layout, self._costs, self._budget):
+        if not fits_in_memory(layout, self._costs, self._budget):
             reason = reason or "its workers do not fit into the memory"
         return self._make(kind, self._describe(layout), overrides, self._predict(layout), reason)
 

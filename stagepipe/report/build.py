@@ -112,7 +112,7 @@ def compute_steady_items_per_s(record: RunRecord) -> float:
     if record.samples_out > 0:
         return compute_steady_samples_per_s(record) * _count_source_items(None, record) / record.samples_out
     work_ns = record.wall_ns - compute_startup_ns(record) - compute_drain_ns(record)
-    return record.items_in * 1e9 / work_ns if work_ns > 0 else 0.0
+    return _count_source_items(None, record) * 1e9 / work_ns if work_ns > 0 else 0.0
 
 
 def _count_samples(points: tuple[tuple[int, int], ...]) -> int:

@@ -37,6 +37,13 @@ MIN_OTHER_CPU_SHARE = 0.25
 MIN_PARTS = 3
 """With fewer parts, a sink with workers has written after the stages have worked, not meanwhile."""
 
+_MIN_CALLS = 16
+_MIN_SLOW_CALL_RATIO = 20
+"""A call that takes so many medians is none of the usual ones, if a worker has no more than one such call."""
+
+_MIN_SLOW_CALL_NS = 500_000_000
+"""A shorter call may have waited for a CPU."""
+
 _SENDING_PHASES = ("encode_ns", "copy_ns", "send_ns")
 """The phases of a hop in which its sender works."""
 
@@ -98,6 +105,11 @@ class ProcessLoad:
         if self.work_ns <= 0:
             return 1.0
         return max(self.work_ns - self.cpu_wait_ns, min(self.work_ns, self.started_cpu_ns)) / self.work_ns
+
+    @property
+    def slow_calls_ns(self) -> int:
+        """The time of calls that happened once in a worker and took far longer than the others: a model that loads."""
+        return sum(map(_sum_slow_calls_ns, self.member_stages))
 
     @property
     def costliest_stage(self) -> str:
@@ -167,7 +179,8 @@ def find_writers(record: RunRecord) -> list[StageRecord]:
 def has_few_parts(record: RunRecord) -> bool:
     """Whether the sinks with workers have written so few parts that they did it after the work of the stages."""
     writers = find_writers(record)
-    return bool(writers) and max(stage.items for stage in writers) < MIN_PARTS
+    is_whole = record.status == "finished" and bool(writers)
+    return is_whole and 0 < max(stage.items for stage in writers) < MIN_PARTS
 
 
 def compute_drain_ns(record: RunRecord) -> int:
@@ -238,6 +251,13 @@ def is_slowed_by_others(record: RunRecord, load: ProcessLoad) -> bool:
     if load.cpu_wait_ns:
         return load.cpu_wait_share >= _MIN_CPU_WAIT_SHARE and record.other_cpus >= MIN_OTHER_CPU_SHARE * record.cpus
     return compute_cpus_used(record) + record.other_cpus >= FULL_MACHINE_CPU_SHARE * record.cpus
+
+
+def _sum_slow_calls_ns(stage: StageRecord) -> int:
+    calls = stage.run_histogram
+    slow_calls = calls.count_from(calls.max_ns / 2) if calls.count >= _MIN_CALLS else 0
+    is_outlier = calls.max_ns >= max(_MIN_SLOW_CALL_RATIO * calls.percentile_ns(50), _MIN_SLOW_CALL_NS)
+    return slow_calls * calls.max_ns if is_outlier and slow_calls <= stage.workers else 0
 
 
 def _compute_hop_side_ns(hop: HopRecord, phases: tuple[str, ...]) -> int:

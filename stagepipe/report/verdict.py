@@ -41,6 +41,7 @@ from stagepipe.report.limits import (
     judge_quota,
     judge_restarts,
     judge_retries,
+    judge_slow_calls,
     judge_small_stages,
     judge_spilling,
     judge_startup,
@@ -168,6 +169,10 @@ def _find_share(verdict: Verdict, evidence: Evidence) -> float:
         return compute_startup_ns(record) / max(record.wall_ns, 1)
     if verdict.kind == "restarts":
         return min(sum(r.lost_ns for r in record.restarts) / max(evidence.most_used.run_active_ns, 1), 1.0)
+    if verdict.kind == "machine":
+        return record.throttled_share if verdict.limited_by == "cpu quota" else evidence.most_used.cpu_wait_share
+    if verdict.kind in {"memory", "window"}:
+        return evidence.loads[0].blocked_share
     shares = []
     for load in evidence.loads:
         names = {load.name, load.row, *(stage.name for stage in load.member_stages)}
@@ -214,6 +219,7 @@ _RULES = (
     _Rule(_judge_consumer),
     _Rule(judge_straggler, "one slow worker holds the others up"),
     _Rule(judge_retries, "the work is attempts that fail"),
+    _Rule(judge_slow_calls, "a few slow calls took the time"),
     _Rule(judge_small_stages),
     _Rule(judge_wasteful_hop),
     _Rule(judge_machine),

@@ -33,8 +33,12 @@ _PAIRS_WITHOUT_HOPE: Final = 2
 _RATIO_WITHOUT_HOPE: Final = 0.9
 """A change goes early if this many pairs came, and each of them had a lower ratio."""
 
-_STUDENT_975: Final = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365)
-"""The 0.975 quantiles of Student's t distribution, by degrees of freedom."""
+_STUDENT_995: Final = (math.inf, 63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499)
+"""The 0.995 quantiles of Student's t distribution, by degrees of freedom.
+
+A change is judged up to five times, after 4 to 8 pairs. With 99 % each time, all of them together hold with 95 %
+(Bonferroni's inequality).
+"""
 
 _RATIO_TO_STRETCH: Final = 1.15
 """A change whose ratio is surely above this paid well: the next one of its kind may be larger than a report offers."""
@@ -72,13 +76,13 @@ def estimate_ratio(pairs: Sequence[PairOfRuns]) -> RatioInterval:
     about the spread, so its interval has no bounds.
 
     >>> print(estimate_ratio([PairOfRuns(2.0, 1.0), PairOfRuns(2.2, 1.1), PairOfRuns(1.9, 1.0), PairOfRuns(2.1, 1.0)]))
-    2.00 [1.87, 2.13]
+    2.00 [1.77, 2.25]
     """
     logs = [math.log(pair.before_s / pair.after_s) for pair in pairs]
     mean = fmean(logs)
     if len(logs) == 1:
         return RatioInterval(math.exp(mean), 0.0, math.inf)
-    quantile = _STUDENT_975[min(len(logs) - 1, len(_STUDENT_975) - 1)]
+    quantile = _STUDENT_995[min(len(logs) - 1, len(_STUDENT_995) - 1)]
     half = quantile * stdev(logs) / math.sqrt(len(logs))
     return RatioInterval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 

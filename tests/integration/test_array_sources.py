@@ -18,7 +18,7 @@ from tests.support.pipelines import batch, plain, stage
 
 
 def make_config(name: str, *stages: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    source = {"uses": f"stagepipe.sources.{name}", **arguments.pop("keys", {}), "with": arguments}
+    source = {"uses": f"stagepipe.sources.{name}", **arguments.pop("source_keys", {}), "with": arguments}
     return {"name": "test", "seed": 3, "source": source, "stages": list(stages)}
 
 
@@ -48,11 +48,11 @@ def test_npy_rows_share_the_files_memory(large):
 
 def test_npy_rows_reach_a_stage_in_their_process_uncopied(large):
     work = {"name": "work", "uses": sum_row, "fuse": True}
-    config = make_config("npy", work, keys={"workers": 2}, path=str(large))
+    config = make_config("npy", work, source_keys={"workers": 2}, path=str(large))
     with Pipeline(config) as pipeline:
         assert list(pipeline) == [65_536 * number for number in range(10)]
     assert [hop.bytes.copied for hop in pipeline.report().hops] == [0, 0, 0]
-    config = make_config("npy", {**work, "fuse": False}, keys={"workers": 2}, path=str(large))
+    config = make_config("npy", {**work, "fuse": False}, source_keys={"workers": 2}, path=str(large))
     with Pipeline(config) as pipeline:
         assert len(list(pipeline)) == 10
     copied = [hop.bytes.copied for hop in pipeline.report().hops]

@@ -87,7 +87,7 @@ COMMANDS = [
     wrong("validate train.yaml add", "not a valid override", "write path.to.key=value"),
     # keys
     wrong("validate train.yaml windw=3", "unknown key `windw`", "did you mean `window`?"),
-    wrong("validate train.yaml workers=3", "`workers` belongs in an entry of `stages`"),
+    wrong("validate train.yaml workers=3", "`workers` belongs in `source`, or in an entry of `stages`"),
     wrong("validate train.yaml stages.double.num_workers=3", "did you mean `workers`?"),
     wrong("validate train.yaml stages.doble.workers=3", "did you mean `stages.double`?"),
     wrong("validate train.yaml stages.double.batch_size=3", "stagepipe.stages.Batch"),
@@ -219,7 +219,7 @@ CALLS = [
     (lambda: NUMBERS.map(Model()(3)), ".map(3): expected a function, found int"),
     (lambda: NUMBERS.map(abs, worker=2).open(), "did you mean `workers`?"),
     (lambda: NUMBERS.batch(2, workers=2).open(), "takes no `workers`"),
-    (lambda: from_source(range(3), workers=2).open(), "a source runs in one process"),
+    (lambda: from_source(range(3), workers=2).open(), "one process reads it"),
     (lambda: from_dataset([1, 2], num_workers=2).open(), "did you mean `workers`?"),
     (lambda: list(NUMBERS), "a builder has no items; write `with builder.open() as pipeline:`"),
     (lambda: len(from_source(numbers).open(inline=True)), "length unknown"),

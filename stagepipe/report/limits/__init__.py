@@ -20,6 +20,7 @@ from stagepipe.report.limits.processes import (
     judge_change,
     judge_most_used,
     judge_retries,
+    judge_slow_calls,
     judge_small_stages,
     judge_wasteful_hop,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "judge_quota",
     "judge_restarts",
     "judge_retries",
+    "judge_slow_calls",
     "judge_small_stages",
     "judge_spilling",
     "judge_startup",

@@ -15,6 +15,7 @@ from stagepipe.report.utilization import (
     compute_startup_ns,
     find_slowest_start,
     find_writers,
+    mean_starting_ns,
 )
 
 _MIN_ITEMS_TO_JUDGE = 16
@@ -136,6 +137,8 @@ def _compute_work_ns(record: RunRecord) -> int:
 def _describe_startup(record: RunRecord) -> str:
     """Describe `3.0 s of 4.0 s (slowest: load)`."""
     startup_text = f"{format_ns(compute_startup_ns(record))} of {format_ns(record.wall_ns)}"
+    if 2 * mean_starting_ns(find_slowest_start(record), record) < compute_startup_ns(record):
+        return f"{startup_text} (most of it to start Python)"
     return f"{startup_text} (slowest: {find_slowest_start(record).row})"
 
 

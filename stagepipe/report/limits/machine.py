@@ -57,7 +57,7 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     is_full_alone = cpus_used >= FULL_MACHINE_CPU_SHARE * record.cpus
     if not is_full_alone and not (evidence.has_busy_process and is_slowed_by_others(record, evidence.most_used)):
         return None
-    costliest = max((load for load in evidence.loads if load.is_evidence), key=lambda load: load.cpu_ns)
+    costliest = max((load for load in evidence.loads if load.is_evidence), key=lambda load: load.started_cpu_ns)
     advice = advise_on_full_machine(costliest, record)
     if not advice.fix and record.other_cpus >= max(
         MIN_OTHER_CPU_SHARE * record.cpus, _MIN_OTHER_TO_OWN_RATIO * cpus_used
@@ -76,7 +76,11 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
     name = costliest.costliest_row
     cpu_share = format_percent(costliest.cpu_ns / sum(load.cpu_ns for load in evidence.loads))
     sentence = f"{full_text}, so more workers will not help; {name} takes {cpu_share} of the CPU time."
-    kind = "source" if name == get_source_row(record) else "stage"
+    kind = "stage"
+    if costliest.row == get_source_row(record) and name == costliest.name:
+        name, kind = costliest.row, "source"
+    elif name_process(costliest, record).startswith("the sink"):
+        name, kind = costliest.row, "sink"
     return make_verdict(name, kind, confidence, sentence, advice)
 
 

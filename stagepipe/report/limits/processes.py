@@ -7,6 +7,7 @@ from statistics import fmean
 
 from stagepipe.core import format_ns, format_percent, join_names
 from stagepipe.report.advice import (
+    NO_CHANGE,
     ConfigAdvice,
     advise_on_hop,
     advise_on_item_sink,
@@ -42,6 +43,9 @@ _MIN_EQUAL_RATIO = 0.9
 
 _MIN_REPEATED_SHARE = 0.2
 """Share of a stage's work in attempts that failed and were repeated, from which these are to blame."""
+
+_MIN_SLOW_CALLS_SHARE = 0.5
+"""Share of a process's work in calls that happened once in a worker, from which they are the limit."""
 
 _MIN_OWN_WORK_SHARE = 0.5
 """A process that works at least this share of its time in its functions is not too small."""
@@ -111,6 +115,25 @@ def judge_retries(evidence: Evidence) -> Verdict | None:
     if stage is None:
         return None
     return _judge_repeated_attempts(stage, evidence, compute_confidence(evidence))
+
+
+def judge_slow_calls(evidence: Evidence) -> Verdict | None:
+    """Judge a run whose busiest process spent most of its work on one call in each worker, such as to load a model."""
+    load = evidence.most_used
+    if not evidence.has_busy_process or load.slow_calls_ns < _MIN_SLOW_CALLS_SHARE * max(load.work_ns, 1):
+        return None
+    stage = load.costliest_member
+    calls = stage.run_histogram
+    subject = f"One call of {stage.row}" if stage.workers == 1 else f"One call in each worker of {stage.row}"
+    sentence = (
+        f"{subject} took {format_ns(calls.max_ns)}, most of its work: half of its calls take at most "
+        f"{format_ns(calls.percentile_ns(50))}."
+    )
+    advice = (
+        f"{NO_CHANGE}: if a model loads there, load it in the constructor of a class, which counts as start-up; else "
+        "see what is special about that item (`-v` lists the slowest)."
+    )
+    return make_verdict(stage.row, "stage", compute_confidence(evidence), sentence, ConfigAdvice("", advice))
 
 
 def judge_small_stages(evidence: Evidence) -> Verdict | None:

@@ -164,5 +164,5 @@ def test_without_matplotlib_a_plot_is_refused_with_the_install_command(tmp_path)
         check=False,
     )
     assert finished.returncode == 2
-    assert "pip install matplotlib" in finished.stderr
+    assert "pip install 'matplotlib>=" in finished.stderr
     assert "Traceback" not in finished.stderr

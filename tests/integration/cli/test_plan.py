@@ -240,7 +240,7 @@ def test_it_plans_every_config_of_the_repository(stagepipe, demo_data, path):
     config = yaml.safe_load(path.read_text())
     present = [variable for variable in config["vars"] if (demo_data / variable).exists()]
     overrides = [f"vars.{variable}={demo_data / variable}" for variable in present]
-    if any(stage["name"] == "batch" for stage in config["stages"]):
+    if any(stage["name"] == "batch" for stage in config.get("stages", [])):
         overrides.append("stages.batch.with.size=2")
     done = stagepipe("plan", str(path), *overrides, "--json")
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ FAILED = "stage a, worker 0, item 0: NotADirectoryError"
 @pytest.mark.parametrize(
     "arguments, status, out, err",
     [
-        ("run c.yaml --inline 2>&-", 0, "", ""),
+        ("run c.yaml --inline 2>&-", 0, "n finished", ""),
         ("run c.yaml --inline stages.a.uses=os.chdir 2>&-", 1, FAILED, ""),
         ("run missing.yaml 2>&-", 2, "missing.yaml", ""),
         ("run missing.yaml 2>/dev/full", 2, "", ""),

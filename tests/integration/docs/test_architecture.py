@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 assert len(WORKFLOWS) >= 3
-LONG_TARGETS = ("test-slow", "chaos", "kills", "soak")
+LONG_TARGETS = ("test-slow", "chaos", "kills", "soak", "verdicts")
 WITH_MAKE_TARGETS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WORKFLOWS]
 
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from stagepipe import ConfigError
+from stagepipe.config import load
 from stagepipe.forecast import estimate_changes
 from stagepipe.forecast.advice import MIN_GAIN_RATIO, advise
 from stagepipe.forecast.budget import ResourceBudget, compute_expected_cpus
@@ -15,7 +16,7 @@ from stagepipe.forecast.run_costs import compute_run_costs
 from stagepipe.plan import Plan
 from stagepipe.report import ConsumerReport, HostReport, RunRecord, build_report
 from stagepipe.timing import Histogram
-from tests.support.pipelines import batch, stage
+from tests.support.pipelines import batch, pipeline, stage
 from tests.unit.forecast.test_costs import US, hop_record, plan, record, stage_record
 
 ITEMS = 96
@@ -23,7 +24,7 @@ NO_CHANGE = "No config change will help"
 PIPELINES = 250
 
 
-def draw_run(seed: int) -> tuple[Plan, RunRecord]:
+def draw_run(seed: int) -> tuple[Plan, RunRecord, list[dict[str, object]]]:
     """A pipeline of one to four stages, as a run might have measured it: any work, hops, waits, load and memory."""
     random = Random(seed)
     names = [f"stage{number}" for number in range(random.randint(1, 4))]
@@ -66,12 +67,13 @@ def draw_run(seed: int) -> tuple[Plan, RunRecord]:
         source_end_ns=wall_ns // 2,
         consumer=ConsumerReport(wait_ns=wall_ns // 2, busy_ns=int(wall_ns * random.choice([0.0, 0.0, 0.1, 0.9]))),
         cpus=random.choice([2, 4, 16]),
+        cpu_quota=random.choice([0.0, 0.0, 0.0, 1.0]),
         other_cpus=random.choice([0.0, 0.0, 0.0, 1.0]),
         host=HostReport(memory_bytes=random.choice([0, 1 << 30, 64 << 30])),
         order_point_names=tuple(each.name for each in made.processes if each.role.value == "order point"),
         window_items=random.choice([4, 256]),
     )
-    return made, replace(made_record, what_if=estimate_changes(made, made_record))
+    return made, replace(made_record, what_if=estimate_changes(made, made_record)), specs
 
 
 def draw_keys(random: Random, *, first: bool) -> dict[str, object]:
@@ -100,7 +102,7 @@ def runs():
     drawn = []
     for seed in range(PIPELINES):
         with contextlib.suppress(ConfigError):  # a drawn config may be invalid: `stateful` with workers, and such
-            drawn.append((seed, *draw_run(seed)))
+            drawn.append((seed, *draw_run(seed)[:2]))
     assert len(drawn) > PIPELINES / 2
     return drawn
 
@@ -119,6 +121,21 @@ def test_the_fix_is_the_best_eligible_change(runs):
         else:
             assert not eligible or report.verdict.kind in {"none", "startup", "restarts"}, (seed, report.verdict)
     assert 0.15 * len(runs) < fixes < len(runs)
+
+
+def test_every_eligible_change_is_a_valid_config():
+    changes = 0
+    for seed in range(PIPELINES):
+        with contextlib.suppress(ConfigError):
+            _, measured, specs = draw_run(seed)
+            for change in measured.what_if:
+                if change.is_eligible:
+                    changes += 1
+                    try:
+                        load(pipeline(*specs), list(change.overrides))
+                    except ConfigError as error:
+                        raise AssertionError(seed, change.overrides) from error
+    assert changes > PIPELINES / 4
 
 
 def test_no_change_will_help_is_said_only_where_there_is_none(runs):
@@ -149,7 +166,9 @@ def test_what_plan_would_advise_is_among_the_changes(runs):
         if not measured.what_if:
             continue
         budget = ResourceBudget(
-            cpus=compute_expected_cpus(measured.cpus - measured.other_cpus, measured.cpus),
+            cpus=min(
+                compute_expected_cpus(measured.cpus - measured.other_cpus, measured.cpus), measured.cpu_quota or 99.0
+            ),
             machine_cpus=measured.cpus,
             memory_bytes=measured.host.memory_bytes or 1 << 40,
             arena_bytes=made.memory_bytes,

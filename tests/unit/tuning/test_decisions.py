@@ -23,13 +23,23 @@ def decide(tuner, *ratios):
     return Judgement.MEASURE_MORE
 
 
-def test_an_interval_holds_the_true_ratio_in_95_of_100_cases():
+def test_an_interval_holds_the_true_ratio_in_99_of_100_cases():
     draw = random.Random(1)
     held = 0
     for _ in range(2000):
         interval = estimate_ratio([PairOfRuns(draw.lognormvariate(0.3, 0.1), 1.0) for _ in range(MIN_PAIRS)])
         held += interval.low <= 1.3499 <= interval.high  # exp(0.3)
-    assert 0.94 < held / 2000 < 0.96
+    assert 0.98 < held / 2000 < 0.998
+
+
+def test_a_change_without_effect_stays_in_at_most_one_of_twenty():
+    draw = random.Random(2)
+    kept = 0
+    for _ in range(1000):
+        made = [PairOfRuns(draw.lognormvariate(0, 0.05), 1.0) for _ in range(MAX_PAIRS)]
+        answers = (judge_pairs(made[:count]) for count in range(1, MAX_PAIRS + 1))
+        kept += next((answer for answer in answers if answer is not Judgement.MEASURE_MORE), None) is Judgement.KEEP
+    assert kept / 1000 < 0.05
 
 
 def test_a_ratio_and_its_inverse_have_inverse_intervals():
