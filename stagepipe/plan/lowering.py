@@ -109,7 +109,7 @@ def lower_sinks(spec: PipelineSpec) -> PipelineSpec:
         return spec
     size = choose_part_size(spec)
     names = list(_make_unique_names(spec, writers))
-    row = names[0] if len(names) == 1 else _SINK_ROW
+    row = names[0]  # with several sinks too: the first one collects for all
     parts = StageSpec(
         name=f"{row}.collect",
         target=Target(

@@ -157,7 +157,8 @@ def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
     consumer_row = None
     if record.consumer.is_sink:
         names = [stage.row for stage in record.stages if _is_sink(stage)]
-        consumer_row = names[0] if names and not any(name == "sink" for name in names) else record.consumer.name
+        is_commit = bool(names) and record.consumer.name == "sink"  # no sink without workers, which would have its name
+        consumer_row = names[0] if is_commit else record.consumer.name
     for name, stages in rows.items():
         yield _build_row(name, stages, record, has_consumer=name == consumer_row)
     if consumer_row is not None and consumer_row not in rows:
@@ -295,7 +296,8 @@ def _compute_new_work_ns(stage: StageRecord, record: RunRecord) -> float:
 def _count_outputs(stages: Sequence[StageRecord], record: RunRecord, *, is_sink: bool) -> tuple[int, str]:
     """Return what a row makes of its items if that is another number, and its unit; (0, "") if it is the same."""
     if is_sink:
-        return (record.consumer.files, "files") if record.consumer.files else (0, "")
+        sinks = {each.row for each in record.stages if _is_sink(each)}  # the files of several are not told apart
+        return (record.consumer.files, "files") if record.consumer.files and len(sinks) <= 1 else (0, "")
     stage = stages[-1]
     sent = next((hop.messages.total for hop in record.hops if hop.source == stage.name), 0)
     made = stage.items + stage.passed_by

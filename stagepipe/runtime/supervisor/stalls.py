@@ -55,7 +55,7 @@ def describe_stall(statuses: Sequence[WorkerStatus], stalled_ns: int) -> str:
     blocked_texts = [
         f"{status.name} is waiting for room downstream to send item {status.item}" for status in waiting if status.item
     ]
-    idle_names = [status.name for status in waiting if not status.item]
+    idle_names = list(dict.fromkeys(status.name for status in waiting if not status.item))  # a row may have several
     idle_text = f"{join_names(idle_names)} {'is' if len(idle_names) == 1 else 'are'} waiting" if idle_names else ""
     texts = [*(working_texts or ["no worker is busy"]), *blocked_texts, idle_text]
     return f"no item has moved for {format_ns(stalled_ns)}: " + "; ".join(filter(None, texts))

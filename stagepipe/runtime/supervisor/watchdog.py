@@ -182,7 +182,7 @@ class Watchdog:
         observation = self._observations_by_pid.get(worker.pid, _WorkerObservation())
         heartbeat_age_ns = perf_counter_ns() - self._board.region(process_index)[ProcessCounter.HEARTBEAT_NS]
         return WorkerStatus(
-            name=worker.name,
+            name=f"{worker.slot.process_plan.first_stage.row}/{worker.slot.worker}",
             is_stopped=worker.is_stopped,
             starting_ns=0 if worker.is_ready else max(observation.starting_ns, 1),
             item=format_item(self._plan.shard, observation.key),
