@@ -57,7 +57,7 @@ from stagepipe.core.errors import (
     TransportError,
     UsageError,
 )
-from stagepipe.core.folded_frames import fold_internal_frames, folds_frames, folds_frames_of_methods
+from stagepipe.core.folded_frames import fold_internal_frames, folds_frames, folds_frames_of_methods, warn_user
 from stagepipe.core.forks import fork_lock, format_owner_message, keep_until_exit, register_owner
 from stagepipe.core.html_table import make_html_table
 from stagepipe.core.imported_torch import (
@@ -264,6 +264,7 @@ __all__ = [
     "split_by_segment",
     "split_target_path",
     "stage_locals",
+    "warn_user",
     "watch_torch_use",
     "with_error_type",
     "with_field",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
@@ -48,6 +49,14 @@ def _trim(cause: BaseException | None) -> BaseException | None:
 
 def _is_internal(frames: TracebackType) -> bool:
     return frames.tb_frame.f_code.co_filename.startswith(_INTERNAL_PREFIXES)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user that called, however many frames of this package are between."""
+    level, frame = 1, sys._getframe(0)  # noqa: SLF001 - as `warnings` does it
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_PREFIXES):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def folds_frames(function: Callable[P, R]) -> Callable[P, R]:

@@ -13,13 +13,12 @@ and the registrations of its old mapping are removed.
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stagepipe.core import keep_until_exit
+from stagepipe.core import keep_until_exit, warn_user
 from stagepipe.transport import MIN_PUNCH_BYTES, Lease, size_class_bytes
 
 FindLease = Callable[[int, int], Lease | None]
@@ -160,11 +159,10 @@ class PinnedBlocks:
 
     def _warn_refused(self, error_code: int, nbytes: int) -> None:
         self._is_refused = True
-        warnings.warn(
+        warn_user(
             f"pin_memory: CUDA refused to lock {nbytes} bytes of shared memory (error {error_code}); from now on "
             "copies to the device go through the driver's own buffer; allow more locked memory (`ulimit -l unlimited`)",
             RuntimeWarning,
-            stacklevel=4,
         )
 
     def abandon_in_child(self) -> None:

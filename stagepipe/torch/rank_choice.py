@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -12,7 +11,7 @@ from typing import Literal, Self
 
 from torch import distributed
 
-from stagepipe.core import UsageError
+from stagepipe.core import UsageError, warn_user
 
 _FIX = "start the script with torchrun, or pass rank= and world_size= as numbers"
 
@@ -72,7 +71,7 @@ class RankChoice:
                 "the same items: pass Loader(config, rank='auto') to take this rank's part, or rank=0, world_size=1 if "
                 "all items are wanted"
             )
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warn_user(message, UserWarning)
 
 
 def find_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:

@@ -5,7 +5,6 @@ The only module that knows about devices. Each `Loader` has one `DeviceTransfer`
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from stagepipe.core import keep_until_exit, register_owner
+from stagepipe.core import keep_until_exit, register_owner, warn_user
 from stagepipe.torch.pinning import CopyEvent, CudaHostMemoryRegistrar, FindLease, HostMemoryRegistrar, PinnedBlocks
 from stagepipe.torch.tensors import map_leaves
 from stagepipe.transport import Lease
@@ -57,7 +56,7 @@ class DeviceTransfer:
         if is_cuda and self.device is not None and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())  # it must not change with the caller's
         if pin_memory and registrar is None and not torch.cuda.is_available():
-            warnings.warn(_NO_CUDA_MESSAGE, UserWarning, stacklevel=3)
+            warn_user(_NO_CUDA_MESSAGE, UserWarning)
             pin_memory = False
         self.is_pinning = pin_memory or is_cuda
         self._find_lease = find_lease

@@ -45,6 +45,7 @@ def test_a_stage_that_ends_its_process(uses, cause, mode):
         assert "segfaults" in error.trace
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")  # filters hold in workers too
 @pytest.mark.parametrize(
     "maker, writer",
     [("tests.support.stages.megabyte", "writes_into_its_input"), (f"{BAD}.tensor_image", "writes_into_its_tensor")],

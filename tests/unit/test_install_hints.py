@@ -18,7 +18,12 @@ TOLD = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "docs").rglob("*.json"),
     *ROOT.glob("*.md"),
-    *(path for folder in (".github", "deploy", "configs") for path in (ROOT / folder).rglob("*.*") if path.is_file()),
+    *(
+        path
+        for folder in (".github", "deploy", "configs")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.is_file() and path.suffix != ".pyc"
+    ),
 ]
 
 
