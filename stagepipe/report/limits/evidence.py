@@ -46,8 +46,8 @@ def gather_evidence(record: RunRecord) -> Evidence:
     """Return the evidence of a run with at least one stage."""
     loads = compute_process_loads(record)
     index = max(range(len(loads)), key=lambda i: (loads[i].is_evidence, loads[i].utilization))
-    upstream = loads[:index]
-    downstream = loads[index + 1 :]
+    upstream = [load for load in loads[:index] if load.row != loads[index].row]  # not the other parts of the same row
+    downstream = [load for load in loads[index + 1 :] if load.row != loads[index].row]
     return Evidence(
         record=record,
         loads=loads,
