@@ -242,9 +242,12 @@ def test_it_plans_every_config_of_the_repository(stagepipe, demo_data, path):
     overrides = [f"vars.{variable}={demo_data / variable}" for variable in present]
     if any(stage["name"] == "batch" for stage in config.get("stages", [])):
         overrides.append("stages.batch.with.size=2")
-    done = stagepipe("plan", str(path), *overrides, "--json")
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    for _ in range(2):  # on a busy machine the time of the first probe may end during a stage's first call
+        done = stagepipe("plan", str(path), *overrides, "--json")
+        assert done.returncode == 0, done.stderr
+        plan = json.loads(done.stdout)
+        if not plan["unseen"]:
+            break
     assert all(hop["cost"] for hop in plan["hops"] if hop["mode"] != "local"), "the probe sent messages over each hop"
     for advice in plan["advice"]:
         check = call_here("validate", str(path), *overrides, *advice["overrides"])

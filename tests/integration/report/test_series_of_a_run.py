@@ -59,9 +59,10 @@ def test_the_series_agree_with_the_totals(tmp_path: Path, dies: bool):
     assert series.rss_bytes[0].bytes > 10_000_000
     assert len(report.restarts) == dies
     if is_comparable(report.verdict):
-        (more,) = (estimate for estimate in report.what_if if estimate.kind == "workers")
-        expected = {("stages.nap.workers=3",), *([("stages.die_once.workers=2",)] if dies else [])}
-        assert more.overrides in expected  # the stage that dies may be the busiest, while its new worker starts
+        more = [estimate.overrides[0] for estimate in report.what_if if estimate.kind == "workers"]
+        names = {"nap", *(["die_once"] if dies else [])}  # the one that dies may be the busiest, while it starts again
+        assert more
+        assert {override.split(".")[1] for override in more} <= names
     else:  # what restarts or other programs took away says nothing of the pipeline's own costs
         assert not report.what_if
     for hop in report.hops:
