@@ -274,7 +274,9 @@ def test_hugging_face_asks_the_hub_for_a_name_with_a_dot(monkeypatch):
 
 def test_a_hugging_face_stream_resumes_from_its_state(splits):
     fused = {"fuse": True}  # so that one process imports datasets
-    config = make_config("huggingface", source_keys=fused, path=str(splits), split="train", columns=["id"], streaming=True)
+    config = make_config(
+        "huggingface", source_keys=fused, path=str(splits), split="train", columns=["id"], streaming=True
+    )
     expected = [{"id": number} for number in range(30)]
     with Pipeline(config, inline=True) as pipeline:
         items = iter(pipeline)
