@@ -123,6 +123,8 @@ def judge_slow_calls(evidence: Evidence) -> Verdict | None:
     if not evidence.has_busy_process or load.slow_calls_ns < _MIN_SLOW_CALLS_SHARE * max(load.work_ns, 1):
         return None
     stage = load.costliest_member
+    if stage.config_path.partition(".")[0] == "sink":
+        return None  # its first part loads the libraries that it writes with
     calls = stage.run_histogram
     subject = f"One call of {stage.row}" if stage.workers == 1 else f"One call in each worker of {stage.row}"
     sentence = (
