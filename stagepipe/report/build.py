@@ -120,7 +120,7 @@ def _count_samples(points: tuple[tuple[int, int], ...]) -> int:
 
 
 def _build_run(record: RunRecord) -> model.RunReport:
-    has_parts = record.consumer.items > 0 or any(stage.part_of for stage in record.stages if _is_sink(stage))
+    has_parts = record.consumer.items > 0 or any(stage.part_of for stage in record.stages if stage.is_sink)
     return model.RunReport(
         status=record.status,
         items_in=record.items_in,
@@ -135,10 +135,6 @@ def _build_run(record: RunRecord) -> model.RunReport:
         error=record.error,
         files_out=record.consumer.files,
     )
-
-
-def _is_sink(stage: StageRecord) -> bool:
-    return stage.config_path.partition(".")[0] == "sink"
 
 
 def _name_rows(record: RunRecord) -> dict[str, str]:
@@ -156,7 +152,7 @@ def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
         rows.setdefault(stage.row, []).append(stage)
     consumer_row = None
     if record.consumer.is_sink:
-        names = [stage.row for stage in record.stages if _is_sink(stage)]
+        names = [stage.row for stage in record.stages if stage.is_sink]
         is_commit = bool(names) and record.consumer.name == "sink"  # no sink without workers, which would have its name
         consumer_row = names[0] if is_commit else record.consumer.name
     for name, stages in rows.items():
@@ -172,7 +168,7 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
     if record.is_inline:  # its members run one after the other
         busy = min(sum(row.busy for row in members), 1.0)
         main = replace(main, busy=busy, starved=1.0 - busy)
-    is_sink = has_consumer or _is_sink(stages[0])
+    is_sink = has_consumer or stages[0].is_sink
     kind: Literal["source", "stage", "sink"] = "sink" if is_sink else "stage"
     if record.stages and name == record.stages[0].row:
         kind = "source"
@@ -296,7 +292,7 @@ def _compute_new_work_ns(stage: StageRecord, record: RunRecord) -> float:
 def _count_outputs(stages: Sequence[StageRecord], record: RunRecord, *, is_sink: bool) -> tuple[int, str]:
     """Return what a row makes of its items if that is another number, and its unit; (0, "") if it is the same."""
     if is_sink:
-        sinks = {each.row for each in record.stages if _is_sink(each)}  # the files of several are not told apart
+        sinks = {each.row for each in record.stages if each.is_sink}  # the files of several are not told apart
         return (record.consumer.files, "files") if record.consumer.files and len(sinks) <= 1 else (0, "")
     stage = stages[-1]
     sent = next((hop.messages.total for hop in record.hops if hop.source == stage.name), 0)

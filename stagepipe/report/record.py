@@ -91,6 +91,11 @@ class StageRecord:
         """The row of the report that it belongs to: what the user wrote in the config."""
         return self.part_of or self.name
 
+    @property
+    def is_sink(self) -> bool:
+        """Whether it makes or writes the parts of a sink with workers."""
+        return self.config_path.partition(".")[0] == "sink"
+
 
 @dataclass(frozen=True, kw_only=True)
 class HopRecord:

@@ -169,11 +169,7 @@ def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
 
 def find_writers(record: RunRecord) -> list[StageRecord]:
     """Return the stages that write the parts of sinks."""
-    return [
-        stage
-        for stage in record.stages
-        if stage.config_path.partition(".")[0] == "sink" and stage.name not in record.order_point_names
-    ]
+    return [stage for stage in record.stages if stage.is_sink and stage.name not in record.order_point_names]
 
 
 def has_few_parts(record: RunRecord) -> bool:
@@ -192,7 +188,7 @@ def compute_drain_ns(record: RunRecord) -> int:
         return 0
     written_ns = max(stage.busy_ns // max(min(stage.workers, stage.items), 1) for stage in find_writers(record))
     drain_ns = written_ns + max(record.consumer.busy_ns, 0)
-    sinks = {stage.name for stage in record.stages if stage.config_path.partition(".")[0] == "sink"}
+    sinks = {stage.name for stage in record.stages if stage.is_sink}
     sinks |= {stage.part_of for stage in record.stages if stage.name in sinks}
     lines = [line for line in record.series.stages if line.name not in sinks]
     times_ns = record.series.times_ns

@@ -24,7 +24,7 @@ def advise_on_source(source_process: ProcessLoad) -> ConfigAdvice:
 
 def advise_on_item_sink(record: RunRecord) -> ConfigAdvice:
     """Advise on a sink in the calling process, or on the parts of sinks with workers, which are put in order there."""
-    if any(stage.config_path.partition(".")[0] == "sink" for stage in record.stages):
+    if any(stage.is_sink for stage in record.stages):
         text = "No config change will help: shards are made durable one after another. Use a faster disk."
     else:
         text = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stagepipe.core import format_ns, format_percent
-from stagepipe.report.advice import ConfigAdvice, find_config_path
+from stagepipe.report.advice import ConfigAdvice
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord
 from stagepipe.report.utilization import CONSUMER, ProcessLoad, compute_process_loads
@@ -109,8 +109,7 @@ def name_process(load: ProcessLoad, record: RunRecord) -> str:
         return f"the sink {record.consumer.name}" if record.consumer.is_sink else f"the {record.consumer.name}"
     if load.row == get_source_row(record):
         return "the source"
-    is_sink = find_config_path(load.name, record).partition(".")[0] == "sink"
-    return f"the sink {load.row}".removesuffix(" sink") if is_sink else load.name
+    return f"the sink {load.row}".removesuffix(" sink") if load.member_stages[0].is_sink else load.name
 
 
 def get_source_row(record: RunRecord) -> str:

@@ -61,8 +61,7 @@ def _list_parts(record: RunRecord) -> list[_Part]:
     for stage in record.stages:
         row = stage.part_of or stage.name
         busy_ns[row] += stage.busy_ns
-        is_sink = stage.config_path.partition(".")[0] == "sink"
-        kinds.setdefault(row, "source" if stage is record.stages[0] else "sink" if is_sink else "stage")
+        kinds.setdefault(row, "source" if stage is record.stages[0] else "sink" if stage.is_sink else "stage")
     subjects = {"source": "the source", "sink": "the sink {}", "stage": "{}"}
     parts = [_Part(row, kind, subjects[kind].format(row), busy_ns[row]) for row, kind in kinds.items()]
     consumer = record.consumer

@@ -123,7 +123,7 @@ def judge_slow_calls(evidence: Evidence) -> Verdict | None:
     if not evidence.has_busy_process or load.slow_calls_ns < _MIN_SLOW_CALLS_SHARE * max(load.work_ns, 1):
         return None
     stage = load.costliest_member
-    if stage.config_path.partition(".")[0] == "sink":
+    if stage.is_sink:
         return None  # its first part loads the libraries that it writes with
     calls = stage.run_histogram
     subject = f"One call of {stage.row}" if stage.workers == 1 else f"One call in each worker of {stage.row}"
@@ -148,7 +148,7 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     handing_ns = total_ns - work_ns
     cpus_in_use = compute_cpus_used(record) + record.other_cpus
     is_idle = not evidence.has_busy_process and cpus_in_use < FULL_MACHINE_CPU_SHARE * record.cpus
-    sinks = {stage.row for stage in record.stages if stage.config_path.partition(".")[0] == "sink"}
+    sinks = {stage.row for stage in record.stages if stage.is_sink}
     hops = [
         hop for hop in record.hops if hop.source not in {*sinks, *record.order_point_names}
     ]  # those of a sink carry parts
