@@ -23,6 +23,7 @@ from tests.support.sink_output import (
     read_rows,
     write,
 )
+from tests.support.sink_stages import HOLD
 
 COMMAND = str(Path(sys.executable).parent / "stagepipe")
 
@@ -53,11 +54,11 @@ sink:
 """)
 
 
-def start(folder: Path, *more: str) -> subprocess.Popen[str]:
+def start(folder: Path, *more: str, hold: int = sys.maxsize) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [COMMAND, "run", "features.yaml", "--quiet", *more],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), HOLD: str(hold)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -71,9 +72,12 @@ def finish(folder: Path, *more: str) -> tuple[int, str]:
     return process.returncode, error
 
 
-def kill_when(folder: Path, is_time: Callable[[], bool]) -> bool:
-    """Start or go on, and kill the whole group as soon as `is_time`. Return whether the run was still going on."""
-    process = start(folder, "--resume")
+def kill_when(folder: Path, is_time: Callable[[], bool], *, hold: int = sys.maxsize) -> bool:
+    """Start or go on, and kill the whole group as soon as `is_time`. Return whether the run was still going on.
+
+    The stage holds the items from number `hold` on, so that a run that is quicker than this process cannot end.
+    """
+    process = start(folder, "--resume", hold=hold)
     deadline = time.monotonic() + 60
     while not is_time() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -92,7 +96,8 @@ def test_a_run_that_is_killed_twice_writes_the_same_bytes(tmp_path: Path, kind: 
     out = tmp_path / "out"
     for share in (1 / 6, 4 / 6):
         count = int(share * len(expected))
-        assert kill_when(tmp_path, lambda count=count: out.exists() and len(list_shards(out)) >= count)
+        is_time = lambda count=count: out.exists() and len(list_shards(out)) >= count  # noqa: E731
+        assert kill_when(tmp_path, is_time, hold=590)
     record = Journal(out).load(1)
     assert record is not None
     names = {shard.name for shard in record.finished_shards[0]}
@@ -136,7 +141,8 @@ def test_in_any_order_two_kills_lose_and_double_no_row(tmp_path: Path):
     write_config(tmp_path, "jsonl", count, workers=2, shard_items=100, part_items=20, order="any")
     out = tmp_path / "out"
     for shard_count in (1, 4):
-        assert kill_when(tmp_path, lambda shards=shard_count: out.exists() and len(list_shards(out)) >= shards)
+        is_time = lambda shards=shard_count: out.exists() and len(list_shards(out)) >= shards  # noqa: E731
+        assert kill_when(tmp_path, is_time, hold=590)
     assert finish(tmp_path, "--resume") == (0, "")
     write(make_config(tmp_path / "plain", "jsonl", count))
     rows = read_rows(out, "jsonl")

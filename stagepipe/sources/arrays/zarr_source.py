@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob as globbing
 import os
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -71,11 +72,15 @@ class ZarrSource(ArrayStoreSource):
         """Open a store, and return its arrays."""
         zarr = import_extra("zarr", "zarr", "the source `zarr`")
         options = {"storage_options": self._storage_options} if self._storage_options else {}
+        is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of one for a folder
         try:
-            is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of one for a folder
-            node = zarr.open(zarr.storage.ZipStore(store, mode="r") if is_zip else store, mode="r", **options)
+            opened = zarr.storage.ZipStore(store, mode="r") if is_zip else store
+            node = zarr.open(opened, mode="r", **options)
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error
+        if is_zip:
+            # In a cycle, the collector may drop the file before its owner: Python then warns of a file left open.
+            weakref.finalize(opened, opened._zf.close)
         if isinstance(node, zarr.Array):
             return {"": _describe_array(node)}
         members = sorted(node.members(max_depth=None))
