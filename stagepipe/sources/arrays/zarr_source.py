@@ -80,7 +80,7 @@ class ZarrSource(ArrayStoreSource):
             raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error
         if is_zip:
             # In a cycle, the collector may drop the file before its owner: Python then warns of a file left open.
-            weakref.finalize(opened, opened._zf.close)
+            weakref.finalize(opened, opened._zf.close)  # noqa: SLF001 - `close` would keep the store
         if isinstance(node, zarr.Array):
             return {"": _describe_array(node)}
         members = sorted(node.members(max_depth=None))
