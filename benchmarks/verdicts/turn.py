@@ -37,7 +37,7 @@ def encode_record(record: RunRecord) -> str:
     """Return what verdicts use of a record, as JSON."""
     points = record.delivery_points
     thinned = points[:: max(len(points) // _MAX_POINTS, 1)]
-    small = dataclasses.replace(
+    small = msgspec.structs.replace(
         record,
         calibration={},
         host=HostReport(),
@@ -93,7 +93,7 @@ def _shrink_hop(hop: HopRecord) -> HopRecord:
         for phase, histogram in hop.phase_histograms.items()
         if phase not in _WAITING_PHASES
     }
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         hop,
         sizes=(),
         transport=msgspec.structs.replace(hop.transport, reason="", changes=()),
@@ -152,7 +152,7 @@ def _get_record(pipeline: Pipeline, report: Report) -> RunRecord:
     """The record that the report was built from."""
     run = pipeline._run  # noqa: SLF001 - users have no need of it
     assert isinstance(run, LocalRun)
-    return dataclasses.replace(run.make_record(), consumer=report.consumer)
+    return msgspec.structs.replace(run.make_record(), consumer=report.consumer)
 
 
 if __name__ == "__main__":

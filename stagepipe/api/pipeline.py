@@ -515,7 +515,7 @@ class Pipeline(Generic[T_co]):
             consumer = msgspec.structs.replace(consumer, items=items, files=files)
         from stagepipe.report import build_report
 
-        report = build_report(dataclasses.replace(record, consumer=consumer))
+        report = build_report(msgspec.structs.replace(record, consumer=consumer))
         return msgspec.structs.replace(report, config_path=self._config_path)
 
     @property

@@ -8,12 +8,13 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import zmq
+from msgspec.structs import replace
 
 from stagepipe.core import Cursor, Key, RunError, SourceIdentity, UsageError
 from stagepipe.engine.live_figures import LiveFigures

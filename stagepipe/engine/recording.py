@@ -10,7 +10,7 @@ from typing import Any
 from stagepipe.engine.hop_records import make_call_record, make_hop_records, sum_counter
 from stagepipe.engine.monitor import RunMonitor, WorkerUsage
 from stagepipe.machine import describe_host
-from stagepipe.plan import SINK_NAME, Plan, ProcessRole, SegmentPlan
+from stagepipe.plan import SINK_NAME, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
 from stagepipe.report import (
     ConsumerReport,
     DeadLetter,
@@ -31,11 +31,10 @@ from stagepipe.runtime import (
     DeliverySnapshot,
     RunSnapshot,
     RunTimings,
-    StageTimings,
     WorkerSnapshot,
     compute_wanted_bytes,
 )
-from stagepipe.timing import Histogram, ProcessCounter, StageCounter, StageRegion
+from stagepipe.timing import Histogram, ProcessCounter, SlowItemRow, StageCounter, StageRegion
 
 MAX_SLOW_ITEMS = 10
 """Slowest items in the record: enough to see whether they share a stage, few enough to read."""
@@ -64,6 +63,62 @@ def make_consumer_report(deliveries: DeliverySnapshot) -> ConsumerReport:
     )
 
 
+def make_run_fields(
+    plan: Plan,
+    deliveries: DeliverySnapshot,
+    stages: Sequence[StageRecord],
+    status: str,
+    error_message: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a `RunRecord` that are the same on every engine."""
+    return {
+        "name": plan.name,
+        "config_sha256": plan.config_sha256,
+        "status": status,
+        "error": error_message,
+        "items_out": deliveries.items,
+        "samples_out": deliveries.samples,
+        "items_skipped": sum(stage.skipped for stage in stages),
+        "wall_ns": deliveries.wall_ns,
+        "first_item_ns": deliveries.first_item_ns,
+        "delivery_points": deliveries.points,
+        "consumer": make_consumer_report(deliveries),
+        "stages": tuple(stages),
+        "host": HostReport(**describe_host()),
+        "cpus": plan.cpu_count,
+        "is_ordered": not plan.any_order,
+        "order_point_names": tuple(each.name for each in plan.processes if each.role is ProcessRole.ORDER_POINT),
+    }
+
+
+def make_stage_record(
+    stage: StagePlan, counts: Sequence[int], run_histogram: Histogram, *, workers: int, wall_ns: int, **fields: Any
+) -> StageRecord:
+    """Make the record of a stage from its counters, summed over its workers and indexed by `StageCounter`.
+
+    `fields` are those of `StageRecord` that an engine measures in its own way.
+    """
+    waits = {"starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
+    return StageRecord(
+        name=stage.name,
+        config_path=stage.config_path,
+        part_of=stage.part_of,
+        workers=workers,
+        wall_ns=wall_ns,
+        run_histogram=run_histogram,
+        items=counts[StageCounter.ITEMS],
+        busy_ns=counts[StageCounter.BUSY_NS],
+        errors=counts[StageCounter.FAILED_ATTEMPTS],
+        skipped=counts[StageCounter.SKIPPED],
+        passed_by=counts[StageCounter.PASSED_BY],
+        retries=counts[StageCounter.RETRIES],
+        repeated_ns=counts[StageCounter.REPEATED_NS],
+        threads=stage.threads or 1,
+        is_stateful=stage.stateful,
+        **{**waits, **fields},
+    )
+
+
 def make_run_record(
     plan: Plan,
     snapshot: RunSnapshot,
@@ -84,43 +139,28 @@ def make_run_record(
     from stagepipe.calibration import TIMING_OVERHEAD_METHOD  # only here: a run needs it at its end
 
     return RunRecord(
-        name=plan.name,
-        config_sha256=plan.config_sha256,
-        status=status,
-        error=error_message,
+        **make_run_fields(plan, deliveries, stages, status, error_message),
+        dead_letters=dead_letters,
         items_in=source_counters[ProcessCounter.ITEMS_SENT],
-        items_out=deliveries.items,
-        samples_out=deliveries.samples,
-        items_skipped=sum(stage.skipped for stage in stages),
-        wall_ns=deliveries.wall_ns,
-        first_item_ns=deliveries.first_item_ns,
         source_end_ns=source_end_ns - deliveries.started_ns if source_end_ns else deliveries.wall_ns,
-        delivery_points=deliveries.points,
-        consumer=make_consumer_report(deliveries),
-        stages=stages,
         hops=hops,
         timing_overhead=TimingOverhead(plan.curves.timing_ns_per_hop, TIMING_OVERHEAD_METHOD),
-        host=HostReport(**describe_host()),
         calibration=plan.curves.to_dict(),
         memory=SharedMemoryReport(
             arena_peak_bytes=sum_counter(snapshot.workers, ProcessCounter.PEAK_BYTES),
             arena_limit_bytes=plan.memory_bytes,
             copied_out_items=snapshot.copied_out_items,
         ),
-        cpus=plan.cpu_count,
         other_cpus=monitor.other_cpus,
         yielding_cpus=monitor.yielding_cpus,
         cpu_quota=monitor.cpu_quota,
         throttled_share=monitor.throttled_share,
         window_items=_compute_window_items(plan.segments[0], hops),
         is_window_fixed=plan.segments[0].window == plan.segments[0].small_item_window,
-        slowest=_find_slowest_items(plan, timings.stages),
+        slowest=find_slowest_items(plan, {name: stage.slow_items for name, stage in timings.stages.items()}),
         restarts=_make_restart_reports(snapshot),
-        dead_letters=dead_letters,
         series=series,
-        is_ordered=not plan.any_order,
         memory_pressure=_find_memory_pressure(plan, snapshot),
-        order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
     )
 
 
@@ -142,49 +182,25 @@ def make_inline_record(
     stages = []
     for process in plan.processes:
         for stage in process.stages:
-            counts = regions[stage.name].read_counters()
-            busy_ns = counts[StageCounter.BUSY_NS]
+            region = regions[stage.name]
             stages.append(
-                StageRecord(
-                    name=stage.name,
-                    part_of=stage.part_of,
-                    config_path=stage.config_path,
+                make_stage_record(
+                    stage,
+                    region.read_counters(),
+                    Histogram.from_words(region.run_histogram_words),
                     workers=1,
-                    items=counts[StageCounter.ITEMS],
                     wall_ns=loop_ns,
-                    starting_ns=0,
-                    busy_ns=busy_ns,
-                    starved_ns=max(loop_ns - busy_ns, 0),
-                    blocked_ns=0,
+                    starved_ns=max(loop_ns - region[StageCounter.BUSY_NS], 0),
                     is_blocked_measured=False,
-                    run_histogram=Histogram.from_words(regions[stage.name].run_histogram_words),
-                    errors=counts[StageCounter.FAILED_ATTEMPTS],
-                    skipped=counts[StageCounter.SKIPPED],
-                    passed_by=counts[StageCounter.PASSED_BY],
-                    retries=counts[StageCounter.RETRIES],
-                    repeated_ns=counts[StageCounter.REPEATED_NS],
-                    threads=stage.threads or 1,
-                    is_stateful=stage.stateful,
                 )
             )
-    slowest = {name: StageTimings(Histogram(), region.read_slow_items()) for name, region in regions.items()}
     return RunRecord(
-        name=plan.name,
-        config_sha256=plan.config_sha256,
-        status=status,
-        error=error_message,
+        **make_run_fields(plan, deliveries, stages, status, error_message),
+        dead_letters=dead_letters,
         is_inline=True,
         caller_cpu_ns=cpu_ns,
         items_in=stages[0].items,
-        items_out=deliveries.items,
-        samples_out=deliveries.samples,
-        items_skipped=sum(stage.skipped for stage in stages),
-        wall_ns=deliveries.wall_ns,
-        first_item_ns=deliveries.first_item_ns,
         source_end_ns=deliveries.wall_ns,
-        delivery_points=deliveries.points,
-        consumer=make_consumer_report(deliveries),
-        stages=tuple(stages),
         hops=(
             *(
                 make_call_record(stage.name, other.name, other.items + other.passed_by, "a function call")
@@ -193,14 +209,9 @@ def make_inline_record(
             make_call_record(stages[-1].name, SINK_NAME, deliveries.items, "a function call"),
         ),
         timing_overhead=TimingOverhead(),
-        host=HostReport(**describe_host()),
         calibration={},
         memory=SharedMemoryReport(),
-        cpus=plan.cpu_count,
-        slowest=_find_slowest_items(plan, slowest),
-        dead_letters=dead_letters,
-        is_ordered=not plan.any_order,
-        order_point_names=tuple(process.name for process in plan.processes if process.role is ProcessRole.ORDER_POINT),
+        slowest=find_slowest_items(plan, {name: region.read_slow_items() for name, region in regions.items()}),
     )
 
 
@@ -262,36 +273,18 @@ def _make_stage_records(
         process_fields = _make_process_fields(workers, snapshot.taken_at_ns, usage_by_process)
         for stage_index, stage in enumerate(process.stages):
             counts = _sum_stage_counters(workers, stage_index)
-            is_fused = stage_index > 0
+            fields = process_fields if stage_index == 0 else make_fused_fields(process, counts)
             records.append(
-                StageRecord(
-                    name=stage.name,
-                    config_path=stage.config_path,
-                    part_of=stage.part_of,
+                make_stage_record(
+                    stage,
+                    counts,
+                    timings.stages[stage.name].run_histogram,
                     workers=len(workers),
-                    items=counts[StageCounter.ITEMS],
-                    busy_ns=counts[StageCounter.BUSY_NS],
-                    run_histogram=timings.stages[stage.name].run_histogram,
-                    errors=counts[StageCounter.FAILED_ATTEMPTS],
-                    skipped=counts[StageCounter.SKIPPED],
-                    passed_by=counts[StageCounter.PASSED_BY],
-                    retries=counts[StageCounter.RETRIES],
-                    repeated_ns=counts[StageCounter.REPEATED_NS],
-                    threads=stage.threads or 1,
-                    is_stateful=stage.stateful,
-                    worker_loads=() if is_fused else _make_worker_loads(workers),
                     crashes=crashes[stage.name],
-                    fused_into=process.name if is_fused else None,
-                    **(_make_fused_fields(counts) if is_fused else process_fields),
+                    **fields,
                 )
             )
     return tuple(records)
-
-
-def _make_worker_loads(workers: Sequence[WorkerSnapshot]) -> tuple[WorkerLoad, ...]:
-    return tuple(
-        WorkerLoad(items=worker.stage_counters[0][StageCounter.ITEMS], busy_ns=worker.busy_ns) for worker in workers
-    )
 
 
 def _make_process_fields(
@@ -301,6 +294,9 @@ def _make_process_fields(
     started = [worker.counters for worker in workers if worker.counters[ProcessCounter.STARTED_NS]]
     usage = [usage_by_process.get(worker.slot.process_index, WorkerUsage()) for worker in workers]
     return {
+        "worker_loads": tuple(
+            WorkerLoad(items=worker.stage_counters[0][StageCounter.ITEMS], busy_ns=worker.busy_ns) for worker in workers
+        ),
         "wall_ns": sum(
             max((counters[ProcessCounter.STOPPED_NS] or now_ns) - counters[ProcessCounter.STARTED_NS], 0)
             for counters in started
@@ -318,8 +314,9 @@ def _make_process_fields(
     }
 
 
-def _make_fused_fields(counts: Sequence[int]) -> dict[str, Any]:
-    return {"wall_ns": counts[StageCounter.BUSY_NS], "starting_ns": 0, "starved_ns": 0, "blocked_ns": 0}
+def make_fused_fields(process: ProcessPlan, counts: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of a record of a fused stage: it shares the process, never waits, and has no memory apart."""
+    return {"wall_ns": counts[StageCounter.BUSY_NS], "fused_into": process.name}
 
 
 def _sum_stage_counters(workers: Sequence[WorkerSnapshot], stage_index: int) -> list[int]:
@@ -327,12 +324,12 @@ def _sum_stage_counters(workers: Sequence[WorkerSnapshot], stage_index: int) -> 
     return [sum(counts) for counts in zip(*(worker.stage_counters[stage_index] for worker in workers), strict=True)]
 
 
-def _find_slowest_items(plan: Plan, timings: Mapping[str, StageTimings]) -> tuple[SlowItem, ...]:
+def find_slowest_items(plan: Plan, rows_by_stage: Mapping[str, Sequence[SlowItemRow]]) -> tuple[SlowItem, ...]:
+    """Return the slowest of the items that each stage has kept, the slowest first."""
     slow_items = [
         SlowItem(item=str(row.item), stage=stage.row, run_ns=row.run_ns, queue_ns=row.queue_ns, label=row.label)
         for process in plan.processes
         for stage in process.stages
-        for row in timings[stage.name].slow_items
+        for row in rows_by_stage.get(stage.name, ())
     ]
-    slow_items.sort(key=lambda slow_item: -slow_item.run_ns)
-    return tuple(slow_items[:MAX_SLOW_ITEMS])
+    return tuple(sorted(slow_items, key=lambda item: -item.run_ns)[:MAX_SLOW_ITEMS])

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from stagepipe.costs import PIPE
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.forecast.coverage import drop_stages, find_unseen_stages
@@ -130,7 +132,7 @@ def _scale_to_run(
     [stage] = stage_records
     ratio = sink.write_ns * sink.items / max(stage.run_histogram.sum_ns, 1)
     calls = Histogram.from_values_ns([round(sink.write_ns * sink.items / max(stage.items, 1))] * stage.items)
-    return _SchedulerTimes(times.cpu_ns * ratio, 0.0), [replace(stage, run_histogram=calls)]
+    return _SchedulerTimes(times.cpu_ns * ratio, 0.0), [msgspec.structs.replace(stage, run_histogram=calls)]
 
 
 def _estimate_scheduler_times(probe_result: ProbeResult, items_sent: int, items: int) -> _SchedulerTimes:

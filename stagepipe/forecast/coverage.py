@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stagepipe.core import format_ns, join_names
 from stagepipe.plan import SINK_NAME, Plan, ProcessRole

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from stagepipe.report import model
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
 from stagepipe.report.series import Series, StageSeries
+from stagepipe.report.shared_types import SUMMED_FIGURES, StageFigures
 from stagepipe.report.utilization import compute_drain_ns, compute_process_busy_ns, compute_startup_ns
 from stagepipe.report.verdict import judge_with_changes
 from stagepipe.timing import Histogram
@@ -186,13 +187,7 @@ def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, h
         kind=kind,
         workers=workers,
         items=items,
-        cpu_ns=sum(row.cpu_ns for row in members),
-        rss_bytes=sum(row.rss_bytes for row in members),
-        pss_bytes=sum(row.pss_bytes for row in members),
-        errors=sum(row.errors for row in members),
-        skipped=sum(row.skipped for row in members),
-        retries=sum(row.retries for row in members),
-        crashes=sum(row.crashes for row in members),
+        **{figure: sum(getattr(row, figure) for row in members) for figure in SUMMED_FIGURES},
         source_items=max(row.source_items for row in members),
         source_item_ns=sum(row.source_item_ns for row in members),
         outputs=outputs,
@@ -226,25 +221,13 @@ def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
     starting, busy, starved, blocked, overhead = _compute_stage_shares(stage, record)
     source_items = _count_source_items(stage, record)
     return model.StageReport(
-        name=stage.name,
-        workers=stage.workers,
-        items=stage.items,
+        **{figure: getattr(stage, figure) for figure in StageFigures.__struct_fields__},
         starting=starting,
         busy=busy,
         starved=starved,
         blocked=blocked,
         overhead=overhead,
         run_ns=compute_percentiles(stage.run_histogram),
-        cpu_ns=stage.cpu_ns,
-        rss_bytes=stage.rss_bytes,
-        pss_bytes=stage.pss_bytes,
-        errors=stage.errors,
-        skipped=stage.skipped,
-        retries=stage.retries,
-        crashes=stage.crashes,
-        fused_into=stage.fused_into,
-        passed_by=stage.passed_by,
-        is_blocked_measured=stage.is_blocked_measured,
         source_items=source_items,
         source_item_ns=round(_compute_new_work_ns(stage, record) / max(source_items, 1)),
     )

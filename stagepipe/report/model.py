@@ -23,6 +23,7 @@ from stagepipe.report.shared_types import (
     MessageCounts,
     SharedMemoryReport,
     SlowItem,
+    StageFigures,
     StoreHopReport,
     StoreNodeReport,
     TimingOverhead,
@@ -69,40 +70,22 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
         return "items" if self.samples_out == self.items_out else "samples"
 
 
-class StageReport(msgspec.Struct, frozen=True, kw_only=True):
+class StageReport(StageFigures, frozen=True, kw_only=True):
     """One stage; the first is the source. `starting` to `overhead` are shares of its workers' time; their sum is 1.
-
-    `items` are those that the stage ran on; `passed_by` are those that its `when` does not match.
-
-    Without `is_blocked_measured`, `starved` is all waiting: Ray does not tell a full next stage from missing input.
 
     `source_items` are the distinct items of the source that reached it in this run, and `source_item_ns` is the time in
     its function for one of them, over all workers: divided by `workers`, it is what the stage adds to the pace of the
     pipeline. `outputs` counts what it makes of them, in `output_unit` (`items`, `batches`, `files`).
 
-    A fused stage runs in the process of another: `fused_into` names the first stage of that process. It never waits,
-    so its `busy` is 1.
+    A fused stage never waits, so its `busy` is 1.
     """
 
-    name: str
-    workers: int
-    items: int
     starting: float
     busy: float
     starved: float
     blocked: float
     overhead: float
     run_ns: Percentiles
-    cpu_ns: int = 0
-    rss_bytes: int = 0
-    pss_bytes: int = 0
-    errors: int = 0
-    skipped: int = 0
-    retries: int = 0
-    crashes: int = 0
-    fused_into: str | None = None
-    passed_by: int = 0
-    is_blocked_measured: bool = True
     kind: Literal["source", "stage", "sink"] = "stage"
     source_items: int = 0
     source_item_ns: int = 0

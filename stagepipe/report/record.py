@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from stagepipe.report.series import Series, SizeCount
 from stagepipe.report.shared_types import (
@@ -17,6 +18,7 @@ from stagepipe.report.shared_types import (
     MessageCounts,
     SharedMemoryReport,
     SlowItem,
+    StageFigures,
     StoreHopReport,
     StoreNodeReport,
     TimingOverhead,
@@ -29,16 +31,14 @@ PHASES = ("encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns", "qu
 """The phases of a hop, in the order in which an item passes through them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerLoad:
+class WorkerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What one worker did: its items, and the time in its stages' functions."""
 
     items: int
     busy_ns: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryPressure:
+class MemoryPressure(msgspec.Struct, frozen=True, kw_only=True):
     """That `memory` held back items of a window of `window_items`: `fitting_items` of about `item_bytes` fitted.
 
     `wanted_bytes` is the `memory` that holds the window.
@@ -50,39 +50,25 @@ class MemoryPressure:
     wanted_bytes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageRecord:
+class StageRecord(StageFigures, frozen=True, kw_only=True):
     """One stage, summed over its workers. The first stage of a run is the source.
 
     `wall_ns` runs from the start of each worker to the end of the run. It consists of starting, busy, starved (waiting
-    for input), blocked (waiting for the next stage) and the rest, which is overhead. A fused stage shares its process:
-    `fused_into` names the first stage of that process, `wall_ns` equals the busy time, and the waits are 0.
+    for input), blocked (waiting for the next stage) and the rest, which is overhead. The `wall_ns` of a fused stage,
+    which shares its process, equals the busy time, and its waits are 0.
     """
 
-    name: str
-    workers: int
-    items: int
     wall_ns: int
     starting_ns: int
     busy_ns: int
     starved_ns: int
     blocked_ns: int
     run_histogram: Histogram
-    cpu_ns: int = 0
-    rss_bytes: int = 0
-    pss_bytes: int = 0
     cpu_wait_ns: int = 0  # runnable, but other processes had the CPUs
-    errors: int = 0
-    skipped: int = 0
-    passed_by: int = 0  # items that the stage's `when` does not match; `items` leaves them out
-    retries: int = 0
-    crashes: int = 0
-    fused_into: str | None = None
     repeated_ns: int = 0  # in attempts that failed and were repeated: a part of the overhead
     threads: int = 1  # that each worker may use
     is_stateful: bool = False  # `stateful: true`: each worker would have a state of its own
     worker_loads: tuple[WorkerLoad, ...] = ()  # of each worker of the process; () for a fused stage
-    is_blocked_measured: bool = True  # on Ray, a worker cannot tell a full next stage from missing input
     config_path: str = ""  # where an override finds it; empty: `stages.NAME`
     part_of: str = ""  # the row of the config that this inner process belongs to; empty: the user wrote it
 
@@ -97,8 +83,7 @@ class StageRecord:
         return self.config_path.partition(".")[0] == "sink"
 
 
-@dataclass(frozen=True, kw_only=True)
-class HopRecord:
+class HopRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One hop, summed over the workers on both sides. A fused hop has mode `local` and counts only messages."""
 
     source: str
@@ -114,8 +99,7 @@ class HopRecord:
     store: StoreHopReport | None = None  # on Ray alone
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `delivery_points` is a thinned list of (ns since the start, samples delivered so far), oldest first."""
 
     name: str
@@ -152,6 +136,6 @@ class RunRecord:
     is_inline: bool = False  # all stages ran in the calling process, one after the other
     caller_cpu_ns: int = 0  # CPU time of that process during the run; 0: unknown
     memory_pressure: MemoryPressure | None = None
-    series: Series = field(default_factory=Series)
+    series: Series = Series()
     what_if: tuple[WhatIf, ...] = ()
     store_nodes: tuple[StoreNodeReport, ...] = ()  # of a Ray cluster

@@ -5,7 +5,7 @@ The types are a part of the schema `stagepipe.report/2`. Durations are integer n
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,6 +25,34 @@ class TimingOverhead(msgspec.Struct, frozen=True):
 
     ns_per_hop: int = 0
     how: str = ""
+
+
+class StageFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage counts that its record and its row in the report have alike. Counts and times are sums over workers.
+
+    `items` are those that the stage ran on; `passed_by` are those that its `when` does not match. `errors` are failed
+    attempts, `skipped` the items that are given up, `crashes` the deaths of its workers. `fused_into` names the first
+    stage of the process that a fused stage shares. Without `is_blocked_measured`, `starved` is all waiting: on Ray, a
+    worker cannot tell a full next stage from missing input.
+    """
+
+    name: str
+    workers: int
+    items: int
+    cpu_ns: int = 0
+    rss_bytes: int = 0
+    pss_bytes: int = 0
+    errors: int = 0
+    skipped: int = 0
+    passed_by: int = 0
+    retries: int = 0
+    crashes: int = 0
+    fused_into: str | None = None
+    is_blocked_measured: bool = True
+
+
+SUMMED_FIGURES: Final = ("cpu_ns", "rss_bytes", "pss_bytes", "errors", "skipped", "retries", "crashes")
+"""The figures that a row of several processes sums over them."""
 
 
 class HopThresholdChange(msgspec.Struct, frozen=True):

@@ -140,7 +140,7 @@ def compute_startup_ns(record: RunRecord) -> int:
     """Return the time until all workers were built. The wait for a slow first item is work of the stages."""
     if not record.stages:
         return 0
-    return min(_compute_launch_ns(record) + mean_starting_ns(find_slowest_start(record), record), record.wall_ns)
+    return min(_compute_launch_ns(record) + _compute_held_ns(find_slowest_start(record), record), record.wall_ns)
 
 
 def _compute_launch_ns(record: RunRecord) -> int:
@@ -152,13 +152,21 @@ def _compute_launch_ns(record: RunRecord) -> int:
 
 
 def find_slowest_start(record: RunRecord) -> StageRecord:
-    """Return the stage whose workers took longest to start.
+    """Return the stage whose workers' start held the run longest."""
+    return max(record.stages, key=lambda stage: _compute_held_ns(stage, record))
 
-    A writer of parts is none: its libraries load while the stages before it work already.
+
+def _compute_held_ns(stage: StageRecord, record: RunRecord) -> int:
+    """Return how long the start of a stage's workers held the run.
+
+    A writer of parts holds it only while the stage before it is blocked: its libraries load while the others work.
     """
     writers = find_writers(record)
-    stages = [stage for stage in record.stages if stage not in writers] or record.stages
-    return max(stages, key=lambda stage: mean_starting_ns(stage, record))
+    if stage not in writers or stage is record.stages[0]:
+        return mean_starting_ns(stage, record)
+    before = record.stages[record.stages.index(stage) - 1]
+    others_ns = max((mean_starting_ns(each, record) for each in record.stages if each not in writers), default=0)
+    return min(mean_starting_ns(stage, record), others_ns + before.blocked_ns // max(before.workers, 1))
 
 
 def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:

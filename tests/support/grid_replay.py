@@ -17,11 +17,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from statistics import median
 
-import msgspec
+from msgspec.structs import replace
 
 from benchmarks.verdicts.grid import Combination, find_writer, make_config
 from stagepipe import Pipeline
@@ -51,10 +51,11 @@ def replay(each: Combination, records: Mapping[Combination, RunRecord]) -> RunRe
     base = _find_base(each, records)
     record = records[base]
     if base.sink != each.sink:
-        record, base = _leave_out_sink(record), replace(base, sink="none")
+        record, base = _leave_out_sink(record), dataclasses.replace(base, sink="none")
     if base != each:
         record = _Scaled(base, each, record, _measure_item_ns(each.sink, records)).make_record()
-    same_plan = replace(each, items=1_000, trouble="none") if each.trouble != "kill" else replace(each, items=1_000)
+    trouble = "kill" if each.trouble == "kill" else "none"
+    same_plan = dataclasses.replace(each, items=1_000, trouble=trouble)
     return replace(record, what_if=estimate_changes(plan_combination(same_plan), record))
 
 
@@ -122,6 +123,7 @@ class _Scaled:
         self._part_factor = self._parts / max(self._parts_before, 1) if self._writer else self._factor
         self._first_ns, self._written_ns = self._compute_writing(base, item_ns)
         self._times = self._compute_times()
+        self._held_ns = self._compute_held_ns()
         self._wall_ns = sum(dataclasses.astuple(self._times))
 
     def _compute_writing(self, base: Combination, item_ns: float) -> tuple[int, int]:
@@ -145,6 +147,12 @@ class _Scaled:
         elif writer:
             drain = self._written_ns
         return _Times(startup, lost, flowing, drain, outside)
+
+    def _compute_held_ns(self) -> int:
+        """How long the others were blocked because the writer had not started."""
+        record = self._record
+        started = tuple(replace(each, starting_ns=0) if each is self._writer else each for each in record.stages)
+        return self._times.startup - compute_startup_ns(replace(record, stages=started))
 
     def make_record(self) -> RunRecord:
         record, consumer = self._record, self._scale_consumer()
@@ -191,7 +199,7 @@ class _Scaled:
         first_wait_ns = self._first_item_ns() - max(self._record.first_item_ns - consumer.first_wait_ns, 0)
         wait_ns = max(self._wall_ns - round(busy_ns) - other_ns, first_wait_ns)
         items = self._each.items if consumer.items else 0
-        return msgspec.structs.replace(
+        return replace(
             consumer, busy_ns=round(busy_ns), wait_ns=wait_ns, first_wait_ns=max(first_wait_ns, 0), items=items
         )
 
@@ -206,7 +214,7 @@ class _Scaled:
             idle_ns = max(min(self._record.wall_ns - self._record.source_end_ns, overhead_ns - hop_ns), 0)
             new_idle_ns = (self._wall_ns - self._source_end_ns()) if idle_ns else 0
         work_ns = max(overhead_ns - idle_ns, 0)
-        held_ns = min(self._times.lost, stage.blocked_ns)
+        held_ns = min(self._times.lost + self._held_ns, stage.blocked_ns)
         busy_ns, new_work_ns = round(stage.busy_ns * self._factor), round(work_ns * self._factor) + new_idle_ns
         rest_ns = max(wall_ns - stage.starting_ns - busy_ns - new_work_ns, 0)
         blocked_ns = min(round((stage.blocked_ns - held_ns) * self._factor) + held_ns, rest_ns)
@@ -235,6 +243,7 @@ class _Scaled:
         overhead_ns = round(max(overhead_ns, 0) * self._factor)
         rest_ns = max(wall_ns - stage.starting_ns - self._written_ns - overhead_ns, 0)
         part_ns = (self._written_ns - self._first_ns) // self._parts
+        started_ns = min(stage.cpu_ns, stage.starting_ns)
         parts_ns = [self._first_ns + part_ns] + [part_ns] * (self._parts - 1)
         return replace(
             stage,
@@ -243,7 +252,7 @@ class _Scaled:
             busy_ns=self._written_ns,
             blocked_ns=0,
             starved_ns=rest_ns,
-            cpu_ns=round(stage.cpu_ns * ratio),
+            cpu_ns=started_ns + round((stage.cpu_ns - started_ns) * ratio),
             cpu_wait_ns=round(stage.cpu_wait_ns * ratio),
             run_histogram=Histogram.from_values_ns(parts_ns),
             worker_loads=(WorkerLoad(items=self._parts, busy_ns=self._written_ns),),
@@ -259,8 +268,8 @@ class _Scaled:
         phases = {name: _scale_histogram(each, cost_factor) for name, each in hop.phase_histograms.items()}
         return replace(
             hop,
-            messages=msgspec.structs.replace(hop.messages, **fields),
-            bytes=msgspec.structs.replace(hop.bytes, **amounts),
+            messages=replace(hop.messages, **fields),
+            bytes=replace(hop.bytes, **amounts),
             cost_histogram=_scale_histogram(hop.cost_histogram, cost_factor),
             phase_histograms=phases,
             saved_ns=round(hop.saved_ns * factor),
@@ -269,10 +278,10 @@ class _Scaled:
     def _scale_series(self, series: Series) -> Series:
         """The same shares. The rates, which tell when the stages ended, are left out."""
         ratio = self._wall_ns / self._record.wall_ns
-        return msgspec.structs.replace(
+        return replace(
             series,
             times_ns=tuple(round(time_ns * ratio) for time_ns in series.times_ns),
-            stages=tuple(msgspec.structs.replace(stage, items_per_s=()) for stage in series.stages),
+            stages=tuple(replace(stage, items_per_s=()) for stage in series.stages),
         )
 
 

@@ -27,6 +27,9 @@ from stagepipe.report.utilization import (
 _MIN_THROTTLED_SHARE = 0.2
 """Share of the quota's periods in which it was used up, from which it is the limit."""
 
+_MIN_COSTLIEST_SHARE = 1 / 3
+"""Share of the run's CPU time from which the stage with the most of it is named as the limit of a full machine."""
+
 _MIN_OTHER_TO_OWN_RATIO = 0.5
 """CPUs of other programs, relative to those of the run, from which these programs are the limit of a full machine."""
 
@@ -73,10 +76,13 @@ def judge_machine(evidence: Evidence) -> Verdict | None:
         return make_verdict(
             format_hop(hop, record), "hop", confidence, sentence, advise_on_hop(hop, None, record, evidence.loads)
         )
-    name = costliest.costliest_row
-    cpu_share = format_percent(costliest.cpu_ns / sum(load.cpu_ns for load in evidence.loads))
-    sentence = f"{full_text}, so more workers will not help; {name} takes {cpu_share} of the CPU time."
-    kind = "stage"
+    name, kind = costliest.costliest_row, "stage"
+    cpu_share = costliest.started_cpu_ns / max(sum(load.started_cpu_ns for load in evidence.loads), 1)
+    full_text += ", so more workers will not help"
+    if cpu_share < _MIN_COSTLIEST_SHARE and not advice.fix:
+        sentence = f"{full_text}; no stage takes more than {format_percent(cpu_share)} of the CPU time."
+        return make_verdict("cpus", "machine", confidence, sentence, advice)
+    sentence = f"{full_text}; {name} takes {format_percent(cpu_share)} of the CPU time."
     if costliest.row == get_source_row(record) and name == costliest.name:
         name, kind = costliest.row, "source"
     elif name_process(costliest, record).startswith("the sink"):

@@ -74,7 +74,7 @@ class ZarrSource(ArrayStoreSource):
         options = {"storage_options": self._storage_options} if self._storage_options else {}
         is_zip = store.endswith(".zip") and not is_remote(store)  # zarr 3 takes the path of one for a folder
         try:
-            opened = zarr.storage.ZipStore(store, mode="r") if is_zip else store
+            opened: Any = zarr.storage.ZipStore(store, mode="r") if is_zip else store
             node = zarr.open(opened, mode="r", **options)
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise ValueError(f"zarr: {store}: {error}; give the folder of a Zarr array or group") from error

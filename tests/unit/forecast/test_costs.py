@@ -1,8 +1,7 @@
 """Costs from a probe's record: they leave out the first item, waits for a CPU and waking up."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from stagepipe.config import load
 from stagepipe.costs import CostCurves

@@ -1,11 +1,11 @@
 """`plan`, `what_if` and the verdict come from one model: on random measured pipelines none contradicts another."""
 
 import contextlib
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from stagepipe import ConfigError
 from stagepipe.config import load

@@ -1,8 +1,7 @@
 """What one change would have given, from the record of a run: the limit counts, and no change that cannot be made."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from stagepipe.forecast import estimate_changes
 from stagepipe.report import CostPrediction, HopRecord, RunRecord, WhatIf

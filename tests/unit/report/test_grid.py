@@ -38,6 +38,10 @@ def test_the_verdict_is_right(each, reports):
     assert not find_faults(each, record, report), report.verdict
 
 
+def test_each_run_has_its_record():
+    assert sorted(path.stem for path in _FOLDER.iterdir()) == sorted(each.name for each in list_live())
+
+
 def test_the_runs_cover_every_pair():
     def list_pairs(each):
         values = [("sink", each.sink), ("items", each.items), ("work", each.work), ("trouble", each.trouble)]

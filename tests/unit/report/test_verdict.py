@@ -412,3 +412,15 @@ def test_stages_that_are_too_small_are_fused_before_they_get_workers(make):
     assert judge_small(change, fused).limited_by == "hops"
     assert judge_small(change, fused).fix == "stages.b.fuse=true"
     assert judge_small(change).fix == "stages.b.workers=2"
+
+
+def test_a_sink_whose_libraries_load_longer_than_the_stages_work_is_the_start(make):
+    """Its writer starts in 6 of 10 s, in which the stage before it is blocked."""
+    maker = make.stage("out.collect", busy=0.01, blocked=0.58, part_of="out", config_path="sink.collect")
+    writer = make.stage("out", busy=0.02, starting=0.6, starved=0.3, items=20, part_of="out", config_path="sink")
+    stages = (make.stage("source", busy=0.01, blocked=0.58), make.stage("work", busy=0.3), maker, writer)
+    verdict = judge(make.record(*stages, order_point_names=("out.collect",)))
+    assert (verdict.kind, verdict.limited_by) == ("startup", "out")
+    loads_meanwhile = make.replace(maker, blocked_ns=0)
+    verdict = judge(make.record(*stages[:2], loads_meanwhile, writer, order_point_names=("out.collect",)))
+    assert verdict.kind != "startup"
