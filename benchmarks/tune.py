@@ -92,6 +92,11 @@ def _fused(*stages: str) -> tuple[str, ...]:
     )
 
 
+def _apart(*stages: str) -> tuple[str, ...]:
+    """A process for each: the starters ship with the layout that `tune` ends at."""
+    return tuple(f"stages.{stage}.fuse=false" for stage in stages)
+
+
 @contextmanager
 def _starter(kind: StarterKind) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tune-") as folder:
@@ -119,16 +124,19 @@ TUNE_CASES: Final = (
         name="image starter",
         open_config=lambda: _starter(StarterKind.IMAGE),
         by_hand=(f"stages.decode.workers={_CPUS}", *_fused("augment")),
+        start=_apart("augment"),
     ),
     TuneCase(
         name="text starter",
         open_config=lambda: _starter(StarterKind.TEXT),
         by_hand=_fused("clean", "tokenize"),
+        start=_apart("clean", "tokenize"),
     ),
     TuneCase(
         name="table starter",
         open_config=lambda: _starter(StarterKind.TABLE),
         by_hand=_fused("clean", "add_features"),
+        start=_apart("clean", "add_features"),
     ),
     TuneCase(
         name="quickstart",
