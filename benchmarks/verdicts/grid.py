@@ -29,7 +29,7 @@ from benchmarks.common.command import find_commit, finish, make_parser, open_run
 from benchmarks.common.turn import TurnError, adopt_orphans, run_turn
 from benchmarks.verdicts.turn import decode_record
 from stagepipe.report import Report, RunRecord, StageRecord, build_report
-from stagepipe.report.utilization import compute_startup_ns
+from stagepipe.report.utilization import compute_lost_ns, compute_startup_ns
 
 SINKS: Final = ("none", "jsonl", "npz_shards", "parquet", "webdataset")
 ITEMS: Final = (20, 100, 1_000, 20_000)
@@ -209,7 +209,7 @@ def _find_wrong_limit(each: Combination, record: RunRecord, report: Report) -> I
     verdict = report.verdict
     startup_ns = compute_startup_ns(record)
     active_ns = max(record.wall_ns - startup_ns, 1)
-    lost_ns = sum(restart.lost_ns for restart in record.restarts)
+    lost_ns = compute_lost_ns(record)
     writer = find_writer(record)
     written_ns = (writer.starting_ns + writer.busy_ns if writer else 0) + record.consumer.busy_ns
     said = f"{verdict.kind} {verdict.limited_by or '-'}"

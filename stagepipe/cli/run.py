@@ -118,6 +118,7 @@ def run(  # noqa: PLR0913 - one parameter per option
             print(shards.finished_message, file=sys.stderr)
             return
         report_errors: list[str] = []
+        is_done = False
         try:
             if not quiet:
                 print_cpu_warnings(pipeline.spec)
@@ -125,11 +126,14 @@ def run(  # noqa: PLR0913 - one parameter per option
                     print_auto_workers(pipeline)
             with ProgressDisplay(limit, quiet) as display, pipeline, signals.interruptible():
                 run_to_sink(pipeline, display.update, state, shards=shards)
+            is_done = True
         finally:
             if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
                 write_dead_letters(pipeline.dead_letters, dead_letters)
             if pipeline.started and os.getpid() == owner_pid:
                 report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
+                if not is_done and shards is not None:
+                    print("the same command with --resume goes on from the last part", file=sys.stderr)
         raise_report_errors(report_errors)
 
 

@@ -11,15 +11,18 @@ from stagepipe.report import model
 from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
 from stagepipe.report.series import Series, StageSeries
 from stagepipe.report.shared_types import SUMMED_FIGURES, StageFigures
-from stagepipe.report.utilization import compute_drain_ns, compute_process_busy_ns, compute_startup_ns
+from stagepipe.report.utilization import (
+    compute_drain_ns,
+    compute_process_busy_ns,
+    compute_startup_ns,
+    get_consumer_row,
+    list_one_to_one,
+)
 from stagepipe.report.verdict import judge_with_changes
 from stagepipe.timing import Histogram
 
 _MIN_DELIVERIES_FOR_RATE = 3
 """Minimum number of deliveries for a steady rate: of two points, one is the first item, which may come in a burst."""
-
-_MAX_COUNT_RATIO = 1.001
-"""A stage that sends more than this for an item makes several of one."""
 
 _MIN_COUNT_CHANGE = 0.01
 """A smaller change of the number of items is what was skipped or done again."""
@@ -153,9 +156,7 @@ def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
         rows.setdefault(stage.row, []).append(stage)
     consumer_row = None
     if record.consumer.is_sink:
-        names = [stage.row for stage in record.stages if stage.is_sink]
-        is_commit = bool(names) and record.consumer.name == "sink"  # no sink without workers, which would have its name
-        consumer_row = names[0] if is_commit else record.consumer.name
+        consumer_row = get_consumer_row(record)
     for name, stages in rows.items():
         yield _build_row(name, stages, record, has_consumer=name == consumer_row)
     if consumer_row is not None and consumer_row not in rows:
@@ -233,21 +234,6 @@ def _build_stage(stage: StageRecord, record: RunRecord) -> model.StageReport:
     )
 
 
-def _list_one_to_one(record: RunRecord) -> list[StageRecord]:
-    """The stages that get an item for each source item: those before the first one that groups, drops or makes items.
-
-    What a stage skips or drops travels on as a mark, so a stage after it has less items, not other ones.
-    """
-    sent = {hop.source: hop.messages.total for hop in record.hops}
-    stages = []
-    for stage in record.stages:
-        stages.append(stage)
-        is_grouping = stage.name in record.order_point_names
-        if is_grouping or sent.get(stage.name, 0) > _MAX_COUNT_RATIO * max(stage.items + stage.passed_by, 1):
-            break
-    return stages
-
-
 def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
     """Return how many source items of this run have reached a stage (None: the consumer), each counted once.
 
@@ -257,7 +243,7 @@ def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
     if record.status == "finished" or not record.stages or stage is record.stages[0]:
         return record.items_in
     reached = [record.items_in]
-    for each in _list_one_to_one(record):
+    for each in list_one_to_one(record):
         reached.append(each.items + each.passed_by + (record.items_skipped if each is not record.stages[0] else 0))
         if each is stage:
             break
@@ -267,7 +253,7 @@ def _count_source_items(stage: StageRecord | None, record: RunRecord) -> int:
 def _compute_new_work_ns(stage: StageRecord, record: RunRecord) -> float:
     """Return the time in a stage's function without what it did again after a seek, by the number of its items."""
     items = stage.items + stage.passed_by
-    if stage is record.stages[0] or stage not in _list_one_to_one(record) or items <= record.items_in:
+    if stage is record.stages[0] or stage not in list_one_to_one(record) or items <= record.items_in:
         return stage.busy_ns
     return stage.busy_ns * record.items_in / items
 

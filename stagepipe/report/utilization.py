@@ -16,6 +16,9 @@ from dataclasses import dataclass
 
 from stagepipe.report.record import HopRecord, RunRecord, StageRecord
 
+_MAX_COUNT_RATIO = 1.001
+"""A stage that sends more than this for an item makes several of one."""
+
 CONSUMER = "consumer"
 """The name of the training loop, the sink or `run` in `Verdict.limited_by`."""
 
@@ -173,6 +176,46 @@ def mean_starting_ns(stage: StageRecord, record: RunRecord) -> int:
     """Return how long a worker of a stage took to start at first: the time of restarts is apart."""
     lost_ns = sum(restart.lost_ns for restart in record.restarts if restart.stage == stage.name)
     return max(stage.starting_ns - lost_ns, 0) // max(stage.workers, 1)
+
+
+def compute_lost_ns(record: RunRecord) -> int:
+    """Return the time that deaths and stalls took: until the next item was delivered.
+
+    A sink of parts delivers after many items. There, it is at most the time to build the stages that died again, and to
+    work again on the items since the last part.
+    """
+    lost_ns = sum(restart.lost_ns for restart in record.restarts)
+    if not find_writers(record):
+        return lost_ns
+    died = {restart.stage for restart in record.restarts}
+    built_ns = sum(stage.starting_ns // stage.workers for stage in record.stages if stage.row in died)
+    again_ns = 0
+    for stage in list_one_to_one(record)[1:]:
+        items = stage.items + stage.passed_by
+        again_ns = max(again_ns, stage.busy_ns * max(items - record.items_in, 0) // max(items * stage.workers, 1))
+    return min(lost_ns, built_ns + again_ns)
+
+
+def list_one_to_one(record: RunRecord) -> list[StageRecord]:
+    """Return the stages that get an item for each source item: those before one that groups, drops or makes items.
+
+    What a stage skips or drops travels on as a mark, so a stage after it has less items, not other ones.
+    """
+    sent = {hop.source: hop.messages.total for hop in record.hops}
+    stages = []
+    for stage in record.stages:
+        stages.append(stage)
+        is_grouping = stage.name in record.order_point_names
+        if is_grouping or sent.get(stage.name, 0) > _MAX_COUNT_RATIO * max(stage.items + stage.passed_by, 1):
+            break
+    return stages
+
+
+def get_consumer_row(record: RunRecord) -> str:
+    """Return the row that the consumer belongs to: its name, or the sink of whose parts it makes files."""
+    sinks = [stage.row for stage in record.stages if stage.is_sink]
+    is_commit = bool(sinks) and record.consumer.name == "sink"  # a sink without workers would have its name
+    return sinks[0] if record.consumer.is_sink and is_commit else record.consumer.name
 
 
 def find_writers(record: RunRecord) -> list[StageRecord]:

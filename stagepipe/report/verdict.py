@@ -53,7 +53,7 @@ from stagepipe.report.limits import (
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord
 from stagepipe.report.shared_types import WhatIf
-from stagepipe.report.utilization import CONSUMER, compute_startup_ns
+from stagepipe.report.utilization import CONSUMER, compute_lost_ns, compute_startup_ns
 
 _MIN_BUSY_SHARE_ON_RAY = 0.5
 """A stage that is busy for less of its time is not what a run on Ray waits for."""
@@ -168,7 +168,7 @@ def _find_share(verdict: Verdict, evidence: Evidence) -> float:
     if verdict.kind == "startup":
         return compute_startup_ns(record) / max(record.wall_ns, 1)
     if verdict.kind == "restarts":
-        return min(sum(r.lost_ns for r in record.restarts) / max(evidence.most_used.run_active_ns, 1), 1.0)
+        return min(compute_lost_ns(record) / max(evidence.most_used.run_active_ns, 1), 1.0)
     if verdict.kind == "machine":
         return record.throttled_share if verdict.limited_by == "cpu quota" else evidence.most_used.cpu_wait_share
     if verdict.kind in {"memory", "window"}:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from stagepipe.api import Pipeline
 from stagepipe.core import StagepipeError, UsageError, fold_internal_frames, folds_frames_of_methods
@@ -121,6 +121,14 @@ class Loader:
     def __len__(self) -> int:
         """Return the number of items per epoch. Raises TypeError if it is unknown, for example after a stream."""
         return len(self.pipeline)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise TypeError: `torch.utils.data.DataLoader` asks for items by index if it gets a Loader for a dataset."""
+        message = (
+            f"a Loader has no item {index!r}: it is a loader already, so iterate over it; or give the DataLoader a "
+            "`stagepipe.torch.StageDataset` of the same config"
+        )
+        raise TypeError(message)
 
     # ------------------------------------------------------------------ epochs and state
 

@@ -136,6 +136,23 @@ sink: {uses: stagepipe.sinks.jsonl, with: {path: out, part_items: 10}}
     assert list(map(int, (tmp_path / "out/000000.jsonl").read_text().split())) == list(range(60))
 
 
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path):
+    write_config(tmp_path, "jsonl", 600, workers=1, shard_items=100, part_items=20)
+    own = signal.signal(signal.SIGINT, signal.default_int_handler)  # the caller of the tests may ignore it
+    try:
+        process = start(tmp_path, hold=300)
+    finally:
+        signal.signal(signal.SIGINT, own)
+    while not list(tmp_path.glob("out/*.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "the same command with --resume goes on from the last part" in error
+    assert finish(tmp_path, "--resume") == (0, "")
+
+
 def test_in_any_order_two_kills_lose_and_double_no_row(tmp_path: Path):
     count = 600
     write_config(tmp_path, "jsonl", count, workers=2, shard_items=100, part_items=20, order="any")

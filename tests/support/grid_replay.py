@@ -30,7 +30,7 @@ from stagepipe.forecast import estimate_changes
 from stagepipe.machine import Machine
 from stagepipe.plan import Plan, lower_sinks, make_plan
 from stagepipe.report import ConsumerReport, HopRecord, RunRecord, Series, StageRecord, WorkerLoad
-from stagepipe.report.utilization import compute_startup_ns
+from stagepipe.report.utilization import compute_lost_ns, compute_startup_ns
 from stagepipe.timing import Histogram
 
 _MIN_PARTS = 3
@@ -136,10 +136,11 @@ class _Scaled:
     def _compute_times(self) -> _Times:
         record, writer = self._record, self._writer
         startup = compute_startup_ns(record)
-        lost = sum(restart.lost_ns for restart in record.restarts)
+        lost_before = compute_lost_ns(record)
+        lost = self._scale_lost_ns(lost_before)
         outside = max(record.consumer.outside_loop_ns, 0)
         drain = writer.busy_ns if writer and self._parts_before < _MIN_PARTS else 0
-        flowing = max(record.wall_ns - startup - lost - outside - drain, 1)
+        flowing = max(record.wall_ns - startup - lost_before - outside - drain, 1)
         flowing = round(flowing * self._factor)
         if self._parts >= _MIN_PARTS:
             drain = self._written_ns // self._parts
@@ -147,6 +148,12 @@ class _Scaled:
         elif writer:
             drain = self._written_ns
         return _Times(startup, lost, flowing, drain, outside)
+
+    def _scale_lost_ns(self, lost_ns: int) -> int:
+        """The time to build the stages again, and to repeat the items since the last part."""
+        died = {restart.stage for restart in self._record.restarts}
+        built_ns = min(sum(stage.starting_ns for stage in self._record.stages if stage.row in died), lost_ns)
+        return built_ns + round((lost_ns - built_ns) * self._factor) if self._writer else lost_ns
 
     def _compute_held_ns(self) -> int:
         """How long the others were blocked because the writer had not started."""
@@ -170,6 +177,10 @@ class _Scaled:
             consumer=consumer,
             stages=tuple(self._scale_stage(stage) for stage in record.stages),
             hops=tuple(self._scale_hop(hop) for hop in record.hops),
+            restarts=tuple(
+                replace(restart, lost_ns=max(round(restart.lost_ns * self._factor), self._times.lost))
+                for restart in record.restarts
+            ),
             series=self._scale_series(record.series),
         )
 

@@ -8,7 +8,7 @@ from stagepipe.core import format_ns, format_percent
 from stagepipe.report.advice import ConfigAdvice
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord
-from stagepipe.report.utilization import CONSUMER, ProcessLoad, compute_process_loads
+from stagepipe.report.utilization import CONSUMER, ProcessLoad, compute_process_loads, get_consumer_row
 
 MAX_CONFIDENCE = 0.95
 """The highest confidence: one run on one machine is no proof."""
@@ -106,7 +106,7 @@ def describe_waiting_neighbours(evidence: Evidence) -> str:
 def name_process(load: ProcessLoad, record: RunRecord) -> str:
     """Return what a sentence calls a process: `decode`, `the source`, `the training step`, `the sink jsonl`."""
     if load.name == CONSUMER:
-        return f"the sink {record.consumer.name}" if record.consumer.is_sink else f"the {record.consumer.name}"
+        return f"the sink {get_consumer_row(record)}" if record.consumer.is_sink else f"the {record.consumer.name}"
     if load.row == get_source_row(record):
         return "the source"
     return f"the sink {load.row}".removesuffix(" sink") if load.member_stages[0].is_sink else load.name

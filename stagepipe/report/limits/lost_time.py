@@ -11,6 +11,7 @@ from stagepipe.report.model import Verdict
 from stagepipe.report.record import RunRecord
 from stagepipe.report.utilization import (
     compute_drain_ns,
+    compute_lost_ns,
     compute_run_active_ns,
     compute_startup_ns,
     find_slowest_start,
@@ -105,7 +106,7 @@ def judge_startup(evidence: Evidence, later: Verdict) -> Verdict | None:
 def judge_restarts(evidence: Evidence) -> Verdict | None:
     """Judge a run that lost much of its time to restarts: from each death or stall to the next delivered item."""
     record = evidence.record
-    lost_ns = sum(restart.lost_ns for restart in record.restarts)
+    lost_ns = compute_lost_ns(record)
     active_ns = max(compute_run_active_ns(record), 1)
     share = min(lost_ns / active_ns, 1.0)
     if share < _MIN_LOST_SHARE:
@@ -121,10 +122,13 @@ def judge_restarts(evidence: Evidence) -> Verdict | None:
         f"Restarts are the limit: {what} ({own[0].cause}), and that took {format_ns(lost_ns)}, "
         f"{format_percent(share)} of the time after start-up."
     )
+    repeated = "in flight"
+    if find_writers(record):
+        repeated = "since the last part of the sink: a smaller `part_items` makes them fewer"
     advice = (
-        f"No config change will help: find out why {stage or 'the pipeline'} {'dies' if stage else 'stalls'}; the "
-        f"report lists the restarts. Each costs {format_ns(lost_ns // len(record.restarts))}: the time to build the "
-        "stage again, and to repeat the items in flight."
+        f"Find out why {stage or 'the pipeline'} {'dies' if stage else 'stalls'}; the report lists the restarts. "
+        f"Each costs {format_ns(lost_ns // len(record.restarts))}: the time to build the stage again, and to repeat "
+        f"the items {repeated}."
     )
     confidence = round(MAX_CONFIDENCE * (0.5 + share / 2), 2)
     return Verdict(limited_by=stage, kind="restarts", confidence=confidence, sentence=sentence, advice=advice)

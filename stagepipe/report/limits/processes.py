@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from stagepipe.core import format_ns, format_percent, join_names
+from stagepipe.core import format_ns, format_percent, format_rate, join_names
 from stagepipe.report.advice import (
     NO_CHANGE,
     ConfigAdvice,
@@ -36,7 +36,13 @@ from stagepipe.report.limits.evidence import (
 from stagepipe.report.model import Verdict
 from stagepipe.report.record import HopRecord, RunRecord, StageRecord
 from stagepipe.report.series import Series
-from stagepipe.report.utilization import CONSUMER, FULL_MACHINE_CPU_SHARE, ProcessLoad, compute_cpus_used
+from stagepipe.report.utilization import (
+    CONSUMER,
+    FULL_MACHINE_CPU_SHARE,
+    ProcessLoad,
+    compute_cpus_used,
+    compute_run_active_ns,
+)
 
 _MIN_EQUAL_RATIO = 0.9
 """A process that is busy for this share of the time of the busiest is a bottleneck too."""
@@ -52,6 +58,12 @@ _MIN_OWN_WORK_SHARE = 0.5
 
 _MIN_HANDING_RATIO = 2.0
 """Ratio of what handing over an item costs to the work on it, from which the stages are too small for processes."""
+
+_INLINE_ITEM_NS = 10_000
+"""What an item of two stages costs in one process, without its work: `benchmarks.small_items` measures it."""
+
+_MIN_INLINE_GAIN = 0.2
+"""Gain from which one process is suggested: it is an estimate from a run in several."""
 
 SMALL_STAGES = "hops"
 """`Verdict.limited_by` of stages that are too small for processes: all of their hops."""
@@ -166,11 +178,18 @@ def judge_small_stages(evidence: Evidence) -> Verdict | None:
     names = [load.row for load in processes[1:] if load.row not in others]
     subject = f"{join_names(names)} {'is' if len(names) == 1 else 'are'}" if names else "The items are"
     sentence = (
-        f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of work in all stages, and "
+        f"{subject} too small for processes: an item takes {format_ns(round(work_ns))} of CPU in all stages, and "
         f"{format_ns(round(handing_ns))} to be handed over between {len(processes)} processes."
     )
     confidence = round(MAX_CONFIDENCE * scale_to_unit(handing_ns / max(total_ns, 1), 0.4, 0.9), 2)
-    advice = ConfigAdvice("", "Let an item be a batch of many, so that a hop carries more work.")
+    text = "Let an item be a batch of many, so that a hop carries more work."
+    inline_ns = work_ns + record.consumer.busy_ns / items + _INLINE_ITEM_NS
+    if (1 + _MIN_INLINE_GAIN) * inline_ns < compute_run_active_ns(record) / items:
+        text = (
+            f"Run it in one process, with `--inline` (in Python `inline=True`): at most {format_rate(1e9 / inline_ns)} "
+            "items/s by the same times. Or let an item be a batch of many."
+        )
+    advice = ConfigAdvice("", text)
     return make_verdict(SMALL_STAGES, "hop", confidence, sentence, advice)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stagepipe.report import ByteCounts, StoreNodeReport, WhatIf
+from stagepipe.report import ByteCounts, StoreNodeReport, WhatIf, WorkerRestartReport
+from stagepipe.report.utilization import compute_lost_ns
 from stagepipe.report.verdict import is_comparable, judge
 from stagepipe.timing import Histogram
 
@@ -424,3 +425,17 @@ def test_a_sink_whose_libraries_load_longer_than_the_stages_work_is_the_start(ma
     loads_meanwhile = make.replace(maker, blocked_ns=0)
     verdict = judge(make.record(*stages[:2], loads_meanwhile, writer, order_point_names=("out.collect",)))
     assert verdict.kind != "startup"
+
+
+def test_a_restart_costs_the_items_since_the_last_part_and_not_the_whole_part(make):
+    """Of 1,000 items, 250 of 8 ms were repeated after a death: 2 s of the 8 s until the next part was there."""
+    died = WorkerRestartReport(stage="work", worker=0, cause="SIGKILL", item="250", lost_ns=8 * make.second)
+    work = make.stage("work", busy=1.0, items=1250)
+    maker = make.stage("out.collect", busy=0.01, starved=0.9, part_of="out", config_path="sink.collect")
+    writer = make.stage("out", busy=0.02, starved=0.9, items=3, part_of="out", config_path="sink")
+    stages = (make.stage("source", busy=0.01, blocked=0.9, items=1500), work, maker, writer)
+    record = make.record(*stages, restarts=(died,), order_point_names=("out.collect",))
+    assert compute_lost_ns(record) == 2 * make.second
+    verdict = judge(record)
+    assert verdict.limited_by == "work"
+    assert "a smaller `part_items` makes them fewer" in verdict.advice

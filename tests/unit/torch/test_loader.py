@@ -218,3 +218,10 @@ def test_numpy_numbers_become_tensors():
     config = {"source": {"uses": range(3)}, "stages": [{"name": "number", "uses": lambda n: np.float32(n / 2)}]}
     with Loader(config) as loader:
         assert [(item.dtype, item.item()) for item in loader] == [(torch.float32, n / 2) for n in range(3)]
+
+
+def test_a_loader_in_a_data_loader_is_refused_with_the_class_to_use():
+    with Loader(BATCHES) as loader:
+        data_loader = torch.utils.data.DataLoader(loader, batch_size=None)
+        with pytest.raises(TypeError, match=r"or give the DataLoader a `stagepipe\.torch\.StageDataset`"):
+            next(iter(data_loader))
