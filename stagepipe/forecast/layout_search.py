@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import PipelineCosts
 from stagepipe.forecast.throughput import (
+    MAX_BUSY_WORKERS_PER_CPU,
     FusedGroup,
     ProcessLayout,
     compute_consumer_ns,
@@ -150,7 +151,8 @@ class _Search:
                 member.is_single_worker for member in get_members(group, self._costs)[1:]
             )
             return fixed_workers if is_allowed and needed <= fixed_workers else None
-        max_workers = count_max_workers(group, self._costs, self._budget)
+        most = MAX_BUSY_WORKERS_PER_CPU * self._budget.machine_cpus
+        max_workers = min(count_max_workers(group, self._costs, self._budget), most)
         workers = max(math.ceil(needed / _MAX_PLANNED_UTILIZATION - 1e-9), 1)
         return min(workers, max_workers) if needed <= max_workers else None
 

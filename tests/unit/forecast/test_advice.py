@@ -98,7 +98,7 @@ def test_memory_limits_the_workers():
 
 def test_a_stage_that_waits_gets_more_workers_than_cpus():
     costs = chain(process("source", 10), process("fetch", 50_000, cpu_us=100), batch(), hop_us=0)
-    assert overrides(costs, cpus=2) == [("stages.fetch.workers=8",)]
+    assert overrides(costs, cpus=2) == [("stages.fetch.workers=32",)]
 
 
 def test_a_stage_bound_to_cpus_gets_at_most_one_worker_per_cpu():
