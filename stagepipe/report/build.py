@@ -166,7 +166,8 @@ def _build_rows(record: RunRecord) -> Iterator[model.StageReport]:
 def _build_row(name: str, stages: Sequence[StageRecord], record: RunRecord, *, has_consumer: bool) -> model.StageReport:
     members = [_build_stage(stage, record) for stage in stages]
     members += [_build_consumer_row(record)] if has_consumer else []
-    main = max(members, key=lambda row: row.busy + row.overhead)
+    heads = [row for row in members if row.fused_into is None]  # a fused one is never starved
+    main = max(heads or members, key=lambda row: row.busy + row.overhead)
     if record.is_inline:  # its members run one after the other
         busy = min(sum(row.busy for row in members), 1.0)
         main = replace(main, busy=busy, starved=1.0 - busy)

@@ -123,3 +123,11 @@ def test_a_run_that_never_started_has_a_report(make):
     report = build_report(make.record(status="failed", error="no such file", items_in=0, wall_ns=0, delivery_points=()))
     assert report.verdict.kind == "none"
     assert report.stages == ()
+
+
+def test_a_row_has_the_shares_of_its_process_and_not_of_what_is_fused_into_it(make):
+    indices = make.stage("source.indices", busy=0.3, starved=0.5, part_of="source")
+    reader = make.stage("source", busy=0.2, fused_into="source.indices")
+    [row] = build_report(make.record(indices, reader)).stages
+    assert (row.name, row.starved) == ("source", 0.5)
+    assert row.busy < 0.6
