@@ -25,6 +25,11 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_masked_array(value: Any) -> bool:
+    """Whether `value` is an array of `numpy.ma`, which is imported only where there is one."""
+    return type(value) is not np.ndarray and "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
+
+
 def is_pil_image(value: Any) -> bool:
     """Whether `value` is a PIL image. False if PIL is not imported."""
     image = sys.modules.get("PIL.Image")

@@ -1,7 +1,7 @@
 """The built-in sinks.
 
 npz_sink      `NpzSink`, in YAML `stagepipe.sinks.npz`: one NumPy archive per item, in the calling process
-flat_arrays   turns an item into the named arrays of an archive
+stored_values  what a value is in a file: plain arrays, named arrays of an item, JSON
 part_sink     `PartSink`: the interface of sinks with workers
 jsonl_sink    `JsonlSink`, in YAML `stagepipe.sinks.jsonl`: lines of JSON
 parquet_sink  `ParquetSink`, `parquet`: rows of Parquet files; parquet_footer, parquet_dictionary, arrow_columns

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from stagepipe.core import closest_match
+from stagepipe.core import closest_match, is_masked_array
+from stagepipe.sinks.stored_values import has_nulls, read_tensor
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _PLAIN_TYPES: Final = frozenset({type(None), bool, int, float, str, bytes, list, dict})
 """What Arrow takes as it is."""
+_PLAIN_LEAVES: Final = _PLAIN_TYPES - {list, dict}
+_NESTED_TYPES: Final = frozenset({list, dict})
 _LIST_PATTERN: Final = re.compile(r"list<(.+)>")
 
 
@@ -121,7 +124,9 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
 
     is_plain = _PLAIN_TYPES.issuperset(map(type, values))
     if not is_plain:
-        values = [_to_numpy(name, row, value) for row, value in enumerate(values)]
+        values = [_to_arrow_value(name, row, value) for row, value in enumerate(values)]
+    elif _NESTED_TYPES.intersection(map(type, values)):
+        values = [_to_arrow_value(name, row, value) if type(value) in _NESTED_TYPES else value for row, value in enumerate(values)]
     try:
         if not is_plain and any(isinstance(value, np.ndarray) and value.ndim for value in values):
             column = _make_list_column(values)
@@ -131,17 +136,43 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
         raise _explain_column_error(name, values, column_type, error) from error
 
 
-def _to_numpy(name: str, row: int, value: Any) -> Any:
-    """Return a tensor as an array, and an array without axes as its number."""
-    if type(value) is not np.ndarray and hasattr(value, "detach"):
-        try:
-            value = value.detach().cpu().numpy()
-        except TypeError as error:  # for example bfloat16, which NumPy lacks
-            raise TypeError(
-                f"field `{name}`, row {row} of the part: a tensor of {value.dtype} does not fit a column; convert it "
-                "before the sink"
-            ) from error
-    return value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+def _to_arrow_value(name: str, row: int, value: Any) -> Any:
+    """Return a tensor as an array, an array without axes as its number, None for one that is masked."""
+    kind = type(value)
+    if kind in _NESTED_TYPES:
+        return _to_nested_value(name, row, value)
+    try:
+        value = read_tensor(value)
+    except TypeError as error:  # for example bfloat16, which NumPy lacks
+        raise TypeError(
+            f"field `{name}`, row {row} of the part: a tensor of {value.dtype} does not fit a column; convert it "
+            "before the sink"
+        ) from error
+    if not isinstance(value, np.ndarray) or value.ndim:
+        return value
+    if has_nulls(value):
+        return None
+    return value.item() if value.dtype.kind == "O" else value[()]
+
+
+def _to_nested_value(name: str, row: int, value: Any) -> Any:
+    """Return a list or dict whose arrays pyarrow takes: in native byte order, and with None for a masked value."""
+    parts = value.values() if type(value) is dict else value
+    if _PLAIN_LEAVES.issuperset(map(type, parts)):
+        return value
+    new_parts = [_to_arrow_part(name, row, part) for part in parts]
+    return dict(zip(value, new_parts, strict=True)) if type(value) is dict else new_parts
+
+
+def _to_arrow_part(name: str, row: int, part: Any) -> Any:
+    part = _to_arrow_value(name, row, part)
+    if not isinstance(part, np.ndarray) or part.ndim == 1 and part.dtype.isnative and not has_nulls(part):
+        return part
+    mask = np.ma.getmaskarray(part) if is_masked_array(part) else np.zeros(len(part), np.bool_)
+    if part.ndim > 1:
+        return [_to_arrow_part(name, row, entry) for entry in part]
+    # NumPy's numbers keep the type of the column.
+    return [None if is_null else entry for entry, is_null in zip(np.asarray(part), mask, strict=True)]
 
 
 def _make_list_column(values: Sequence[Any]) -> pa.Array:
@@ -151,19 +182,39 @@ def _make_list_column(values: Sequence[Any]) -> pa.Array:
     """
     import pyarrow as pa
 
-    arrays = [None if value is None else np.asarray(value) for value in values]
+    arrays = [value if value is None or is_masked_array(value) else np.asarray(value) for value in values]
     present = [array for array in arrays if array is not None]
     axes = present[0].ndim
     if any(array.ndim != axes for array in present):
         raise ValueError(f"arrays with {sorted({array.ndim for array in present})} axes")
-    flat = np.concatenate(present if axes == 1 else [array.reshape(-1) for array in present])
-    column = pa.array(flat.tolist() if flat.dtype.kind in "US" else flat)
+    _refuse_other_kinds(present)
+    flats = present if axes == 1 else [array.reshape(-1) for array in present]
+    flat = np.concatenate([np.asarray(array) for array in flats])
+    mask = np.concatenate([np.ma.getmaskarray(array) for array in flats]) if any(map(has_nulls, flats)) else None
+    column = pa.array(flat.tolist() if flat.dtype.kind in "US" else flat, mask=mask)
     for axis in range(axes - 1, 0, -1):
         lengths = np.concatenate([np.full(int(np.prod(a.shape[:axis])), a.shape[axis]) for a in present])
         column = _make_lists(column, lengths, None)
     lengths = np.array([0 if array is None else array.shape[0] for array in arrays])
-    mask = np.array([array is None for array in arrays])
-    return _make_lists(column, lengths, pa.array(mask) if mask.any() else None)
+    is_null = np.array([array is None for array in arrays])
+    return _make_lists(column, lengths, pa.array(is_null) if is_null.any() else None)
+
+
+def _refuse_other_kinds(arrays: Sequence[np.ndarray]) -> None:
+    """Raise ValueError for arrays of which one with the type of all would change a value: NumPy writes 1 as "1"."""
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) == 1:
+        return
+    common = np.result_type(*dtypes)
+    for array in arrays:
+        is_kind = array.dtype.kind == common.kind or (array.dtype.kind in "iu" and common.kind in "iuf")
+        if not is_kind or (common.kind == "f" and array.dtype.kind in "iu" and not _survives(array, common)):
+            raise ValueError(f"arrays of {' and '.join(sorted(map(str, dtypes)))}")
+
+
+def _survives(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
+    """Whether whole numbers are the same as floats."""
+    return all(int(value) == int(number) for value, number in zip(array.flat, array.astype(dtype).flat, strict=True))
 
 
 def _make_lists(values: pa.Array, lengths: np.ndarray, mask: pa.Array | None) -> pa.Array:

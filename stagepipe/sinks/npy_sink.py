@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 import numpy as np
 
-from stagepipe.sinks.flat_arrays import flatten_rows
 from stagepipe.sinks.npz_sink import write_archive
 from stagepipe.sinks.part_sink import PartPlace, PartSink
+from stagepipe.sinks.stored_values import flatten_rows, stack_rows, to_plain_array
 
 _ALIGN_BYTES: Final = 64
 _MAX_ROWS: Final = 10**18
@@ -67,12 +67,8 @@ class NpySink(PartSink):
             raise TypeError(
                 "npy: an item is a dict; name the `field` with the array, or use stagepipe.sinks.npz_shards"
             )
-        if hasattr(item, "detach"):
-            item = item.detach().cpu()
-        array = np.asarray(item)
-        if array.dtype.hasobject:
-            raise TypeError(f"npy: row {row} of the part: an npy file cannot hold {type(item).__name__}")
-        return array
+        place = "" if self._field is None else f"field `{self._field}`, "
+        return to_plain_array(item, f"npy: {place}row {row} of the part")
 
     def prepare_part(self, path: Path, kept: dict[str, Any]) -> None:
         """Check shape and dtype against the first part's, and leave the rows alone in the file."""
@@ -127,7 +123,7 @@ class NpzShardSink(PartSink):
         options: the other arguments of `PartSink`.
         compress: deflate the arrays. Files get smaller, and writing gets many times slower.
 
-    Raises ValueError for items with different fields or shapes.
+    Raises ValueError for items with different fields, shapes or dtypes.
     """
 
     extension: ClassVar[str] = ".npz"
@@ -139,15 +135,5 @@ class NpzShardSink(PartSink):
     def write_part(self, items: Sequence[Any], path: Path) -> None:
         """Stack the fields of the items and write them."""
         rows = flatten_rows(items, sink="npz_shards")
-        columns = {name: _stack(name, [arrays[name] for arrays in rows]) for name in rows[0]}
+        columns = {name: stack_rows(name, [arrays[name] for arrays in rows], sink="npz_shards") for name in rows[0]}
         write_archive(path, columns, zipfile.ZIP_DEFLATED if self._compress else zipfile.ZIP_STORED)
-
-
-def _stack(name: str, arrays: list[np.ndarray]) -> np.ndarray:
-    for row, array in enumerate(arrays):
-        if array.shape != arrays[0].shape:
-            raise ValueError(
-                f"npz_shards: field `{name}`, row {row} of the part: shape {array.shape}, the first has "
-                f"{arrays[0].shape}; pad or drop it before the sink, or use stagepipe.sinks.npz"
-            )
-    return np.stack(arrays)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stagepipe.sinks.flat_arrays import flatten_to_arrays
+from stagepipe.sinks.stored_values import flatten_to_arrays
 
 _ARCHIVE_NAME_PATTERN = re.compile(r"\d{6,}\.npz")
 _PARTIAL_NAME_PATTERN = re.compile(r"\d{6,}\.tmp\d+")
@@ -19,7 +19,7 @@ _PARTIAL_NAME_PATTERN = re.compile(r"\d{6,}\.tmp\d+")
 class NpzSink:
     """Write each item to `path/000000.npz`, `path/000001.npz` ... In YAML it is `uses: stagepipe.sinks.npz`.
 
-    `stagepipe.sinks.flat_arrays` describes which array each field becomes.
+    `stagepipe.sinks.stored_values` describes which array each field becomes.
 
     Args:
         path: the folder, such as `out`, relative to the current directory; it is created if it is missing.

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final
 
+import msgspec
 import numpy as np
 
 from stagepipe.core import context
 from stagepipe.sinks.part_sink import PartPlace, PartSink
+from stagepipe.sinks.stored_values import encode_json, has_nulls, to_json_value, to_plain_array
 
 _KEY_FIELD: Final = "__key__"
 _END_OF_ARCHIVE: Final = bytes(2 * tarfile.BLOCKSIZE)
 _KEYS_LENGTH: Final = struct.Struct("<I")
 _IMAGE_FORMATS: Final = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "ppm": "PPM"}
+_JSON_ENCODER: Final = msgspec.json.Encoder(enc_hook=to_json_value)
 
 
 class WebDatasetSink(PartSink):
@@ -27,8 +30,9 @@ class WebDatasetSink(PartSink):
 
     An item is a dict; each field becomes a file `<key>.<field>`. A field called like a file type is written as such:
     `jpg` and `png` (bytes or PIL images), `npy`, `json`, `txt`, `cls`, with or without a name before it (`left.png`).
-    The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`; `bytes` keep the
-    name of the field. The package's `decode()` reads all of them.
+    The others get a type: arrays and tensors `.npy`, text `.txt`, numbers, lists and dicts `.json`, as
+    `stagepipe.sinks.jsonl` writes them; `bytes` keep the name of the field. The package's `decode()` reads all of them.
+    It reads whole numbers from `cls`, so 1.7 is refused there.
 
     Args:
         path: see `PartSink`.
@@ -133,7 +137,7 @@ def encode_field(field: str, value: Any) -> tuple[str, bytes]:
         field = f"{field}.{file_type}"
     try:
         return field, encode(value)
-    except (TypeError, ValueError, AttributeError, OSError) as error:
+    except (TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
         raise TypeError(f"field `{field}`: a .{file_type} file cannot hold {type(value).__name__}: {error}") from error
 
 
@@ -149,19 +153,25 @@ def _find_type(field: str, value: Any) -> str:
 
 
 def _encode_npy(value: Any) -> bytes:
-    if hasattr(value, "detach"):  # a tensor
-        value = value.detach().cpu()
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.asarray(value), allow_pickle=False)
+    np.lib.format.write_array(buffer, to_plain_array(value, "it"), allow_pickle=False)
     return buffer.getvalue()
 
 
 def _encode_json(value: Any) -> bytes:
-    return json.dumps(value, default=lambda inner: inner.tolist()).encode()
+    return encode_json(value, _JSON_ENCODER)
 
 
 def _encode_class(value: Any) -> bytes:
-    return str(int(value)).encode()
+    if isinstance(value, str):
+        return str(int(value)).encode()
+    number = value.item() if hasattr(value, "item") and not has_nulls(value) else value
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if not isinstance(number, int):
+        raise TypeError(f"it is {number!r}, and the package reads whole numbers from it; give the field another name, "
+                        "such as `score`, which makes it JSON")
+    return str(int(number)).encode()
 
 
 def _encode_text(value: Any) -> bytes:

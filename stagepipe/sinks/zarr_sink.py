@@ -18,7 +18,7 @@ import numpy as np
 
 from stagepipe.core import import_extra
 from stagepipe.sinks.file_tree_sink import FileTreeSink
-from stagepipe.sinks.flat_arrays import flatten_rows
+from stagepipe.sinks.stored_values import flatten_rows, stack_rows
 
 _METADATA_NAME: Final = "zarr.json"
 _CHUNK_KEYS: Final[Any] = {"name": "default", "separator": "."}
@@ -85,7 +85,14 @@ class ZarrSink(FileTreeSink):
         rows = flatten_rows(items, sink="zarr")
         _check_names(rows[0])
         for name in rows[0]:
-            self._write_array(folder / name, _stack(name, [arrays[name] for arrays in rows]))
+            values = _to_text(name, stack_rows(name, [arrays[name] for arrays in rows], sink="zarr"))
+            try:
+                self._write_array(folder / name, values)
+            except (TypeError, ValueError, NotImplementedError) as error:  # Zarr has no long double
+                raise TypeError(
+                    f"zarr: field `{name}` has the dtype {values.dtype}, which Zarr cannot hold ({error}); convert it "
+                    "in a stage before the sink"
+                ) from error
 
     def _write_array(self, path: Path, values: np.ndarray) -> None:
         import zarr.codecs
@@ -203,16 +210,8 @@ def _shorten(name: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."  # noqa: PLR2004 - a name in a message
 
 
-def _stack(name: str, arrays: list[np.ndarray]) -> np.ndarray:
-    first = arrays[0]
-    for row, array in enumerate(arrays):
-        is_same_kind = array.dtype == first.dtype or array.dtype.kind == first.dtype.kind == "U"
-        if array.shape != first.shape or not is_same_kind:
-            raise ValueError(
-                f"zarr: field `{name}`, row {row} of the part: shape {array.shape} and dtype {array.dtype}, the first "
-                f"has {first.shape} and {first.dtype}; convert or pad it in a stage before the sink"
-            )
-    values = np.stack(arrays)
+def _to_text(name: str, values: np.ndarray) -> np.ndarray:
+    """Return text as Zarr's variable-length strings, and all else as it is."""
     if values.dtype.kind != "U":
         return values
     if not hasattr(np.dtypes, "StringDType"):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from stagepipe.core import classify_value, empty
+from stagepipe.core import classify_value, empty, is_masked_array
 
 NUMBER_DTYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 """The dtypes of Python numbers in a batch."""
@@ -84,8 +84,16 @@ def _require_dense(path: str, tensor: Any) -> None:
     )
 
 
+def copy_masked(batch: Any, place: Any, value: Any) -> Any:
+    """Copy a masked array into `batch[place]`; return the batch, which is a masked array from the first one on."""
+    if not is_masked_array(batch):
+        batch = np.ma.masked_array(batch, np.zeros(batch.shape, np.ma.make_mask_descr(batch.dtype)), copy=False)
+    batch[place] = value
+    return batch
+
+
 class ArrayColumn:
-    """NumPy arrays and scalars."""
+    """NumPy arrays and scalars. If one of them is a masked array, so is the batch."""
 
     kind = "array"
 
@@ -106,7 +114,10 @@ class ArrayColumn:
 
     def copy_row(self, row: int, value: Any) -> None:
         """Copy a value that was checked."""
-        self.batch_array[row] = value
+        if is_masked_array(value):
+            self.batch_array = copy_masked(self.batch_array, row, value)
+        else:
+            self.batch_array[row] = value
 
     def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
         """Copy a range of rows."""

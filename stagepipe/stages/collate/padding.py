@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stagepipe.core import classify_value, empty
-from stagepipe.stages.collate.leaves import check_kind, format_path, make_mismatch_error
+from stagepipe.core import classify_value, empty, is_masked_array
+from stagepipe.stages.collate.leaves import check_kind, copy_masked, format_path, make_mismatch_error
 
 _PADDED_KINDS: Final = frozenset({"array", "tensor"})
 
@@ -108,7 +108,10 @@ class PaddedColumn:
         batch = empty((row_count, length, *self.row_shape), self.dtype)
         batch[...] = self.fill
         for row, value in enumerate(values):
-            batch[row, : len(value)] = value.detach() if self.kind == "tensor" else value
+            if is_masked_array(value):
+                batch = copy_masked(batch, (row, slice(len(value))), value)
+            else:
+                batch[row, : len(value)] = value.detach() if self.kind == "tensor" else value
         self.added_fields = self._make_added_fields(lengths, length)
         return batch
 
