@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -18,28 +19,55 @@ def to_tensors(item: Any) -> Any:
 
     A tensor shares the array's memory (same shape, same dtype, writable) and keeps it alive. Arrays whose dtype torch
     does not have (strings, objects, dates, structured, long double) stay arrays, and so do subclasses of ndarray.
-    Python numbers stay numbers. Mutable dicts, lists and dataclasses are changed in place: the receiver owns the item.
+    Python numbers stay numbers, and numbers of those dtypes too. Mutable dicts, lists and dataclasses are changed in place: the receiver owns the item.
 
     >>> to_tensors({"x": np.zeros(2, np.float32), "name": "a"})
     {'x': tensor([0., 0.]), 'name': 'a'}
+
+    Raises TypeError, with the field, for a value that cannot be converted, such as a tuple of a class whose
+    constructor takes other arguments.
     """
-    return map_leaves(item, _to_tensor)
+    try:
+        return map_leaves(item, _to_tensor)
+    except (TypeError, ValueError, RuntimeError) as error:
+        path = _find_path(item)
+        place = f"the field `{path}`" if path else "the item"
+        raise TypeError(
+            f"Loader: {place} cannot be converted to tensors: {error}; convert it in a stage before"
+        ) from error
+
+
+def _find_path(item: Any) -> str:
+    """Return the path of the value in `item` that cannot be converted, such as `views.left`; "" if it is the item."""
+    if isinstance(item, Mapping):
+        children: Any = item.items()
+    elif isinstance(item, list | tuple):
+        children = zip(getattr(item, "_fields", range(len(item))), item, strict=True)
+    else:
+        children = [(field.name, getattr(item, field.name)) for field in fields(item)] if is_dataclass(item) else ()
+    for name, child in children:
+        try:
+            map_leaves(child, _to_tensor)
+        except (TypeError, ValueError, RuntimeError):
+            inner = _find_path(child)
+            return f"{name}.{inner}" if inner else str(name)
+    return ""
 
 
 def map_leaves(item: Any, convert: Callable[[Any], Any]) -> Any:
     """Replace every value that is not a dict, list, tuple or dataclass by `convert(value)`."""
     kind = type(item)
-    if kind is dict or kind is list:
+    if kind is dict or isinstance(item, list):
         for key, value in item.items() if kind is dict else enumerate(item):
             item[key] = map_leaves(value, convert)
         return item
     if isinstance(item, tuple):
         values = [map_leaves(value, convert) for value in item]
+        if all(map(operator.is_, values, item)):  # a class of tuples may have another constructor
+            return item
         return item._make(values) if hasattr(item, "_make") else kind(values)
     if isinstance(item, Mapping):
         return _map_mapping_leaves(item, convert)
-    if isinstance(item, list):
-        return kind(map_leaves(value, convert) for value in item)
     if is_dataclass(item) and not isinstance(item, type) and not isinstance(item, torch.Tensor):
         for field in fields(item):
             value = getattr(item, field.name)
@@ -61,14 +89,12 @@ def _map_mapping_leaves(item: Mapping[Any, Any], convert: Callable[[Any], Any]) 
 
 
 def _to_tensor(value: Any) -> Any:
-    if type(value) is np.ndarray:
+    if type(value) is np.ndarray or isinstance(value, np.generic):
         if value.dtype.kind not in _TENSOR_DTYPE_KINDS or (
             value.dtype.itemsize > _MAX_ITEMSIZE_BYTES.get(value.dtype.kind, 8)
         ):
             return value
-        return torch.from_numpy(_to_torch_compatible(value))
-    if isinstance(value, np.generic) and value.dtype.kind in _TENSOR_DTYPE_KINDS:
-        return torch.as_tensor(value)
+        return torch.from_numpy(_to_torch_compatible(np.asarray(value)))
     return value
 
 
@@ -79,11 +105,12 @@ _MAX_ITEMSIZE_BYTES = {"c": 16}
 def _to_torch_compatible(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the array, or a copy if torch cannot wrap it.
 
-    torch cannot wrap an array of foreign byte order, with negative strides, or read-only. A read-only array is copied
+    torch cannot wrap an array of foreign byte order, with strides that are negative or no multiple of an element, such
+    as a field of a structured array, or read-only. A read-only array is copied
     because a stage in this process may still hold it.
     """
     if not array.dtype.isnative:
         return array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+    if not array.flags.writeable or any(stride < 0 or stride % array.itemsize for stride in array.strides):
         return array.copy()
     return array

@@ -92,6 +92,15 @@ def copy_masked(batch: Any, place: Any, value: Any) -> Any:
     return batch
 
 
+def refuse_masked_tensor(path: str, value: Any) -> None:
+    """Raise ValueError for a tensor of `torch.masked`, of which a batch would have only the data."""
+    if type(value).__name__ == "MaskedTensor":
+        raise ValueError(
+            f"Batch: {format_path(path)} is a MaskedTensor, which cannot be a row of a dense one; before Batch, fill it "
+            "with `to_tensor`, and send the mask as a field"
+        )
+
+
 class ArrayColumn:
     """NumPy arrays and scalars. If one of them is a masked array, so is the batch."""
 
@@ -141,6 +150,7 @@ class TensorColumn(ArrayColumn):
 
     def copy_row(self, row: int, value: Any) -> None:
         """Copy without the tensor's autograd history, from a GPU if it is there."""
+        refuse_masked_tensor(self.path, value)
         self.batch_array[row].copy_(value.detach())
 
     def put_rows(self, row: int, rows: Any, start: int, stop: int) -> None:
@@ -210,12 +220,16 @@ class TextColumn(ObjectColumn):
     def __init__(self, first_value: Any, size: int, path: str) -> None:
         super().__init__(size, path)
         self.shape = first_value.shape
+        self.dtype = first_value.dtype
 
     def put(self, row: int, value: Any) -> None:
-        """Store one array. Raises ValueError for a different shape."""
+        """Store one array. Raises ValueError for a different shape, and for bytes among text."""
         super().put(row, value)
         _check_shape(self.path, value, self.shape)
+        if value.dtype.kind != self.dtype.kind:
+            raise make_mismatch_error(self.path, f"dtype {value.dtype}", str(self.dtype), "convert it before Batch")
 
     def take(self, row_count: int) -> Any:
-        """Return one array, as wide as the widest item."""
-        return np.stack(super().take(row_count))
+        """Return one array, as wide as the widest item; a masked one if a row is."""
+        rows = super().take(row_count)
+        return np.ma.stack(rows) if any(map(is_masked_array, rows)) else np.stack(rows)

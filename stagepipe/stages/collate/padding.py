@@ -9,7 +9,13 @@ from typing import Any, Final
 import numpy as np
 
 from stagepipe.core import classify_value, empty, is_masked_array
-from stagepipe.stages.collate.leaves import check_kind, copy_masked, format_path, make_mismatch_error
+from stagepipe.stages.collate.leaves import (
+    check_kind,
+    copy_masked,
+    format_path,
+    make_mismatch_error,
+    refuse_masked_tensor,
+)
 
 _PADDED_KINDS: Final = frozenset({"array", "tensor"})
 
@@ -80,6 +86,7 @@ class PaddedColumn:
         """Keep one item's array. Raises ValueError for a different type, dtype or shape after the first axis."""
         array = _to_array(value, self.path)
         check_kind(self.path, array, self.kind)
+        refuse_masked_tensor(self.path, array)
         if array.dtype != self.dtype:
             raise make_mismatch_error(self.path, f"dtype {array.dtype}", str(self.dtype), "convert it before Batch")
         if array.ndim == 0 or tuple(array.shape[1:]) != self.row_shape:
@@ -106,7 +113,8 @@ class PaddedColumn:
         lengths = [len(value) for value in values]
         length = self.rules.round_length(max(lengths, default=0))
         batch = empty((row_count, length, *self.row_shape), self.dtype)
-        batch[...] = self.fill
+        # A number assigned to a timedelta without a unit is deprecated in NumPy 2.5; a conversion is not.
+        batch[...] = self.fill if self.kind == "tensor" else np.array(self.fill).astype(self.dtype)
         for row, value in enumerate(values):
             if is_masked_array(value):
                 batch = copy_masked(batch, (row, slice(len(value))), value)

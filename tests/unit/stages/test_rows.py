@@ -38,7 +38,7 @@ def make_sample(number: int) -> dict[str, Any]:
         "array": np.full((2, 3), number, np.float16),
         "strided": np.arange(12).reshape(3, 4).T[:, ::2] + number,
         "scalar": np.uint8(number),
-        "time": np.datetime64("2020-01-01") + number,
+        "time": np.datetime64("2020-01-01") + np.timedelta64(number, "D"),
         "record": Record(np.array([number], ">i4"), number),
         "tensor": torch.full((2,), number, dtype=torch.float16),
         "grad": torch.ones(2, requires_grad=True) * number,
