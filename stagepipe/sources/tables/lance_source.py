@@ -10,10 +10,11 @@ from typing import Any
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
+from stagepipe.sources.tables.arrow_rows import ArrowRows
 
 
 class LanceSource(RecordSource):
-    """Yield the rows of a Lance dataset, each a dict of Python values.
+    """Yield the rows of a Lance dataset, each a dict of Python values; a fixed-shape tensor is a NumPy array.
 
     In YAML it is `uses: stagepipe.sources.lance`. To read many rows with one call, write `batch: {size: 64}` on the
     source.
@@ -63,8 +64,8 @@ class LanceSource(RecordSource):
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
         """Return the rows of several indices, with one read."""
-        rows: list[Any] = self._dataset.take(list(indices), columns=self._columns).to_pylist()
-        return rows
+        rows = ArrowRows(self._dataset.take(list(indices), columns=self._columns), arrays_of_lists=False)
+        return [rows[number] for number in range(len(indices))]
 
     @functools.cached_property
     def _dataset(self) -> Any:
