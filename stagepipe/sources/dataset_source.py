@@ -5,9 +5,9 @@ It sends indices, or with a batch size lists of them; the workers of the source 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,15 @@ from stagepipe.core import (
 from stagepipe.sources.order import BatchedOrder, EpochOrder, SamplerOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.seeded_stream import begin_stream, describe_stream_files
+
+_ROWS_BY_KIND: Final = {
+    "pandas.DataFrame": 'dataset.to_dict("records")',
+    "pyarrow.Table": "dataset.to_pylist()",
+    "pyarrow.RecordBatch": "dataset.to_pylist()",
+}
+_LABELED_KINDS: Final = frozenset({"pandas.Series", "zarr.Group"})
+_MAX_NAMES: Final = 5
+"""In a message."""
 
 
 class DatasetSource:
@@ -113,9 +122,33 @@ def _make_order(built: Any, *, shuffle: ShuffleMode, sampler: Any, batch_sampler
         raise TypeError(f"dataset: {class_name} has `__getitem__` but no `__len__`; add `__len__`, or give a `sampler`")
     if isinstance(built, RecordSource):
         return built.make_order(shuffle)
+    _refuse_named_columns(built)
     if shuffle == "blocks":
         raise ValueError(f"dataset: {type(built).__qualname__} has no blocks to shuffle; write `shuffle: true`")
     return ShuffledOrder(len(built), "dataset") if shuffle else range(len(built))
+
+
+def _refuse_named_columns(dataset: Any) -> None:
+    """Raise TypeError for a table or mapping, of which an index is no row: a DataFrame would yield its columns."""
+    cls = type(dataset)
+    kind = f"{cls.__module__.partition('.')[0]}.{cls.__name__}"
+    if kind in _ROWS_BY_KIND:
+        raise TypeError(
+            f"dataset: an index of a {cls.__name__} is no row; give the rows, `{_ROWS_BY_KIND[kind]}`, or use a source"
+            " that reads the file"
+        )
+    if isinstance(dataset, Mapping):
+        names = list(dataset)
+    elif kind in _LABELED_KINDS:  # an index is looked up among the names, if they are numbers
+        names = list(dataset.keys())
+    else:
+        return
+    if not set(names).issuperset(range(len(names))):
+        found = ", ".join(f"`{name}`" for name in names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
+        raise TypeError(
+            f"dataset: {cls.__name__} has the keys {found}, not the indices 0 to {len(names) - 1}; give one of its "
+            f"values, such as `dataset[{names[0]!r}]`, or a `sampler` of keys"
+        )
 
 
 def _refuse_conflicts(given_names: list[str]) -> None:
