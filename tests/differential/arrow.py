@@ -1,7 +1,275 @@
-"""Arrow types in Parquet and Arrow files beside pyarrow, pandas and DuckDB."""
+"""Arrow types in Parquet, Arrow and Lance files beside pyarrow, pandas and DuckDB."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stagepipe.sources import ArrowSource, HuggingFaceSource, LanceSource, ParquetSource
 from tests.differential.cell import Cell
 
-CELLS: tuple[Cell, ...] = ()
+PLAIN: dict[str, pa.Array] = {
+    "bool": pa.array([True, False]),
+    "int8": pa.array([-128, 127], pa.int8()),
+    "int64": pa.array([-(2**63), 2**53 + 1]),
+    "uint64": pa.array([2**64 - 1, 0], pa.uint64()),
+    "float16": pa.array([1.5, -2.0], pa.float16()),
+    "float32": pa.array([0.5, float("inf")], pa.float32()),
+    "float64": pa.array([0.1, -0.0]),
+    "string": pa.array(["a", "\u00e4\0"]),
+    "large_string": pa.array(["a", ""], pa.large_string()),
+    "binary": pa.array([b"a\0", b""]),
+    "fixed-size binary": pa.array([b"ab", b"c\0"], pa.binary(2)),
+    "decimal128": pa.array([Decimal("1.50"), Decimal("-2.25")], pa.decimal128(9, 2)),
+    "date32": pa.array([dt.date(1, 1, 1), dt.date(2020, 2, 29)]),
+    "time64[us]": pa.array([dt.time(1, 2, 3, 4), dt.time(0)]),
+    "timestamp[us]": pa.array([dt.datetime(2020, 1, 1, 0, 0, 0, 1), dt.datetime(1969, 1, 1)]),  # noqa: DTZ001
+    "dictionary": pa.array(["a", "b"]).dictionary_encode(),
+}
+"""Types of which all libraries have the same Python values."""
+
+PYARROWS: dict[str, pa.Array] = {
+    "nulls": pa.array([1, None]),
+    "null": pa.nulls(2),
+    "timestamp[ns]": pa.array([1, None], pa.timestamp("ns")),
+    "timestamp with a zone": pa.array([dt.datetime(2020, 7, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "Europe/Berlin")),
+    "duration[us]": pa.array([dt.timedelta(microseconds=1), None]),
+    "list of bool": pa.array([[True], []]),
+    "list of string": pa.array([["a", None], None]),
+    "list of list": pa.array([[[1], []], [[2, 3]]]),
+    "list with a null": pa.array([[1, None], None], pa.list_(pa.int32())),
+    "struct": pa.array([{"a": 1, "b": {"c": [1.5]}}, None]),
+    "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
+    "uuid": pa.array([b"a" * 16, None], pa.uuid()),
+    "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())),
+}
+"""What rows hold is what pyarrow's `to_pylist` returns."""
+
+LISTS: dict[str, pa.Array] = {
+    "list of int32": pa.array([[1, 2], []], pa.list_(pa.int32())),
+    "large_list of float16": pa.array([[1.5], [2]], pa.large_list(pa.float16())),
+    "fixed-size list of float32": pa.array([[1, 2], [3, 4]], pa.list_(pa.float32(), 2)),
+    "sliced list of uint8": pa.array([[0], [1, 2], [3]], pa.list_(pa.uint8()))[1:],
+    "list_view of int64": pa.array([[1], [2, 3]], pa.list_view(pa.int64())),
+}
+"""A list of numbers is an array."""
+
+
+def _tensor(value_type: pa.DataType, rows: list[Any], shape: tuple[int, ...], **options: Any) -> pa.Array:
+    storage = pa.array(rows, pa.list_(value_type, int(np.prod(shape))))
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(value_type, shape, **options), storage)
+
+
+_ROWS = [list(range(6)), list(range(6, 12))]
+_BITS = [[True, False, True, False, True, True], [False] * 6]
+_PLAIN_TENSOR = _tensor(pa.int32(), _ROWS, (2, 3))
+TENSORS: dict[str, tuple[pa.Array, list[Any]]] = {
+    "made by from_numpy_ndarray": (
+        pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12.0).reshape(2, 2, 3)),
+        list(np.arange(12.0).reshape(2, 2, 3)),
+    ),
+    "uint8": (_tensor(pa.uint8(), _ROWS, (2, 3)), list(np.arange(12, dtype=np.uint8).reshape(2, 2, 3))),
+    "float16": (_tensor(pa.float16(), _ROWS, (2, 3)), list(np.arange(12, dtype=np.float16).reshape(2, 2, 3))),
+    "one axis": (_tensor(pa.int32(), _ROWS, (6,)), list(np.arange(12, dtype=np.int32).reshape(2, 6))),
+    "named axes": (
+        _tensor(pa.int32(), _ROWS, (2, 3), dim_names=["H", "W"]),
+        list(np.arange(12, dtype=np.int32).reshape(2, 2, 3)),
+    ),
+    "identity permutation": (
+        _tensor(pa.int32(), _ROWS, (2, 3), permutation=[0, 1]),
+        list(np.arange(12, dtype=np.int32).reshape(2, 2, 3)),
+    ),
+    "permuted": (
+        _tensor(pa.int32(), _ROWS, (2, 3), permutation=[1, 0]),
+        list(np.arange(12, dtype=np.int32).reshape(2, 2, 3).transpose(0, 2, 1)),
+    ),
+    "three axes, permuted": (
+        _tensor(pa.int32(), _ROWS, (1, 2, 3), permutation=[2, 0, 1]),
+        list(np.arange(12, dtype=np.int32).reshape(2, 1, 2, 3).transpose(0, 3, 1, 2)),
+    ),
+    "bool": (_tensor(pa.bool_(), _BITS, (2, 3)), list(np.array(_BITS).reshape(2, 2, 3))),
+    "bool, permuted": (
+        _tensor(pa.bool_(), _BITS, (2, 3), permutation=[1, 0]),
+        list(np.array(_BITS).reshape(2, 2, 3).transpose(0, 2, 1)),
+    ),
+    "sliced": (_PLAIN_TENSOR[1:], list(np.arange(6, 12, dtype=np.int32).reshape(1, 2, 3))),
+    "row that is null": (
+        _tensor(pa.int32(), [None, _ROWS[0]], (2, 3)),
+        [None, np.arange(6, dtype=np.int32).reshape(2, 3)],
+    ),
+    "null inside": (
+        _tensor(pa.int32(), [[0, None, 2, 3, 4, 5], _ROWS[1]], (2, 3)),
+        [[[0, None, 2], [3, 4, 5]], np.arange(6, 12, dtype=np.int32).reshape(2, 3)],
+    ),
+    "dates": (_tensor(pa.date32(), [[0, 1]], (2, 1)), [[[dt.date(1970, 1, 1)], [dt.date(1970, 1, 2)]]]),
+    "in a struct": (
+        pa.StructArray.from_arrays([_PLAIN_TENSOR], ["t"]),
+        [{"t": row} for row in np.arange(12, dtype=np.int32).reshape(2, 2, 3)],
+    ),
+    "in a list": (
+        pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), _PLAIN_TENSOR),
+        [list(np.arange(12, dtype=np.int32).reshape(2, 2, 3))],
+    ),
+}
+"""With the logical values, made by NumPy."""
+
+
+def _write_parquet(array: pa.Array, folder: Path) -> str:
+    pq.write_table(pa.table({"x": array}), folder / "x.parquet")
+    return str(folder / "x.parquet")
+
+
+def _write_arrow(array: pa.Array, folder: Path) -> str:
+    table = pa.table({"x": array})
+    with pa.ipc.new_file(folder / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return str(folder / "x.arrow")
+
+
+def _write_stream(array: pa.Array, folder: Path) -> str:
+    table = pa.table({"x": array})
+    with pa.ipc.new_stream(folder / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return str(folder / "x.arrow")
+
+
+def _write_lance(array: pa.Array, folder: Path) -> str:
+    import lance
+
+    lance.write_dataset(pa.table({"x": array}), folder / "x.lance")
+    return str(folder / "x.lance")
+
+
+WRITERS: dict[str, tuple[Callable[[pa.Array, Path], str], Any]] = {
+    "source parquet": (_write_parquet, ParquetSource),
+    "source arrow": (_write_arrow, ArrowSource),
+    "source lance": (_write_lance, LanceSource),
+    "source huggingface": (_write_stream, HuggingFaceSource),
+}
+
+
+def _read(group: str, array: pa.Array) -> Callable[[Path], Any]:
+    def ours(folder: Path) -> Any:
+        write, source = WRITERS[group]
+        rows = source(write(array, folder))
+        return [row["x"] for row in rows.__getitems__(range(len(rows)))]
+
+    return ours
+
+
+def _to_list(group: str, array: pa.Array) -> Callable[[Path], Any]:
+    return lambda folder: [np.asarray(value).tolist() for value in _read(group, array)(folder)]
+
+
+def _read_by_pyarrow(group: str, array: pa.Array) -> Callable[[Path], Any]:
+    def theirs(folder: Path) -> Any:
+        path = WRITERS[group][0](array, folder)
+        if group == "source parquet":
+            return pq.read_table(path)["x"].to_pylist()
+        return pa.ipc.open_file(path).read_all()["x"].to_pylist()
+
+    return theirs
+
+
+def _read_by_pandas(array: pa.Array) -> Callable[[Path], Any]:
+    return lambda folder: pd.read_parquet(_write_parquet(array, folder))["x"].tolist()
+
+
+def _read_by_duckdb(array: pa.Array) -> Callable[[Path], Any]:
+    return lambda folder: [row[0] for row in duckdb.read_parquet(_write_parquet(array, folder)).fetchall()]
+
+
+def _make_plain_cells() -> list[Cell]:
+    cells = []
+    for case, array in (PLAIN | PYARROWS).items():
+        for group in ("source parquet", "source arrow"):
+            theirs = _read_by_pyarrow(group, array)
+            cells.append(Cell(group=group, case=case, library="pyarrow", ours=_read(group, array), theirs=theirs))
+    for case, array in PLAIN.items():
+        ours = _read("source parquet", array)
+        cells.append(
+            Cell(group="source parquet", case=case, library="DuckDB", ours=ours, theirs=_read_by_duckdb(array))
+        )
+        if not case.startswith("timestamp"):  # pandas has a class of its own
+            cells.append(
+                Cell(group="source parquet", case=case, library="pandas", ours=ours, theirs=_read_by_pandas(array))
+            )
+    nanosecond = pa.array([1], pa.time64("ns"))
+    cells.append(
+        Cell(
+            group="source parquet",
+            case="time64[ns]",
+            library="pyarrow",
+            ours=_read("source parquet", nanosecond),
+            theirs=lambda _: nanosecond.cast(pa.int64()).to_pylist(),
+            outcome="different",
+            note="`datetime.time`, as of pyarrow, which has microseconds",
+        )
+    )
+    return cells
+
+
+def _make_list_cells() -> list[Cell]:
+    cells = []
+    for case, array in LISTS.items():
+        for group in ("source parquet", "source arrow"):
+            cells.append(
+                Cell(
+                    group=group,
+                    case=case,
+                    library="pandas",
+                    ours=_read(group, array),
+                    theirs=lambda _, array=array: [row.values.to_numpy(zero_copy_only=False) for row in array],
+                )
+            )
+        cells.append(
+            Cell(
+                group="source parquet",
+                case=case,
+                library="DuckDB",
+                ours=_to_list("source parquet", array),
+                theirs=_read_by_duckdb(array),
+            )
+        )
+    return cells
+
+
+def _make_tensor_cells() -> list[Cell]:
+    cells = []
+    for case, (array, expected) in TENSORS.items():
+        for group in ("source parquet", "source arrow", "source lance"):
+            cells.append(
+                Cell(
+                    group=group,
+                    case=f"tensor, {case}",
+                    library="NumPy",
+                    ours=_read(group, array),
+                    theirs=lambda _, expected=expected: expected,
+                )
+            )
+    cells += [
+        Cell(
+            group="source huggingface",
+            case=f"tensor, {case}",
+            library="datasets",
+            ours=_read("source huggingface", TENSORS[case][0]),
+            outcome="error",
+            note="does not have a datasets dtype equivalent",
+        )
+        for case in ("uint8", "permuted", "bool", "in a struct")
+    ]
+    return cells
+
+
+CELLS: tuple[Cell, ...] = tuple(
+    sorted((*_make_plain_cells(), *_make_list_cells(), *_make_tensor_cells()), key=lambda cell: cell.group)
+)

@@ -79,10 +79,10 @@ def _compare_arrays(ours: Any, theirs: Any, tolerance: float) -> str:
     if isinstance(ours, np.ma.MaskedArray) and not np.array_equal(np.ma.getmaskarray(ours), np.ma.getmaskarray(theirs)):
         return ": another mask"
     if ours.dtype.kind in "fc" or (tolerance and ours.dtype.kind in "iu"):
-        wide = np.complex128 if ours.dtype.kind == "c" else np.float64
+        wide = np.clongdouble if ours.dtype.kind == "c" else np.longdouble
         is_equal = np.allclose(ours.astype(wide), theirs.astype(wide), rtol=0, atol=tolerance, equal_nan=True)
     else:
-        is_equal = np.array_equal(ours, theirs)
+        is_equal = np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "mM")  # NaT equals NaT
     return "" if is_equal else f": other values, such as {ours.ravel()[:4]} instead of {theirs.ravel()[:4]}"
 
 

@@ -12,6 +12,7 @@ from stagepipe import ConfigError, Pipeline, RunError
 from stagepipe.sinks import (
     HuggingFaceSink,
     ImagesSink,
+    NpySink,
     NpzShardSink,
     ParquetSink,
     PartSink,
@@ -100,3 +101,38 @@ def test_what_a_schema_refuses_is_told_without_a_traceback(tmp_path: Path):
 def test_a_wrong_size_is_named(name: str):
     with pytest.raises(ValueError, match=rf"^{name}: expected a size such as 512MB or 4GiB, found -1"):
         ParquetSink("out", **{name: -1})
+
+
+MASKED = np.ma.masked_array([1, 2], [True, False])
+
+
+@pytest.mark.parametrize("sink", [NpySink, NpzShardSink, WebDatasetSink, ZarrSink])
+@pytest.mark.parametrize("value", [MASKED, np.ma.masked, [MASKED]])
+def test_a_masked_value_is_refused_where_the_format_has_no_masks(tmp_path: Path, sink: type[PartSink], value: Any):
+    if sink is WebDatasetSink:
+        value, options = {"x.npy": value, "key": "a"}, {"key": "key"}
+    else:
+        value, options = {"x": value}, {"field": "x"} if sink is NpySink else {}
+    with pytest.raises(TypeError, match=r"`x.*masked values, and the format has no masks; before the sink, fill them"):
+        sink("out", **options).write_part([value], tmp_path / "part")
+
+
+@pytest.mark.parametrize("value", [1.7, np.float32(1.5), float("nan"), None, "1.7", np.ma.masked])
+def test_a_class_that_is_no_whole_number_is_refused(tmp_path: Path, value: Any):
+    with pytest.raises(TypeError, match=r"row 0 of the part: field `cls`: a \.cls file cannot hold"):
+        WebDatasetSink("out", key="key").write_part([{"key": "a", "cls": value}], tmp_path / "part")
+
+
+@pytest.mark.parametrize("value", [3, 3.0, True, np.uint8(3), torch.tensor(3), "3"])
+def test_a_class_is_a_whole_number(tmp_path: Path, value: Any):
+    WebDatasetSink("out", key="key").write_part([{"key": "a", "cls": value}], tmp_path / "part")
+    assert str(int(value)).encode() in (tmp_path / "part").read_bytes()
+
+
+def test_columns_of_numbers_and_text_are_not_joined(tmp_path: Path):
+    rows = [{"x": np.array([1])}, {"x": np.array(["a"])}]
+    with pytest.raises(TypeError, match=r"field `x`, row 1 of the part: an array of <U1 with shape \(1,\)"):
+        ParquetSink("out").write_part(rows, tmp_path / "part")
+    numbers = [{"x": np.array([2**53 + 1])}, {"x": np.array([0.5])}]
+    with pytest.raises(TypeError, match=r"field `x`, row 1 of the part: an array of float64"):
+        ParquetSink("out").write_part(numbers, tmp_path / "part")

@@ -55,7 +55,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path: Path):
             ([{"x": np.zeros(2)}, {"x": np.zeros(3)}], r"field `x`, row 1 of the part: shape \(3,\)"),
             ([{"x": 1}, {"x": 1.5}], r"field `x`, row 1 of the part: shape \(\) and dtype float64"),
             ([{"x": 1}, {"y": 1}], r"row 1 of the part has the fields y, the first has x"),
-            ([{"x": None}], r"zarr: `x` is of type NoneType, which zarr cannot hold"),
+            ([{"x": None}], r"zarr: `x` is of type NoneType, which the format cannot hold"),
             ([{"../x": 1}], r"the field `\.\./x` cannot be the name of an array"),
             ([{"a\0b": 1}], r"row 0 of the part: the field `a\\x00b` cannot be"),
             ([{"é" * 128: 1}], r"row 0 of the part: the field `é{80}\.\.\.` cannot be"),

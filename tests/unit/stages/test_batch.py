@@ -282,3 +282,23 @@ def test_a_cleared_batch_frees_its_arrays():
     finally:
         stage_locals.allocate = None
     assert array_refs[0]() is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"pad": 0}])
+def test_a_masked_row_makes_a_masked_batch(fields: dict[str, Any]):
+    masked = np.ma.masked_array([1, 2], [True, False])
+    rows = [np.array([3, 4]), masked, np.array([5, 6])]
+    batch = Batch(3, **fields)
+    for row in rows:
+        batch.add({"x": row}, 1)
+    found = batch.flush(RNG)[0][0]["x"]
+    assert found.tolist() == [[3, 4], [None, 2], [5, 6]]
+    for row in rows[::2] * 2:
+        batch.add({"x": row}, 1)
+    assert type(batch.flush(RNG)[0][0]["x"]) is np.ndarray
+
+
+def test_a_masked_tensor_is_refused():
+    tensor = torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False]))
+    with pytest.raises(ValueError, match=r"Batch: `x` is a MaskedTensor, which cannot be a row of a dense one"):
+        Batch(1).add({"x": tensor}, 1)

@@ -83,3 +83,34 @@ def test_arrays_that_torch_cannot_wrap_are_copied():
     assert to_tensors(np.asfortranarray(np.arange(6).reshape(2, 3))).stride() == (1, 2)
     assert to_tensors(np.empty((0, 3))).shape == (0, 3)
     assert to_tensors(np.array(3.0)).shape == ()
+
+
+@pytest.mark.parametrize("scalar", [np.longdouble(1.5), np.clongdouble(1j), np.float16(1.5), np.uint64(2**64 - 1)])
+def test_numbers_are_as_arrays_of_their_dtype(scalar):
+    converted = to_tensors({"x": scalar})["x"]
+    assert converted is scalar if scalar.dtype.itemsize > 8 else converted.numpy() == scalar
+
+
+def test_a_field_of_records_is_copied():
+    records = np.array([(1, 2.5), (2, 3.5)], [("a", "i4"), ("b", "f8")])
+    assert to_tensors(records["b"]).tolist() == [2.5, 3.5]
+
+
+class Span(tuple):
+    def __new__(cls, start, stop):
+        return super().__new__(cls, (start, stop))
+
+
+class Pile(list):
+    def __init__(self, first, second):
+        super().__init__([first, second])
+
+
+def test_sequences_with_another_constructor_stay_or_are_named():
+    span = Span(1, "a")
+    assert to_tensors(span) is span
+    pile = to_tensors(Pile(np.zeros(1), "a"))
+    assert isinstance(pile, Pile)
+    assert isinstance(pile[0], torch.Tensor)
+    with pytest.raises(TypeError, match=r"^Loader: the field `views\.left` cannot be converted to tensors: .*__new__"):
+        to_tensors({"views": {"left": Span(np.zeros(1), 2)}})

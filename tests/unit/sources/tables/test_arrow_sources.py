@@ -164,3 +164,28 @@ def test_a_file_that_pyarrow_cannot_open_is_named(folder: Path):
     script = "from stagepipe.sources import ParquetSource; len(ParquetSource('a.parquet'))"
     done = run_without_rights([sys.executable, "-c", script], folder)
     assert "OSError: parquet: a.parquet: cannot be opened: [Errno 13] " in done.stderr
+
+
+def test_tensors_have_their_logical_shape_wherever_they_are():
+    def make(value_type, rows, **options):
+        storage = pa.array(rows, pa.list_(value_type, 6))
+        return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(value_type, (2, 3), **options), storage)
+
+    row, bits = [0, 1, 2, 3, 4, 5], [True, False] * 3
+    permuted = make(pa.int32(), [row], permutation=[1, 0])
+    table = pa.table(
+        {
+            "identity": pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(6).reshape(1, 2, 3)),
+            "permuted": permuted,
+            "bits": make(pa.bool_(), [bits], permutation=[1, 0]),
+            "gaps": make(pa.int32(), [[0, None, *row[2:]]]),
+            "struct": pa.StructArray.from_arrays([permuted], ["t"]),
+        }
+    )
+    pq.write_table(table, "a.parquet")
+    found = ParquetSource("a.parquet")[0]
+    assert found["identity"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found["permuted"].tolist() == found["struct"]["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert (found["bits"].dtype, found["bits"].shape) == (np.bool_, (3, 2))
+    assert found["bits"].T.ravel().tolist() == bits
+    assert found["gaps"] == [[0, None, 2], [3, 4, 5]]
