@@ -126,7 +126,10 @@ def _make_column(name: str, values: list[Any], column_type: pa.DataType | None) 
     if not is_plain:
         values = [_to_arrow_value(name, row, value) for row, value in enumerate(values)]
     elif _NESTED_TYPES.intersection(map(type, values)):
-        values = [_to_arrow_value(name, row, value) if type(value) in _NESTED_TYPES else value for row, value in enumerate(values)]
+        values = [
+            _to_arrow_value(name, row, value) if type(value) in _NESTED_TYPES else value
+            for row, value in enumerate(values)
+        ]
     try:
         if not is_plain and any(isinstance(value, np.ndarray) and value.ndim for value in values):
             column = _make_list_column(values)
@@ -166,7 +169,7 @@ def _to_nested_value(name: str, row: int, value: Any) -> Any:
 
 def _to_arrow_part(name: str, row: int, part: Any) -> Any:
     part = _to_arrow_value(name, row, part)
-    if not isinstance(part, np.ndarray) or part.ndim == 1 and part.dtype.isnative and not has_nulls(part):
+    if not isinstance(part, np.ndarray) or (part.ndim == 1 and part.dtype.isnative and not has_nulls(part)):
         return part
     mask = np.ma.getmaskarray(part) if is_masked_array(part) else np.zeros(len(part), np.bool_)
     if part.ndim > 1:

@@ -37,7 +37,9 @@ def has_nulls(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return not _NUMBERS.issuperset(map(type, value)) and any(map(has_nulls, value))
     if is_masked_array(value):
-        return bool(np.frombuffer(np.ma.getmaskarray(value).tobytes(), np.bool_).any())  # one for each field of a record
+        return bool(
+            np.frombuffer(np.ma.getmaskarray(value).tobytes(), np.bool_).any()
+        )  # one for each field of a record
     return type(value).__module__.startswith("pyarrow") and bool(getattr(value, "null_count", 0))
 
 

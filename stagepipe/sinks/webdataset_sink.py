@@ -169,8 +169,10 @@ def _encode_class(value: Any) -> bytes:
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if not isinstance(number, int):
-        raise TypeError(f"it is {number!r}, and the package reads whole numbers from it; give the field another name, "
-                        "such as `score`, which makes it JSON")
+        raise TypeError(
+            f"it is {number!r}, and the package reads whole numbers from it; give the field another name, "
+            "such as `score`, which makes it JSON"
+        )
     return str(int(number)).encode()
 
 

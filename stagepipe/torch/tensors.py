@@ -17,9 +17,10 @@ _TENSOR_DTYPE_KINDS = frozenset("biufc")
 def to_tensors(item: Any) -> Any:
     """Replace every NumPy array and NumPy number of an item by a tensor, at any depth; leave all else as it is.
 
-    A tensor shares the array's memory (same shape, same dtype, writable) and keeps it alive. Arrays whose dtype torch
-    does not have (strings, objects, dates, structured, long double) stay arrays, and so do subclasses of ndarray.
-    Python numbers stay numbers, and numbers of those dtypes too. Mutable dicts, lists and dataclasses are changed in place: the receiver owns the item.
+    A tensor shares the array's memory (same shape, same dtype, writable) and keeps it alive. Arrays and numbers whose
+    dtype torch does not have (strings, objects, dates, structured, long double) stay what they are, and so do
+    subclasses of ndarray and Python's numbers. Mutable dicts, lists and dataclasses are changed in place: the receiver
+    owns the item.
 
     >>> to_tensors({"x": np.zeros(2, np.float32), "name": "a"})
     {'x': tensor([0., 0.]), 'name': 'a'}

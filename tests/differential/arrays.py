@@ -1,4 +1,4 @@
-"""Kinds of arrays and scalars in each sink and source of arrays, in Batch and as tensors, read back by another library."""
+"""Kinds of arrays and scalars in each sink and source of arrays, in Batch and as tensors, beside another library."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def _make_table_cells() -> list[Cell]:
         "masked text": (np.ma.masked_array(["a", "b"], [True, False]), [None, "b"]),
         "masked in a dict": ({"y": _MASKED}, {"y": [0, None, 2, None]}),
         "masked in a list": ([_MASKED], [[0, None, 2, None]]),
-        "masked scalar": (np.ma.masked_array(5, True), None),  # noqa: FBT003 - the mask
+        "masked scalar": (np.ma.masked_array(5, True), None),
         "big-endian in a dict": ({"y": np.array([1, 2], ">i4")}, {"y": [1, 2]}),
         "tensor in a dict": ({"y": torch.tensor([1.5, 2])}, {"y": [1.5, 2.0]}),
         "array without axes": (np.array(3, np.int16), 3),
@@ -589,7 +589,7 @@ def _make_batch_cells() -> list[Cell]:
                 case=case,
                 library="NumPy",
                 ours=_batch(values),
-                theirs=lambda _, values=values: np.ma.stack(values),
+                theirs=lambda _, values=values: np.ma.stack(values),  # noqa: PD013 - of NumPy
             )
         )
     cells.append(
@@ -631,7 +631,7 @@ def _make_tensor_cells() -> list[Cell]:
     for case, scalar in {
         "float16 scalar": np.float16(1.5),
         "uint64 scalar": np.uint64(2**64 - 1),
-        "bool scalar": np.bool_(True),  # noqa: FBT003 - a value
+        "bool scalar": np.bool_(True),
     }.items():
         cells.append(
             Cell(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ PYARROWS: dict[str, pa.Array] = {
     "nulls": pa.array([1, None]),
     "null": pa.nulls(2),
     "timestamp[ns]": pa.array([1, None], pa.timestamp("ns")),
-    "timestamp with a zone": pa.array([dt.datetime(2020, 7, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "Europe/Berlin")),
+    "timestamp with a zone": pa.array(
+        [dt.datetime(2020, 7, 1, tzinfo=dt.UTC), None], pa.timestamp("us", "Europe/Berlin")
+    ),
     "duration[us]": pa.array([dt.timedelta(microseconds=1), None]),
     "list of bool": pa.array([[True], []]),
     "list of string": pa.array([["a", None], None]),
@@ -188,6 +191,10 @@ def _read_by_duckdb(array: pa.Array) -> Callable[[Path], Any]:
     return lambda folder: [row[0] for row in duckdb.read_parquet(_write_parquet(array, folder)).fetchall()]
 
 
+def _make_arrays(lists: pa.Array, _: Path) -> list[np.ndarray]:
+    return [row.values.to_numpy(zero_copy_only=False) for row in lists]  # noqa: PD011 - of pyarrow
+
+
 def _make_plain_cells() -> list[Cell]:
     cells = []
     for case, array in (PLAIN | PYARROWS).items():
@@ -222,15 +229,8 @@ def _make_list_cells() -> list[Cell]:
     cells = []
     for case, array in LISTS.items():
         for group in ("source parquet", "source arrow"):
-            cells.append(
-                Cell(
-                    group=group,
-                    case=case,
-                    library="pandas",
-                    ours=_read(group, array),
-                    theirs=lambda _, array=array: [row.values.to_numpy(zero_copy_only=False) for row in array],
-                )
-            )
+            theirs = partial(_make_arrays, array)
+            cells.append(Cell(group=group, case=case, library="pyarrow", ours=_read(group, array), theirs=theirs))
         cells.append(
             Cell(
                 group="source parquet",
@@ -244,18 +244,17 @@ def _make_list_cells() -> list[Cell]:
 
 
 def _make_tensor_cells() -> list[Cell]:
-    cells = []
-    for case, (array, expected) in TENSORS.items():
-        for group in ("source parquet", "source arrow", "source lance"):
-            cells.append(
-                Cell(
-                    group=group,
-                    case=f"tensor, {case}",
-                    library="NumPy",
-                    ours=_read(group, array),
-                    theirs=lambda _, expected=expected: expected,
-                )
-            )
+    cells = [
+        Cell(
+            group=group,
+            case=f"tensor, {case}",
+            library="NumPy",
+            ours=_read(group, array),
+            theirs=lambda _, expected=expected: expected,
+        )
+        for case, (array, expected) in TENSORS.items()
+        for group in ("source parquet", "source arrow", "source lance")
+    ]
     cells += [
         Cell(
             group="source huggingface",

@@ -18,9 +18,10 @@ _DTYPES: Final = {"halffloat": "float16", "float": "float32", "double": "float64
 class ArrowRows:
     """The rows of a table, each made when it is read.
 
-    A list of numbers without nulls, and a fixed-shape tensor, is a NumPy array on the table's memory, read-only. A tensor
-    has its logical shape: `permutation` is applied. One of truth values is a copy, because Arrow packs them in bits; one
-    with nulls, or of other values such as dates, is nested lists. All other values are what pyarrow's `as_py` returns.
+    A list of numbers without nulls, and a tensor of fixed shape, is a NumPy array on the table's memory, read-only. A
+    tensor has its logical shape: its permutation is applied. One of truth values is a copy, because Arrow packs them in
+    bits; one with nulls, or of other values such as dates, is nested lists. All other values are what pyarrow's `as_py`
+    returns.
     """
 
     def __init__(self, table: Any, *, arrays_of_lists: bool = True) -> None:

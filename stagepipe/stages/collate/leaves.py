@@ -96,8 +96,8 @@ def refuse_masked_tensor(path: str, value: Any) -> None:
     """Raise ValueError for a tensor of `torch.masked`, of which a batch would have only the data."""
     if type(value).__name__ == "MaskedTensor":
         raise ValueError(
-            f"Batch: {format_path(path)} is a MaskedTensor, which cannot be a row of a dense one; before Batch, fill it "
-            "with `to_tensor`, and send the mask as a field"
+            f"Batch: {format_path(path)} is a MaskedTensor, which cannot be a row of a dense one; before Batch, fill "
+            "it with `to_tensor`, and send the mask as a field"
         )
 
 

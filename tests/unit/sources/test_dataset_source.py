@@ -16,9 +16,15 @@ ROWS = datasets.Dataset.from_dict({"x": [1, 2]})
 @pytest.mark.parametrize(
     "dataset,message",
     [
-        (datasets.DatasetDict(train=ROWS, test=ROWS), r"DatasetDict has the keys `train`, `test`, .* `dataset\['train'\]`"),
+        (
+            datasets.DatasetDict(train=ROWS, test=ROWS),
+            r"DatasetDict has the keys `train`, `test`, .* `dataset\['train'\]`",
+        ),
         ({1: "a", 2: "b"}, r"dict has the keys `1`, `2`, not the indices 0 to 1; give one of its values"),
-        (pd.DataFrame([[1, 2], [3, 4]]), r'an index of a DataFrame is no row; give the rows, `dataset\.to_dict\("records"\)`'),
+        (
+            pd.DataFrame([[1, 2], [3, 4]]),
+            r'an index of a DataFrame is no row; give the rows, `dataset\.to_dict\("records"\)`',
+        ),
         (pd.Series([1, 2], index=[1, 0]).rename({0: "a"}), r"Series has the keys `1`, `a`"),
         (pa.table({"x": [1], "y": [2]}), r"an index of a Table is no row; give the rows, `dataset\.to_pylist\(\)`"),
     ],

@@ -97,6 +97,8 @@ def test_a_field_of_records_is_copied():
 
 
 class Span(tuple):
+    __slots__ = ()
+
     def __new__(cls, start, stop):
         return super().__new__(cls, (start, stop))
 
