@@ -257,7 +257,7 @@ def _make_json_error(name: str) -> TypeError:
     return TypeError(f"JSON cannot hold {name}; drop the field, or convert it before the sink")
 
 
-def _array_to_json(value: np.ndarray | np.generic) -> Any:
+def _array_to_json(value: Any) -> Any:
     kind = value.dtype.kind
     names = value.dtype.names
     if names is not None:

@@ -293,7 +293,7 @@ def test_a_masked_row_makes_a_masked_batch(fields: dict[str, Any]):
         batch.add({"x": row}, 1)
     found = batch.flush(RNG)[0][0]["x"]
     assert found.tolist() == [[3, 4], [None, 2], [5, 6]]
-    for row in rows[::2] * 2:
+    for row in [rows[0]] * 3:
         batch.add({"x": row}, 1)
     assert type(batch.flush(RNG)[0][0]["x"]) is np.ndarray
 
