@@ -298,6 +298,7 @@ def test_a_masked_row_makes_a_masked_batch(fields: dict[str, Any]):
     assert type(batch.flush(RNG)[0][0]["x"]) is np.ndarray
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
 def test_a_masked_tensor_is_refused():
     tensor = torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False]))
     with pytest.raises(ValueError, match=r"Batch: `x` is a MaskedTensor, which cannot be a row of a dense one"):
