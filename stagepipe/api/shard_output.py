@@ -133,7 +133,9 @@ class ShardOutput:
             for path, names in Journal(folder.path).list_names().items():
                 recorded_names.setdefault(path, set()).update(names)
         for folder in self._folders:
-            folder.require_own(recorded_names.get(folder.path.resolve(), ()))
+            own_names = recorded_names.get(folder.path.resolve(), ())
+            folder.require_own(own_names)
+            folder.require_unread(own_names, self._pipeline.spec.source.target.arguments)
         if self._journal.exists:
             self._journal.delete()  # first: what it lists goes
         for folder in self._folders:

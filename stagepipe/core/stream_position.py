@@ -11,10 +11,12 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from stagepipe.core.errors import UsageError
 from stagepipe.core.stateful import load_into_copy, saves_state
 
 _log = logging.getLogger("stagepipe")
 
+_MODULES_OF_READ_ONCE_ITERATORS: Final = frozenset({"builtins", "itertools"})
 _MAX_STATE_BYTES: Final = 1 << 20
 """A state travels to the caller a few times per second and stands in every saved state of the pipeline."""
 
@@ -30,19 +32,22 @@ class StreamPosition:
     def __init__(self) -> None:
         self._stream: Any = None
         self._iterator: Any = None
+        self._opened: Any = None
         self.is_saved = False
         """Whether `take` may give a state."""
 
     def open(self, stream: Iterable[Any], state: str | None) -> Iterator[Any]:
         """Iterate over a stream from its start, or from where `state` was taken. As torchdata does: stream first.
 
-        Raises ValueError for a state that this stream cannot load.
+        Raises ValueError for a state that this stream cannot load, and UsageError for a stream that gives the same
+        generator again.
         """
         saved = {} if state is None else json.loads(state)
         if saves_state(stream) and "stream" in saved:
             stream = load_into_copy(stream, saved["stream"])
         self._stream = stream if saves_state(stream) else None
         iterator = iter(stream)
+        self._require_new(iterator, stream)
         self._iterator = iterator if iterator is not stream and saves_state(iterator) else None
         if self._iterator is not None and "iterator" in saved:
             self._iterator.load_state_dict(saved["iterator"])
@@ -54,6 +59,19 @@ class StreamPosition:
             )
         self.is_saved = self._stream is not None or self._iterator is not None
         return iterator
+
+    def _require_new(self, iterator: Iterator[Any], stream: Iterable[Any]) -> None:
+        """Raise UsageError for what was read before and cannot be read again, such as the generator of a first epoch.
+
+        An iterator of the user's class may start anew each time that it is asked for.
+        """
+        samples = getattr(iterator, "samples", iterator)  # of batches of samples
+        if samples is self._opened and type(samples).__module__ in _MODULES_OF_READ_ONCE_ITERATORS:
+            raise UsageError(
+                f"the source {type(stream).__name__} gives the same {type(samples).__name__} for each epoch, which can "
+                "be read only once; let its `__iter__` make a new one"
+            )
+        self._opened = samples
 
     def take(self) -> str | None:
         """Return the state as JSON; None, after a warning, if it cannot be saved."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -22,6 +23,8 @@ from stagepipe.shards.position import FinishedShard, ShardPosition
 from stagepipe.sinks import OPEN_PREFIX, OWN_PREFIX, PART_PREFIX, PartRecord, PartSink
 
 _DESCRIPTION_NAME: Final = f"{PART_PREFIX}description"
+_PATH_ARGUMENTS: Final = frozenset({"path", "glob"})
+"""What the built-in sources call the paths and patterns of their files."""
 
 
 class SinkFolder(ABC):
@@ -69,6 +72,19 @@ class SinkFolder(ABC):
     @abstractmethod
     def require_own(self, recorded_names: Collection[str]) -> None:
         """Raise UsageError if `start` would find a folder of the user's in the place of a shard."""
+
+    def require_unread(self, recorded_names: Collection[str], source_arguments: Mapping[Any, Any]) -> None:
+        """Raise UsageError if `start` would delete files that a source with these arguments reads.
+
+        The arguments may hold those of nested sources. What a dataset of the user's reads is not known.
+        """
+        patterns = [_split_path(text) for text in _iter_paths(source_arguments)]
+        for path in self._sink.list_own(recorded_names) if patterns else ():
+            if any(_reads(pattern, _split_path(path), is_folder=path.is_dir()) for pattern in patterns):
+                raise UsageError(
+                    f"sink {self._name}: `overwrite` would delete {path.absolute()}, which the source reads; set "
+                    "another `path`"
+                )
 
     def start(self, recorded_names: Collection[str]) -> None:
         """Start a new job. `recorded_names`: what the journals of earlier runs name, which goes too."""
@@ -184,3 +200,34 @@ class SinkFolder(ABC):
 def _is_kept_without_overwrite(name: str) -> bool:
     """Whether it is the user's or another job's, and no mere leftover of a killed worker."""
     return not name.startswith(OWN_PREFIX) or name == JOURNAL_NAME or name.startswith(OPEN_PREFIX)
+
+
+def _iter_paths(value: Any, *, is_path: bool = False) -> Iterator[str]:
+    """Yield the local paths and patterns in the arguments of a source."""
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        if is_path and isinstance(text, str) and "://" not in text:
+            yield text
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _iter_paths(inner, is_path=is_path or key in _PATH_ARGUMENTS)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from _iter_paths(inner, is_path=is_path)
+
+
+def _split_path(path: str | Path) -> tuple[str, ...]:
+    """Return the parts of a path or pattern, absolute and without links."""
+    return Path(os.path.realpath(Path(path).expanduser())).parts
+
+
+def _reads(pattern: Sequence[str], parts: Sequence[str], *, is_folder: bool) -> bool:
+    """Whether a pattern matches a file or folder, a folder that it lies in, or, of a folder, what may lie in it."""
+    if not pattern:
+        return True
+    if not parts:
+        return is_folder or all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return any(_reads(pattern[1:], parts[start:], is_folder=is_folder) for start in range(len(parts) + 1))
+    is_match = pattern[0] == parts[0] or fnmatchcase(parts[0], pattern[0])
+    return is_match and _reads(pattern[1:], parts[1:], is_folder=is_folder)

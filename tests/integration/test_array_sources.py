@@ -1,6 +1,8 @@
 """npy, hdf5, zarr and huggingface: what is special about each, and what they say about wrong files and names."""
 
 import json
+import os
+import resource
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,6 +16,7 @@ from stagepipe import Pipeline, RunError, from_source
 from stagepipe.cli.app import app
 from stagepipe.core import UsageError, saves_state
 from stagepipe.sources import Hdf5Source, HuggingFaceSource, MixSource, NpySource, ZarrSource
+from stagepipe.sources.arrays import array_store_source
 from tests.support.pipelines import batch, plain, stage
 
 
@@ -151,6 +154,43 @@ def test_hdf5_reads_a_chunk_once_where_rows_of_it_follow(tmp_path):
     counts = {name: [count for (one, *_), count in reads.items() if one == name] for name in ("images", "labels")}
     assert counts["images"] == [1] * 10
     assert max(counts["labels"]) <= 2  # a block of images may begin within a chunk of labels
+
+
+def test_hdf5_keeps_few_of_many_files_open(tmp_path):
+    import h5py
+
+    for number in range(150):
+        with h5py.File(tmp_path / f"{number:03}.h5", "w") as file:
+            file["x"] = [number]
+    source = Hdf5Source(str(tmp_path / "*.h5"))
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    assert [int(source[number]["x"]) for number in range(150)] == list(range(150))
+    most_open = array_store_source._MAX_OPEN_STORES
+    assert len(os.listdir("/proc/self/fd")) - open_before <= most_open  # noqa: PTH208
+    del source
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_before + most_open + 20, limits[1]))
+    try:
+        assert len(Hdf5Source(str(tmp_path / "*.h5"))) == 150
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_hdf5_refuses_a_virtual_dataset_whose_file_is_missing(tmp_path):
+    import h5py
+
+    layout = h5py.VirtualLayout(shape=(3, 2), dtype="i8")
+    for number in range(3):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["x"] = [number, number]
+        layout[number] = h5py.VirtualSource(f"{number}.h5", "x", shape=(2,))
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file.create_virtual_dataset("x", layout, fillvalue=0)
+    source = str(tmp_path / "all.h5")
+    assert plain(Hdf5Source(source)[2]["x"]) == ("array", "int64", [2, 2])
+    (tmp_path / "1.h5").unlink()
+    with pytest.raises(ValueError, match=r"hdf5: .*all\.h5: the virtual dataset `x` needs .*/1\.h5, which is missing"):
+        Hdf5Source(source)[0]
 
 
 def test_a_row_can_be_written_without_changing_the_file(train_h5):

@@ -3,12 +3,13 @@
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stagepipe import Pipeline, PipelineBuilder, from_dataset, from_source
+from stagepipe import Pipeline, PipelineBuilder, StagepipeError, defer, from_dataset, from_source
 
 COUNT = 60
 
@@ -113,3 +114,32 @@ def test_a_state_that_cannot_be_saved_costs_only_time(tmp_path, caplog):
         pipeline.load_state_dict(state)
         assert list(pipeline) == expected[9:]
     assert "the state of the stream Stream cannot be saved" in caplog.text
+
+
+class SameGenerator:
+    """Gives the generator of its first epoch in each epoch."""
+
+    def __init__(self) -> None:
+        self.numbers: Any = None
+
+    def __iter__(self) -> Any:
+        self.numbers = self.numbers or (number for number in range(5))
+        return self.numbers
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: from_source(defer(SameGenerator)),
+        lambda: from_source(partial(iter, SameGenerator())),
+        lambda: from_dataset(defer(SameGenerator)),
+        lambda: from_dataset(defer(SameGenerator), batch_size=2),
+    ],
+    ids=["source", "function", "dataset", "batches"],
+)
+def test_a_second_epoch_of_the_same_generator_is_refused_and_not_empty(make, inline):
+    with make().open(inline=inline) as pipeline:
+        assert len(list(pipeline)) in {3, 5}
+        with pytest.raises(StagepipeError, match="gives the same generator for each epoch.*make a new one"):
+            list(pipeline)

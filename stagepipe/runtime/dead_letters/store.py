@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import Final
@@ -46,6 +47,9 @@ class DeadLetterStore:
         self._lock = threading.Lock()
         self._segment_count = len(plan.segments)
         self._letters: dict[_LetterId, DeadLetterEvent] = {}
+        self._counted_keys: defaultdict[tuple[int, int], list[Key]] = defaultdict(list)
+        """By epoch and segment, the sorted keys of the letters that a resume has not counted. A run may have a million
+        letters, and `count_until` is called at each step of a training loop."""
         self._received_counts: Counter[int] = Counter()
         """By process. A process's letters arrive in order."""
         self._generation = 0
@@ -65,6 +69,7 @@ class DeadLetterStore:
         with self._lock:
             self._resumed = count
             self._letters_before_resume = set(self._letters)
+            self._counted_keys.clear()
             self._source_items_before_resume = self._count_source_items()
             self._counted_epoch = None
 
@@ -76,11 +81,8 @@ class DeadLetterStore:
         self._wait_for_letters()
         cursors = split_by_segment(cursor, self._segment_count)
         with self._lock:
-            letters = sum(
-                letter_id not in self._letters_before_resume
-                and (letter.epoch != epoch or not self._is_after(letter, cursors))
-                for letter_id, letter in self._letters.items()
-            )
+            letters = sum(len(keys) for (of_epoch, _), keys in self._counted_keys.items() if of_epoch != epoch)
+            letters += sum(_count_until(self._counted_keys[epoch, i], cursor) for i, cursor in enumerate(cursors))
             if self._max_skipped is None and not (letters or self._resumed.items):
                 return None
             is_current = epoch == self._counted_epoch
@@ -98,6 +100,8 @@ class DeadLetterStore:
             is_outdated = letter.generation < self._generation and letter.epoch == self._epoch
             if not (is_outdated and self._is_reprocessed(letter)):
                 letter_id = (letter.epoch, letter.stage, letter.key)
+                if letter_id not in self._letters or letter_id in self._letters_before_resume:
+                    insort(self._get_counted_keys(letter), letter.key)
                 self._letters[letter_id] = letter
                 self._letters_before_resume.discard(letter_id)
 
@@ -119,18 +123,19 @@ class DeadLetterStore:
                 if letter.epoch != epoch or not self._is_reprocessed(letter)
             }
             self._letters_before_resume.intersection_update(self._letters)
+            self._counted_keys.clear()
+            for letter_id, letter in self._letters.items():
+                if letter_id not in self._letters_before_resume:
+                    self._get_counted_keys(letter).append(letter.key)
+            for keys in self._counted_keys.values():
+                keys.sort()
+
+    def _get_counted_keys(self, letter: DeadLetterEvent) -> list[Key]:
+        return self._counted_keys[letter.epoch, self._segment_by_stage[letter.stage]]
 
     def _is_reprocessed(self, letter: DeadLetterEvent) -> bool:
         is_forced = ImposedSkip(letter.stage, letter.key) in self._forced_skips
-        return not is_forced and self._is_after(letter, self._cursors)
-
-    def _is_after(self, letter: DeadLetterEvent, cursors: Sequence[Cursor]) -> bool:
-        """Return whether the item of a letter comes after a position, which has one cursor a segment."""
-        key = letter.key
-        cursor = cursors[self._segment_by_stage[letter.stage]]
-        if key[0] < cursor.item or key in cursor.emitted_keys:
-            return False
-        return cursor.last_key is None or key > cursor.last_key
+        return not is_forced and _is_after(letter.key, self._cursors[self._segment_by_stage[letter.stage]])
 
     def to_records(self) -> tuple[DeadLetter, ...]:
         """All letters as they stand in the report, in the order of the source."""
@@ -194,6 +199,19 @@ class DeadLetterStore:
                     self._received_counts |= Counter(sent_counts)
                 return
             sleep(_POLL_INTERVAL_S)
+
+
+def _is_after(key: Key, cursor: Cursor) -> bool:
+    """Return whether the item of a letter comes after a position."""
+    if key[0] < cursor.item or key in cursor.emitted_keys:
+        return False
+    return cursor.last_key is None or key > cursor.last_key
+
+
+def _count_until(keys: Sequence[Key], cursor: Cursor) -> int:
+    """Return how many of the sorted keys come not after a position. Only those from its item on are looked at."""
+    start = bisect_left(keys, (cursor.item,))
+    return start + sum(not _is_after(key, cursor) for key in keys[start:])
 
 
 def make_letter_counters(

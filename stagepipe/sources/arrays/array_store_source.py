@@ -59,8 +59,8 @@ class ArrayStoreSource(RowArraySource):
         keys = self._keys
         if keys is None:
             keys = {name: name for name in self._get_arrays(self._stores[0], None)}
-        arrays = {store: self._get_arrays(store, list(keys.values())) for store in self._stores}
-        files = {field: [_describe(arrays[store][key], store) for store in self._stores] for field, key in keys.items()}
+        described = [self._describe_arrays(store, list(keys.values())) for store in self._stores]
+        files = {field: [arrays[key] for arrays in described] for field, key in keys.items()}
         largest = max((parts[0] for parts in files.values()), key=lambda array: array.block_bytes)
         return {
             field: RowArrays(
@@ -88,6 +88,11 @@ class ArrayStoreSource(RowArraySource):
             if key not in found:
                 raise ValueError(f"{self.label}: {_describe_missing(key, found, store)}")
         return found
+
+    def _describe_arrays(self, store: str, keys: Sequence[str]) -> dict[str, ArrayFile]:
+        """Describe arrays of a store. Keeps no array: of thousands of files, only a few may be open."""
+        arrays = self._get_arrays(store, keys)
+        return {key: _describe(arrays[key], store) for key in keys}
 
     def _get_values(self, key: str, store: str) -> Any:
         return self._opened.get(store)[key].values

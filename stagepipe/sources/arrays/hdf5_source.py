@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ class Hdf5Source(ArrayStoreSource):
     >>> Hdf5Source("train.h5", keys={"image": "images", "label": "labels"})[0]  # doctest: +SKIP
     {'image': array(...), 'label': 7}
 
-    Raises ValueError if no file matches, for a dataset that a file lacks (with those that it has), and for datasets
-    that differ in their number of rows.
+    Raises ValueError if no file matches, for a dataset that a file lacks (with those that it has), for datasets that
+    differ in their number of rows, and for a virtual dataset of which a file is missing.
     """
 
     def __init__(
@@ -66,10 +67,21 @@ class Hdf5Source(ArrayStoreSource):
 
         def add(name: str, node: Any) -> None:
             if isinstance(node, h5py.Dataset) and node.shape:
+                _require_virtual_sources(node, name, store)
                 found[name] = _describe_dataset(node, is_text=h5py.check_string_dtype(node.dtype) is not None)
 
         file.visititems(add)
         return found
+
+
+def _require_virtual_sources(dataset: Any, name: str, store: str) -> None:
+    """Raise ValueError if a file of a virtual dataset is missing: HDF5 gives the fill value in the place of its rows."""
+    for source in dataset.virtual_sources() if dataset.is_virtual else ():
+        if source.file_name == "." or "%b" in source.file_name:  # in this file; numbered files, as many as there are
+            continue
+        path = Path(store).parent / source.file_name
+        if not path.exists() and not Path(source.file_name).exists():  # HDF5 looks in the current directory too
+            raise ValueError(f"hdf5: {store}: the virtual dataset `{name}` needs {path}, which is missing")
 
 
 def _describe_dataset(dataset: Any, *, is_text: bool) -> StoredArray:

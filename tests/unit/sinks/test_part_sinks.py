@@ -229,6 +229,46 @@ def test_a_finished_job_is_not_run_again_unless_it_is_overwritten(tmp_path: Path
     assert len(read_rows(tmp_path / "out", "jsonl")) == 20
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"uses": "stagepipe.sources.jsonl", "with": {"path": "out/*.jsonl"}},
+        {"uses": "stagepipe.sources.jsonl", "with": {"path": ["other/*.jsonl", "./out/../out/000000.jsonl"]}},
+        {"uses": "stagepipe.sources.files", "with": {"glob": "**/*.jsonl"}},
+        {"uses": "stagepipe.sources.huggingface", "with": {"path": "out"}},
+        {"uses": "stagepipe.sources.concat", "with": {"sources": [{"uses": "stagepipe.sources.jsonl", "with": {"path": "o?t/*"}}]}},
+    ],
+    ids=["pattern", "list", "recursive", "folder", "nested"],
+)
+def test_overwrite_refuses_to_delete_what_the_source_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source):
+    monkeypatch.chdir(tmp_path)
+    write(make_config(Path("out"), "jsonl", 10))
+    before = read_bytes(tmp_path / "out")
+    config = {**make_config(Path("out"), "jsonl", 10, overwrite=True), "source": source}
+    with pytest.raises(UsageError, match=r"`overwrite` would delete .*out/000000\.jsonl, which the source reads"):
+        write(config)
+    assert read_bytes(tmp_path / "out") == before
+
+
+def test_overwrite_refuses_to_delete_the_subfolders_that_the_source_reads(tmp_path: Path):
+    write(make_config(tmp_path, "images", 5))
+    files = {"uses": "stagepipe.sources.files", "with": {"glob": f"{tmp_path}/*/*.png"}}
+    with pytest.raises(UsageError, match=r"would delete .*/000000/.*png, which the source reads"):
+        write({**make_config(tmp_path, "images", 5, overwrite=True), "source": files})
+    assert len(list(tmp_path.glob("*/*.png"))) == 5
+
+
+def test_overwrite_deletes_what_a_neighbouring_source_does_not_read(tmp_path: Path):
+    write(make_config(tmp_path / "in", "jsonl", 10))
+    write(make_config(tmp_path / "out", "jsonl", 10))
+    source = {"uses": "stagepipe.sources.jsonl", "with": {"path": f"{tmp_path}/*.jsonl"}}
+    again = make_config(tmp_path / "out", "jsonl", 10, overwrite=True)
+    with pytest.raises(RunError, match="no file matches"):
+        write({**again, "source": source})
+    write({**again, "source": {**source, "with": {"path": str(tmp_path / "in/000000.jsonl")}}, "stages": []})
+    assert len(read_rows(tmp_path / "out", "jsonl")) == 10
+
+
 def test_one_run_at_a_time_writes_to_a_folder(tmp_path: Path):
     config = make_config(tmp_path / "out", "jsonl", 10)
     with (

@@ -168,3 +168,24 @@ def test_going_back_within_a_run_counts_no_letter_twice():
     letters.add(letter("a", 5, generation=2))
     assert letters.count_until(0, Cursor(Cursor(None, 6), 1)) == SkipCount(2, 6)
     assert stored(letters) == [(0, "a", "2"), (0, "a", "5")]
+
+
+def test_counting_looks_at_no_letter_before_the_position(monkeypatch):
+    looked_at = []
+    is_after = store._is_after
+    monkeypatch.setattr(store, "_is_after", lambda key, cursor: looked_at.append(key) or is_after(key, cursor))
+    letters = DeadLetterStore(sample_plan(), int)
+    for epoch in range(3):
+        letters.apply_seek(epoch + 1, epoch, [Cursor(), Cursor()], [])
+        for number in (*range(1, 1000), 0, 1000, 1001):
+            letters.add(letter("a", number, generation=epoch + 1, epoch=epoch))
+        letters.add(letter("b", 3, generation=epoch + 1, epoch=epoch))
+    looked_at.clear()
+    for item, counted in ((1000, 1000), (500, 500), (1001, 1001), (0, 0)):
+        upstream = Cursor(None, item)
+        count = letters.count_until(2, Cursor(upstream, 2))
+        assert count is not None
+        assert count.items == 2 * 1003 + counted
+        if item >= 1000:
+            assert {key[0] for key in looked_at} <= {3, 1000, 1001}
+        looked_at.clear()
