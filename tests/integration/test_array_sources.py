@@ -176,7 +176,7 @@ def test_hdf5_keeps_few_of_many_files_open(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_hdf5_refuses_a_virtual_dataset_whose_file_is_missing(tmp_path):
+def test_hdf5_refuses_a_virtual_dataset_whose_files_cannot_be_opened(tmp_path):
     import h5py
 
     layout = h5py.VirtualLayout(shape=(3, 2), dtype="i8")
@@ -188,6 +188,13 @@ def test_hdf5_refuses_a_virtual_dataset_whose_file_is_missing(tmp_path):
         file.create_virtual_dataset("x", layout, fillvalue=0)
     source = str(tmp_path / "all.h5")
     assert plain(Hdf5Source(source)[2]["x"]) == ("array", "int64", [2, 2])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (130, limits[1]))
+    try:
+        with pytest.raises(ValueError, match=r"`x` has 3 files, which HDF5 keeps open, but only 130 may be open"):
+            Hdf5Source(source)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     (tmp_path / "1.h5").unlink()
     with pytest.raises(ValueError, match=r"hdf5: .*all\.h5: the virtual dataset `x` needs .*/1\.h5, which is missing"):
         Hdf5Source(source)[0]

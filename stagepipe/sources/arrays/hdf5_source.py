@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from stagepipe.core import SourceFiles, import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
 from stagepipe.sources.record_source import ShuffleMode
 from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote
+
+_OTHER_OPEN_FILES: Final = 128
+"""What else a process may have open: other stores, and some 40 descriptors of a worker."""
 
 
 class Hdf5Source(ArrayStoreSource):
@@ -75,13 +79,23 @@ class Hdf5Source(ArrayStoreSource):
 
 
 def _require_virtual_sources(dataset: Any, name: str, store: str) -> None:
-    """Raise ValueError if a file of a virtual dataset is missing: HDF5 gives the fill value in the place of its rows."""
-    for source in dataset.virtual_sources() if dataset.is_virtual else ():
-        if source.file_name == "." or "%b" in source.file_name:  # in this file; numbered files, as many as there are
-            continue
-        path = Path(store).parent / source.file_name
-        if not path.exists() and not Path(source.file_name).exists():  # HDF5 looks in the current directory too
+    """Raise ValueError for a virtual dataset of files that are missing, or of more files than can be open.
+
+    HDF5 keeps the files open, and gives the fill value in the place of rows that it cannot read.
+    """
+    files = {source.file_name for source in dataset.virtual_sources()} if dataset.is_virtual else set()
+    for file in files - {"."}:  # `.`: this file
+        path = Path(store).parent / file
+        is_pattern = "%b" in file  # as many numbered files as there are
+        if not (is_pattern or path.exists() or Path(file).exists()):  # HDF5 looks in the current directory too
             raise ValueError(f"hdf5: {store}: the virtual dataset `{name}` needs {path}, which is missing")
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and len(files) > max(limit - _OTHER_OPEN_FILES, 1):
+        raise ValueError(
+            f"hdf5: {store}: the virtual dataset `{name}` has {len(files):,} files, which HDF5 keeps open, but only "
+            f"{limit:,} may be open (`ulimit -n`); raise it to {len(files) + 2 * _OTHER_OPEN_FILES}, or give the files "
+            "themselves as `path`"
+        )
 
 
 def _describe_dataset(dataset: Any, *, is_text: bool) -> StoredArray:

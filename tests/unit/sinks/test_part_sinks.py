@@ -236,7 +236,10 @@ def test_a_finished_job_is_not_run_again_unless_it_is_overwritten(tmp_path: Path
         {"uses": "stagepipe.sources.jsonl", "with": {"path": ["other/*.jsonl", "./out/../out/000000.jsonl"]}},
         {"uses": "stagepipe.sources.files", "with": {"glob": "**/*.jsonl"}},
         {"uses": "stagepipe.sources.huggingface", "with": {"path": "out"}},
-        {"uses": "stagepipe.sources.concat", "with": {"sources": [{"uses": "stagepipe.sources.jsonl", "with": {"path": "o?t/*"}}]}},
+        {
+            "uses": "stagepipe.sources.concat",
+            "with": {"sources": [{"uses": "stagepipe.sources.jsonl", "with": {"path": "o?t/*"}}]},
+        },
     ],
     ids=["pattern", "list", "recursive", "folder", "nested"],
 )
