@@ -1,5 +1,6 @@
 """npy, hdf5, zarr and huggingface: what is special about each, and what they say about wrong files and names."""
 
+import gc
 import json
 import os
 import resource
@@ -168,6 +169,7 @@ def test_hdf5_keeps_few_of_many_files_open(tmp_path):
     most_open = array_store_source._MAX_OPEN_STORES
     assert len(os.listdir("/proc/self/fd")) - open_before <= most_open  # noqa: PTH208
     del source
+    gc.collect()  # the source is in a cycle
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_before + most_open + 20, limits[1]))
     try:
