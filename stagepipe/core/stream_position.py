@@ -63,7 +63,7 @@ class StreamPosition:
     def _require_new(self, iterator: Iterator[Any], stream: Iterable[Any]) -> None:
         """Raise UsageError for what was read before and cannot be read again, such as the generator of a first epoch.
 
-        An iterator of the user's class may start anew each time that it is asked for.
+        An iterator of the user's class may start again each time that it is asked for.
         """
         samples = getattr(iterator, "samples", iterator)  # of batches of samples
         if samples is self._opened and type(samples).__module__ in _MODULES_OF_READ_ONCE_ITERATORS:
