@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob as globbing
 import os
-import stat
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +13,9 @@ from stagepipe.core import SourceFiles, describe_files
 from stagepipe.sources.order import EpochOrder, ShuffledOrder
 from stagepipe.sources.record_source import RecordSource
 from stagepipe.sources.storage import (
+    Paths,
     StoredFile,
-    check_folders,
-    find_stored_files,
-    is_remote,
+    iterate_files,
     require_unchanged,
     sample_contents,
 )
@@ -31,9 +27,10 @@ class FilesSource(RecordSource):
     In YAML it is `uses: stagepipe.sources.files`.
 
     Args:
-        glob: one pattern, such as `"data/**/*.jpg"`, or a list; `**` matches folders at any depth, `~` is the home
-            folder. A relative pattern is relative to the current directory. A file that matches two patterns is
-            yielded once. A URL (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is then a URL.
+        glob: a path or pattern, such as `"data/**/*.jpg"`, or a list; each must match. `**` matches folders at any
+            depth, `~` is the home folder. A relative pattern is relative to the current directory. A file that matches
+            two patterns is yielded once. A URL (`s3://bucket/**/*.jpg`) is opened by fsspec; the path of an item is
+            then a URL.
         shuffle: use a different order in each epoch, drawn from the pipeline's seed and the epoch.
         read: add `data`, the file's content as `bytes`. Without it the first stage opens the file, in parallel in its
             workers; with it no stage needs to open files. Files of URLs are read in the workers of the source.
@@ -43,7 +40,7 @@ class FilesSource(RecordSource):
     >>> FilesSource("pyproject.toml")[0]  # doctest: +SKIP
     {'path': 'pyproject.toml'}
 
-    Raises ValueError if no file matches or `labels` is unknown, OSError for a file that cannot be read, and UsageError
+    Raises ValueError if a pattern matches no file or `labels` is unknown, OSError for a file that cannot be read, and UsageError
     for a URL without fsspec.
     """
 
@@ -51,7 +48,7 @@ class FilesSource(RecordSource):
 
     def __init__(
         self,
-        glob: str | list[str],
+        glob: Paths,
         *,
         shuffle: bool = False,
         read: bool = False,
@@ -63,18 +60,17 @@ class FilesSource(RecordSource):
             raise ValueError(f"files: labels is {labels!r}; give `none` or `folder`")
         self.read = read
         self.labels = labels
-        patterns = [glob] if isinstance(glob, str) else list(glob)
-        remote = [pattern for pattern in patterns if is_remote(pattern)]
         self._remote_files: dict[str, StoredFile] = {}
-        if remote:
-            found = find_stored_files(remote, "files", storage_options)
-            self._remote_files = {file.name: file for file in found}
-        local = [pattern for pattern in patterns if pattern not in remote]
-        statuses = _find_files(local) if local or not remote else {}
-        self._paths = sorted([*self._remote_files, *statuses])
+        found: list[tuple[str, int, int]] = []
+        for file in iterate_files(glob, "files", storage_options, "glob"):
+            found.append((file.name, file.size, file.modified_ns or 0))
+            if file.file_system is not None:
+                self._remote_files[file.name] = file
+        found.sort()
         # Not a StoredFile each: a million files take 16 MB here.
-        self._sizes = array("q", [statuses[path][0] if path in statuses else 0 for path in self._paths])
-        self._times_ns = array("q", [statuses[path][1] if path in statuses else 0 for path in self._paths])
+        self._paths = [path for path, _, _ in found]
+        self._sizes = array("q", [size for _, size, _ in found])
+        self._times_ns = array("q", [time_ns for _, _, time_ns in found])
         self._order = ShuffledOrder(len(self._paths), "files")
 
     @property
@@ -131,23 +127,3 @@ class FilesSource(RecordSource):
         with Path(path).open("rb") as file:
             require_unchanged(path, (self._sizes[index], self._times_ns[index]), os.fstat(file.fileno()))
             return file.read()
-
-
-def _find_files(patterns: list[str]) -> dict[str, tuple[int, int]]:
-    """Return the size of each file in bytes, and the time of its last change in ns."""
-    found: dict[str, tuple[int, int]] = {}
-    for pattern in patterns:
-        # Not Path.glob: it needs a separate folder and refuses an absolute pattern.
-        matches = globbing.iglob(str(Path(pattern).expanduser()), recursive=True)  # noqa: PTH207
-        for match in matches:
-            with contextlib.suppress(OSError, ValueError):  # a broken link, or removed meanwhile
-                status = Path(match).stat()
-                if stat.S_ISREG(status.st_mode):
-                    found[match] = (status.st_size, status.st_mtime_ns)
-        check_folders(pattern, "files", has_matches=bool(found))
-    if not found:
-        raise ValueError(
-            f"files: no file matches {', '.join(map(repr, patterns))} in the current directory {Path.cwd()}; start "
-            "stagepipe in the folder that the pattern is relative to, or use an absolute pattern"
-        )
-    return found

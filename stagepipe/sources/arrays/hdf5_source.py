@@ -12,7 +12,7 @@ import numpy as np
 from stagepipe.core import SourceFiles, import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
 from stagepipe.sources.record_source import ShuffleMode
-from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote
+from stagepipe.sources.storage import Paths, describe_stored_files, find_stored_files, is_remote, list_paths
 
 _OTHER_OPEN_FILES: Final = 128
 """What else a process may have open: other stores, and some 40 descriptors of a worker."""
@@ -42,14 +42,14 @@ class Hdf5Source(ArrayStoreSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         keys: str | Sequence[str] | Mapping[str, str] | None = None,
         shuffle: ShuffleMode = False,
     ) -> None:
         import_extra("h5py", "hdf5", "the source `hdf5`")
-        for name in [path] if isinstance(path, str) else path:
-            if is_remote(str(name)):
+        for name in list_paths(path, "hdf5"):
+            if is_remote(name):
                 raise ValueError(f"hdf5: {name!r} is remote, which h5py cannot read; download it first")
         self._files = {file.path: file for file in find_stored_files(path, "hdf5")}
         super().__init__(list(self._files), keys, shuffle)

@@ -14,7 +14,14 @@ from stagepipe.sources.arrays.recently_used import RecentlyUsed
 from stagepipe.sources.arrays.row_array_source import RowArraySource
 from stagepipe.sources.arrays.row_arrays import ArrayFile, RowArrays
 from stagepipe.sources.record_source import ShuffleMode
-from stagepipe.sources.storage import StoredFile, describe_stored_files, find_stored_files, is_remote
+from stagepipe.sources.storage import (
+    Paths,
+    StoredFile,
+    describe_stored_files,
+    find_stored_files,
+    is_remote,
+    list_paths,
+)
 
 _MAX_MAPPED_FILES: Final = 256
 """Each mapped file takes a file descriptor, of which a process usually may have 1,024."""
@@ -40,9 +47,7 @@ class NpySource(RowArraySource):
     field differ in the shape or dtype of their rows, or the fields in their number.
     """
 
-    def __init__(
-        self, path: str | Sequence[str] | Mapping[str, str | Sequence[str]], *, shuffle: ShuffleMode = False
-    ) -> None:
+    def __init__(self, path: Paths | Mapping[str, Paths], *, shuffle: ShuffleMode = False) -> None:
         super().__init__(shuffle=shuffle)
         patterns = path if isinstance(path, Mapping) else {"": path}
         self._files = {field: self._find_files(pattern) for field, pattern in patterns.items()}
@@ -60,9 +65,9 @@ class NpySource(RowArraySource):
         """Return what identifies the files of all fields."""
         return join_files([describe_stored_files(files) for files in self._files.values()])
 
-    def _find_files(self, pattern: str | Sequence[str]) -> list[StoredFile]:
-        for name in [pattern] if isinstance(pattern, str) else pattern:
-            if is_remote(str(name)):
+    def _find_files(self, pattern: Paths) -> list[StoredFile]:
+        for name in list_paths(pattern, self.label):
+            if is_remote(name):
                 raise ValueError(f"npy: {name!r} is remote and cannot be memory-mapped; download it first")
         return find_stored_files(pattern, self.label)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob as globbing
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Final
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.arrays.array_store_source import ArrayStoreSource, StoredArray
 from stagepipe.sources.record_source import ShuffleMode
-from stagepipe.sources.storage import is_remote, sample_contents
+from stagepipe.sources.storage import Paths, find_stores, is_remote, sample_contents
 
 _MAX_DESCRIBED_FILES: Final = 10_000
 """Looking at so many files takes a tenth of a second. A store may have millions of chunks, each a file."""
@@ -45,14 +44,14 @@ class ZarrSource(ArrayStoreSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         keys: str | Sequence[str] | Mapping[str, str] | None = None,
         shuffle: ShuffleMode = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         import_extra("zarr", "zarr", "the source `zarr`")
-        super().__init__(_find_stores([path] if isinstance(path, str) else path), keys, shuffle)
+        super().__init__(find_stores(path, "zarr", storage_options), keys, shuffle)
         self._storage_options = dict(storage_options or {})
 
     def describe_files(self) -> SourceFiles:
@@ -105,25 +104,3 @@ def _list_files(store: str, arrays: Iterable[str]) -> list[tuple[str, int, int]]
 def _walk(folder: str) -> Iterator[str]:
     for parent, _, names in os.walk(folder):
         yield from (os.path.join(parent, name) for name in names)  # noqa: PTH118 - of names
-
-
-def _find_stores(paths: Sequence[str]) -> list[str]:
-    """Return the stores that match paths or patterns, each once, in the order of their names."""
-    stores: set[str] = set()
-    for path in paths:
-        found = {path} if is_remote(path) else set(_find_local(path))
-        if not found:
-            raise ValueError(
-                f"zarr: no folder matches {path!r} in the current directory {Path.cwd()}; start stagepipe in the "
-                "folder that the path is relative to, or use an absolute path"
-            )
-        stores |= found
-    if not stores:
-        raise ValueError("zarr: `path` is an empty list; name a store or a pattern")
-    return sorted(stores)
-
-
-def _find_local(path: str) -> Iterator[str]:
-    expanded = str(Path(path).expanduser())
-    names = [expanded] if Path(expanded).exists() else globbing.iglob(expanded, recursive=True)  # noqa: PTH207
-    return (str(Path(name).absolute()) for name in names)

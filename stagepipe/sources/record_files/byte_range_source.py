@@ -17,6 +17,7 @@ from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.storage import (
     REMOTE_BLOCK_BYTES,
     Bounds,
+    Paths,
     RangeReader,
     RecordIndex,
     StoredFile,
@@ -47,7 +48,7 @@ class ByteRangeSource(RecordSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         shuffle: ShuffleMode = False,
         storage_options: Mapping[str, Any] | None = None,

@@ -12,7 +12,7 @@ from stagepipe.sources.record_files.line_bounds import find_line_bounds
 from stagepipe.sources.record_files.line_source import LineSource
 from stagepipe.sources.record_files.text_source import decode_line
 from stagepipe.sources.record_source import ShuffleMode
-from stagepipe.sources.storage import Bounds, StoredFile
+from stagepipe.sources.storage import Bounds, Paths, StoredFile
 
 ColumnType = Literal["int", "float", "bool", "str"]
 
@@ -46,7 +46,7 @@ class CsvSource(LineSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         columns: Sequence[str] | None = None,
         names: Sequence[str] | None = None,

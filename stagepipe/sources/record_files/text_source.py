@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stagepipe.sources.record_files.line_source import LineSource
 from stagepipe.sources.record_source import ShuffleMode
+from stagepipe.sources.storage import Paths
 
 
 class TextSource(LineSource):
@@ -30,7 +31,7 @@ class TextSource(LineSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         shuffle: ShuffleMode = False,
         skip_blank: bool = False,

@@ -13,7 +13,7 @@ import numpy as np
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_files.byte_range_source import ByteRangeSource
 from stagepipe.sources.record_source import ShuffleMode
-from stagepipe.sources.storage import Bounds, StoredFile, decompress_into_cache
+from stagepipe.sources.storage import Bounds, Paths, StoredFile, decompress_into_cache
 
 if TYPE_CHECKING:
     import tarfile
@@ -52,7 +52,7 @@ class WebdatasetSource(ByteRangeSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         columns: Sequence[str] | None = None,
         decode: bool = True,

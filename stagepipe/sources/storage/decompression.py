@@ -13,14 +13,19 @@ import shutil
 import zlib
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from stagepipe.sources.storage.source_cache import make_cached_file
-from stagepipe.sources.storage.stored_files import StoredFile
+from stagepipe.sources.storage.stored_files import StoredFile, is_remote
 
-_OPENERS: Final = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+_OPENERS: Final = {
+    **dict.fromkeys((".gz", ".tgz"), "gzip"),
+    **dict.fromkeys((".bz2", ".tbz", ".tbz2"), "bz2"),
+    **dict.fromkeys((".xz", ".txz"), "lzma"),
+}
 """The module of the standard library that opens files with this suffix."""
 _FULL_DISK_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
-_OTHER_SUFFIXES: Final = {".zst": "zstd -d", ".lz4": "lz4 -d", ".zip": "unzip"}
+_OTHER_SUFFIXES: Final = {".zst": "zstd -d", ".tzst": "zstd -d", ".lz4": "lz4 -d", ".zip": "unzip"}
 
 
 def decompress_into_cache(file: StoredFile) -> StoredFile:
@@ -28,7 +33,8 @@ def decompress_into_cache(file: StoredFile) -> StoredFile:
 
     Raises ValueError for other compressions and damaged files, and OSError if the cache folder cannot hold the copy.
     """
-    suffix = Path(file.name).suffix.lower()
+    path = urlsplit(file.path).path if is_remote(file.path) else file.path  # a URL may end with a signature
+    suffix = Path(path).suffix.lower()
     if suffix in _OTHER_SUFFIXES:
         raise ValueError(f"{file.name}: {suffix} files cannot be read; decompress it: {_OTHER_SUFFIXES[suffix]}")
     if suffix not in _OPENERS:

@@ -21,6 +21,7 @@ from stagepipe.sources.order import EpochOrder
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.storage import (
     Bounds,
+    Paths,
     RecordIndex,
     StoredFile,
     describe_stored_files,
@@ -52,7 +53,7 @@ class ArrowGroupSource(RecordSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         columns: Sequence[str] | None = None,
         shuffle: ShuffleMode = False,

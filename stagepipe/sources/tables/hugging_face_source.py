@@ -12,7 +12,14 @@ from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
 from stagepipe.sources.seeded_stream import FILES_ATTRIBUTE
-from stagepipe.sources.storage import describe_stored_files, find_stored_files, is_remote, sample_contents
+from stagepipe.sources.storage import (
+    Paths,
+    describe_stored_files,
+    find_stored_files,
+    is_remote,
+    list_paths,
+    sample_contents,
+)
 
 _BUILDERS: Final = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".txt": "text"}
 """The builder of `datasets` that reads files with a suffix."""
@@ -52,7 +59,7 @@ class HuggingFaceSource(RecordSource):
     with `streaming`.
     """
 
-    def __new__(cls, path: str | Sequence[str] = "", *, streaming: bool = False, **arguments: Any) -> Any:
+    def __new__(cls, path: Paths = "", *, streaming: bool = False, **arguments: Any) -> Any:
         """Return an iterable dataset of `datasets` with `streaming`."""
         if not streaming:
             return super().__new__(cls)
@@ -67,7 +74,7 @@ class HuggingFaceSource(RecordSource):
 
     def __init__(
         self,
-        path: str | Sequence[str],
+        path: Paths,
         *,
         name: str | None = None,
         split: str | None = None,
@@ -124,9 +131,9 @@ class HuggingFaceSource(RecordSource):
         return _load(streaming=False, **self._arguments)
 
 
-def _describe_files(path: str | Sequence[str]) -> SourceFiles | None:
+def _describe_files(path: Paths) -> SourceFiles | None:
     """Return what identifies the files that a stream reads; None for a dataset on the Hub."""
-    patterns = [path] if isinstance(path, str) else list(path)
+    patterns = list_paths(path, "huggingface")
     if len(patterns) == 1 and Path(patterns[0]).expanduser().is_dir():
         patterns = [str(Path(globbing.escape(patterns[0])) / "**" / "*")]
     elif Path(patterns[0]).suffix not in {".arrow", *_BUILDERS}:
@@ -135,7 +142,7 @@ def _describe_files(path: str | Sequence[str]) -> SourceFiles | None:
 
 
 def _load(
-    path: str | Sequence[str],
+    path: Paths,
     *,
     streaming: bool,
     name: str | None = None,
@@ -156,22 +163,24 @@ def _load(
 
 
 def _open(
-    path: str | Sequence[str], *, streaming: bool, name: str | None, split: str | None, options: dict[str, Any]
+    path: Paths, *, streaming: bool, name: str | None, split: str | None, options: dict[str, Any]
 ) -> Any:
     datasets = import_extra("datasets", "huggingface", "the source `huggingface`")
-    if isinstance(path, str) and any((Path(path).expanduser() / mark).is_file() for mark in _SAVED_MARKS):
-        saved = datasets.load_from_disk(str(Path(path).expanduser()))
+    patterns = list_paths(path, "huggingface")
+    folder = Path(patterns[0]).expanduser()
+    if len(patterns) == 1 and any((folder / mark).is_file() for mark in _SAVED_MARKS):
+        saved = datasets.load_from_disk(str(folder))
         saved = _choose_split(saved, split, path) if isinstance(saved, Mapping) else saved
         return saved.to_iterable_dataset() if streaming else saved
-    patterns = [path] if isinstance(path, str) else list(path)
-    suffix = Path(patterns[0]).suffix if patterns else ""
+    suffix = _find_suffix(patterns)
     if suffix == ".arrow":
         files = [file.path for file in find_stored_files(patterns, "huggingface")]
         tables = _explain_errors(patterns, lambda: [datasets.Dataset.from_file(file) for file in files])
         table = _explain_errors(patterns, lambda: datasets.concatenate_datasets(tables))
         return table.to_iterable_dataset() if streaming else table
     if suffix in _BUILDERS:
-        files = [file.path or file.name for file in find_stored_files(patterns, "huggingface")]
+        found = find_stored_files(patterns, "huggingface")
+        files = [file.path if file.file_system is None else file.name for file in found]
         options = {"data_files": files, **options}
         is_part = split is not None and _combines_splits(split)
         loaded = _explain_errors(
@@ -192,6 +201,14 @@ def _open(
             patterns[0], name, split=split if is_part else None, streaming=streaming, **options
         ),
     )
+
+
+def _find_suffix(patterns: Sequence[str]) -> str:
+    """Return the suffix of all patterns. Raises ValueError if `datasets` would need a builder for each kind."""
+    suffixes = sorted({Path(pattern).suffix for pattern in patterns})
+    if len(suffixes) > 1 and set(suffixes) & {".arrow", *_BUILDERS}:
+        raise ValueError(f"huggingface: {list(patterns)} are files of several kinds: {', '.join(suffixes)}; give one")
+    return suffixes[0]
 
 
 def _combines_splits(split: str) -> bool:

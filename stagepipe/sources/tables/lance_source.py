@@ -10,6 +10,7 @@ from typing import Any
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_source import RecordSource, ShuffleMode
+from stagepipe.sources.storage import Paths, find_stores
 from stagepipe.sources.tables.arrow_rows import ArrowRows
 
 
@@ -37,7 +38,7 @@ class LanceSource(RecordSource):
 
     def __init__(
         self,
-        path: str,
+        path: Paths,
         *,
         columns: Sequence[str] | None = None,
         version: int | None = None,
@@ -46,7 +47,12 @@ class LanceSource(RecordSource):
     ) -> None:
         super().__init__(shuffle=shuffle)
         import_extra("lance", "lance", "the source `lance`")
-        self._path = path
+        stores = find_stores(path, "lance")
+        if len(stores) > 1:
+            named = ", ".join(stores[:3])
+            hint = "name one, or join a source of each with `stagepipe.sources.concat`"
+            raise ValueError(f"lance: {path!r} are {len(stores)} datasets: {named}; {hint}")
+        self._path = stores[0]
         self._columns = None if columns is None else list(columns)
         self._version = version
         self._storage_options = None if storage_options is None else dict(storage_options)

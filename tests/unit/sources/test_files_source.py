@@ -76,7 +76,7 @@ def test_no_match_says_where_it_looked(folder: Path):
     with pytest.raises(ValueError, match="no file matches 'images/") as caught:
         FilesSource("images/**/*.jpg")
     assert str(folder) in str(caught.value)
-    assert "absolute pattern" in str(caught.value)
+    assert "absolute path" in str(caught.value)
 
 
 @pytest.mark.usefixtures("folder")
