@@ -21,6 +21,32 @@ ShuffleMode = bool | Literal["blocks"]
 """False: the order of the files. True: any order of the records. "blocks": of blocks, and within a few of them."""
 
 
+def name_place(error: Exception, place: str) -> Exception:
+    """Return the error of a record that cannot be read: OSError or ValueError, with its file and place in it.
+
+    >>> name_place(EOFError("no data"), "npy: a.npy: row 3")
+    ValueError('npy: a.npy: row 3: EOFError: no data')
+    """
+    if type(error) in (OSError, ValueError):
+        return type(error)(f"{place}: {error}")
+    make_error = OSError if isinstance(error, OSError) else ValueError
+    return make_error(f"{place}: {describe_error(error)}")
+
+
+def describe_rows(indices: Sequence[int]) -> str:
+    """Return the rows that were read together, for messages.
+
+    >>> describe_rows([3]), describe_rows([3, 5, 4])
+    ('row 3', 'a row of 3 to 5')
+    """
+    return f"row {indices[0]}" if len(indices) == 1 else f"a row of {min(indices)} to {max(indices)}"
+
+
+def describe_error(error: Exception) -> str:
+    """Return the class and the text of an error; of a ValueError the text."""
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 class RecordSource(ABC):
     """A number of records, each read by its index, in the order of the files.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from stagepipe.core import empty
 from stagepipe.sources.arrays.recently_used import RecentlyUsed
+from stagepipe.sources.record_source import name_place
 
 BLOCK_BYTES: Final = 1 << 20
 """A block of rows of an array without chunks: a disk reads it in little more time than one row."""
@@ -113,9 +114,8 @@ class RowArrays:
         try:
             return values[rows]
         except Exception as error:
-            make_error = OSError if isinstance(error, OSError) else ValueError
             place = f"{self._label}: {array.file}: row {rows.start if isinstance(rows, slice) else rows}"
-            raise make_error(f"{place} cannot be read: {type(error).__name__}: {error}") from error
+            raise name_place(error, f"{place} cannot be read") from error
 
 
 def _copy_row(row: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from stagepipe.core import SourceFiles
-from stagepipe.sources.record_source import RecordSource, ShuffleMode
+from stagepipe.sources.record_source import RecordSource, ShuffleMode, name_place
 from stagepipe.sources.storage import (
     REMOTE_BLOCK_BYTES,
     Bounds,
@@ -58,11 +58,14 @@ class ByteRangeSource(RecordSource):
 
     @abstractmethod
     def find_bounds(self, file: StoredFile) -> Bounds:
-        """Read a file, and return where its records begin, and where the last one ends."""
+        """Read a file, and return where its records begin, and where the last one ends.
+
+        The file is added to any exception.
+        """
 
     @abstractmethod
     def parse(self, data: bytes, file_number: int) -> Any:
-        """Return the record that the bytes hold. Raises ValueError, to which the record's place is added."""
+        """Return the record that the bytes hold. The record's file and place are added to any exception."""
 
     def prepare_file(self, file: StoredFile) -> StoredFile:
         """Return the file to read instead of a file that was found."""
@@ -104,10 +107,8 @@ class ByteRangeSource(RecordSource):
                 yield self.parse(data[start - first : stop - first], run[0][0])
             except Exception as error:
                 self._reader.check_unchanged(file)
-                if not isinstance(error, ValueError):
-                    raise
-                place = self.describe_place(file, start)
-                raise ValueError(f"{self.label}: {file.name}{place}: {error}") from error
+                place = f"{self.label}: {file.name}{self.describe_place(file, start)}"
+                raise name_place(error, place) from error
 
     def describe_place(self, file: StoredFile, start: int) -> str:
         """Return the place of a record in its file, for messages: `:12` for line 12."""
@@ -118,7 +119,14 @@ class ByteRangeSource(RecordSource):
 
     @functools.cached_property
     def _index(self) -> RecordIndex:
-        return load_index(self._files, self.index_kind, self.find_bounds)
+        return load_index(self._files, self.index_kind, self._find_bounds)
+
+    def _find_bounds(self, file: StoredFile) -> Bounds:
+        try:
+            return self.find_bounds(file)
+        except Exception as error:
+            file.check_unchanged()
+            raise name_place(error, f"{self.label}: {file.name}") from error
 
     @functools.cached_property
     def _reader(self) -> RangeReader:

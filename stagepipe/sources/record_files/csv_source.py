@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from stagepipe.sources.columns import check_columns, check_unique_columns
-from stagepipe.sources.record_files.line_bounds import find_line_bounds
+from stagepipe.sources.record_files.line_bounds import find_line_bounds, require_utf8
 from stagepipe.sources.record_files.line_source import LineSource
 from stagepipe.sources.record_files.text_source import decode_line
 from stagepipe.sources.record_source import ShuffleMode
@@ -18,6 +19,8 @@ ColumnType = Literal["int", "float", "bool", "str"]
 
 _MAX_HEADER_BYTES: Final = 1 << 20
 _RETURN_ENDS_LINE: Final = r"`\r` without `\n` ends no line here; convert the line ends of the file to `\n`"
+_NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
+"""What `surrogateescape` makes of bytes that are not UTF-8."""
 _BOOLS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -105,10 +108,14 @@ class CsvSource(LineSource):
             return self._names
         names = self._headers.get(file_number)
         if names is None:
-            names = self._headers[file_number] = self._read_header(self._files[file_number])
+            file = self._files[file_number]
+            try:
+                names = self._headers[file_number] = self._read_header(file)
+            except ValueError as error:
+                raise ValueError(f"csv: {file.name}: {error}") from error
             if file_number and names != self._get_names(0):
-                first, file = self._files[0].name, self._files[file_number].name
-                raise ValueError(f"the header of {file} ({', '.join(names)}) differs from that of {first}")
+                first = self._files[0].name
+                raise ValueError(f"the header of {file.name} ({', '.join(names)}) differs from that of {first}")
         return names
 
     @functools.cached_property
@@ -116,15 +123,20 @@ class CsvSource(LineSource):
         return {}
 
     def _read_header(self, file: StoredFile) -> list[str]:
+        require_utf8(file)
         with file.open() as content:
-            text = content.read(_MAX_HEADER_BYTES).decode("utf-8-sig", errors="replace").lstrip("\r\n")
+            text = content.read(_MAX_HEADER_BYTES).decode("utf-8-sig", errors="surrogateescape").lstrip("\r\n")
         first_line = text.partition("\n")[0].removesuffix("\r")
         if "\r" in first_line and not (self._quote and self._quote in first_line):
-            raise ValueError(f"csv: {file.name}: {_RETURN_ENDS_LINE}")
+            raise ValueError(_RETURN_ENDS_LINE)
+        rows = [first_line.split(self._delimiter)] if text else []
         if self._quote:
             rows = _read_rows(text, self._delimiter, self._quote, max_rows=1)
-            return rows[0] if rows else []
-        return first_line.split(self._delimiter) if text else []
+        for name in rows[0] if rows else []:
+            if _NOT_UTF8.search(name):
+                shown = name.encode(errors="surrogateescape")
+                raise ValueError(f"the column {shown!r} of the header is not UTF-8; convert the file to UTF-8")
+        return rows[0] if rows else []
 
 
 def _read_rows(text: str, delimiter: str, quote: str, max_rows: int = 2) -> list[list[str]]:

@@ -29,7 +29,8 @@ class JsonlSource(LineSource):
     def parse(self, data: bytes, file_number: int) -> Any:  # noqa: ARG002 - the signature of every source
         """Return the value of a line."""
         try:
-            return json.loads(data.rstrip())
+            # Not of bytes: `json` would guess UTF-16 where a line has zeros.
+            return json.loads(data.rstrip().decode().removeprefix("\ufeff"))
         except UnicodeDecodeError as error:
             raise ValueError(f"byte {error.start + 1} of the line is not UTF-8; convert the file to UTF-8") from error
         except json.JSONDecodeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,11 @@ from stagepipe.sources.storage import Bounds, StoredFile
 
 _READ_BYTES: Final = 16 << 20
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_OTHER_ENCODINGS: Final = (
+    ("UTF-32", re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|[^\0]\0\0\0|\0\0\0[^\0]")),
+    ("UTF-16", re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0(?:[^\0]\0|\Z)|\0[^\0](?:\0[^\0]|\Z)")),
+)
+"""How files of other encodings begin: with their byte order mark, or with ASCII characters and zeros."""
 
 
 def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = None) -> Bounds:
@@ -21,8 +27,9 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
         keep_blank: without it, a line that holds only its line end belongs to the line before.
         quote: a line end between two of these characters does not end the line, as in CSV.
 
-    Raises ValueError if a quoted text does not end.
+    Raises ValueError if a quoted text does not end, and for UTF-16 and UTF-32, where `\\n` is no byte.
     """
+    require_utf8(file)
     starts = [np.zeros(1, np.int64)]
     returns = [np.zeros(0, np.bool_)]
     position = quote_count = 0
@@ -42,11 +49,21 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
             last_char = data[-1]
             position += len(data)
     if quote_count % 2:
-        raise ValueError(f"{file.name}: a quoted text does not end: the file has an odd number of {quote} characters")
+        raise ValueError(f"a quoted text does not end: the file has an odd number of {quote} characters")
     bounds = np.concatenate(starts)
     if not keep_blank:
         bounds = _without_blank_lines(bounds, np.concatenate(returns))
     return bounds if bounds[-1] >= position else np.append(bounds, position)
+
+
+def require_utf8(file: StoredFile) -> None:
+    """Raise ValueError for a file in UTF-16 or UTF-32: some of its lines could be read, but not as they were written."""
+    with file.open() as content:
+        data = content.read(4)
+    for encoding, beginning in _OTHER_ENCODINGS:
+        if beginning.match(data):
+            hint = f"convert the file to UTF-8: `iconv -f {encoding} -t UTF-8`"
+            raise ValueError(f"it is in {encoding}, not in UTF-8; {hint}")
 
 
 def _find_carriage_returns(chars: NDArray[np.uint8], ends: NDArray[np.int64], last_char: int) -> NDArray[np.bool_]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import io
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
 from stagepipe.sources.columns import check_columns
 from stagepipe.sources.record_files.byte_range_source import ByteRangeSource
-from stagepipe.sources.record_source import ShuffleMode
+from stagepipe.sources.record_source import ShuffleMode, describe_error
 from stagepipe.sources.storage import Bounds, Paths, StoredFile, decompress_into_cache
 
 if TYPE_CHECKING:
     import tarfile
 
-_MEMBER_NAME: Final = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
-"""The key of a sample, and the name of a field: all after the first dot of the file's name."""
+_MEMBER_NAME: Final = re.compile(r"(?!__[^/]*__/)((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
+"""The key of a sample, and the name of a field: all after the first dot of the file's name. No file of `__meta__/`."""
 
 _HEADER_BYTES: Final = 512
 _CHECKED_END_BYTES: Final = 1 << 16
@@ -45,10 +46,11 @@ class WebdatasetSource(ByteRangeSource):
     >>> sorted(WebdatasetSource("shards/*.tar")[0])  # doctest: +SKIP
     ['__key__', 'cls', 'jpg']
 
-    Raises ValueError if no file matches, for a file that is no tar file, and for a sample without a field of `columns`.
+    Raises ValueError if no file matches, for a file that is no tar file, for members of a sample that do not follow each
+    other, and for a sample without a field of `columns`.
     """
 
-    index_kind = "webdataset"
+    index_kind = "webdataset, adjacent members"
 
     def __init__(
         self,
@@ -71,32 +73,32 @@ class WebdatasetSource(ByteRangeSource):
         """Return where the samples of a tar file begin."""
         import tarfile  # 12 ms, which processes without tar files need not spend
 
-        starts: list[int] = []
+        starts = array("q")
+        key_hashes = array("q")
         last_key, end = None, 0
         with file.open() as content:
             try:
                 with tarfile.open(fileobj=content, mode="r:") as archive:
-                    for member in _iterate_members(archive):
+                    for member, name in _iterate_members(archive):
                         end = archive.offset
-                        name = _MEMBER_NAME.fullmatch(member.name)
                         if name is not None and name[1] != last_key:
-                            starts.append(member.offset)
                             last_key = name[1]
+                            starts.append(member.offset)
+                            key_hashes.append(_hash_key(last_key))
                     content.seek(archive.offset)
                     _check_end(content.read(_CHECKED_END_BYTES), archive.offset)
+                _check_keys(content, key_hashes)
             except tarfile.TarError as error:
-                raise ValueError(f"webdataset: {file.name}: not a whole tar file: {error}") from error
-            except ValueError as error:
-                raise ValueError(f"webdataset: {file.name}: {error}") from error
+                raise ValueError(f"not a whole tar file: {error}") from error
         if end and not starts:
             hint = "a dot separates a sample's key from its field, as in `0007.jpg`"
-            raise ValueError(f"webdataset: {file.name}: no member is part of a sample; {hint}")
+            raise ValueError(f"no member is part of a sample; {hint}")
         return np.array([*starts, end] if starts else [0], np.int64)
 
     def parse(self, data: bytes, file_number: int) -> dict[str, Any]:  # noqa: ARG002 - the signature of every source
         """Return a sample."""
         sample: dict[str, Any] = {}
-        fields = set()
+        fields: set[str] = set()
         for member, content, name in _read_fields(data):
             if not sample:
                 sample["__key__"] = name[1]
@@ -116,8 +118,9 @@ class WebdatasetSource(ByteRangeSource):
             return content
         try:
             return decode(content)
-        except ValueError as error:
-            raise ValueError(f"{name}: cannot be decoded ({error}); `decode: false` leaves it as bytes") from error
+        except Exception as error:
+            reason = describe_error(error)
+            raise ValueError(f"{name}: cannot be decoded ({reason}); `decode: false` leaves it as bytes") from error
 
     def describe_place(self, file: StoredFile, start: int) -> str:  # noqa: ARG002 - that of `ByteRangeSource`
         """Return the place of a sample in its file."""
@@ -136,18 +139,54 @@ def _check_end(data: bytes, offset: int) -> None:
         raise tarfile.ReadError(f"more data follows its end at byte {offset}; do not join tar files by `cat`")
 
 
-def _iterate_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the regular files of a tar file. Meanwhile, `archive.offset` is where the next member begins.
+def _iterate_members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, re.Match[str] | None]]:
+    """Yield the regular files of a tar file, with the parts of their names; None for a file of no sample.
 
-    Raises ValueError for a link with the name of a field: its content is elsewhere.
+    Meanwhile, `archive.offset` is where the next member begins. Raises ValueError for what has the name of a field and
+    is no file, such as a link: its content is elsewhere.
     """
     while (member := archive.next()) is not None:
         archive.members = []  # type: ignore[attr-defined]  # it would keep 1 kB a member
+        name = _MEMBER_NAME.fullmatch(member.name)
         if member.isreg():
-            yield member
-        elif (member.islnk() or member.issym()) and _MEMBER_NAME.fullmatch(member.name):
+            yield member, name
+        elif name is not None and not member.isdir():
+            is_link = member.islnk() or member.issym()
+            kind = f"a link to {member.linkname}" if is_link else f"no regular file (type {member.type!r})"
             hint = "write the shard with `tar --dereference --hard-dereference`"
-            raise ValueError(f"{member.name} is a link to {member.linkname}; {hint}")
+            raise ValueError(f"{member.name} is {kind}; {hint}")
+
+
+def _hash_key(key: str) -> int:
+    """Return a number for a key: a set of the keys of a million samples would take 100 MB. `./0` is `0`."""
+    return hash(key.removeprefix("./"))
+
+
+def _check_keys(content: BinaryIO, hashes: array[int]) -> None:
+    """Raise ValueError if two samples of a tar file have one key: its members do not follow each other."""
+    import tarfile
+
+    unique, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
+    if len(unique) == len(hashes):
+        return
+    repeated = set(unique[counts > 1].tolist())
+    seen: dict[str, str] = {}
+    last_key = None
+    content.seek(0)
+    with tarfile.open(fileobj=content, mode="r:") as archive:
+        for member, name in _iterate_members(archive):
+            if name is None:
+                continue
+            key = name[1].removeprefix("./")
+            if key in seen and name[1] != last_key:
+                raise ValueError(
+                    f"the members of sample {key!r} do not follow each other: {member.name} (byte {member.offset}) "
+                    f"comes after other samples, {seen[key]} before them; write them one after the other, as "
+                    "`tar --sort=name` does, and give each sample a name of its own"
+                )
+            last_key = name[1]
+            if _hash_key(key) in repeated:
+                seen[key] = member.name
 
 
 def _read_fields(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes, re.Match[str]]]:
@@ -155,14 +194,20 @@ def _read_fields(data: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes, re.Match
     import tarfile
 
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-        for member in _iterate_members(archive):
-            name = _MEMBER_NAME.fullmatch(member.name)
-            if name is not None:
+        for member, name in _iterate_members(archive):
+            if name is None:
+                continue
+            if member.issparse():
+                yield member, cast("IO[bytes]", archive.extractfile(member)).read(), name
+            else:
                 yield member, data[member.offset_data : member.offset_data + member.size], name
 
 
 def _load_array(content: bytes) -> Any:
-    return np.load(io.BytesIO(content), allow_pickle=False)
+    file = io.BytesIO(content)
+    np.lib.format.read_magic(file)  # `load` reads archives of several arrays too
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
 
 
 _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {

@@ -18,7 +18,7 @@ import numpy as np
 from stagepipe.core import SourceFiles, import_extra
 from stagepipe.sources.columns import check_columns, check_unique_columns
 from stagepipe.sources.order import EpochOrder
-from stagepipe.sources.record_source import RecordSource, ShuffleMode
+from stagepipe.sources.record_source import RecordSource, ShuffleMode, name_place
 from stagepipe.sources.storage import (
     Bounds,
     Paths,
@@ -98,7 +98,14 @@ class ArrowGroupSource(RecordSource):
             wanted = bisect_right(self._first_rows, index) - 1
             if rows is None or wanted != group:
                 group, rows = wanted, self._get_group(wanted)
-            records.append(rows[index - self._first_rows[group]])
+            row = index - self._first_rows[group]
+            try:
+                records.append(rows[row])
+            except Exception as error:
+                file_number = bisect_right(self._index.first_records, group) - 1
+                number = group - self._index.first_records[file_number]
+                place = f"{self.label}: {self._files[file_number].name}: row {row} of row group {number}"
+                raise name_place(error, place) from error
         return records
 
     def describe_files(self) -> SourceFiles:
@@ -134,9 +141,8 @@ class ArrowGroupSource(RecordSource):
             table = self.read_group(content, number, self._columns)
         except Exception as error:
             self._files[file_number].check_unchanged()
-            make_error = OSError if isinstance(error, OSError) else ValueError
             place = f"{self.label}: {self._files[file_number].name}: row group {number}"
-            raise make_error(f"{place} cannot be read: {type(error).__name__}: {error}") from error
+            raise name_place(error, f"{place} cannot be read") from error
         rows = self._groups[group] = ArrowRows(table)
         min_kept = self.blocks_in_a_shuffle if self.shuffle else 1
         while len(self._groups) > min_kept and sum(kept.size_bytes for kept in self._groups.values()) > MAX_KEPT_BYTES:

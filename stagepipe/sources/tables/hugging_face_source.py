@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
-from stagepipe.sources.record_source import RecordSource, ShuffleMode
+from stagepipe.sources.record_source import RecordSource, ShuffleMode, describe_rows, name_place
 from stagepipe.sources.seeded_stream import FILES_ATTRIBUTE
 from stagepipe.sources.storage import (
     Paths,
@@ -112,9 +112,13 @@ class HuggingFaceSource(RecordSource):
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
         """Return the rows of several indices, with one read of the table."""
-        if len(indices) == 1:
-            return [self._dataset[indices[0]]]
-        rows: list[Any] = self._dataset.__getitems__(list(indices))
+        dataset = self._dataset
+        try:
+            if len(indices) == 1:
+                return [dataset[indices[0]]]
+            rows: list[Any] = dataset.__getitems__(list(indices))
+        except Exception as error:
+            raise name_place(error, f"huggingface: {self._arguments['path']}: {describe_rows(indices)}") from error
         return rows
 
     def get_block_starts(self) -> Sequence[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from stagepipe.core import SourceFiles, describe_files, import_extra
 from stagepipe.sources.columns import check_columns
-from stagepipe.sources.record_source import RecordSource, ShuffleMode
+from stagepipe.sources.record_source import RecordSource, ShuffleMode, describe_rows, name_place
 from stagepipe.sources.storage import Paths, find_stores
 from stagepipe.sources.tables.arrow_rows import ArrowRows
 
@@ -70,8 +70,12 @@ class LanceSource(RecordSource):
 
     def read_records(self, indices: Sequence[int]) -> list[Any]:
         """Return the rows of several indices, with one read."""
-        rows = ArrowRows(self._dataset.take(list(indices), columns=self._columns), arrays_of_lists=False)
-        return [rows[number] for number in range(len(indices))]
+        dataset = self._dataset
+        try:
+            rows = ArrowRows(dataset.take(list(indices), columns=self._columns), arrays_of_lists=False)
+            return [rows[number] for number in range(len(indices))]
+        except Exception as error:
+            raise name_place(error, f"lance: {self._path}: {describe_rows(indices)}") from error
 
     @functools.cached_property
     def _dataset(self) -> Any:
