@@ -40,8 +40,8 @@ class FilesSource(RecordSource):
     >>> FilesSource("pyproject.toml")[0]  # doctest: +SKIP
     {'path': 'pyproject.toml'}
 
-    Raises ValueError if a pattern matches no file or `labels` is unknown, OSError for a file that cannot be read, and UsageError
-    for a URL without fsspec.
+    Raises ValueError if a pattern matches no file or `labels` is unknown, OSError for a file that cannot be read, and
+    UsageError for a URL without fsspec.
     """
 
     is_record_source: ClassVar = False  # the source's process yields paths at no cost

@@ -123,9 +123,10 @@ class CsvSource(LineSource):
         return {}
 
     def _read_header(self, file: StoredFile) -> list[str]:
-        require_utf8(file)
         with file.open() as content:
-            text = content.read(_MAX_HEADER_BYTES).decode("utf-8-sig", errors="surrogateescape").lstrip("\r\n")
+            data = content.read(_MAX_HEADER_BYTES)
+        require_utf8(data)
+        text = data.decode("utf-8-sig", errors="surrogateescape").lstrip("\r\n")
         first_line = text.partition("\n")[0].removesuffix("\r")
         if "\r" in first_line and not (self._quote and self._quote in first_line):
             raise ValueError(_RETURN_ENDS_LINE)

@@ -27,9 +27,8 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
         keep_blank: without it, a line that holds only its line end belongs to the line before.
         quote: a line end between two of these characters does not end the line, as in CSV.
 
-    Raises ValueError if a quoted text does not end, and for UTF-16 and UTF-32, where `\\n` is no byte.
+    Raises ValueError if a quoted text does not end, and for UTF-16 and UTF-32, whose line ends are no single bytes.
     """
-    require_utf8(file)
     starts = [np.zeros(1, np.int64)]
     returns = [np.zeros(0, np.bool_)]
     position = quote_count = 0
@@ -37,6 +36,8 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
     with file.open() as content:
         while data := content.read(_READ_BYTES):
             chars = np.frombuffer(data, np.uint8)
+            if not position:
+                require_utf8(data)
             if not position and data.startswith(_BYTE_ORDER_MARK):
                 starts[0][0] = len(_BYTE_ORDER_MARK)
             ends = np.flatnonzero(chars == ord("\n"))
@@ -56,12 +57,10 @@ def find_line_bounds(file: StoredFile, *, keep_blank: bool, quote: str | None = 
     return bounds if bounds[-1] >= position else np.append(bounds, position)
 
 
-def require_utf8(file: StoredFile) -> None:
-    """Raise ValueError for a file in UTF-16 or UTF-32: some of its lines could be read, but not as they were written."""
-    with file.open() as content:
-        data = content.read(4)
+def require_utf8(data: bytes) -> None:
+    """Raise ValueError if a file that begins with `data` is in UTF-16 or UTF-32: it would be read in part."""
     for encoding, beginning in _OTHER_ENCODINGS:
-        if beginning.match(data):
+        if beginning.match(data[:4]):
             hint = f"convert the file to UTF-8: `iconv -f {encoding} -t UTF-8`"
             raise ValueError(f"it is in {encoding}, not in UTF-8; {hint}")
 

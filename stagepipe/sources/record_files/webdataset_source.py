@@ -46,7 +46,7 @@ class WebdatasetSource(ByteRangeSource):
     >>> sorted(WebdatasetSource("shards/*.tar")[0])  # doctest: +SKIP
     ['__key__', 'cls', 'jpg']
 
-    Raises ValueError if no file matches, for a file that is no tar file, for members of a sample that do not follow each
+    Raises ValueError if no file matches, for a file that is no tar file, if the members of a sample do not follow each
     other, and for a sample without a field of `columns`.
     """
 

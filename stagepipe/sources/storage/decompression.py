@@ -33,8 +33,8 @@ def decompress_into_cache(file: StoredFile) -> StoredFile:
 
     Raises ValueError for other compressions and damaged files, and OSError if the cache folder cannot hold the copy.
     """
-    path = urlsplit(file.path).path if is_remote(file.path) else file.path  # a URL may end with a signature
-    suffix = Path(path).suffix.lower()
+    location = urlsplit(file.path).path if is_remote(file.path) else file.path  # a URL may end with a signature
+    suffix = Path(location).suffix.lower()
     if suffix in _OTHER_SUFFIXES:
         raise ValueError(f"{file.name}: {suffix} files cannot be read; decompress it: {_OTHER_SUFFIXES[suffix]}")
     if suffix not in _OPENERS:

@@ -222,9 +222,7 @@ def _match(pattern: str, label: str, is_wanted: Callable[[str], bool]) -> Iterat
         message = "%s: the files of folders that cannot be read are left out of %r: %s"
         _log.warning(message, label, pattern, _name_some(unreadable))
     if broken and has_matches:
-        _log.warning(
-            "%s: links that lead nowhere are left out of %r: %s", label, pattern, _name_some(broken)
-        )
+        _log.warning("%s: links that lead nowhere are left out of %r: %s", label, pattern, _name_some(broken))
 
 
 def _name_some(names: Sequence[str]) -> str:
@@ -354,7 +352,7 @@ def _describe_missing(pattern: str, label: str) -> str:
     if is_remote(pattern):
         return f"{label}: no file matches {pattern!r}; check the path, and the rights of your account"
     expanded = os.path.expanduser(pattern)  # noqa: PTH111 - a Path raises for a file `~x`
-    if Path(expanded).is_dir():
+    if os.path.isdir(expanded):  # noqa: PTH112 - a Path raises for a name that is too long
         return f"{label}: {pattern!r} is a folder; write a pattern: {str(Path(pattern) / '*')!r}"
     missing = f"{label}: no file matches {pattern!r}"
     if os.path.islink(expanded) and not os.path.exists(expanded):  # noqa: PTH110, PTH114 - of names

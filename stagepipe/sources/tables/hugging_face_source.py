@@ -166,9 +166,7 @@ def _load(
     return dataset if format is None else dataset.with_format(format)
 
 
-def _open(
-    path: Paths, *, streaming: bool, name: str | None, split: str | None, options: dict[str, Any]
-) -> Any:
+def _open(path: Paths, *, streaming: bool, name: str | None, split: str | None, options: dict[str, Any]) -> Any:
     datasets = import_extra("datasets", "huggingface", "the source `huggingface`")
     patterns = list_paths(path, "huggingface")
     folder = Path(patterns[0]).expanduser()
