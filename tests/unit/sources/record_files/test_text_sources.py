@@ -190,6 +190,34 @@ def test_blocks_of_lines_begin_each_mebibyte():
     assert sorted(order[index] for index in range(22)) == list(range(22))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("source", [JsonlSource, TextSource, CsvSource])
+def test_other_encodings_are_refused_whole(source, encoding):
+    data = '{"a": 1}\n{"a": 2}\n'.encode(encoding)
+    with pytest.raises(ValueError, match=rf"a\.txt: it is in {encoding[:6].upper()}, not in UTF-8; convert .*iconv"):
+        len(source(write("a.txt", data)))
+    with pytest.raises(ValueError, match=r"a\.txt\.gz: it is in UTF"):
+        len(source(write("a.txt.gz", gzip.compress(data))))
+
+
+def test_a_line_of_json_is_utf8_with_zeros_too():
+    source = JsonlSource(write("a.jsonl", WITH_MARK + b'{"a": 1}\n\0{\0"\0a\0"\0:\x001\0}\n' + WITH_MARK + b"3\n"))
+    assert (source[0], source[2]) == ({"a": 1}, 3)
+    with pytest.raises(ValueError, match=r"a\.jsonl:2: column 1: not JSON"):
+        source[1]
+
+
+def test_any_exception_of_a_line_names_its_place():
+    with pytest.raises(ValueError, match=r"jsonl: a\.jsonl:2: RecursionError: "):
+        JsonlSource(write("a.jsonl", b"1\n" + b"[" * 100_000))[1]
+
+
+def test_a_csv_header_is_utf8_or_named():
+    with pytest.raises(ValueError, match=r"csv: a\.csv: the column b'pr\\xe9nom' of the header is not UTF-8"):
+        CsvSource(write("a.csv", "x,prénom\n1,2\n".encode("latin-1")))
+    assert CsvSource(write("b.csv", "x,prénom\n1,2\n".encode()))[0] == {"x": "1", "prénom": "2"}
+
+
 def test_a_full_disk_under_a_compressed_file_says_what_to_do(monkeypatch):
     name = write("a.jsonl.gz", gzip.compress(b"1\n"))
     monkeypatch.setattr(decompression, "make_cached_file", lambda _key, write: write(Path("/dev/full")))

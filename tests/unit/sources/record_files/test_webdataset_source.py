@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -66,6 +67,56 @@ def test_bad_shards_are_named():
     Path("c.tar").write_bytes(b"x" * 2000)
     with pytest.raises(ValueError, match=r"webdataset: c\.tar: not a whole tar file"):
         len(WebdatasetSource("c.tar"))
+
+
+@pytest.mark.parametrize(
+    "names, words",
+    [
+        (
+            ["0.a", "1.a", "0.b", "1.b"],
+            "sample '0' do not follow each other: 0.b .byte 2048. comes after other samples",
+        ),
+        (["0.a", "1.a", "readme", "1.b", "0.a"], "sample '0' do not follow each other: 0.a .byte 4096."),
+        (["0.a", "./0.b"], "sample '0' do not follow each other: ./0.b"),
+        ([f"{number}.a" for number in range(300)] + ["7.b"], "sample '7' do not follow each other: 7.b"),
+    ],
+)
+def test_members_that_do_not_follow_each_other_are_refused(names, words):
+    with tarfile.open("a.tar", "w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            archive.addfile(member, io.BytesIO(b"x"))
+    with pytest.raises(ValueError, match=f"webdataset: a.tar: the members of {words}"):
+        len(WebdatasetSource("a.tar"))
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("1.npy", b"", "EOF: reading magic string"),
+        ("1.npy", b"PK\3\4 an archive", "the magic string is not correct"),
+        ("1.json", b"[" * 100_000, "RecursionError: "),
+        ("1.txt", b"\xff", "UnicodeDecodeError: "),
+        ("1.cls", b"cat", "invalid literal for int"),
+    ],
+)
+def test_any_exception_of_a_decoder_names_file_and_member(name, content, words):
+    write_tar(Path("a.tar"), {"0.txt": b"good", name: content})
+    source = WebdatasetSource("a.tar")
+    with pytest.raises(ValueError, match=rf"webdataset: a\.tar, byte 1024: {name}: cannot be decoded \({words}"):
+        source[1]
+    assert source[0]["txt"] == "good"
+
+
+def test_a_sparse_member_has_its_holes():
+    Path("0.bin").write_bytes(b"begin")
+    with Path("0.bin").open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"end")
+    subprocess.run(["tar", "--format=gnu", "-cSf", "a.tar", "0.bin"], check=True)
+    assert Path("a.tar").stat().st_size < 1 << 20
+    assert WebdatasetSource("a.tar")[0]["bin"] == Path("0.bin").read_bytes()
 
 
 def test_a_field_twice_in_a_sample_is_refused():

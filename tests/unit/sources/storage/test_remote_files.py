@@ -1,6 +1,7 @@
 """Files behind fsspec are found, read in blocks and indexed as local ones are."""
 
 import sys
+import zipfile
 from pathlib import Path
 
 import fsspec
@@ -55,6 +56,29 @@ def test_files_are_listed_labelled_and_read(memory):
     source = FilesSource("memory://d/**/*.jpg", read=True, labels="folder")
     assert [(item["data"], item["label"]) for item in source] == [(b"0", "cat"), (b"1", "dog")]
     assert [fsspec.open(item["path"]).open().read() for item in source] == [b"0", b"1"]
+
+
+def test_urls_match_as_paths_do(memory, caplog, tmp_path):
+    memory.pipe(
+        {"/d/a.txt": b"a", "/d/.hidden.txt": b"h", "/d/.cache/a.txt": b"c", "/d/b[1].txt": b"b", "/d/b1.txt": b"1"}
+    )
+    assert [item["text"] for item in TextSource("memory://d/**/*.txt")] == ["a", "1", "b"]
+    assert [item["text"] for item in TextSource(["memory://d/b[1].txt", "memory://d/.h*.txt"])] == ["h", "b"]
+    with pytest.raises(ValueError, match=r"no file matches 'memory://d/typo\*'"):
+        FilesSource(["memory://d/a.txt", "memory://d/typo*"])
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.txt").symlink_to("lost")
+    assert len(TextSource(f"file://{tmp_path}/*.txt")) == 1
+    assert "a link that leads nowhere is left out" in caplog.text
+
+
+def test_files_of_one_name_in_two_archives_are_two(tmp_path):
+    for name in ("x", "y"):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.writestr("a.jsonl", f'"{name}"')
+    urls = [f"zip://a.jsonl::{tmp_path}/x.zip", f"zip://*.jsonl::{tmp_path}/y.zip", f"zip://*.jsonl::{tmp_path}/x.zip"]
+    assert list(JsonlSource(urls)) == ["x", "y"]
+    assert [item["data"] for item in FilesSource(urls, read=True)] == [b'"x"', b'"y"']
 
 
 def test_without_fsspec_the_extra_is_named(monkeypatch):
