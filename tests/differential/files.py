@@ -308,8 +308,10 @@ def _write_npz_tar(path: Path, number: int) -> None:
 
 
 def _read_tar(path: Path) -> int:
-    (sample,) = webdataset.WebDataset(os.fspath(path), shardshuffle=False)
-    return int(sample["cls"])
+    with path.open("rb") as stream:  # `WebDataset` leaves it open
+        files = webdataset.tariterators.tar_file_expander([{"url": str(path), "stream": stream}])
+        (sample,) = webdataset.tariterators.group_by_keys(files)
+        return int(sample["cls"])
 
 
 def _write_hdf5(path: Path, number: int) -> None:
