@@ -19,7 +19,6 @@ from typing import Any, Final
 import datasets
 import fsspec
 import h5py
-import lance
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -329,7 +328,18 @@ def _write_arrow(path: Path, number: int) -> None:
         writer.write_table(pa.table({"x": [number]}))
 
 
-_ONE_FILE: Final = frozenset({"a name with `[`", "a `Path`", "`~`", "no match", "an empty list"})
+_IN_ONE_FOLDER: Final = frozenset(
+    {
+        "a pattern",
+        "a list",
+        "a name with `[`",
+        "a `Path`",
+        "`~`",
+        "no match",
+        "an empty list",
+        "a list, one entry matches nothing",
+    }
+)
 FORMATS: Final[Mapping[str, Format]] = {
     "files": Format(
         ".bin",
@@ -397,15 +407,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         _write_arrow,
         _read(sources.HuggingFaceSource, lambda row: row["x"]),
         lambda path: int(datasets.Dataset.from_file(str(path))[0]["x"]),
-        _ONE_FILE | {"a pattern", "a list", "a list, one entry matches nothing"},
-    ),
-    "lance": Format(
-        ".lance",
-        "lance",
-        lambda path, number: lance.write_dataset(pa.table({"x": [number]}), str(path)),
-        _read(sources.LanceSource, lambda row: row["x"]),
-        lambda path: lance.dataset(str(path)).to_table()["x"][0].as_py(),
-        _ONE_FILE,
+        _IN_ONE_FOLDER,
     ),
 }
 

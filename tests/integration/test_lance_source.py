@@ -7,7 +7,9 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 SCRIPT = """
+import os
 import random
+from pathlib import Path
 import lance
 import pyarrow as pa
 from stagepipe import Pipeline
@@ -47,12 +49,20 @@ keys = {"workers": 3, "batch": {"size": 4}}
 with Pipeline(make_config(keys, shuffle=True, columns=["id"])) as pipeline:
     assert [item["id"] for item in pipeline] == epochs[0]
 
-for arguments, message in {
-    ("train.lance", "txt"): "has no column `txt`; did you mean `text`? It has id, text",
-    ("no.lance", "id"): "give the folder of a Lance dataset",
-}.items():
+lance.write_dataset(table.slice(0, 3), "a[1].lance")
+os.mkdir("folder")
+for path in ("a[1].lance", Path("a[1].lance"), "~/a[1].lance", ["./a*.lance"], Path.cwd() / "a[1].lance"):
+    assert len(LanceSource(path)) == 3, path
+
+for path, column, message in [
+    ("train.lance", "txt", "has no column `txt`; did you mean `text`? It has id, text"),
+    ("no.lance", "id", "lance: no file matches 'no.lance'"),
+    (["train.lance", "no*"], "id", "lance: no file matches 'no*'"),
+    ("*.lance", "id", "are 2 datasets"),
+    ("folder", "id", "give the folder of a Lance dataset"),
+]:
     try:
-        len(LanceSource(arguments[0], columns=[arguments[1]]))
+        len(LanceSource(path, columns=[column]))
     except ValueError as error:
         assert message in str(error), error
     else:
@@ -64,7 +74,7 @@ def test_lance_rows_are_shuffled_resumed_split_and_named(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=100,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagepipe.sources import FilesSource, Hdf5Source, JsonlSource, LanceSource, NpySource, WebdatasetSource, ZarrSource
+from stagepipe.sources import FilesSource, Hdf5Source, JsonlSource, NpySource, WebdatasetSource, ZarrSource
 from stagepipe.sources.storage import find_stored_files
 from tests.support.rights import drops_rights, run_without_rights
 
@@ -36,7 +36,7 @@ def names(path: Any) -> list[str]:
 @pytest.mark.parametrize(
     "source, argument",
     [(FilesSource, "glob")]
-    + [(source, "path") for source in (JsonlSource, WebdatasetSource, NpySource, Hdf5Source, ZarrSource, LanceSource)],
+    + [(source, "path") for source in (JsonlSource, WebdatasetSource, NpySource, Hdf5Source, ZarrSource)],
 )
 @pytest.mark.parametrize(
     "path, error, message",
