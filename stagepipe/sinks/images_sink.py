@@ -204,10 +204,13 @@ def _to_pixels(value: Any, field: str | None) -> np.ndarray:
     if isinstance(value, Mapping):
         raise TypeError("an item is a dict; name the `field` with the image")
     if hasattr(value, "getbands") and value.mode not in _PIL_MODES:  # its pixels are indices, or not red, green, blue
-        raise ValueError(
-            f"{f'field `{field}`' if field else 'the item'} is a PIL image of mode {value.mode}; convert it in a stage "
-            'before the sink, with `image.convert("RGB")` or `image.convert("L")`'
+        fix = (
+            "scale its values to 0 to 255 in a stage before the sink, such as those of 16 bits with "
+            '`(numpy.asarray(image) >> 8).astype("uint8")`; `image.convert` clips them'
+            if value.mode in {"I", "F"} or value.mode.startswith("I;16")
+            else 'convert it in a stage before the sink, with `image.convert("RGB")` or `image.convert("L")`'
         )
+        raise ValueError(f"{f'field `{field}`' if field else 'the item'} is a PIL image of mode {value.mode}; {fix}")
     if hasattr(value, "detach"):  # a tensor
         value = value.detach().cpu()
     pixels = np.asarray(value)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from stagepipe.stages.image import to_pil
+from stagepipe.stages.image import to_8_bits, to_pil
 from stagepipe.stages.optional_packages import check_choice, check_positive, describe_value, requires
 
 ShingleUnit = Literal["word", "character"]
@@ -96,4 +96,8 @@ class PerceptualHash:
 
     def __call__(self, image: Any) -> str:
         """Return the hash of an array or of a PIL image."""
-        return str(self._hash(to_pil(image, "dedup.PerceptualHash"), hash_size=self.hash_size))
+        try:
+            pil_image = to_8_bits(to_pil(image, "dedup.PerceptualHash"))
+        except ValueError as error:
+            raise ValueError(f"dedup.PerceptualHash: {error}") from None
+        return str(self._hash(pil_image, hash_size=self.hash_size))

@@ -2,10 +2,14 @@
 
 An image is a uint8 array of shape (height, width, 3) or (height, width), or a PIL image. For tensors, and for random
 augmentation, use torchvision's or albumentations' transforms themselves: docs/how-to/images.md.
+
+`to_8_bits` is the rule for bit depths of all of them: of 16 bits the upper eight remain, and 32-bit and signed
+integers and floating point, which have no range that 8 bits hold, are refused. Pillow's `convert` clips both to white.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Final, Literal
@@ -37,6 +41,21 @@ _INTERPOLATIONS: Final = ("nearest", "box", "bilinear", "hamming", "bicubic", "l
 _IMAGE_NDIMS: Final = (2, 3)
 _CHANNEL_COUNTS: Final = (1, 3, 4)
 
+_TIFF_BITS: Final = 258
+_TIFF_PHOTOMETRIC: Final = 262
+_WHITE_IS_ZERO: Final = 0
+_TIFF_SAMPLE_FORMAT: Final = 339
+_SIGNED: Final = 2
+"""Tags and values of TIFF 6.0. Pillow heeds that white is zero for 8 bits, and not for 16; the sign it never heeds."""
+
+_TIFF_FORMATS: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_FLOAT_FORMATS: Final = (b"#?", b"v/1\x01", b"PF", b"Pf")
+"""What Radiance, OpenEXR and PFM begin with."""
+_PNM_HEADER: Final = re.compile(rb"P[2356](?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+(\d+)\s")
+_FULL_RANGES: Final = (255, 65535)
+_AVIF_TURN: Final = re.compile(rb"irot|imir")
+_AVIF_HEADER_BYTES: Final = 4096
+
 
 class DecodeImage:
     """Decode an encoded image (JPEG, PNG, WebP ...) to a uint8 array. In YAML it is `stagepipe.stages.image.Decode`.
@@ -45,11 +64,14 @@ class DecodeImage:
     (height, width), for `RGBA` (height, width, 4).
 
     Args:
-        mode: the channels of the result; other images are converted.
+        mode: the channels of the result; other images are converted. Without an alpha channel in the result, that of
+            the file is dropped. Of 16 bits a channel, the upper eight remain.
         backend: the library that decodes: `pillow`, `opencv` or `torchcodec`, which has the decoders that were
-            torchvision's. Their pixels may differ by rounding. `opencv` decodes no RGBA, and fills what a truncated
-            JPEG lacks instead of refusing it. All of them take the first picture of an animation.
-        exif_orientation: turn the image as its EXIF data says. `torchcodec` always does.
+            torchvision's. Their pixels may differ by rounding. `opencv` decodes no RGBA, converts a Lab TIFF otherwise
+            than Pillow does, and before version 5 fills what a truncated JPEG lacks instead of refusing it.
+            `torchcodec` decodes JPEG, PNG, GIF, WebP and AVIF. All of them take the first picture of an animation.
+        exif_orientation: turn the image as its EXIF data says. `torchcodec` always does, and so do all for a TIFF,
+            which has this in a tag.
 
     >>> from PIL import Image
     >>> file = BytesIO()
@@ -57,7 +79,8 @@ class DecodeImage:
     >>> DecodeImage()(file.getvalue()).shape
     (4, 6, 3)
 
-    Raises TargetError if the library is not installed, ValueError for bytes that are no image, and FileNotFoundError.
+    Raises TargetError if the library is not installed, FileNotFoundError, and ValueError for bytes that are no image
+    and for what 8 bits do not hold: 32-bit and signed integers, and floating point.
     """
 
     def __init__(
@@ -89,8 +112,8 @@ class DecodeImage:
         from PIL import Image, ImageOps
 
         with Image.open(open_input(data, "image.Decode")) as opened:
-            image: Any = ImageOps.exif_transpose(opened) if self.exif_orientation else opened
-            return np.asarray(image.convert(self.mode))
+            image = to_8_bits(opened)
+            return np.asarray((ImageOps.exif_transpose(image) if self.exif_orientation else image).convert(self.mode))
 
     def _decode_with_opencv(self, data: Any) -> np.ndarray:
         import cv2
@@ -98,9 +121,14 @@ class DecodeImage:
         flags = cv2.IMREAD_COLOR_RGB if self.mode == "RGB" else cv2.IMREAD_GRAYSCALE
         if not self.exif_orientation:
             flags |= cv2.IMREAD_IGNORE_ORIENTATION
-        image = cv2.imdecode(np.frombuffer(read_input(data, "image.Decode"), np.uint8), flags)
+        encoded = read_input(data, "image.Decode")
+        buffer = np.frombuffer(encoded, np.uint8)
+        _check_opencv_depth(encoded, buffer, turns=self.exif_orientation)
+        image = cv2.imdecode(buffer, flags)
         if image is None:
             raise ValueError("no image format that OpenCV knows")
+        if image.dtype != np.uint8:
+            raise ValueError(_describe_depth(f"the image is of {image.dtype}"))
         return image  # type: ignore[no-any-return]
 
     def _decode_with_torchcodec(self, data: Any) -> np.ndarray:
@@ -196,6 +224,11 @@ class Normalize:
 
     def __call__(self, image: Any) -> np.ndarray:
         """Return the normalized image."""
+        if is_pil_image(image) and image.mode in {"P", "PA"}:
+            raise TypeError(
+                f"image.Normalize: the pixels of a PIL image of mode {image.mode} are indices of a palette; convert it "
+                'before, with `image.convert("RGB")`'
+            )
         array = np.asarray(image)
         if array.ndim not in _IMAGE_NDIMS or array.dtype.kind not in "uf":
             raise TypeError(f"image.Normalize: expected an image, found {describe_value(image)}")
@@ -214,7 +247,7 @@ class Normalize:
 
 
 class EncodeJpeg:
-    """Encode an image as the bytes of a JPEG file. An alpha channel is dropped.
+    """Encode an image as the bytes of a JPEG file. An alpha channel is dropped; of 16 bits, the upper eight remain.
 
     Args:
         quality: 1 to 100.
@@ -238,18 +271,25 @@ class EncodeJpeg:
     def __call__(self, image: Any) -> bytes:
         """Return the bytes of the file."""
         if self.backend == "opencv":
-            return self._encode_with_opencv(image)
-        pil_image = to_pil(image, "image.EncodeJpeg")
+            pixels = np.asarray(self._to_jpeg_mode(image)) if is_pil_image(image) else image
+            return self._encode_with_opencv(pixels)
         file = BytesIO()
-        (pil_image if pil_image.mode in {"L", "RGB"} else pil_image.convert("RGB")).save(
-            file, "JPEG", quality=self.quality
-        )
+        self._to_jpeg_mode(to_pil(image, "image.EncodeJpeg")).save(file, "JPEG", quality=self.quality)
         return file.getvalue()
+
+    def _to_jpeg_mode(self, image: Any) -> Any:
+        try:
+            converted = to_8_bits(image)
+        except ValueError as error:
+            raise ValueError(f"image.EncodeJpeg: {error}") from None
+        if converted.mode in {"L", "RGB"}:
+            return converted
+        return converted.convert("L" if converted.mode in {"1", "LA"} else "RGB")
 
     def _encode_with_opencv(self, image: Any) -> bytes:
         import cv2
 
-        array = _check_image_array(np.asarray(image), "image.EncodeJpeg")
+        array = _check_image_array(image, "image.EncodeJpeg")
         conversions = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGR}
         has_color = array.ndim == max(_IMAGE_NDIMS) and array.shape[-1] > 1
         ordered = cv2.cvtColor(array, conversions[array.shape[-1]]) if has_color else array
@@ -268,6 +308,71 @@ def _import_backend(backend: str, stage: str) -> None:
     else:
         with requires(stage, extra="torchcodec"):
             import torchcodec.decoders  # noqa: F401 - fails early
+
+
+def to_8_bits(image: Any) -> Any:
+    """Return a PIL image with at most 8 bits a channel; it keeps its EXIF data and which value is transparent.
+
+    Pillow itself reads the upper eight of 16 bits of red, green and blue. Grey it reads as 16 bits (`I;16`), or as 32
+    (`I`) from PNG before Pillow 11 and from PGM.
+
+    Raises ValueError, with the mode, for what no 8 bits hold.
+    """
+    from PIL import Image
+
+    tags = getattr(image, "tag_v2", {})
+    if _SIGNED in tags.get(_TIFF_SAMPLE_FORMAT, ()):
+        raise ValueError(_describe_depth(f"the image has signed integers (Pillow's mode {image.mode})"))
+    if image.mode == "LAB":  # Pillow converts it to RGB, and to nothing else
+        return image.convert("RGB")
+    if not image.mode.startswith("I;16") and (image.mode != "I" or image.format not in {"PNG", "PPM"}):
+        if image.mode in {"I", "F"}:
+            raise ValueError(_describe_depth(f"the image is of mode {image.mode}"))
+        return image
+    values = np.asarray(image)
+    upper = (values >> (tags.get(_TIFF_BITS, (16,))[0] - 8)).astype(np.uint8)  # a TIFF may have 12 bits
+    converted = Image.fromarray(~upper if tags.get(_TIFF_PHOTOMETRIC) == _WHITE_IS_ZERO else upper)
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        converted = Image.merge(
+            "LA", (converted, Image.fromarray(np.where(values == transparent, 0, 255).astype("u1")))
+        )
+    converted.getexif().update(image.getexif())
+    return converted
+
+
+def _describe_depth(what: str) -> str:
+    return (
+        f"{what}, whose values no 8 bits hold; scale them yourself, in a stage that reads the file with "
+        "`numpy.asarray(PIL.Image.open(path))`"
+    )
+
+
+def _check_opencv_depth(encoded: bytes, buffer: np.ndarray, *, turns: bool) -> None:
+    """Raise ValueError for a file that OpenCV gives 8 bits for, but others than Pillow does.
+
+    Floating point of Radiance and OpenEXR is clipped, signed integers are halved, the colors of a TIFF multiplied by
+    its alpha, AVIF is not turned, and the values of a PGM are not scaled to its largest.
+    """
+    if encoded.startswith(_FLOAT_FORMATS):
+        raise ValueError(_describe_depth("the image has floating point"))
+    if turns and encoded[4:11] == b"ftypavi" and _AVIF_TURN.search(encoded, 0, _AVIF_HEADER_BYTES):
+        raise ValueError("OpenCV does not turn an AVIF; use `backend: pillow`")
+    if (header := _PNM_HEADER.match(encoded)) and int(header[1]) not in _FULL_RANGES:
+        raise ValueError(f"OpenCV does not scale the values of 0 to {int(header[1])}; use `backend: pillow`")
+    if encoded.startswith(_TIFF_FORMATS):
+        _check_opencv_tiff(buffer)
+
+
+def _check_opencv_tiff(buffer: np.ndarray) -> None:
+    import cv2
+
+    stored = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
+    if stored is not None and stored.dtype not in (np.uint8, np.uint16):
+        raise ValueError(_describe_depth(f"the image is of {stored.dtype}"))
+    has_alpha = stored is not None and stored.ndim == max(_IMAGE_NDIMS) and stored.shape[-1] == max(_CHANNEL_COUNTS)
+    if has_alpha and (stored[..., -1] != np.iinfo(stored.dtype).max).any():
+        raise ValueError("OpenCV multiplies the colors of a TIFF by its alpha (RGBA); use `backend: pillow`")
 
 
 def _check_image_array(image: Any, stage: str) -> np.ndarray:

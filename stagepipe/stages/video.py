@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,23 @@ from stagepipe.stages.optional_packages import (
     requires,
 )
 
+_QUARTER_TOLERANCE: Final = 100
+"""A matrix is of quarter turns if its other numbers are smaller than those that turn by this factor."""
+
 
 class DecodeClips:
     """Decode a video file with PyAV, and yield clips of a fixed number of frames, one after the other.
 
     Called with a path or with the bytes of a file, it yields `{"frames": array, "start_s": seconds, "frame_rate":
-    hertz}` for each clip; the frames are uint8 RGB of shape (frames, height, width, 3). With `field`, each clip goes
-    into a copy of the item. One clip at a time is in memory.
+    hertz}` for each clip; the frames are uint8 RGB of shape (frames, height, width, 3), turned and mirrored as the
+    display matrix of the file says. With `field`, each clip goes into a copy of the item. One clip at a time is in
+    memory.
 
     Args:
         frames: how many frames a clip has.
         stride: take every `stride`-th frame of the file.
-        size: scale the frames to these pixels: one number for a square, or [height, width]. None keeps the size.
+        size: scale the frames to these pixels, after they are turned: one number for a square, or [height, width].
+            None keeps the size.
         max_clips: stop after this number of clips.
         last: what becomes of the frames that are left over and fill no clip: `drop`, or `repeat` the last frame.
 
@@ -87,10 +92,45 @@ class DecodeClips:
             yield clip.take()
 
     def _to_array(self, frame: Any) -> np.ndarray:
-        if self.size is None:
-            return frame.to_ndarray(format="rgb24")  # type: ignore[no-any-return]
-        height, width = self.size
-        return frame.to_ndarray(format="rgb24", width=width, height=height)  # type: ignore[no-any-return]
+        turn = _read_turn(frame)
+        height, width = (None, None) if self.size is None else self.size
+        if turn.swaps:
+            height, width = width, height
+        return turn.apply(frame.to_ndarray(format="rgb24", width=width, height=height))
+
+
+class _Turn(NamedTuple):
+    """What brings a decoded frame upright: its axes swapped, then mirrored."""
+
+    swaps: bool = False
+    upside_down: bool = False
+    mirrored: bool = False
+
+    def apply(self, frame: np.ndarray) -> np.ndarray:
+        upright = frame.swapaxes(0, 1) if self.swaps else frame
+        return upright[:: -1 if self.upside_down else 1, :: -1 if self.mirrored else 1]
+
+
+def _read_turn(frame: Any) -> _Turn:
+    """Return the turn of a frame's display matrix. Raises ValueError if it is by no quarter turns.
+
+    A pixel (x, y) is shown at (a x + c y, b x + d y); libavutil/display.h says the layout. PyAV's `frame.rotation` is
+    its angle, which says nothing of mirrors: a mirrored frame has the angle 180.
+    """
+    from av.sidedata.sidedata import Type
+
+    side_data = frame.side_data.get(Type.DISPLAYMATRIX)
+    if side_data is None:
+        return _Turn()
+    a, b, _, c, d = (int(number) for number in np.frombuffer(bytes(side_data), np.int32)[:5])
+    swaps = abs(b) > abs(a)
+    across, down = (c, b) if swaps else (a, d)
+    if any(abs(other) * _QUARTER_TOLERANCE > abs(across) for other in ((a, d) if swaps else (b, c))):
+        raise ValueError(
+            f"video.DecodeClips: the display matrix turns the frames by {-frame.rotation} degrees; decode only files "
+            "that are turned by 90, 180 or 270"
+        )
+    return _Turn(swaps, upside_down=down < 0, mirrored=across < 0)
 
 
 class _Clip:
@@ -111,6 +151,11 @@ class _Clip:
         if self.count == 0:
             self._frames = empty((self._size, *frame.shape), np.uint8)
             self._start_s = time_s
+        if frame.shape != self._frames.shape[1:]:
+            raise ValueError(
+                f"video.DecodeClips: the frames change from {self._frames.shape[1:3]} to {frame.shape[:2]} pixels "
+                f"(height, width) {time_s:.3f} s into the file; scale all to one `size`"
+            )
         self._frames[self.count] = frame
         self.count += 1
 

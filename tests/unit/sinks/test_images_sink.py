@@ -40,10 +40,16 @@ def test_gray_and_pil_images_are_kept_and_quality_counts(tmp_path: Path):
     assert small < large / 2
 
 
-@pytest.mark.parametrize("mode", ["P", "1", "YCbCr", "RGBA", "I;16"])
-def test_a_pil_image_whose_pixels_are_no_colors_is_refused(tmp_path: Path, mode: str):
+@pytest.mark.parametrize(
+    "mode, fix",
+    [
+        *((mode, "convert it in a stage") for mode in ("P", "1", "YCbCr", "RGBA")),
+        *((mode, "scale its values .* `image.convert` clips them") for mode in ("I;16", "I;16B", "I", "F")),
+    ],
+)
+def test_a_pil_image_whose_pixels_are_no_colors_is_refused(tmp_path: Path, mode: str, fix: str):
     items = [{"image": Image.new("L", (2, 3))}, {"image": Image.new(mode, (2, 3))}]
-    with pytest.raises(ValueError, match=rf"row 1 of the part: field `image` is a PIL image of mode {mode}; convert"):
+    with pytest.raises(ValueError, match=rf"row 1 of the part: field `image` is a PIL image of mode {mode}; {fix}"):
         ImagesSink("out", field="image").write_part(items, tmp_path / "part")
 
 

@@ -98,6 +98,14 @@ def test_a_wrong_argument_is_refused(make, words):
         make()
 
 
+def test_an_image_of_sixteen_bits_has_the_hash_of_its_upper_eight():
+    grey = make_picture(0)
+    deep = Image.fromarray(grey.astype(np.uint16) << 8)
+    assert dedup.PerceptualHash()(deep) == dedup.PerceptualHash()(grey)
+    with pytest.raises(ValueError, match=r"dedup.PerceptualHash: the image is of mode F, whose values no 8 bits hold"):
+        dedup.PerceptualHash()(deep.convert("F"))
+
+
 @pytest.mark.parametrize("module, make", [("datasketch", dedup.MinHash), ("imagehash", dedup.PerceptualHash)])
 def test_a_missing_package_is_named_with_its_command(module, make, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)

@@ -43,6 +43,72 @@ def test_backends_agree_on_a_jpeg_and_on_grey(backend):
     assert np.abs(grey.astype(int) - image.Decode(mode="L")(data)).max() <= 3
 
 
+RAMP = np.linspace(0, 65_535, 64).round().astype(np.uint16).reshape(4, 16)
+UPPER = (RAMP >> 8).astype(np.uint8)
+
+
+@pytest.mark.parametrize("backend", DECODERS)
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_the_upper_eight_of_sixteen_bits_remain(backend, mode):
+    decoded = image.Decode(backend=backend, mode=mode)(encode(RAMP))
+    expected = UPPER if mode == "L" else np.dstack([UPPER] * 3)
+    assert (decoded.dtype, decoded.shape) == (np.uint8, expected.shape)
+    assert np.abs(decoded.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("file_format", ["PNG", "TIFF"])
+def test_an_image_of_sixteen_bits_is_turned_once_as_exif_says(file_format, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    expected = np.rot90(UPPER, -1) if orientation == 6 else UPPER
+    np.testing.assert_array_equal(image.Decode(mode="L")(encode(RAMP, file_format, exif=exif)), expected)
+
+
+def test_a_transparent_value_of_sixteen_bits_is_transparent():
+    decoded = image.Decode(mode="RGBA")(encode(RAMP, transparency=int(RAMP[0, 5])))
+    np.testing.assert_array_equal(decoded[..., 3], 255 * (RAMP != int(RAMP[0, 5])))
+    np.testing.assert_array_equal(decoded[..., 0], UPPER)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype, word", [("int32", "signed|int32"), ("float32", "mode F|float32")])
+def test_values_that_no_8_bits_hold_are_refused_with_their_mode(backend, dtype, word):
+    data = encode(RAMP.astype(dtype), "TIFF")
+    with pytest.raises(ValueError, match=rf"cannot decode .* \(?.*({word}).*, whose values no 8 bits hold; scale them"):
+        image.Decode(backend=backend)(data)
+
+
+def test_opencv_refuses_a_tiff_with_alpha_that_it_would_darken():
+    data = encode(np.dstack([smooth(), smooth()[..., 0]]), "TIFF")
+    with pytest.raises(ValueError, match=r"the colors of a TIFF by its alpha \(RGBA\); use `backend: pillow`"):
+        image.Decode(backend="opencv")(data)
+    np.testing.assert_array_equal(image.Decode()(data), smooth())
+    opaque = encode(np.dstack([smooth(), np.full((24, 40), 255, np.uint8)]), "TIFF")
+    np.testing.assert_array_equal(image.Decode(backend="opencv")(opaque), smooth())
+
+
+@pytest.mark.parametrize("maximum, words", [(255, ""), (100, "does not scale the values of 0 to 100")])
+def test_opencv_refuses_a_pgm_whose_values_it_does_not_scale(maximum, words):
+    data = b"P5 # a comment\n2 1\n%d\n" % maximum + bytes([0, maximum])
+    assert image.Decode(mode="L")(data).tolist() == [[0, 255]]
+    if words:
+        with pytest.raises(ValueError, match=words):
+            image.Decode(backend="opencv", mode="L")(data)
+    else:
+        assert image.Decode(backend="opencv", mode="L")(data).tolist() == [[0, 255]]
+
+
+def test_opencv_refuses_an_avif_that_it_would_not_turn():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(smooth(), "AVIF", exif=exif)
+    assert image.Decode()(data).shape == (40, 24, 3)
+    assert image.Decode(backend="opencv", exif_orientation=False)(data).shape == (24, 40, 3)
+    with pytest.raises(ValueError, match="OpenCV does not turn an AVIF; use `backend: pillow`"):
+        image.Decode(backend="opencv")(data)
+
+
 @pytest.mark.parametrize("backend", ["pillow", "torchcodec"])
 def test_alpha_is_kept_if_asked_for(backend):
     rgba = np.dstack([smooth(), np.full((24, 40), 7, np.uint8)])
@@ -154,6 +220,32 @@ def test_an_encoded_jpeg_decodes_to_nearly_the_same(backend):
     assert np.abs(image.Decode()(encoded).astype(int) - smooth()).mean() < 3
     grey = image.Decode(mode="L")(image.EncodeJpeg(backend=backend)(smooth()[..., 0]))
     assert np.abs(grey.astype(int) - smooth()[..., 0]).mean() < 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB"])
+def test_a_pil_image_of_any_mode_is_encoded_with_its_colors(backend, mode):
+    colors = Image.fromarray(smooth())
+    makers = {"P": colors.quantize, "LAB": lambda: Image.merge("LAB", colors.split())}
+    source = makers.get(mode, lambda: colors.convert(mode))()
+    expected = np.asarray(source.convert("RGB")).astype(int)
+    decoded = image.Decode()(image.EncodeJpeg(quality=100, backend=backend)(source))
+    assert np.abs(decoded - expected).mean() < 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_pil_image_of_sixteen_bits_is_encoded_and_one_of_32_refused(backend):
+    encode_jpeg = image.EncodeJpeg(quality=100, backend=backend)
+    decoded = image.Decode(mode="L")(encode_jpeg(Image.fromarray(RAMP)))
+    assert np.abs(decoded.astype(int) - UPPER).max() <= 2
+    for mode in ("I", "F"):
+        with pytest.raises(ValueError, match=f"image.EncodeJpeg: the image is of mode {mode}, whose values no 8 bits"):
+            encode_jpeg(Image.fromarray(RAMP).convert(mode))
+
+
+def test_normalize_refuses_the_indices_of_a_palette():
+    with pytest.raises(TypeError, match="the pixels of a PIL image of mode P are indices of a palette; convert it"):
+        image.Normalize()(Image.fromarray(smooth()).convert("P"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Clips of a video: the right frames, in order, of a fixed number."""
 
 import io
+import struct
 import sys
 from fractions import Fraction
 
@@ -63,6 +64,60 @@ def test_frames_are_scaled_and_clips_limited(video):
 def test_a_clip_that_is_kept_does_not_change_later(video):
     first, second = DecodeClips(frames=8)(video)
     assert not np.shares_memory(first["frames"], second["frames"])
+
+
+def turn(video, a, b, c, d):
+    """Set the display matrix in the header of the track (`tkhd`, ISO/IEC 14496-12)."""
+    start = video.index(b"tkhd") + 44
+    matrix = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    return video[:start] + matrix + video[start + len(matrix) :]
+
+
+@pytest.fixture(scope="module")
+def marked_video():
+    """Two frames of 64 x 48 pixels, white in the left upper corner."""
+    file = io.BytesIO()
+    pixels = np.zeros((48, 64, 3), np.uint8)
+    pixels[:24, :16] = 255
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("mpeg4", rate=RATE)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(2):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+ONE = 1 << 16
+MATRICES = {
+    "as it is": ((ONE, 0, 0, ONE), lambda pixels: pixels),
+    "90 clockwise": ((0, ONE, -ONE, 0), lambda pixels: np.rot90(pixels, -1)),
+    "180": ((-ONE, 0, 0, -ONE), lambda pixels: np.rot90(pixels, 2)),
+    "270 clockwise": ((0, -ONE, ONE, 0), np.rot90),
+    "mirrored": ((-ONE, 0, 0, ONE), np.fliplr),
+    "upside down": ((ONE, 0, 0, -ONE), np.flipud),
+    "90 and mirrored": ((0, ONE, ONE, 0), lambda pixels: pixels.swapaxes(0, 1)),
+    "270 and mirrored": ((0, -ONE, -ONE, 0), lambda pixels: np.rot90(pixels, 2).swapaxes(0, 1)),
+}
+
+
+@pytest.mark.parametrize("matrix, make_upright", MATRICES.values(), ids=MATRICES)
+def test_frames_are_upright(marked_video, matrix, make_upright):
+    [as_stored] = DecodeClips(frames=2)(marked_video)
+    [clip] = DecodeClips(frames=2)(turn(marked_video, *matrix))
+    np.testing.assert_array_equal(clip["frames"], [make_upright(frame) for frame in as_stored["frames"]])
+
+
+def test_the_size_is_that_of_the_upright_frames(marked_video):
+    [clip] = DecodeClips(frames=2, size=[64, 24])(turn(marked_video, 0, ONE, -ONE, 0))
+    assert clip["frames"].shape == (2, 64, 24, 3)
+    assert clip["frames"][0, 4, 20].min() > 200  # the white corner is on the right
+
+
+def test_a_turn_by_another_angle_is_refused(marked_video):
+    slanted = turn(marked_video, *(round(ONE * number) for number in (0.8, 0.6, -0.6, 0.8)))
+    with pytest.raises(ValueError, match="turns the frames by 37 degrees; decode only files that are turned by 90"):
+        list(DecodeClips(frames=2)(slanted))
 
 
 def test_a_path_works(video, tmp_path):
