@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from stagepipe.core import TargetError
+from stagepipe.stages.file_ends import check_whole
 from stagepipe.stages.optional_packages import (
     check_choice,
     check_positive,
@@ -44,6 +45,9 @@ class DecodeAudio:
         backend: the library that decodes: `soundfile`, or `torchcodec`, which also decodes AAC, M4A and the sound of
             videos. `torchaudio.load` uses it too. It needs the libraries of FFmpeg, decodes the whole file to cut out
             a part, and gives `float32` alone; of an Ogg file, up to a block of frames more at the end.
+        truncated: what becomes of a file that ends before its header says: `refuse` it, or `keep` what is there. A
+            part that is there is decoded in any case. It is not noticed of formats that do not say how long they are:
+            AAC, MP3 without a Xing header, and WAV and WebM written into a pipe.
 
     >>> import io, numpy, soundfile
     >>> file = io.BytesIO()
@@ -52,8 +56,8 @@ class DecodeAudio:
     >>> recording["samples"].shape, recording["sample_rate"]
     ((400,), 8000)
 
-    Raises TargetError if the library is not installed, ValueError for bytes that it cannot decode, and
-    FileNotFoundError.
+    Raises TargetError if the library is not installed, ValueError for bytes that it cannot decode and for a file that
+    is cut, and FileNotFoundError.
     """
 
     def __init__(
@@ -64,9 +68,11 @@ class DecodeAudio:
         duration_s: float | None = None,
         dtype: SampleType = "float32",
         backend: AudioBackend = "soundfile",
+        truncated: Literal["refuse", "keep"] = "refuse",
     ) -> None:
         check_choice(dtype, _SAMPLE_TYPES, "dtype", "audio.Decode")
         check_choice(backend, _BACKENDS, "backend", "audio.Decode")
+        check_choice(truncated, ("refuse", "keep"), "truncated", "audio.Decode")
         if backend == "torchcodec" and dtype != "float32":
             raise ValueError(f"audio.Decode: torchcodec gives float32, not {dtype}; use `backend: soundfile`")
         if mono and dtype.startswith("int"):
@@ -78,6 +84,7 @@ class DecodeAudio:
         self.duration_s: Final = duration_s
         self.dtype: Final = dtype
         self.backend: Final = backend
+        self.truncated: Final = truncated
         self._decode: Final = self._decode_with_soundfile if backend == "soundfile" else self._decode_with_torchcodec
         if backend == "soundfile":
             with requires("audio.Decode", extra="audio"):
@@ -94,6 +101,9 @@ class DecodeAudio:
             samples, rate = self._decode(data)
         except (RuntimeError, ValueError) as error:  # of both libraries
             raise ValueError(f"audio.Decode: {self.backend} cannot decode {describe_value(data)}: {error}") from error
+        _, count = self._get_range(rate)
+        if self.truncated == "refuse" and (count is None or len(samples) < count):
+            check_whole(open_input(data, "audio.Decode"), "audio.Decode", describe_value(data))
         return {"samples": samples.mean(axis=1) if self.mono else samples, "sample_rate": rate}
 
     def _decode_with_soundfile(self, data: Any) -> tuple[np.ndarray, int]:
@@ -102,8 +112,10 @@ class DecodeAudio:
         with soundfile.SoundFile(open_input(data, "audio.Decode")) as file:
             rate = int(file.samplerate)
             start, count = self._get_range(rate)
-            file.seek(min(start, file.frames))
-            return file.read(-1 if count is None else count, dtype=self.dtype, always_2d=True), rate
+            if start:  # some compressed formats cannot seek
+                file.seek(min(start, file.frames))
+            everything = -1 if file.seekable() else file.frames
+            return file.read(everything if count is None else count, dtype=self.dtype, always_2d=True), rate
 
     def _decode_with_torchcodec(self, data: Any) -> tuple[np.ndarray, int]:
         from torchcodec.decoders import AudioDecoder

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from stagepipe.core import empty
+from stagepipe.stages.file_ends import check_whole
 from stagepipe.stages.optional_packages import (
     check_choice,
     check_positive,
@@ -36,11 +37,13 @@ class DecodeClips:
             None keeps the size.
         max_clips: stop after this number of clips.
         last: what becomes of the frames that are left over and fill no clip: `drop`, or `repeat` the last frame.
+        truncated: what becomes of a file that ends before its header says: `refuse` it, or `keep` what is there. It is
+            not noticed of formats that do not say how long they are, such as MPEG-TS, and WebM written into a pipe.
 
     >>> list(DecodeClips(frames=8, size=64)("video.mp4"))  # doctest: +SKIP
 
-    Raises TargetError if PyAV is not installed, ValueError for bytes that it cannot decode or that hold no video, and
-    FileNotFoundError.
+    Raises TargetError if PyAV is not installed, ValueError for bytes that it cannot decode, that hold no video or that
+    are cut, and FileNotFoundError.
     """
 
     def __init__(
@@ -51,13 +54,16 @@ class DecodeClips:
         size: int | Sequence[int] | None = None,
         max_clips: int | None = None,
         last: Literal["drop", "repeat"] = "drop",
+        truncated: Literal["refuse", "keep"] = "refuse",
     ) -> None:
+        check_choice(truncated, ("refuse", "keep"), "truncated", "video.DecodeClips")
         check_choice(last, ("drop", "repeat"), "last", "video.DecodeClips")
         self.frames: Final = check_positive(frames, "frames", "video.DecodeClips")
         self.stride: Final = check_positive(stride, "stride", "video.DecodeClips")
         self.size: Final = None if size is None else parse_size(size, "video.DecodeClips")
         self.max_clips: Final = None if max_clips is None else check_positive(max_clips, "max_clips", "DecodeClips")
         self.last: Final = last
+        self.truncated: Final = truncated
         with requires("video.DecodeClips", extra="video"):
             import av  # noqa: F401 - fails early
 
@@ -70,6 +76,8 @@ class DecodeClips:
             with av.open(source) as container:
                 if not container.streams.video:
                     raise ValueError(f"video.DecodeClips: {describe_value(data)} holds no video")
+                if self.truncated == "refuse":
+                    check_whole(open_input(data, "video.DecodeClips"), "video.DecodeClips", describe_value(data))
                 yield from self._iter_clips(container)
         except av.FFmpegError as error:
             raise ValueError(f"video.DecodeClips: PyAV cannot decode {describe_value(data)}: {error}") from error

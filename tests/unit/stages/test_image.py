@@ -67,7 +67,7 @@ def test_an_image_of_sixteen_bits_is_turned_once_as_exif_says(file_format, orien
 
 def test_a_transparent_value_of_sixteen_bits_is_transparent():
     decoded = image.Decode(mode="RGBA")(encode(RAMP, transparency=int(RAMP[0, 5])))
-    np.testing.assert_array_equal(decoded[..., 3], 255 * (RAMP != int(RAMP[0, 5])))
+    np.testing.assert_array_equal(decoded[..., 3], 255 * (int(RAMP[0, 5]) != RAMP))
     np.testing.assert_array_equal(decoded[..., 0], UPPER)
 
 
