@@ -23,6 +23,8 @@ _END_OF_ARCHIVE: Final = bytes(2 * tarfile.BLOCKSIZE)
 _KEYS_LENGTH: Final = struct.Struct("<I")
 _IMAGE_FORMATS: Final = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "ppm": "PPM"}
 _JSON_ENCODER: Final = msgspec.json.Encoder(enc_hook=to_json_value)
+_DEEP_MODES: Final = ("I", "F")
+"""Of 16 and 32 bits: `I`, `I;16`, `I;16B` and `F`."""
 
 
 class WebDatasetSink(PartSink):
@@ -186,6 +188,10 @@ def _make_image_encoder(image_format: str) -> Callable[[Any], bytes]:
     def encode(image: Any) -> bytes:
         if not hasattr(image, "save"):
             raise TypeError("expected bytes or a PIL image")
+        if image_format == "WEBP" and image.mode.startswith(_DEEP_MODES):
+            raise TypeError(f"Pillow would clip a PIL image of mode {image.mode} to 8 bits; scale it before the sink")
+        if image_format == "PPM" and image.mode == "RGBA":
+            raise TypeError("Pillow would drop the alpha of a PIL image of mode RGBA; call the field `png` or `webp`")
         buffer = io.BytesIO()
         image.save(buffer, format=image_format)
         return buffer.getvalue()

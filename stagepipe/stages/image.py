@@ -53,6 +53,7 @@ _FLOAT_FORMATS: Final = (b"#?", b"v/1\x01", b"PF", b"Pf")
 """What Radiance, OpenEXR and PFM begin with."""
 _PNM_HEADER: Final = re.compile(rb"P[2356](?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+\d+(?:\s+|#[^\n]*\n)+(\d+)\s")
 _FULL_RANGES: Final = (255, 65535)
+_AVIF_BRAND: Final = b"ftypavi"
 _AVIF_TURN: Final = re.compile(rb"irot|imir")
 _AVIF_HEADER_BYTES: Final = 4096
 
@@ -118,18 +119,20 @@ class DecodeImage:
     def _decode_with_opencv(self, data: Any) -> np.ndarray:
         import cv2
 
-        flags = cv2.IMREAD_COLOR_RGB if self.mode == "RGB" else cv2.IMREAD_GRAYSCALE
-        if not self.exif_orientation:
-            flags |= cv2.IMREAD_IGNORE_ORIENTATION
         encoded = read_input(data, "image.Decode")
         buffer = np.frombuffer(encoded, np.uint8)
-        _check_opencv_depth(encoded, buffer, turns=self.exif_orientation)
+        is_avif = encoded[4:11] == _AVIF_BRAND
+        _check_opencv_depth(encoded, buffer, turns=self.exif_orientation and is_avif)
+        color = cv2.IMREAD_COLOR_BGR if is_avif else cv2.IMREAD_COLOR_RGB  # of an AVIF with alpha it gives BGR as RGB
+        flags = color if self.mode == "RGB" else cv2.IMREAD_GRAYSCALE
+        if not self.exif_orientation:
+            flags |= cv2.IMREAD_IGNORE_ORIENTATION
         image = cv2.imdecode(buffer, flags)
         if image is None:
             raise ValueError("no image format that OpenCV knows")
         if image.dtype != np.uint8:
             raise ValueError(_describe_depth(f"the image is of {image.dtype}"))
-        return image  # type: ignore[no-any-return]
+        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB) if is_avif and self.mode == "RGB" else image  # type: ignore[no-any-return]
 
     def _decode_with_torchcodec(self, data: Any) -> np.ndarray:
         from torchcodec.decoders import decode_image
@@ -352,11 +355,11 @@ def _check_opencv_depth(encoded: bytes, buffer: np.ndarray, *, turns: bool) -> N
     """Raise ValueError for a file that OpenCV gives 8 bits for, but others than Pillow does.
 
     Floating point of Radiance and OpenEXR is clipped, signed integers are halved, the colors of a TIFF multiplied by
-    its alpha, AVIF is not turned, and the values of a PGM are not scaled to its largest.
+    its alpha, AVIF is not turned (`turns`), and the values of a PGM are not scaled to its largest.
     """
     if encoded.startswith(_FLOAT_FORMATS):
         raise ValueError(_describe_depth("the image has floating point"))
-    if turns and encoded[4:11] == b"ftypavi" and _AVIF_TURN.search(encoded, 0, _AVIF_HEADER_BYTES):
+    if turns and _AVIF_TURN.search(encoded, 0, _AVIF_HEADER_BYTES):
         raise ValueError("OpenCV does not turn an AVIF; use `backend: pillow`")
     if (header := _PNM_HEADER.match(encoded)) and int(header[1]) not in _FULL_RANGES:
         raise ValueError(f"OpenCV does not scale the values of 0 to {int(header[1])}; use `backend: pillow`")
