@@ -27,6 +27,7 @@ SampleType = Literal["float32", "float64", "int16", "int32"]
 ResampleQuality = Literal["quick", "low", "medium", "high", "very high"]
 
 _BACKENDS: Final = ("soundfile", "torchcodec")
+_FLOATING: Final = ("FLOAT", "DOUBLE")
 _SAMPLE_TYPES: Final = ("float32", "float64", "int16", "int32")
 _SOXR_QUALITIES: Final = {"quick": "QQ", "low": "LQ", "medium": "MQ", "high": "HQ", "very high": "VHQ"}
 
@@ -41,7 +42,8 @@ class DecodeAudio:
         mono: return the mean of the channels, of shape (frames,). Otherwise the shape is (frames, channels).
         start_s: where to start reading, in seconds.
         duration_s: how many seconds to read; None for all. A shorter file gives fewer samples.
-        dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`. `mono` takes a floating-point one.
+        dtype: the type of the samples: `float32`, `float64`, `int16` or `int32`, of which -1 to 1 is the whole range.
+            `mono` takes a floating-point one.
         backend: the library that decodes: `soundfile`, or `torchcodec`, which also decodes AAC, M4A and the sound of
             videos. `torchaudio.load` uses it too. It needs the libraries of FFmpeg, decodes the whole file to cut out
             a part, and gives `float32` alone; of an Ogg file, up to a block of frames more at the end.
@@ -115,7 +117,10 @@ class DecodeAudio:
             if start:  # some compressed formats cannot seek
                 file.seek(min(start, file.frames))
             everything = -1 if file.seekable() else file.frames
-            return file.read(everything if count is None else count, dtype=self.dtype, always_2d=True), rate
+            wanted = everything if count is None else count
+            if file.subtype in _FLOATING and self.dtype.startswith("int"):  # soundfile would cast 0.5 to 0
+                return _scale(file.read(wanted, dtype="float64", always_2d=True), self.dtype), rate
+            return file.read(wanted, dtype=self.dtype, always_2d=True), rate
 
     def _decode_with_torchcodec(self, data: Any) -> tuple[np.ndarray, int]:
         from torchcodec.decoders import AudioDecoder
@@ -128,6 +133,12 @@ class DecodeAudio:
     def _get_range(self, rate: int) -> tuple[int, int | None]:
         """Return the first frame, and how many."""
         return round(self.start_s * rate), None if self.duration_s is None else round(self.duration_s * rate)
+
+
+def _scale(samples: np.ndarray, dtype: str) -> np.ndarray:
+    """Return samples between -1 and 1 as whole numbers of the range of `dtype`; louder ones are clipped."""
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(samples * -float(limits.min)), limits.min, limits.max).astype(dtype)
 
 
 def _require_ffmpeg() -> None:

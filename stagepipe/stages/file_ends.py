@@ -171,7 +171,7 @@ def _check_mp3(file: BinaryIO, length: int) -> str:
 
 
 def _check_iso(file: BinaryIO, length: int) -> str:
-    start = 0
+    start, name = 0, b""
     while start + 8 <= length:
         file.seek(start)
         size, name = struct.unpack(">I4s", file.read(8))
@@ -182,7 +182,7 @@ def _check_iso(file: BinaryIO, length: int) -> str:
         if cut := _describe(f"its box `{name.decode('latin-1')}`", length - start, size):
             return cut
         start += max(size, 8)
-    return ""
+    return "it ends before the data of its last fragment" if name == b"moof" else ""
 
 
 def _check_matroska(file: BinaryIO, length: int) -> str:

@@ -328,6 +328,8 @@ def to_8_bits(image: Any) -> Any:
         raise ValueError(_describe_depth(f"the image has signed integers (Pillow's mode {image.mode})"))
     if image.mode == "LAB":  # Pillow converts it to RGB, and to nothing else
         return image.convert("RGB")
+    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):  # it warns of any other mode
+        return image.convert("RGBA")
     if not image.mode.startswith("I;16") and (image.mode != "I" or image.format not in {"PNG", "PPM"}):
         if image.mode in {"I", "F"}:
             raise ValueError(_describe_depth(f"the image is of mode {image.mode}"))

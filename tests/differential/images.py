@@ -213,7 +213,9 @@ def read_with_pillow(data: bytes, mode: str) -> np.ndarray:
         alpha = np.where(np.asarray(picture) == picture.info.get("transparency", -1), 0, 255).astype(np.uint8)
         grey = Image.fromarray(255 - values if flipped else values)
         picture = Image.merge("LA", (grey, Image.fromarray(alpha)))
-    return np.asarray(picture.convert(mode))
+    if picture.mode == "LAB":
+        return np.asarray(picture.convert(mode))
+    return np.asarray(picture.convert("RGBA").convert(mode))
 
 
 def read_with_tifffile(data: bytes, mode: str) -> np.ndarray:

@@ -59,6 +59,15 @@ def test_integers_are_kept_as_they_are():
     assert recording["samples"].dtype == np.int16
 
 
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize("dtype, largest", [("int16", 2**15 - 1), ("int32", 2**31 - 1)])
+def test_floating_point_fills_the_range_of_integers(subtype, dtype, largest):
+    loud = encode(np.float32([0.5, -0.5, 1.0, -1.0, 3.0]), subtype=subtype)
+    samples = audio.Decode(mono=False, dtype=dtype)(loud)["samples"][:, 0]
+    half = (largest + 1) // 2
+    assert (samples.dtype, samples.tolist()) == (np.dtype(dtype), [half, -half, largest, -largest - 1, largest])
+
+
 def test_bytes_that_are_no_audio_are_refused():
     with pytest.raises(ValueError, match=r"audio.Decode: soundfile cannot decode 5 bytes that begin with b'hello'"):
         audio.Decode()(b"hello")
