@@ -182,6 +182,8 @@ def _check_iso(file: BinaryIO, length: int) -> str:
         if cut := _describe(f"its box `{name.decode('latin-1')}`", length - start, size):
             return cut
         start += max(size, 8)
+    if start < length:
+        return f"it ends {length - start} bytes into the head of a box"
     return "it ends before the data of its last fragment" if name == b"moof" else ""
 
 

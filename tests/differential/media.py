@@ -436,7 +436,7 @@ def make_cut_video_cells() -> list[Cell]:
         ),
         "MP4, its index last": (lambda: write_video("mp4", "mpeg4", "yuv420p"), "video.DecodeClips: "),
         "MP4, fragmented": (
-            lambda: write_video("mp4", "mpeg4", "yuv420p", movflags="frag_every_frame+empty_moov"), "is cut: it"
+            lambda: write_video("mp4", "mpeg4", "yuv420p", movflags="frag_every_frame+empty_moov"), "is cut: it ends"
         ),
         "MOV, its index first": (
             lambda: write_video("mov", "png", "rgb24", movflags="faststart"), "bytes that its box `mdat` says"
