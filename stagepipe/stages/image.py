@@ -372,7 +372,7 @@ def _check_opencv_depth(encoded: bytes, buffer: np.ndarray, *, turns: bool) -> N
 def _check_opencv_tiff(buffer: np.ndarray) -> None:
     import cv2
 
-    stored = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
+    stored: Any = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
     if stored is not None and stored.dtype not in (np.uint8, np.uint16):
         raise ValueError(_describe_depth(f"the image is of {stored.dtype}"))
     has_alpha = stored is not None and stored.ndim == max(_IMAGE_NDIMS) and stored.shape[-1] == max(_CHANNEL_COUNTS)

@@ -381,7 +381,7 @@ def make_orientation_cells() -> list[Cell]:
             ),
             theirs=lambda folder: np.asarray(Image.open(io.BytesIO(save(_RGB, "JPEG", exif=exif(6))))),
         )
-        for backend in ("pillow")
+        for backend in ("pillow", "opencv")
     ]  # fmt: skip
     deep = Image.fromarray(GREY_16)
     cells += [
@@ -438,7 +438,7 @@ def make_encode_cells() -> list[Cell]:
             theirs=lambda folder, m=mode: read_colors(make_picture(m))[CENTERS],
         )
         for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "I;16")
-        for backend in ("pillow")
+        for backend in ("pillow", "opencv")
     ]  # fmt: skip
     cells += [
         error_cell(
@@ -446,7 +446,7 @@ def make_encode_cells() -> list[Cell]:
             lambda m=mode, b=backend: image.EncodeJpeg(backend=b)(make_picture(m)), group=group,
         )
         for mode in ("I", "F")
-        for backend in ("pillow")
+        for backend in ("pillow", "opencv")
     ]  # fmt: skip
     cells += [
         error_cell(
@@ -454,7 +454,7 @@ def make_encode_cells() -> list[Cell]:
             lambda d=dtype, b=backend: image.EncodeJpeg(backend=b)(RGB.astype(d)), group=group,
         )
         for dtype in ("uint16", "float32")
-        for backend in ("pillow")
+        for backend in ("pillow", "opencv")
     ]  # fmt: skip
 
     def write(folder: Path, item: Any, file_format: Any) -> np.ndarray:
