@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import struct
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,9 @@ def read_with_av(data: bytes, sample_format: str = "fltp") -> dict[str, Any]:
 
 
 def read_wav_with_scipy(data: bytes) -> dict[str, Any]:
-    rate, samples = scipy.io.wavfile.read(io.BytesIO(data))
+    with warnings.catch_warnings():  # it says that it skips the chunk `PEAK`
+        warnings.simplefilter("ignore", scipy.io.wavfile.WavFileWarning)
+        rate, samples = scipy.io.wavfile.read(io.BytesIO(data))
     return {"samples": samples.reshape(len(samples), -1), "sample_rate": rate}
 
 
