@@ -13,7 +13,7 @@ from tests.differential.cells import CELLS
 
 
 def _mark(number: int, cell: Cell):
-    return pytest.param(cell, id=cell.name, marks=() if number % 8 == 0 else pytest.mark.slow)
+    return pytest.param(cell, id=cell.name, marks=() if number % 32 == 0 else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("cell", [_mark(number, cell) for number, cell in enumerate(CELLS)])
