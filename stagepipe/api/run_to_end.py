@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 from stagepipe.api.pipeline import Pipeline
 from stagepipe.api.shard_output import ShardOutput
 from stagepipe.api.state_file import StateFile
-from stagepipe.core import RunError, build_target, import_target, require_callable
+from stagepipe.core import RunError, UserCode, build_target, import_target, require_callable
 from stagepipe.report import LiveRun
 from stagepipe.runtime import format_error, format_user_traceback
 from stagepipe.sinks import Part
@@ -41,7 +40,6 @@ def run_to_sink(
     items_delivered = None if state_file is None else state_file.items_delivered
     if shards is not None:
         items_delivered = shards.items_delivered or None
-    owner_pid = os.getpid()
     sinks = _ItemSinks([s.target for s in pipeline.spec.sinks if not s.writes_parts], pipeline, items_delivered)
     output = _ItemOutput(pipeline, sinks, state_file) if shards is None else _PartOutput(sinks, shards)
     output.save()
@@ -63,10 +61,9 @@ def run_to_sink(
             is_state_exact = is_between_items
             raise
         finally:
-            if os.getpid() == owner_pid:  # else a sink has forked, and this child ends: sink and state are its parent's
-                sinks.close()
-                if is_state_exact:  # an interrupt may come when the state counts an item that no sink has got yet
-                    output.save()
+            sinks.close()
+            if is_state_exact:  # an interrupt may come when the state counts an item that no sink has got yet
+                output.save()
     on_progress(pipeline.progress())
 
 
@@ -121,7 +118,6 @@ class _PartOutput:
 @contextmanager
 def _report_progress(pipeline: Pipeline, on_progress: Callable[[LiveRun], None]) -> Iterator[None]:
     """Call `on_progress` from another thread, while the block runs."""
-    owner_pid = os.getpid()
     stop_event = threading.Event()
 
     def report_progress() -> None:
@@ -133,9 +129,8 @@ def _report_progress(pipeline: Pipeline, on_progress: Callable[[LiveRun], None])
     try:
         yield
     finally:
-        if os.getpid() == owner_pid:
-            stop_event.set()
-            progress_thread.join()
+        stop_event.set()
+        progress_thread.join()
 
 
 class _ItemSinks:
@@ -144,6 +139,7 @@ class _ItemSinks:
     def __init__(self, targets: Sequence[Target], pipeline: Pipeline, items_delivered: int | None) -> None:
         """Build them. Raises RunError if one cannot be built."""
         self._item_number = items_delivered or 0
+        self._user_code = UserCode("sink")  # the run, its state and its files are not those of a child that it forks
         self._sinks: list[tuple[Callable[[Any], Any], Callable[[], Any]]] = []
         for target in targets:
             self._sinks.append(_build_sink(target, pipeline.spec.config_dir, items_delivered))
@@ -152,7 +148,8 @@ class _ItemSinks:
         """Pass an item to all of them. Raises RunError if one fails."""
         for sink, _ in self._sinks:
             try:
-                sink(item)
+                with self._user_code:
+                    sink(item)
             except Exception as error:
                 message = f"sink, item {self._item_number}: {format_error(error)}"
                 raise RunError(
@@ -163,7 +160,8 @@ class _ItemSinks:
     def close(self) -> None:
         """Call the `close` of each that has one."""
         for _, close_sink in self._sinks:
-            close_sink()
+            with self._user_code:
+                close_sink()
 
 
 def _close_nothing() -> None:
@@ -185,7 +183,8 @@ def _build_sink(
     try:
         has_start = items_delivered is not None and _has_start_parameter(target.uses, config_dir)
         start_argument = {"start": items_delivered} if has_start else {}
-        sink = build_target(target.uses, {**target.arguments, **start_argument}, config_dir)
+        with UserCode("sink"):
+            sink = build_target(target.uses, {**target.arguments, **start_argument}, config_dir)
     except Exception as error:
         message = f"sink: cannot be built: {format_error(error)}"
         raise RunError(message, stage="sink", worker=0, trace=format_user_traceback(error)) from error

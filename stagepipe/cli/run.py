@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -112,7 +111,6 @@ def run(  # noqa: PLR0913 - one parameter per option
         if state is not None and not state.load(pipeline, allow_changed=allow_changed):
             print(f"{resume}: this run has finished; delete the file to run it again", file=sys.stderr)
             return
-        owner_pid = os.getpid()
         shards = stack.enter_context(open_shards(pipeline, resume=resume is not None, allow_changed=allow_changed))
         if shards is not None and shards.is_finished:
             print(shards.finished_message, file=sys.stderr)
@@ -128,9 +126,9 @@ def run(  # noqa: PLR0913 - one parameter per option
                 run_to_sink(pipeline, display.update, state, shards=shards)
             is_done = True
         finally:
-            if dead_letters is not None and os.getpid() == owner_pid:  # not in a child that a sink has forked
+            if dead_letters is not None:
                 write_dead_letters(pipeline.dead_letters, dead_letters)
-            if pipeline.started and os.getpid() == owner_pid:
+            if pipeline.started:
                 report_errors = _write_results(pipeline, report_paths, is_quiet=quiet, is_verbose=verbose)
                 if not is_done and shards is not None:
                     print("the same command with --resume goes on from the last part", file=sys.stderr)

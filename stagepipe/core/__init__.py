@@ -58,7 +58,16 @@ from stagepipe.core.errors import (
     UsageError,
 )
 from stagepipe.core.folded_frames import fold_internal_frames, folds_frames, folds_frames_of_methods, warn_user
-from stagepipe.core.forks import fork_lock, format_owner_message, keep_until_exit, register_owner
+from stagepipe.core.forks import (
+    UserCode,
+    end_forked_child,
+    end_if_forked,
+    fork_lock,
+    format_owner_message,
+    keep_until_exit,
+    register_owner,
+    this_process,
+)
 from stagepipe.core.html_table import make_html_table
 from stagepipe.core.imported_torch import (
     call_at_first_use_of_torch,
@@ -182,6 +191,7 @@ __all__ = [
     "TargetError",
     "TransportError",
     "UsageError",
+    "UserCode",
     "WarningFilter",
     "WorkerIdentity",
     "add_import_path",
@@ -202,6 +212,8 @@ __all__ = [
     "derive_seed",
     "describe_files",
     "empty",
+    "end_forked_child",
+    "end_if_forked",
     "exit_if_orphaned",
     "file_exists",
     "find_field",
@@ -266,6 +278,7 @@ __all__ = [
     "split_by_segment",
     "split_target_path",
     "stage_locals",
+    "this_process",
     "warn_user",
     "watch_torch_use",
     "with_error_type",

@@ -11,7 +11,16 @@ from time import perf_counter_ns, process_time_ns
 from types import TracebackType
 from typing import Any, Self
 
-from stagepipe.core import Cursor, Key, RunError, SourceIdentity, name_error_type, stage_locals, with_error_type
+from stagepipe.core import (
+    Cursor,
+    Key,
+    RunError,
+    SourceIdentity,
+    UserCode,
+    name_error_type,
+    stage_locals,
+    with_error_type,
+)
 from stagepipe.engine.inline_hops import InlineOrderPoint, InlineOutput, InlineStageProcess
 from stagepipe.engine.item_rate import RateEstimator
 from stagepipe.engine.recording import describe_end, make_inline_record
@@ -77,7 +86,7 @@ class InlineRun:
         self._source_stages = [source, *fused_stages]
         self._downstream = downstream
         self._source_reader = SourceReader(source.target, plan.seed, plan.limit, plan.shard)
-        with self._generators.swap_in():
+        with UserCode("source"), self._generators.swap_in():
             self._source_identity = self._source_reader.identify()
         self._source_runner = SourceRunner(self._source_reader, self._source_stages, downstream)
         self._samples_rate = RateEstimator()
@@ -131,9 +140,10 @@ class InlineRun:
         ready_items = self._output.ready_items
         began_ns = perf_counter_ns()
         try:
-            for _ in steps:
-                if ready_items:
-                    return True
+            with UserCode("inline run"):  # what the stages do not watch themselves: Ctrl-C, the begin of an epoch
+                for _ in steps:
+                    if ready_items:
+                        return True
         except StageError as error:
             item = format_key(error.key)
             run_error = RunError(error.describe(worker=0), stage=error.stage, worker=0, item=item, trace=error.trace)

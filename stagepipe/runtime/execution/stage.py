@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import GeneratorType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -17,10 +17,13 @@ from stagepipe.core import (
     Context,
     Key,
     TargetError,
+    UserCode,
     build_target,
     derive_seed,
+    end_forked_child,
     require_callable,
     stage_locals,
+    this_process,
 )
 from stagepipe.plan import UNSHARDED, Shard, StagePlan
 from stagepipe.runtime.execution.fields import FieldAdapter, find_array_ignoring_transform
@@ -32,7 +35,7 @@ from stagepipe.runtime.execution.seeding import install_torch_import_hook, make_
 from stagepipe.runtime.execution.stage_error import NoneConditionError, NoneResultError, StageError
 from stagepipe.runtime.protocol import format_key, infer_cardinality
 from stagepipe.sinks import PartSink
-from stagepipe.spec import Target
+from stagepipe.spec import SOURCE_NAME, Target
 from stagepipe.stages import OrderPointStage, declares_order_point, require_order_point
 from stagepipe.timing import STAGE_WORDS, StageCounter, StageRegion
 
@@ -73,6 +76,8 @@ class StageRunner:
         self._shard = shard
         self._is_unsharded = shard == UNSHARDED
         self._config_dir = config_dir
+        self._pid = this_process.pid
+        """The process that runs it: a child that its code forks ends where it leaves that code."""
         self.build_target()
         self._context = Context(plan.name, worker, 0, (0,), seed)
         self.epoch = 0
@@ -107,7 +112,8 @@ class StageRunner:
         """Build the target, or rebuild that of a stateful stage, which must forget the items it has seen."""
         plan = self.plan
         install_torch_import_hook()
-        target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
+        with UserCode(self._describe()):
+            target = build_target(plan.target.uses, plan.target.arguments, self._config_dir)
         self.cardinality = infer_cardinality(target)
         self._seed_generators = _make_seeder(target) if plan.reseed else None
         self._predicate = None if plan.when is None else build_predicate(plan.when, self._config_dir)
@@ -218,6 +224,8 @@ class StageRunner:
             raise
         except BaseException as error:
             raise self.record_failure(key, error, self._predicate) from error
+        if this_process.pid != self._pid:
+            self._end_forked_child(key)
         if decision is None:
             raise self.record_failure(key, NoneConditionError(self.label, format_key(self.global_key(key))))
         if not is_match:
@@ -244,18 +252,21 @@ class StageRunner:
             raise
         except BaseException as error:
             raise self.record_failure(key, error) from error
+        if this_process.pid != self._pid:
+            self._end_forked_child(key)
         if result is None and self.refuses_none:
             raise self.make_none_error(key)
         if type(result) is not GeneratorType:
             self._record_call(key, elapsed_ns)
         return result
 
-    def make_item_call(self) -> Callable[[Key, Any], Any]:
+    def make_item_call(self) -> Callable[[Key, Any], Any]:  # noqa: C901 - a call of a part would be paid for each item
         """Return a function like `call`, which takes the item itself, at half its cost: for many items of an epoch."""
         target, context, epoch, name = self.target, self._context, self.epoch, self.name
         context_attributes, run_seed = context.__dict__, self._seed
         get_global_key = None if self._is_unsharded else self.global_key
         seed_generators, durations_ns = self._seed_generators, self._durations_ns
+        pid = self._pid
 
         def call_item(key: Key, value: Any) -> Any:
             try:
@@ -272,6 +283,8 @@ class StageRunner:
                 raise
             except BaseException as error:
                 raise self.record_failure(key, error) from error
+            if this_process.pid != pid:
+                self._end_forked_child(key)
             if result is None and self.refuses_none:
                 raise self.make_none_error(key)
             if type(result) is not GeneratorType:
@@ -301,8 +314,12 @@ class StageRunner:
             results = fetch_together(values.copy())  # the dataset may change its list
         except self._propagated_errors:
             raise
-        except BaseException:  # noqa: BLE001 - the item that raised it does so again
+        except BaseException as error:  # noqa: BLE001 - the item that raised it does so again
+            if this_process.pid != self._pid:
+                self._end_forked_child(keys[0], error)
             return None
+        if this_process.pid != self._pid:
+            self._end_forked_child(keys[0])
         if not isinstance(results, list | tuple) or len(results) != len(keys):
             return None
         if not _ONE_BY_ONE_TYPES.isdisjoint(map(type, results)):
@@ -324,6 +341,8 @@ class StageRunner:
             raise
         except BaseException as error:
             raise self.record_failure(keys[0], error) from error
+        if this_process.pid != self._pid:
+            self._end_forked_child(keys[0])
         if results is None:
             raise self.make_none_error(keys[0])
         if self.refuses_none:
@@ -349,12 +368,16 @@ class StageRunner:
                 started_ns = perf_counter_ns()
                 box = [next(generator)]
             except StopIteration:
+                if this_process.pid != self._pid:
+                    self._end_forked_child((*key, part))
                 self._record_call(key, elapsed_ns + perf_counter_ns() - started_ns)
                 return
             except self._propagated_errors:
                 raise
             except BaseException as error:
                 raise self.record_failure((*key, part), error) from error
+            if this_process.pid != self._pid:
+                self._end_forked_child((*key, part))
             elapsed_ns += perf_counter_ns() - started_ns
             if box[0] is None and self.refuses_none:
                 raise self.make_none_error((*key, part), "yielded")
@@ -376,6 +399,8 @@ class StageRunner:
         except BaseException as error:
             raise self.record_failure(key, error) from error
         finally:
+            if this_process.pid != self._pid:
+                self._end_forked_child(key)
             self._last_timed_ns = perf_counter_ns() - started_ns
             self._busy_ns += self._last_timed_ns
 
@@ -418,12 +443,21 @@ class StageRunner:
 
     def record_failure(self, key: Key, cause: BaseException, called: Any = None) -> StageError:
         """Count a failed item and return its StageError. `called` raised `cause`, if it was not the target."""
+        if this_process.pid != self._pid:
+            self._end_forked_child(key, cause)
         self._error_count += 1
         input_note = describe_failing_input(cause, self.plan, self.target if called is None else called)
         error = StageError(self.label, self.global_key(key), cause, input_note=input_note)
         if self.on_survivable_failure is not None and (self.plan.on_error == "skip" or self.plan.retries):
             self.on_survivable_failure(error)
         return error
+
+    def _describe(self) -> str:
+        return self.label if self.label == SOURCE_NAME else f"stage {self.label}"
+
+    def _end_forked_child(self, key: Key, error: BaseException | None = None) -> NoReturn:
+        """End this process: the stage's code has forked it, and has returned or raised `error` in it."""
+        end_forked_child(self._pid, f"{self._describe()}, item {format_key(self.global_key(key))}", error)
 
     def make_none_error(self, key: Key, verb: str = "returned") -> StageError:
         """Return the error of a stage that gave None for an item, and count it."""

@@ -11,6 +11,7 @@ import threading
 
 import zmq
 
+from stagepipe.core import end_if_forked, this_process
 from stagepipe.runtime.protocol import Seek, Stop, WorkerEvent, decode_command, encode_message
 from stagepipe.transport import PipeWaiter, WakeEvent
 
@@ -30,6 +31,7 @@ class ControlClient:
         `wake_fd` belongs to the wake event, which the supervisor can set too. The process exits when that of
         `supervisor_pidfd` has exited.
         """
+        self._pid = this_process.pid
         self.wake_event = WakeEvent(wake_fd)
         self.is_stopping = False
         self.current_seek: Seek | None = None
@@ -49,6 +51,7 @@ class ControlClient:
 
     def send(self, event: WorkerEvent) -> None:
         """Send an event to the supervisor. Only the main thread may call it."""
+        end_if_forked(self._pid, "worker")
         self._event_socket.send(encode_message(event))
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from time import perf_counter_ns
 
-from stagepipe.core import UsageError, stage_locals
+from stagepipe.core import UsageError, end_if_forked, stage_locals, this_process
 from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
 from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner, make_stage
@@ -48,6 +48,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
         """Map the inherited memory; `build_role` builds the stages."""
         self._spec = spec
+        self._pid = this_process.pid
         self._control = control
         self._board = Board(spec.board_fd, spec.layout)
         self._region = self._board.region(spec.process)
@@ -199,7 +200,9 @@ class Worker:
         """Run until a stop. Failures go to the supervisor, which decides what follows."""
         try:
             role = self.build_role()
+            self._end_if_forked()
         except BaseException as error:  # noqa: BLE001 - the user must see whatever a stage's module or class raises
+            self._end_if_forked(error)
             self._failures.report_build_failure(self._building_stage, error)
             self._wait_for_stop()
             return
@@ -207,7 +210,9 @@ class Worker:
         upkeep = self._upkeep
         while not self._control.is_stopping:
             try:
-                if not self._try_enter_generation(role):
+                is_entered = self._try_enter_generation(role)
+                self._end_if_forked()
+                if not is_entered:
                     self._wait_for_command()
                     continue
                 while not self.is_interrupted():
@@ -218,10 +223,15 @@ class Worker:
             except SeekInterruptError:
                 pass
             except Exception as error:  # noqa: BLE001 - of a stage, of the memory, of the transport: all are reported
+                self._end_if_forked(error)
                 self._sender.flush()  # the items before the one that failed
                 self._failures.report(self._generation, error)
                 self._failed_generation = self._generation  # no more work until the seek that the event asks for
             self._region.set_current_key(())
+
+    def _end_if_forked(self, error: BaseException | None = None) -> None:
+        """End this process if the stages' code has forked it, in what the stages themselves do not watch."""
+        end_if_forked(self._pid, f"worker of {self._spec.plan.name}", error)
 
     def _send_ready(self, role: WorkerRole) -> None:
         now_ns = perf_counter_ns()

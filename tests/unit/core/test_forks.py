@@ -3,7 +3,9 @@
 import gc
 import os
 
-from stagepipe.core import register_owner
+import pytest
+
+from stagepipe.core import UserCode, register_owner
 
 
 class Owner:
@@ -43,3 +45,32 @@ def test_an_owner_that_is_gone_is_forgotten():
     del owner
     gc.collect()
     assert fork_and_ask(lambda: len(abandoned)) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (None, 0),
+        (SystemExit(), 0),
+        (SystemExit(7), 7),
+        (SystemExit("no"), 1),
+        (ValueError(), 1),
+        (KeyboardInterrupt(), 1),
+    ],
+)
+def test_a_child_that_leaves_user_code_ends_with_the_status_of_an_interpreter(error, status):
+    user_code = UserCode("stage f")
+    pid = os.fork()
+    if not pid:
+        try:
+            with user_code:
+                if error is not None:
+                    raise error
+        finally:
+            os._exit(100)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
+
+
+def test_user_code_that_does_not_fork_is_left_as_it_is():
+    with pytest.raises(ValueError, match="own"), UserCode("stage f"):
+        raise ValueError("own")
