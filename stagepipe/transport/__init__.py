@@ -6,7 +6,7 @@ codec   an item as a pickle and buffers, and back
 hop     the sending and the receiving end of a hop, and the order of items
 """
 
-from stagepipe.transport.codec import EncodedBuffer, Encoder, decode
+from stagepipe.transport.codec import EncodedBuffer, Encoder, decode, reduce_storage
 from stagepipe.transport.hop import (
     ReceivedPacket,
     Receiver,
@@ -73,5 +73,6 @@ __all__ = [
     "make_receiver",
     "make_sender",
     "punch_hole",
+    "reduce_storage",
     "size_class_bytes",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from collections.abc import Iterator
@@ -44,7 +45,9 @@ def pack_operator(plan: Plan, index: int, epoch: int) -> PackedOperator:
         config_dir=plan.config_dir,
     )
     try:
-        data = dump_with_main_objects(spec)
+        file = io.BytesIO()
+        dump_with_main_objects(spec, file)
+        data = file.getvalue()
     except Exception as error:
         raise find_unpicklable_stage(process.stages) or error from error
     return PackedOperator(

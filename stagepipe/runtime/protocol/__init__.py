@@ -67,9 +67,11 @@ from stagepipe.runtime.protocol.unpicklable_stage import find_unpicklable_stage
 from stagepipe.runtime.protocol.worker_spec import (
     BROKEN_CUDA_EXIT_CODE,
     STACK_DUMP_SIGNAL,
+    SentPlan,
     WorkerSpec,
     load_worker_spec,
     read_worker_spec,
+    send_plan,
     write_worker_spec,
 )
 
@@ -95,6 +97,7 @@ __all__ = [
     "ReadyEvent",
     "SampleChunk",
     "Seek",
+    "SentPlan",
     "StaleLeasesEvent",
     "Stop",
     "StreamStateEvent",
@@ -130,6 +133,7 @@ __all__ = [
     "raise_inexact_cursor",
     "read_only_hint",
     "read_worker_spec",
+    "send_plan",
     "unpack_lineage",
     "unpack_source_items",
     "unpack_unordered_lineage",

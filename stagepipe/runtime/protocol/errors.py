@@ -33,6 +33,9 @@ _READ_ONLY_MESSAGES: Final = ("assignment destination is read-only", "output arr
 _MAX_SEARCH_DEPTH: Final = 20
 """Levels of nested containers that are searched for a part that cannot be pickled."""
 
+_MAX_MEMBERS: Final = 20
+"""Exceptions of a group whose text is shown."""
+
 _MAX_TEXT_CHARS: Final = 20_000
 """Characters of a message or a traceback that are kept."""
 
@@ -47,9 +50,15 @@ def format_error_text(error: BaseException) -> str:
 
     >>> format_error_text(ValueError("a lone surrogate: " + chr(0xDC80))).isascii()
     True
+    >>> format_error_text(ExceptionGroup("in threads", [OSError("a"), KeyError("b")]))
+    "in threads (2 sub-exceptions): OSError: a; KeyError: 'b'"
     """
     try:
-        return _to_encodable_text(str(error))
+        text = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            members = [f"{type(each).__name__}: {format_error_text(each)}" for each in error.exceptions[:_MAX_MEMBERS]]
+            text = f"{text}: {'; '.join(members)}{'; ...' * (len(error.exceptions) > _MAX_MEMBERS)}"
+        return _to_encodable_text(text)
     except Exception as str_error:  # noqa: BLE001 - a user's `__str__` may raise anything
         return f"(no message: str() of the error raised {type(str_error).__name__})"
 

@@ -8,16 +8,17 @@ these when an item asks for one. Runs in the caller's process; workers must not 
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pickle import PickleBuffer
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import cloudpickle
 
 from stagepipe.plan import Plan
 from stagepipe.spec import Target
+from stagepipe.transport import reduce_storage
 
 _MAX_PICKLE_BYTES: Final = 1 << 20
 """A larger object of a script, such as a function with its model, goes only to the stages that refer to it."""
@@ -31,9 +32,9 @@ class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no type
     """Pickles as cloudpickle does, and keeps the files of functions: tracebacks name them and show their lines."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """Give a code object its file again."""
+        """Give a code object its file again, and let a tensor's memory be a buffer."""
         if not isinstance(obj, CodeType):
-            return super().reducer_override(obj)
+            return reduce_storage(obj) or super().reducer_override(obj)
         make_code, arguments = self.dispatch_table[CodeType](obj)
         return make_code, tuple(obj.co_filename if each == _UNKNOWN_FILE else each for each in arguments)
 
@@ -63,13 +64,16 @@ class MainObjectPickler(_CodePickler):
         return super().reducer_override(obj)
 
 
-def dump_with_main_objects(value: Any) -> bytes:
-    """Return two pickles, one after the other: `value`, and the objects of `__main__` in it by name."""
-    file = io.BytesIO()
-    pickler = MainObjectPickler(file)
+def dump_with_main_objects(
+    value: Any, file: BinaryIO, keep_buffer: Callable[[PickleBuffer], Any] | None = None
+) -> None:
+    """Write two pickles, one after the other: `value`, and the objects of `__main__` in it by name.
+
+    `keep_buffer` is called with each buffer; one for which it returns a false value stays out of the file.
+    """
+    pickler = MainObjectPickler(file, buffer_callback=keep_buffer)
     pickler.dump(value)
     pickler.dump(dict(pickler.main_objects))  # with the memo of the first: these are the same objects
-    return file.getvalue()
 
 
 def pickle_main_objects(plan: Plan) -> Mapping[str, bytes]:

@@ -1,20 +1,22 @@
 """What a worker is started with: its part of the plan and its descriptors.
 
-The supervisor writes the spec into a memfd that only the worker inherits. Pickle is used here and on the hops, nowhere
-else.
+The supervisor writes the spec into a memfd that only the worker inherits, and the plan, which may hold a dataset, into
+one that all workers of the process plan inherit. Pickle is used here and on the hops, nowhere else.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import mmap
 import os
 import pickle
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from stagepipe.core import WarningFilter, read_warning_filters
 from stagepipe.plan import HopPlan, ProcessPlan, Shard
@@ -27,6 +29,21 @@ STACK_DUMP_SIGNAL = signal.SIGRTMAX - 3
 """Makes a worker write the stacks of all its threads to its crash log (see `entrypoint`). A real-time
 signal, because libraries use the standard ones."""
 
+_MIN_MAPPED_BYTES: Final = 1 << 20
+"""Smaller buffers go into the pickle: a worker may well keep a copy of them, and not of many pages in part."""
+
+
+class SentPlan(NamedTuple):
+    """A process's part of the plan as its workers read it: pickled once, in a memfd that all of them map.
+
+    Large buffers lie behind the pickle, out of band (PEP 574). The workers map them privately: they share their memory,
+    and each may write to its own copy of a page.
+    """
+
+    fd: int
+    pickle_bytes: int
+    buffers: tuple[tuple[int, int], ...]  # start and end of each in the file; the first starts at a page
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
@@ -38,6 +55,7 @@ class WorkerSpec:
     incarnation: int  # 0 for the first worker in its slot, 1 for its successor
     era: int  # of its first blocks
     plan: ProcessPlan
+    sent_plan: SentPlan  # where a worker finds `plan`
     outbound: HopPlan
     in_fd: int | None  # None for the source
     out_fd: int
@@ -76,6 +94,7 @@ class WorkerSpec:
         """All descriptors that the worker must inherit."""
         fds = [
             self.out_fd,
+            self.sent_plan.fd,
             self.wake_fd,
             self.board_fd,
             self.lifetime_fd,
@@ -105,34 +124,116 @@ class WorkerSpec:
         )
 
 
-def write_worker_spec(spec: WorkerSpec) -> int:
-    """Return a memfd with `spec` in it. Functions of a script or a notebook cell go by value (cloudpickle).
+def send_plan(plan: ProcessPlan) -> SentPlan:
+    """Pickle the part of the plan; the caller closes the descriptor. Functions of a script go by value (cloudpickle).
 
     Raises UsageError, with the stage and the variable, for what cannot be pickled.
     """
     from stagepipe.runtime.protocol.main_objects import dump_with_main_objects  # workers do not need cloudpickle
 
+    buffers: list[memoryview] = []
+    fd = os.memfd_create("stagepipe-plan", os.MFD_CLOEXEC)
     try:
-        pickled_spec = dump_with_main_objects(spec)
-    except Exception as error:
-        raise find_unpicklable_stage(spec.plan.stages) or error from error
-    data = pickle.dumps((spec.sys_path, pickled_spec), protocol=5)
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            try:
+                dump_with_main_objects(plan, file, partial(_keep_out_of_band, buffers))
+            except Exception as error:
+                raise find_unpicklable_stage(plan.stages) or error from error
+            pickle_bytes = end = file.tell()
+            ranges = []
+            for buffer in buffers:
+                start = file.seek(_align(end))
+                file.write(buffer)
+                end = start + buffer.nbytes
+                ranges.append((start, end))
+    except BaseException:
+        os.close(fd)
+        raise
+    return SentPlan(fd, pickle_bytes, tuple(ranges))
+
+
+def _keep_out_of_band(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
+    """Take a large contiguous buffer; True for another: it goes into the pickle."""
+    try:
+        view = buffer.raw()
+    except BufferError:
+        return True
+    if view.nbytes < _MIN_MAPPED_BYTES:
+        return True
+    buffers.append(view)
+    return False
+
+
+def _align(offset: int) -> int:
+    return -(-offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+
+
+class _SpecPickler(pickle.Pickler):
+    """Pickles a spec without its plan, which is in a memfd already."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return "plan" if isinstance(obj, ProcessPlan) else None
+
+
+class _SpecUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, plan: ProcessPlan) -> None:
+        super().__init__(file)
+        self._plan = plan
+
+    def persistent_load(self, pid: str) -> ProcessPlan:  # noqa: ARG002 - there is only one
+        return self._plan
+
+
+def write_worker_spec(spec: WorkerSpec) -> int:
+    """Return a memfd with `spec` in it, and where its plan is."""
+    file = io.BytesIO()
+    _SpecPickler(file, protocol=5).dump(spec)
+    data = pickle.dumps((spec.sys_path, spec.sent_plan, file.getvalue()), protocol=5)
     fd = os.memfd_create("stagepipe-worker-spec", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(data)
+    with os.fdopen(os.dup(fd), "wb") as spec_file:
+        spec_file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 
-def read_worker_spec(fd: int) -> tuple[tuple[str, ...], bytes]:
-    """Return the import path to set, and the pickled spec to load once it is set."""
+def read_worker_spec(fd: int) -> tuple[tuple[str, ...], SentPlan, bytes]:
+    """Return the import path to set, and what to load once it is set: the plan and the pickled spec."""
     with os.fdopen(fd, "rb") as file:
-        sys_path, pickled_spec = pickle.load(file)
-    return sys_path, pickled_spec
+        sys_path, sent_plan, pickled_spec = pickle.load(file)
+    return sys_path, sent_plan, pickled_spec
 
 
-def load_worker_spec(pickled_spec: bytes) -> tuple[WorkerSpec, Mapping[str, Any]]:
-    """Return the spec, and by name the classes and functions of the caller's `__main__` that it refers to."""
-    unpickler = pickle.Unpickler(io.BytesIO(pickled_spec))
-    spec: WorkerSpec = unpickler.load()
-    return spec, unpickler.load()
+def load_worker_spec(sent_plan: SentPlan, pickled_spec: bytes) -> tuple[WorkerSpec, Mapping[str, Any]]:
+    """Return the spec, and by name the classes and functions of the caller's `__main__` that it refers to.
+
+    Nothing of the plan's file stays in memory but the buffers that are mapped. Its descriptor is closed.
+    """
+    mapping, base = memoryview(b""), 0
+    if sent_plan.buffers:
+        base = sent_plan.buffers[0][0]
+        size = sent_plan.buffers[-1][1] - base
+        mapping = memoryview(mmap.mmap(sent_plan.fd, size, flags=mmap.MAP_PRIVATE, offset=base))
+    buffers = [mapping[start - base : end - base] for start, end in sent_plan.buffers]
+    with io.BufferedReader(_SharedFile(sent_plan.fd)) as file:
+        unpickler = pickle.Unpickler(file, buffers=buffers)
+        plan: ProcessPlan = unpickler.load()
+        main_objects: Mapping[str, Any] = unpickler.load()
+    os.close(sent_plan.fd)
+    spec: WorkerSpec = _SpecUnpickler(io.BytesIO(pickled_spec), plan).load()
+    return spec, main_objects
+
+
+class _SharedFile(io.RawIOBase):
+    """Reads a file whose descriptor has the offset of other processes too."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = os.preadv(self._fd, [buffer], self._offset)
+        self._offset += count
+        return count

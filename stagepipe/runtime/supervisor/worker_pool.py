@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from stagepipe.core import fork_lock
 from stagepipe.plan import Plan
 from stagepipe.runtime.logs import OutputCollector
-from stagepipe.runtime.protocol import WorkerSpec, pickle_main_objects
+from stagepipe.runtime.protocol import SentPlan, WorkerSpec, pickle_main_objects, send_plan
 from stagepipe.runtime.supervisor.process_start import ProcessStarter
 from stagepipe.runtime.supervisor.run_resources import RunResources, WorkerSlot
 from stagepipe.runtime.supervisor.start_hook import WORKER_START_HOOK
@@ -37,6 +37,8 @@ class WorkerPool:
         self.workers: dict[int, WorkerProcess] = {}
         self._incarnations: dict[int, int] = {}
         self._main_pickles: Mapping[str, bytes] = {}
+        self._sent_plans: dict[int, SentPlan] = {}
+        """What the workers of a process plan are sent, by worker group; pickled when the first of them starts."""
         self._lock = threading.Lock()
         self.is_stopping = False
 
@@ -79,6 +81,9 @@ class WorkerPool:
         resources = self._resources
         incarnation = self._incarnations.get(slot.process_index, -1) + 1
         self._incarnations[slot.process_index] = incarnation
+        sent_plan = self._sent_plans.get(slot.worker_group)
+        if sent_plan is None:
+            sent_plan = self._sent_plans[slot.worker_group] = send_plan(slot.process_plan)
         lifetime_read_fd, lifetime_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         worker_spec = WorkerSpec(
             process=slot.process_index,
@@ -87,6 +92,7 @@ class WorkerPool:
             incarnation=incarnation,
             era=era,
             plan=slot.process_plan,
+            sent_plan=sent_plan,
             outbound=plan.hops[slot.worker_group],
             in_fd=resources.pipes[slot.worker_group - 1].read_fd if slot.worker_group else None,
             out_fd=resources.pipes[slot.worker_group].write_fd,
@@ -130,3 +136,5 @@ class WorkerPool:
         """Close the descriptors of all workers. Call after their exit."""
         for worker in self.workers.values():
             worker.close()
+        while self._sent_plans:
+            os.close(self._sent_plans.popitem()[1].fd)

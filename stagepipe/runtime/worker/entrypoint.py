@@ -42,12 +42,14 @@ def worker_main(spec_fd: int, crash_log_fd: int, fds: Mapping[int, int] | None =
         sys.breakpointhook = _reject_breakpoint
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     redirect_output()
-    sys_path, pickled_spec = read_worker_spec(spec_fd)
+    sys_path, sent_plan, pickled_spec = read_worker_spec(spec_fd)
     sys.path[:] = sys_path
     crash_log = os.fdopen(crash_log_fd, "w")
     faulthandler.enable(crash_log, all_threads=False)
     faulthandler.register(STACK_DUMP_SIGNAL, crash_log, all_threads=True)
-    spec, main_objects = load_worker_spec(pickled_spec)
+    if fds is not None:
+        sent_plan = sent_plan._replace(fd=fds[sent_plan.fd])
+    spec, main_objects = load_worker_spec(sent_plan, pickled_spec)
     install_main_objects(main_objects, spec.main_pickles)
     if fds is not None:
         spec = spec.renumber_fds(fds)

@@ -9,5 +9,6 @@ stacking  many small arrays of one kind as a single array
 """
 
 from stagepipe.transport.codec.codec import EncodedBuffer, Encoder, decode
+from stagepipe.transport.codec.tensors import reduce_storage
 
-__all__ = ["EncodedBuffer", "Encoder", "decode"]
+__all__ = ["EncodedBuffer", "Encoder", "decode", "reduce_storage"]

@@ -6,6 +6,8 @@ every process that handles tensors. torch is imported only where a tensor exists
 
 from __future__ import annotations
 
+import pickle
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -187,3 +189,38 @@ def rebuild_sparse_compressed(  # noqa: PLR0917
         compressed_indices, plain_indices, values, size, layout=layout, check_invariants=False
     )
     return rebuilt.requires_grad_(requires_grad)
+
+
+def reduce_storage(value: object) -> Any:
+    """The reducer of a tensor's memory on the host, as one buffer; None for anything else, and where it is small.
+
+    torch itself would copy it into a pickle of its own, once for each tensor that shares it.
+    """
+    if not type(value).__module__.startswith("torch") or "torch" not in sys.modules:
+        return None
+    import torch
+
+    if type(value) is torch.TypedStorage and _is_on_host(value._untyped_storage):  # noqa: SLF001 - as torch does
+        return rebuild_typed_storage, (value._untyped_storage, value.dtype)  # noqa: SLF001
+    if type(value) is torch.UntypedStorage and _is_on_host(value):
+        octets = torch.empty(0, dtype=torch.uint8).set_(value)
+        return rebuild_storage, (pickle.PickleBuffer(octets.numpy().data),)
+    return None
+
+
+def _is_on_host(storage: torch.UntypedStorage) -> bool:
+    return storage.device.type == "cpu" and storage.nbytes() > 0
+
+
+def rebuild_storage(buffer: Any) -> torch.UntypedStorage:
+    """The memory of tensors, in `buffer` itself."""
+    import torch
+
+    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+
+
+def rebuild_typed_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
+    """What torch's own pickles give a tensor's memory in."""
+    import torch
+
+    return torch.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
