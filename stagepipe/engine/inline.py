@@ -6,7 +6,7 @@ yields. It uses the same stages, chains and order points as the workers; only th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from time import perf_counter_ns, process_time_ns
 from types import TracebackType
 from typing import Any, Self
@@ -108,7 +108,7 @@ class InlineRun:
         self._stages += stages
         return stages
 
-    def iter_epoch(self, epoch: int) -> Iterator[Any]:
+    def iter_epoch(self, epoch: int) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails."""
         steps = self._iter_steps(epoch)
         statistics, ready_items = self._statistics, self._output.ready_items

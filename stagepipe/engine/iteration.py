@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any, Self
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from stagepipe.core import StagepipeError, fold_internal_frames
 from stagepipe.engine.local import LocalRun
@@ -13,6 +17,15 @@ from stagepipe.engine.position import EpochPosition
 if TYPE_CHECKING:
     from stagepipe.engine.inline import InlineRun
     from stagepipe.engine.ray import RayRun
+
+_iterators: Final[weakref.WeakSet[EpochIterator]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_iterations() -> None:
+    """End what was left half-way: later, the interpreter has cleared the modules that the ends of generators use."""
+    for iterator in list(_iterators):
+        iterator.end()
 
 
 class IterationState:
@@ -48,9 +61,17 @@ class EpochIterator:
         run = state.run
         start = state.start
         if isinstance(run, LocalRun) and (start.cursor is not None or not start.items_yielded):
-            self._items = run.iter_epoch(start.epoch, start.cursor)
+            self._generator = run.iter_epoch(start.epoch, start.cursor)
+            self._items: Iterator[Any] = self._generator
         else:  # the state is from or for an inline run, which has no cursor: compute the yielded items again
-            self._items = itertools.islice(run.iter_epoch(start.epoch), start.items_yielded, None)
+            self._generator = run.iter_epoch(start.epoch)
+            self._items = itertools.islice(self._generator, start.items_yielded, None)
+        _iterators.add(self)
+
+    def end(self) -> None:
+        """End the iteration. One that another thread is in goes on: it ends with the process."""
+        with contextlib.suppress(ValueError):
+            self._generator.close()
 
     def __iter__(self) -> Self:
         """Return the iterator."""

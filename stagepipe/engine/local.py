@@ -6,7 +6,7 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,14 +131,14 @@ class LocalRun:
         self._is_closed = False
         self._last_figures = LiveRun()
 
-    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Iterator[Any]:
+    def iter_epoch(self, epoch: int, cursor: Cursor | None = None) -> Generator[Any, None, None]:
         """Return an iterator over the items of an epoch after `cursor`, in order. The seek starts at once.
 
         Iterating raises RunError if the run fails.
         """
         return self._record_failures(self._consumer.iter_epoch(epoch, cursor))
 
-    def _record_failures(self, items: Iterator[Any]) -> Iterator[Any]:
+    def _record_failures(self, items: Iterator[Any]) -> Generator[Any, None, None]:
         try:
             yield from items
             self._supervisor.dead_letters.enforce_limit()

@@ -155,7 +155,7 @@ class RayRun:
 
     # ------------------------------------------------------------------ an epoch
 
-    def iter_epoch(self, epoch: int) -> Iterator[Any]:
+    def iter_epoch(self, epoch: int) -> Generator[Any, None, None]:
         """Yield the items of an epoch, in order. Raises RunError if a stage fails, or Ray cannot go on."""
         statistics = self._statistics
         iteration = statistics.outside_clock.begin_iteration()
