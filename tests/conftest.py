@@ -9,6 +9,7 @@ import functools
 import gc
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,13 @@ from tests.support.paths import ROOT
 # Read when the packages are imported, so set before that: nothing here needs the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+
+# A caller such as `nohup`, or a shell in the background, ignores these signals, and what tests start would do so too.
+# Handlers become the system's defaults in a new program. Here a hangup stays without effect: the caller wants that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Two cores, busy with other processes: how long an example takes says nothing about it. The examples are the same each
 # time, so that what fails has changed; `pytest --hypothesis-profile random` looks for others.

@@ -106,6 +106,7 @@ class TargetChecker:
             self._check_dataset_arguments(arguments)
         elif isinstance(arguments, MapNode):
             self._check_nested(arguments)
+        arguments = self._check_argument_names(arguments)
         uses = node.get("uses")
         if not isinstance(uses, ScalarNode):
             return
@@ -142,6 +143,18 @@ class TargetChecker:
                 checks_values=not is_dataset,
             )
             self.problems += call_check.check(callee.signature)
+
+    def _check_argument_names(self, arguments: Node | None) -> Node | None:
+        """Check that all keys are strings; return the arguments without the others."""
+        if not isinstance(arguments, MapNode):
+            return arguments
+        others = [key for key in arguments.entries if not isinstance(key, str)]
+        for key in others:
+            shown = format_value(key, arguments.location.syntax)
+            message = f"`with`: expected the name of an argument, found the key {shown}"
+            hint = "write the name of the parameter" if isinstance(key, bool | None) else f'quote it: "{key}"'
+            self.problems.append(arguments.entries[key].key_location.make_problem(message, hint))
+        return arguments.without(*others) if others else arguments
 
     def _check_dataset_arguments(self, arguments: MapNode) -> None:
         """Check the targets in the arguments of a dataset source. A sampler may receive the dataset as an argument."""

@@ -6,6 +6,7 @@ is imported, unpickled or called, and the exception is made without the `__init_
 
 from __future__ import annotations
 
+import json
 import sys
 from types import BuiltinMethodType
 from typing import Any, Final
@@ -14,6 +15,11 @@ from stagepipe.core.errors import RunError, StagepipeError
 
 _MAX_NAME_CHARS: Final = 500
 """Characters of a type's name; a longer one is sent as no name."""
+
+_MAX_MEMBERS: Final = 20
+"""Exceptions of a group that are sent with it, and levels of groups in groups."""
+
+_MAX_MEMBER_TEXT_CHARS: Final = 1000
 
 _FIELDS: Final = ("message", "stage", "worker", "item", "trace")
 """The attributes of a RunError."""
@@ -31,9 +37,31 @@ def name_error_type(error: BaseException) -> str:
     >>> name_error_type(KeyError("x")), name_error_type(KeyboardInterrupt())
     ('builtins:KeyError', '')
     """
-    cls = type(error)
+    name = _name_type(type(error))
+    return json.dumps(_describe_group(name, error)) if name and isinstance(error, ExceptionGroup) else name
+
+
+def _name_type(cls: type[BaseException]) -> str:
     name = f"{cls.__module__}:{cls.__qualname__}"
     return name if len(name) <= _MAX_NAME_CHARS and name.isprintable() and find_error_type(name) is cls else ""
+
+
+def _describe_group(name: str, group: ExceptionGroup[Exception], depth: int = 0) -> list[Any]:
+    """Return the type of a group and its first exceptions, each with type and text, to be written as JSON."""
+    members: list[Any] = []
+    for member in group.exceptions[:_MAX_MEMBERS]:
+        own_name, text = _name_type(type(member)), _read_text(member)
+        is_group = isinstance(member, ExceptionGroup) and own_name and depth < _MAX_MEMBERS
+        members.append([_describe_group(own_name, member, depth + 1) if is_group else own_name, text])  # type: ignore[arg-type]
+    return [name, members]
+
+
+def _read_text(error: BaseException) -> str:
+    try:
+        text = str(error)[:_MAX_MEMBER_TEXT_CHARS]
+    except Exception:  # noqa: BLE001 - a user's `__str__` may raise anything
+        return ""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def find_error_type(name: str) -> type[Exception] | None:
@@ -60,7 +88,15 @@ def with_error_type(error: RunError, name: str) -> RunError:
     >>> typed = with_error_type(RunError("no entry", stage="decode"), "builtins:KeyError")
     >>> isinstance(typed, KeyError), isinstance(typed, RunError), str(typed), typed.stage
     (True, True, 'no entry', 'decode')
+
+    A group of exceptions is one again: `except* KeyError` finds those of its exceptions.
+
+    >>> name = name_error_type(ExceptionGroup("two", [KeyError("a"), OSError("b")]))
+    >>> [str(member) for member in with_error_type(RunError("two"), name).exceptions]
+    ["'a'", 'b']
     """
+    if name.startswith("["):
+        return _make_group(error, json.loads(name)) or error
     cause_type = find_error_type(name) if name else None
     if cause_type is None or any(hasattr(getattr(cause_type, field, None), "__set__") for field in _FIELDS):
         return error
@@ -71,6 +107,28 @@ def with_error_type(error: RunError, name: str) -> RunError:
     except Exception:  # noqa: BLE001 - a type that cannot be subclassed, or whose metaclass raises
         return error
     return typed
+
+
+def _make_group(error: RunError, description: list[Any]) -> RunError | None:
+    """Return `error` as a group too; None where that fails."""
+    name, members = description
+    cause_type = find_error_type(name)
+    if cause_type is None or not issubclass(cause_type, ExceptionGroup):
+        return None
+    inner = []
+    for member_description, text in members:
+        member = RunError(text, stage=error.stage, worker=error.worker, item=error.item)
+        is_group = not isinstance(member_description, str)
+        typed = _make_group(member, member_description) if is_group else with_error_type(member, member_description)
+        inner.append(typed or member)
+    try:
+        cls: Any = _make_class(cause_type, json.dumps(description))
+        group = BaseExceptionGroup.__new__(cls, error.message, inner)
+        group.args = error.args
+        group.__dict__.update(error.__dict__)
+    except Exception:  # noqa: BLE001 - as above
+        return None
+    return group  # type: ignore[no-any-return]
 
 
 def get_error_type(error: RunError) -> str:

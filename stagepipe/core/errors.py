@@ -86,7 +86,8 @@ class RunError(StagepipeError):
     An error that a stage raised is also an instance of the stage's exception type, so `except KeyError` catches it: if
     the type is builtin, or if a module that you have imported defines it, at its top level or in a class. It is made
     without the type's `__init__`, so it lacks the attributes that this would set. StopIteration and exceptions that are
-    no `Exception` (SystemExit) arrive as a plain RunError.
+    no `Exception` (SystemExit) arrive as a plain RunError. An ExceptionGroup arrives as one, with types and texts of
+    its first 20 exceptions, so that `except*` finds them.
 
     >>> error = RunError("no such file: a.jpg", stage="decode", worker=0, item="17")
     >>> error.stage, error.item

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 import threading
-import traceback
 import weakref
 from typing import Final, NoReturn, Protocol
 
@@ -88,9 +87,8 @@ def end_forked_child(owner_pid: int, place: str, error: BaseException | None = N
             "%s: its code forked process %d, which %s and was ended: what process %d returns counts, and nothing of "
             "the child's; let a forked child call os._exit(0) where its work ends",
             *(place, this_process.pid, how, owner_pid),
+            exc_info=error,
         )
-        if error is not None:
-            traceback.print_exception(error)
     finally:
         os._exit(status)
 

@@ -103,8 +103,10 @@ class StageSpec:
             is_process_key=True,
         ),
     ] = field(default_factory=dict)
-    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per item, such as 30s.")] = None
-    start_timeout_ns: Annotated[int, ConfigKey("Maximum time for a worker to start, such as 10m.")] = 600_000_000_000
+    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per item, such as 30s.", minimum=1)] = None
+    start_timeout_ns: Annotated[int, ConfigKey("Maximum time for a worker to start, such as 10m.", minimum=1)] = (
+        600_000_000_000
+    )
     retries: _Retries = None
     on_error: _OnError = "fail"
     allow_none: _AllowNone = False
@@ -246,7 +248,7 @@ class SinkSpec:
             "Environment variables of the sink's processes.", value_type="Environment", python_type="dict[str, str]"
         ),
     ] = field(default_factory=dict)
-    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as 5m.")] = None
+    timeout_ns: Annotated[int | None, ConfigKey("Maximum time per part, such as 5m.", minimum=1)] = None
     writes_parts: bool = False
     appends_parts: bool = True
     part_multiple: int = 1
@@ -304,7 +306,7 @@ class PipelineSpec:
     ] = 0
     order: Annotated[Literal["source", "any"], ConfigKey("Order of the output.")] = "source"
     window: Annotated[int | Literal["auto"], ConfigKey("Items in flight, counted at the source.", minimum=1)] = "auto"
-    memory_bytes: Annotated[int | None, ConfigKey("Shared memory limit of the run, such as 4GiB.")] = None
+    memory_bytes: Annotated[int | None, ConfigKey("Shared memory limit of the run, such as 4GiB.", minimum=1)] = None
     max_restarts: Annotated[int, ConfigKey("Maximum number of worker restarts in a run.", minimum=0)] = 10
     start: Annotated[
         Literal["fork", "spawn"],

@@ -25,7 +25,7 @@ NAMES = (
 @pytest.fixture(scope="module", params=["workers", "inline"])
 def lines(request, tmp_path_factory):
     """What all cases print, in their order: the warnings of a case come before its result."""
-    command = [sys.executable, "-u", "-m", "tests.support.forking_stages", request.param]
+    command = [sys.executable, "-m", "tests.support.forking_stages", request.param]
     environment = {**os.environ, "FORK_CACHE": str(tmp_path_factory.mktemp("cache"))}
     run = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=True

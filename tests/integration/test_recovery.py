@@ -23,6 +23,7 @@ CHAIN = pipeline(
     max_restarts=50,
 )
 GROUPS = ["source", "image", "shuffle", "same2", "batch", "last"]
+FUSED = {"image": {"same"}}
 
 
 def run_with_kills(config, victims, *, every=10, signal_number=signal.SIGKILL, epochs=1):
@@ -52,7 +53,8 @@ def test_any_worker_may_be_killed(group):
     found, report = run_with_kills(CHAIN, victims, every=25)
     assert found == outputs(CHAIN, inline=True)
     assert report.restarts
-    assert {restart.stage for restart in report.restarts} == {GROUPS[group]}
+    # A death is put down to the stage that ran, which may be one that is fused into the process.
+    assert {restart.stage for restart in report.restarts} <= {GROUPS[group], *FUSED.get(GROUPS[group], ())}
     assert all("SIGKILL" in restart.cause for restart in report.restarts)
     assert sum(record.crashes for record in report.stages) == len(report.restarts)
 

@@ -59,6 +59,22 @@ def _parse_duration_ns(value: Any) -> int:
     return parse_duration_ns(value)
 
 
+def require_positive(value_type: ValueType) -> ValueType:
+    """Return the type of a size or a duration without 0: some would mean no limit by it, and others the default."""
+
+    def check(value: Any) -> Any:
+        checked = value_type.check(value)
+        if checked == 0:
+            raise InvalidValueError(
+                f"expected more than 0, found {format_value(value)}", "leave it out for the default"
+            )
+        return checked
+
+    number = {**value_type.json_schema["anyOf"][0], "exclusiveMinimum": 0}
+    del number["minimum"]
+    return ValueType(check, {"anyOf": [number, *value_type.json_schema["anyOf"][1:]]})
+
+
 def _check_name(value: Any) -> str:
     if not isinstance(value, str):
         hint = "quote it" if isinstance(value, int | float) else ""

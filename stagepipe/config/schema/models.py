@@ -108,7 +108,7 @@ def _make_key(key: KeyField, value_type: ValueType | None) -> KeyModel:
 def _find_value_type(key: KeyField, hint: Any) -> ValueType | MappingModel:
     if key.info.value_type is not None:
         value_type: ValueType = getattr(fields, key.info.value_type)
-        return value_type
+        return value_type if key.info.minimum is None else fields.require_positive(value_type)
     if key.info.minimum is not None:
         return bounded_int(key.info.minimum, key.info.maximum, keyword="auto" if key.accepts_auto else None)
     if get_origin(hint) is Literal:

@@ -69,3 +69,32 @@ def test_any_other_name_leaves_the_error_as_it_is(name):
     assert {ItsOwnMessage, CannotBeSubclassed}  # imported: found, and not usable
     error = RunError("m")
     assert with_error_type(error, name) is error
+
+
+GROUP = ExceptionGroup("in threads", [KeyError("a"), ExceptionGroup("inner", [ValueError("b"), make_local_error()])])
+
+
+@pytest.mark.parametrize("clone", [lambda error: error, lambda error: pickle.loads(pickle.dumps(error)), copy.copy])
+def test_a_group_of_exceptions_is_one_again(clone):
+    error = clone(with_error_type(RunError("stage f: in threads", **FIELDS), name_error_type(GROUP)))
+    assert isinstance(error, RunError)
+    assert isinstance(error, ExceptionGroup)
+    assert (error.message, error.stage, error.trace) == ("stage f: in threads", "decode", "Traceback ...")
+    key_error, inner = error.exceptions
+    assert isinstance(key_error, KeyError)
+    assert str(key_error) == "'a'"
+    assert [isinstance(each, ValueError) for each in inner.exceptions] == [True, False]
+    found = []
+    try:
+        raise error
+    except* ValueError as matching:
+        found.append(str(matching.exceptions[0].exceptions[0]))
+    except* KeyError:
+        found.append("key")
+    except* RunError:
+        found.append("rest")
+    assert found == ["b", "key", "rest"]
+
+
+def test_a_group_that_is_no_exception_is_not_named():
+    assert not name_error_type(BaseExceptionGroup("g", [KeyboardInterrupt()]))

@@ -48,7 +48,7 @@ def test_an_owner_that_is_gone_is_forgotten():
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
+    "error, status",
     [
         (None, 0),
         (SystemExit(), 0),
