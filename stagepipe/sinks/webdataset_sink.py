@@ -125,7 +125,7 @@ def encode_field(field: str, value: Any) -> tuple[str, bytes]:
     """Return the extension and the content of a field's file.
 
     >>> encode_field("cls", 3), encode_field("name", "a"), encode_field("size", [1, 2])
-    (('cls', b'3'), ('name.txt', b'a'), ('size.json', b'[1, 2]'))
+    (('cls', b'3'), ('name.txt', b'a'), ('size.json', b'[1,2]'))
 
     Raises TypeError for a value that the file type does not hold.
     """
