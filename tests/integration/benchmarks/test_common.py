@@ -1,10 +1,8 @@
 """What the benchmarks share: a turn ends what it has started, and the meters count all processes."""
 
 import ctypes
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import MappingProxyType
 
