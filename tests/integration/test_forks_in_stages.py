@@ -23,23 +23,23 @@ NAMES = (
 
 
 @pytest.fixture(scope="module", params=["workers", "inline"])
-def lines(request, tmp_path_factory):
-    """What all cases print, in their order: the warnings of a case come before its result."""
+def written(request, tmp_path_factory):
+    """What all cases write to stdout and to stderr: their results, and the warnings. A child may still write then."""
     command = [sys.executable, "-m", "tests.support.forking_stages", request.param]
     environment = {**os.environ, "FORK_CACHE": str(tmp_path_factory.mktemp("cache"))}
-    run = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=True
-    )
-    return run.stdout.splitlines()
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=True)
+    return run.stdout, run.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_result_of_the_process_that_forked_counts(lines, name):
+def test_the_result_of_the_process_that_forked_counts(written, name):
+    lines = written[0].splitlines()
     results = [line.removeprefix(f"{name}: ") for line in lines if line.startswith(f"{name}: ")]
     assert results == [RESULTS.get(name, "[0, 1, 2, 3, 4, 5]")]
 
 
-def test_each_child_that_comes_back_is_named(lines):
+def test_each_child_that_comes_back_is_named(written):
+    lines = written[1].splitlines()
     warnings = [line for line in lines if "its code forked process" in line]
     # Most of them: a run that ends before its child has written kills it.
     assert len(warnings) > (len(NAMES) - len(QUIET)) / 2
