@@ -97,10 +97,11 @@ class _Estimator:
 
     def estimate(self) -> tuple[WhatIf, ...]:
         """Return the estimates, the best first."""
+        simple = [*self._add_workers(), *self._fuse()]
+        best = max((estimate.items_per_s for estimate in simple if estimate.is_eligible), default=0.0)
         estimates = [
-            *self._add_workers(),
-            *self._fuse(),
-            *self._change_layout(),
+            *simple,
+            *(both for both in self._change_layout() if both.items_per_s >= MIN_GAIN_RATIO * best),
             *self._separate(),
             *self._free_mode(),
             *self._leave_out(),
