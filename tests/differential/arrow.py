@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import multiprocessing
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -160,11 +161,18 @@ WRITERS: dict[str, tuple[Callable[[pa.Array, Path], str], Any]] = {
 }
 
 
+def _read_rows(group: str, array: pa.Array, folder: Path) -> list[Any]:
+    write, source = WRITERS[group]
+    rows = source(write(array, folder))
+    return [row["x"] for row in rows.__getitems__(range(len(rows)))]
+
+
 def _read(group: str, array: pa.Array) -> Callable[[Path], Any]:
     def ours(folder: Path) -> Any:
-        write, source = WRITERS[group]
-        rows = source(write(array, folder))
-        return [row["x"] for row in rows.__getitems__(range(len(rows)))]
+        if group != "source lance":
+            return _read_rows(group, array, folder)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process with Lance warns of each fork
+            return pool.apply(_read_rows, (group, array, folder))
 
     return ours
 
