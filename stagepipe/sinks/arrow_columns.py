@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from stagepipe.core import closest_match, is_masked_array
+from stagepipe.core import closest_match, is_masked_array, read_fields
 from stagepipe.sinks.stored_values import has_nulls, read_tensor
 
 if TYPE_CHECKING:
@@ -89,15 +88,12 @@ def make_table(items: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
 
 
 def _to_row(row: int, item: Any) -> Mapping[str, Any]:
-    if isinstance(item, Mapping):
-        return item
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    if isinstance(item, tuple) and hasattr(item, "_asdict"):
-        return dict(item._asdict())
-    raise TypeError(
-        f"row {row} of the part is {type(item).__name__}; an item must be a dict, whose fields are the columns"
-    )
+    fields = read_fields(item)
+    if fields is None:
+        raise TypeError(
+            f"row {row} of the part is {type(item).__name__}; an item must be a dict, whose fields are the columns"
+        )
+    return fields
 
 
 def _refuse_other_names(rows: Sequence[Mapping[str, Any]], names: Sequence[Any]) -> None:

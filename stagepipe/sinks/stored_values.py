@@ -8,16 +8,15 @@ of the array; a long double is refused.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Number
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from stagepipe.core import is_masked_array
+from stagepipe.core import is_masked_array, read_fields
 
 _HINT: Final = "drop the field, or convert it to an array, before the sink"
 _TEXT: Final = frozenset({str})
@@ -160,12 +159,9 @@ def _iter_leaves(value: Any, path: str, sink: str) -> Iterator[tuple[str, np.nda
 
 def _get_children(value: Any) -> list[tuple[Any, Any]] | None:
     """Return the named children of a structure; None for a leaf."""
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=True))
+    fields = read_fields(value)
+    if fields is not None:
+        return list(fields.items())
     if isinstance(value, list | tuple) and not _is_uniform(value):
         return list(enumerate(value))
     return None

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from stagepipe.core import read_fields
+
 _TENSOR_DTYPE_KINDS = frozenset("biufc")
 """Dtype kinds (`numpy.dtype.kind`) that tensors support: bool, int, uint, float, complex."""
 
@@ -40,13 +42,10 @@ def to_tensors(item: Any) -> Any:
 
 def _find_path(item: Any) -> str:
     """Return the path of the value in `item` that cannot be converted, such as `views.left`; "" if it is the item."""
-    if isinstance(item, Mapping):
-        children: Any = item.items()
-    elif isinstance(item, list | tuple):
-        children = zip(getattr(item, "_fields", range(len(item))), item, strict=True)
-    else:
-        children = [(field.name, getattr(item, field.name)) for field in fields(item)] if is_dataclass(item) else ()
-    for name, child in children:
+    named = read_fields(item)
+    if named is None:
+        named = dict(enumerate(item)) if isinstance(item, list | tuple) else {}
+    for name, child in named.items():
         try:
             map_leaves(child, _to_tensor)
         except (TypeError, ValueError, RuntimeError):
