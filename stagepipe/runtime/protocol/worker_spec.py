@@ -41,7 +41,6 @@ class SentPlan(NamedTuple):
     """
 
     fd: int
-    pickle_bytes: int
     buffers: tuple[tuple[int, int], ...]  # start and end of each in the file; the first starts at a page
 
 
@@ -139,7 +138,7 @@ def send_plan(plan: ProcessPlan) -> SentPlan:
                 dump_with_main_objects(plan, file, partial(_keep_out_of_band, buffers))
             except Exception as error:
                 raise find_unpicklable_stage(plan.stages) or error from error
-            pickle_bytes = end = file.tell()
+            end = file.tell()
             ranges = []
             for buffer in buffers:
                 start = file.seek(_align(end))
@@ -149,7 +148,7 @@ def send_plan(plan: ProcessPlan) -> SentPlan:
     except BaseException:
         os.close(fd)
         raise
-    return SentPlan(fd, pickle_bytes, tuple(ranges))
+    return SentPlan(fd, tuple(ranges))
 
 
 def _keep_out_of_band(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
