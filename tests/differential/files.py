@@ -154,7 +154,7 @@ def pattern_cells() -> Iterable[Cell]:
             theirs=lambda folder, pattern=pattern: _inside(make_tree(folder), lambda: find_by_pathlib(pattern)),
         )
     for pattern in FSSPEC_PATTERNS:
-        is_hidden = pattern in ("*.txt", "sub/**/*.txt", "?.txt") and pattern != "?.txt"
+        is_hidden = pattern in ("*.txt", "sub/**/*.txt")
         yield Cell(
             group=PATTERNS,
             case=f"`file://.../{pattern}`",

@@ -126,15 +126,19 @@ LAYOUTS: Final[Mapping[str, Callable[[Path], Path]]] = {
 }
 
 
-def layout_cells() -> Iterable[Cell]:
-    for name, layout in LAYOUTS.items():
+def _compare_with_webdataset(writers: Mapping[str, Callable[[Path], Path]]) -> Iterable[Cell]:
+    for name, writer in writers.items():
         yield Cell(
             group=GROUP,
             case=name,
             library="webdataset",
-            ours=lambda folder, layout=layout: read_ours(layout(folder)),
-            theirs=lambda folder, layout=layout: read_webdataset(layout(folder)),
+            ours=lambda folder, writer=writer: read_ours(writer(folder)),
+            theirs=lambda folder, writer=writer: read_webdataset(writer(folder)),
         )
+
+
+def layout_cells() -> Iterable[Cell]:
+    yield from _compare_with_webdataset(LAYOUTS)
     for name in ("plain names", "sizes around a block", "several dots", "200 samples"):
         yield Cell(
             group=GROUP,
@@ -212,14 +216,7 @@ def special_cells() -> Iterable[Cell]:
             for suffix, edit in COMPRESSIONS.items()
         },
     }
-    for name, writer in writers.items():
-        yield Cell(
-            group=GROUP,
-            case=name,
-            library="webdataset",
-            ours=lambda folder, writer=writer: read_ours(writer(folder)),
-            theirs=lambda folder, writer=writer: read_webdataset(writer(folder)),
-        )
+    yield from _compare_with_webdataset(writers)
     yield Cell(
         group=GROUP,
         case="two gzip streams in one file",
