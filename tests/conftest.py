@@ -47,6 +47,28 @@ def pytest_configure(config: pytest.Config):
         os.setsid()  # only its own processes are in its session
 
 
+MAX_RERUNS = 4
+"""Tests of real processes that may pass at the second try only, in a whole run: one in two thousand. More is a fault."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
+    """A test of real processes that fails is run once more, as a machine may stop a process at any moment.
+
+    The end of the run names each such test. `make test-slow` and `pytest -p no:rerunfailures` repeat none.
+    """
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in items:
+            if item.path.is_relative_to(ROOT / "tests/integration") and item.get_closest_marker("slow") is None:
+                item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
+    """Name the tests that were run again, with why they had failed."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"run again: {report.nodeid}", sep="_")
+        terminalreporter.line(report.longreprtext)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Do not look for garbage among what is imported and collected: it stays."""
@@ -70,8 +92,14 @@ def pytest_runtest_teardown():
         stage_context.stage_locals.context = None
 
 
-def pytest_sessionfinish():
-    """Let the interpreter's end collect what was frozen: extension modules report it as leaked otherwise."""
+def pytest_sessionfinish(session: pytest.Session):
+    """Fail if many tests were run again, and let the interpreter's end collect what was frozen.
+
+    Extension modules report it as leaked otherwise.
+    """
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and len(reporter.stats.get("rerun", [])) > MAX_RERUNS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
     gc.unfreeze()
 
 

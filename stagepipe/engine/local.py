@@ -28,6 +28,7 @@ from stagepipe.report import LiveRun, RunRecord, Series
 from stagepipe.runtime import (
     Consumer,
     DeadLetterStore,
+    ItemDigestEvent,
     MemoryHandle,
     OutputCallback,
     RunSnapshot,
@@ -193,7 +194,7 @@ class LocalRun:
         self._supervisor.abort_epoch(EpochCancelledError("the epoch was cancelled: no more items are wanted"))
 
     @property
-    def item_digests(self) -> dict[str, dict[Key, bytes]]:
+    def item_digests(self) -> dict[str, dict[Key, ItemDigestEvent]]:
         """What a determinism check has recorded, by process name and item."""
         return self._supervisor.item_digests
 

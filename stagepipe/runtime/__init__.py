@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from stagepipe.runtime.protocol import (
         Cardinality,
         DeadLetterEvent,
+        ItemDigestEvent,
         UnpicklableResultError,
         count_outputs,
         dump_with_main_objects,
@@ -103,6 +104,7 @@ __all__ = [
     "HeldMemoryLimit",
     "HopTimings",
     "IsolatedGenerators",
+    "ItemDigestEvent",
     "ItemHeader",
     "MemoryHandle",
     "OrderedGrouping",
@@ -164,6 +166,7 @@ __getattr__ = lazy_names(
         "Box": "execution",
         "AttachedRun": "attach",
         "Cardinality": "protocol",
+        "ItemDigestEvent": "protocol",
         "Consumer": "consumer",
         "DeadLetterStore": "dead_letters",
         "DeadLetterWriter": "dead_letters",

@@ -41,9 +41,9 @@ def count_fds() -> int:
 
 
 def count_live_workers() -> int:
-    """The workers of the test's run; there is time for each to become one."""
+    """The workers of the test's run; there is time for each to become one, and for a spare fork server to be known."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while (count := len(list_run_processes())) < WORKER_COUNT and time.monotonic() < deadline:
+    while (count := len(list_run_processes())) != WORKER_COUNT and time.monotonic() < deadline:
         time.sleep(0.02)
     return count
 
@@ -146,7 +146,7 @@ def test_a_run_leaves_nothing_in_the_callers_process(end):
         end(config)
     assert count_fds() <= fds
     assert set(threading.enumerate()) <= threads
-    assert list_run_processes() <= processes  # multiprocessing's resource tracker stays if a test has used it
+    assert list_run_processes() <= processes
     assert leftover_files() <= files
 
 

@@ -1,8 +1,12 @@
-"""The processes that belong to runs: all descendants but the fork servers, which last as long as their caller."""
+"""The processes that belong to runs: all descendants but those that last as long as their caller.
+
+These are the fork servers, and the resource tracker of `multiprocessing`, which stays once a test has used it.
+"""
 
 import errno
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -13,7 +17,20 @@ from stagepipe.runtime.fork_server import registry
 def list_run_processes(pid: int | None = None) -> set[psutil.Process]:
     """The living descendants of a process (None: of this one) that a run has started."""
     processes = psutil.Process(pid).children(recursive=True)
-    return {process for process in processes if is_alive(process) and not is_fork_server(process)}
+    return {process for process in processes if is_alive(process) and not lasts_as_its_caller(process)}
+
+
+def lasts_as_its_caller(process: psutil.Process) -> bool:
+    """Whether a process is a fork server or the resource tracker."""
+    return is_fork_server(process) or is_resource_tracker(process)
+
+
+def is_resource_tracker(process: psutil.Process) -> bool:
+    """Whether a process removes the named resources of a program that uses `multiprocessing`."""
+    try:
+        return "multiprocessing.resource_tracker" in " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -30,6 +47,15 @@ def is_fork_server(process: psutil.Process) -> bool:
         return "stagepipe.worker_server" in process.cmdline() and not process.name().startswith("sp:")
     except psutil.NoSuchProcess:
         return False
+
+
+def list_run_command_lines(word: str) -> list[str]:
+    """The command lines with `word` of the descendants that runs have started."""
+    lines = []
+    for process in list_run_processes():
+        with suppress(psutil.Error):  # it may end at any moment
+            lines.append(" ".join(process.cmdline()))
+    return [line for line in lines if word in line]
 
 
 def list_fork_servers() -> set[int]:

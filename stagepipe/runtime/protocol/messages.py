@@ -130,9 +130,10 @@ class ProbeSample(msgspec.Struct, tag="probe_sample", frozen=True, kw_only=True)
 
 
 class ItemDigestEvent(msgspec.Struct, tag="item_digest", frozen=True, kw_only=True):
-    """Determinism check: what the workers of process `process` send for item `key`, as a digest."""
+    """Determinism check: what worker `worker` of process `process` sends for item `key`, as a digest."""
 
     process: str
+    worker: int
     key: Key
     digest: bytes
 

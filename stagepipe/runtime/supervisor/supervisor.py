@@ -11,7 +11,7 @@ from stagepipe.plan import Plan
 from stagepipe.runtime.attach import AttachListener, describe_run, open_listener
 from stagepipe.runtime.dead_letters import DeadLetterStore, make_letter_counters
 from stagepipe.runtime.logs import OutputCallback, OutputCollector, forward_output
-from stagepipe.runtime.protocol import ProbeSample, Stop, count_outputs, encode_message
+from stagepipe.runtime.protocol import ItemDigestEvent, ProbeSample, Stop, count_outputs, encode_message
 from stagepipe.runtime.supervisor.adaptive_transport import AdaptiveTransport
 from stagepipe.runtime.supervisor.control_server import ControlServer
 from stagepipe.runtime.supervisor.event_loop import EventLoop
@@ -101,7 +101,7 @@ class Supervisor:
         return self._event_handler.probe_samples
 
     @property
-    def item_digests(self) -> dict[str, dict[Key, bytes]]:
+    def item_digests(self) -> dict[str, dict[Key, ItemDigestEvent]]:
         """What a determinism check has recorded, by process name and item."""
         return self._event_handler.item_digests
 

@@ -46,7 +46,7 @@ class WorkerEventHandler:
         """What the source read when it was first built: a successor may find changed files."""
         self.probe_samples: dict[int, list[ProbeSample]] = {}
         """What a probe run has measured, by process index."""
-        self.item_digests: dict[str, dict[Key, bytes]] = {}
+        self.item_digests: dict[str, dict[Key, ItemDigestEvent]] = {}
         """What a determinism check has recorded, by process name and item."""
 
     def handle(self, event: WorkerEvent) -> None:
@@ -67,7 +67,7 @@ class WorkerEventHandler:
             case ProbeSample():
                 self.probe_samples.setdefault(event.process, []).append(event)
             case ItemDigestEvent():
-                self.item_digests.setdefault(event.process, {})[event.key] = event.digest
+                self.item_digests.setdefault(event.process, {})[event.key] = event
             case ReadOnceEvent():
                 self._recovery.fail(ReadOnceError())
             case _:

@@ -6,7 +6,7 @@ from time import sleep
 
 from stagepipe.core import Key
 from stagepipe.runtime.execution import Box, ItemHeader, StageError, StageRunner
-from stagepipe.runtime.protocol import ItemDigestEvent
+from stagepipe.runtime.protocol import ItemDigestEvent, WorkerSpec
 from stagepipe.runtime.worker.control_client import ControlClient
 from stagepipe.runtime.worker.hop_output import HopOutput
 from stagepipe.transport import Sender
@@ -18,12 +18,12 @@ _PAUSE_S = 0.02
 class DigestedHopOutput(HopOutput):
     """The HopOutput of a determinism check: before it sends something for an item, it reports a digest of that."""
 
-    def __init__(self, sender: Sender, process: str, control: ControlClient, *, is_source: bool) -> None:
-        """`process` is the name of the process. One that is not the source's pauses after each item."""
+    def __init__(self, sender: Sender, spec: WorkerSpec, control: ControlClient) -> None:
+        """A worker that is not the source's pauses after each item."""
         super().__init__(sender, output_segment=0)  # a check never resumes inside an item, so no segment matters
-        self._process = process
+        self._spec = spec
         self._control = control
-        self._pause_s = 0.0 if is_source else _PAUSE_S
+        self._pause_s = 0.0 if spec.in_fd is None else _PAUSE_S
 
     def send_item(self, key: Key, box: Box, samples: int, meta: bytes) -> None:
         """Report the value of an item, and send it."""
@@ -49,4 +49,5 @@ class DigestedHopOutput(HopOutput):
         super().send_close(key, part_count, meta)
 
     def _report(self, key: Key, digest: bytes) -> None:
-        self._control.send(ItemDigestEvent(process=self._process, key=key, digest=digest))
+        spec = self._spec
+        self._control.send(ItemDigestEvent(process=spec.plan.name, worker=spec.worker, key=key, digest=digest))

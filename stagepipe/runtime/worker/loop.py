@@ -144,7 +144,7 @@ class Worker:
         if spec.in_fd is None and (spec.is_probe or spec.records_digests):
             reject_read_once_source(self._stages[0].target, spec.process, self._control)
         if spec.records_digests:
-            return DigestedHopOutput(self._sender, spec.plan.name, self._control, is_source=spec.in_fd is None)
+            return DigestedHopOutput(self._sender, spec, self._control)
         if not spec.is_probe:
             dead_letters = DeadLetterWriter(
                 process_index=spec.process,

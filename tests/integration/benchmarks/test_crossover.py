@@ -5,12 +5,12 @@ import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
-import psutil
 import pytest
 from PIL import Image
 
 from benchmarks.crossover import __main__ as command
 from tests.support.paths import ROOT
+from tests.support.processes import list_run_command_lines
 
 CONTESTANTS = ("Pipe", "RawArray", "stagepipe pipe", "stagepipe shared_memory", "stagepipe auto")
 
@@ -53,9 +53,7 @@ def test_every_contestant_has_a_row_at_every_size(done, found):
     assert found["transfers"] == 100
     assert "python -m benchmarks.crossover" in found["command"]
     assert "python -m benchmarks.crossover" in done.stdout
-    assert not [
-        child for child in psutil.Process().children(recursive=True) if "crossover" in " ".join(child.cmdline())
-    ]
+    assert not list_run_command_lines("crossover")
 
 
 def test_it_prints_a_line_per_size_and_a_verdict_for_both_targets(done, found):

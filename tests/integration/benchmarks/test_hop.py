@@ -5,11 +5,11 @@ import json
 import subprocess
 import sys
 
-import psutil
 import pytest
 
 from benchmarks.hop import __main__ as command
 from tests.support.paths import ROOT
+from tests.support.processes import list_run_command_lines
 from tests.support.shared_memory import list_kept_segments, list_segments
 
 PACKAGES = {"faster-fifo": "faster_fifo", "faster-fifo lists": "faster_fifo", "iceoryx2": "iceoryx2"}
@@ -59,7 +59,7 @@ def test_every_contestant_has_a_row_untouched_and_touched(tmp_path):
     assert "python -m benchmarks.hop" in found["command"]
     assert found["machine"]["cpus"] >= 1
     assert not list_kept_segments(before, "psm_", "hop_", "torch_")
-    assert not [child for child in psutil.Process().children(recursive=True) if "hop" in " ".join(child.cmdline())]
+    assert not list_run_command_lines("hop")
 
 
 def test_large_items_arrive_unchanged():

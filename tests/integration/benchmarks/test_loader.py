@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import numpy as np
-import psutil
 import pytest
 from PIL import Image
 
 from benchmarks.loader import __main__ as command
 from tests.support.paths import ROOT
+from tests.support.processes import list_run_command_lines
 
 TINY = ("--rounds", "1", "--batch", "2", "--side", "16", "--items", "6", "--model-mb", "1")
 DEADLINE_S = 280
@@ -48,7 +48,7 @@ def run_loader(*options):
 
 
 def leftovers():
-    return [child for child in psutil.Process().children(recursive=True) if "loader" in " ".join(child.cmdline())]
+    return list_run_command_lines("loader")
 
 
 def measured(done, path):

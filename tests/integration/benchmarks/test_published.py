@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import psutil
 import pytest
 
 from benchmarks.published import __main__ as command
@@ -16,6 +15,7 @@ from benchmarks.published import make_page
 from benchmarks.published.experiments import EXPERIMENTS, contestant
 from benchmarks.published.model import unmet_need
 from tests.support.paths import ROOT
+from tests.support.processes import list_run_command_lines
 from tests.support.shared_memory import list_kept_segments, list_segments
 
 pytestmark = pytest.mark.timeout(300)
@@ -49,8 +49,7 @@ def run_published(*options, timeout=280, **environment):
         )
         assert list(Path(temporary).iterdir()) == []
     assert not list_kept_segments(before, *SEGMENTS)
-    lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
-    assert not [line for line in lines if "benchmarks.published" in line]
+    assert not list_run_command_lines("benchmarks.published")
     return done
 
 
