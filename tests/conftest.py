@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config):
 
 
 MAX_RERUNS = 4
-"""Tests of real processes that may pass at the second try only, in a whole run: one in two thousand. More is a fault."""
+"""Tests of real processes that may need the second try in a whole run: one in two thousand. More is a fault."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
