@@ -35,7 +35,7 @@ def as_array(image: Any) -> Image:
 
 def touch(item: Item) -> None:
     """Read every byte once, eight at a time: NumPy's sum over uint64 runs at the speed of memory."""
-    np.add.reduce(as_array(item["image"]).view(np.uint64))
+    np.sum(as_array(item["image"]).view(np.uint64))
 
 
 def check(item: Item, expected: Image, number: int, *, filled: bool) -> None:

@@ -44,7 +44,7 @@ def add_to_histogram(
     """
     words[:BUCKET_COUNT] += np.bincount(buckets, counts, BUCKET_COUNT).astype(np.uint64)
     words[BUCKET_COUNT] += np.uint64((values_ns if counts is None else values_ns * counts).sum())
-    words[BUCKET_COUNT + 1] = max(int(words[BUCKET_COUNT + 1]), int(values_ns.max(initial=0)))
+    words[BUCKET_COUNT + 1] = max(int(words[BUCKET_COUNT + 1]), int(np.max(values_ns, initial=0)))
 
 
 def add_durations(words: NDArray[np.uint64], durations_ns: Sequence[int]) -> None:

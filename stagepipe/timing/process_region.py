@@ -207,7 +207,7 @@ class StageRegion:
 
     def record_slow_item(self, item: int, run_ns: int, queue_ns: int, label: str = "") -> None:
         """Keep an item in `slow_items` if it is among the slowest."""
-        fastest_row = int(self.slow_items[:, 0].argmin())
+        fastest_row = int(np.argmin(self.slow_items[:, 0]))
         if run_ns > int(self.slow_items[fastest_row, 0]):
             self.slow_items[fastest_row] = (run_ns, queue_ns, item + 1)
             encoded = label.encode(errors="replace")

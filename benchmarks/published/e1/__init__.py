@@ -86,7 +86,7 @@ def check(data: Any, sent: Payload, number: int) -> None:
 def spoil(data: Table) -> Table:
     """Flip one bit of one element."""
     spoiled = data.copy()
-    spoiled.view(np.uint32).flat[data.size // 2] ^= 1
+    spoiled.view(np.uint32).flat[data.size // 2] ^= np.uint32(1)
     return spoiled
 
 

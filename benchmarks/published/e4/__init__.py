@@ -94,7 +94,7 @@ def check(data: Any, payload: Payload, number: int) -> None:
 def spoil(data: Array) -> Array:
     """Flip one bit of one element."""
     spoiled = data.copy()
-    spoiled.view(np.uint64).flat[data.size // 2] ^= 1
+    spoiled.view(np.uint64).flat[data.size // 2] ^= np.uint64(1)
     return spoiled
 
 

@@ -57,7 +57,7 @@ def _application(maker: Maker) -> Any:
         return JSONResponse(maker.array(number).tolist())
 
     async def as_base64(number: int) -> Any:
-        return Response(base64.b64encode(maker.array(number)))  # type: ignore[arg-type]
+        return Response(base64.b64encode(maker.array(number).data))
 
     async def as_segment(number: int) -> Any:
         return Response(hand_over(maker.array(number)))

@@ -81,7 +81,7 @@ def _get_generator_types() -> tuple[type, ...]:
 def _list_global_generator_ids() -> set[int]:
     """Return the ids of the generators that are seeded as global ones."""
     numpy_state = np.random.mtrand._rand  # noqa: SLF001 - it has no public name
-    generators = [random._inst, numpy_state, np.random.get_bit_generator()]  # type: ignore[attr-defined]  # noqa: SLF001
+    generators = [random._inst, numpy_state, np.random.__dict__["get_bit_generator"]()]  # noqa: SLF001
     generators.append(getattr(get_used_torch(), "default_generator", None))
     generators += getattr(get_used_torch("torch.cuda"), "default_generators", ())
     return set(map(id, generators))

@@ -432,7 +432,7 @@ class StageRunner:
             self._slow_threshold_ns = 0
         else:
             self._region.record_slow_item(self.global_key(key)[0], elapsed_ns, self.get_queue_ns(), self._item_name)
-            self._slow_threshold_ns = int(self._region.slow_items[:, 0].min())
+            self._slow_threshold_ns = int(np.min(self._region.slow_items[:, 0]))
         self._names_items = elapsed_ns > _MIN_NAMED_NS
         self._item_name = ""
 

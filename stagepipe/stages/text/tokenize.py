@@ -85,8 +85,8 @@ class Tokenize:
 
     def _to_array(self, ids: Sequence[int]) -> np.ndarray:
         array = np.asarray(ids, np.int64)
-        if array.size and array.max() > np.iinfo(self.dtype).max:
-            raise ValueError(f"text.Tokenize: token id {array.max()} does not fit {self.dtype}; use `dtype: int32`")
+        if array.size and (most := np.max(array)) > np.iinfo(self.dtype).max:
+            raise ValueError(f"text.Tokenize: token id {most} does not fit {self.dtype}; use `dtype: int32`")
         return array.astype(self.dtype, copy=False)
 
 
