@@ -8,7 +8,7 @@ build          RunRecord -> Report
 model          the report: the schema `stagepipe.report/2`
 shared_types   the parts of records and reports that are the same
 series         the run over time, and the sizes of messages: more types of the report
-store_tables   the tables of a run on Ray: its object store
+store_tables   the tables of an object store
 serialization  the report as JSON
 utilization    how busy each process was: the evidence for the verdict
 verdict        what limits the run, and how sure that is

@@ -108,8 +108,8 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     `state` is `starting` until all workers are ready. The source has drawn `items_in` items of the epoch; `items_done`
     of `items_total` are through to the first barrier, or out. None: the length is unknown. `items_out`, `samples_out`
     and `files_out` came out since the start: an item may be a batch of samples. `items_per_s` is in source items.
-    `limited_by` is the row that limits the run at the moment; "" if none works most of its time. An inline run, and one
-    on Ray, have no `stages` and no `hops`.
+    `limited_by` is the row that limits the run at the moment; "" if none works most of its time. A run without a
+    board, as an inline one, has no `stages` and no `hops`.
 
     >>> LiveRun(elapsed_ns=20 * 10**9, items_done=1234, items_total=2000, items_per_s=345.2).items_per_s
     345.2

@@ -114,7 +114,7 @@ class HopReport(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "fr
 
     `saved_ns` is the time saved in the whole run against the mode not chosen, by this machine's calibration. `sizes`
     counts its messages by size, smallest first, without empty ranges. `store` is None but for a hop through the object
-    store of Ray.
+    store of the engine's cluster.
     """
 
     source: str
@@ -153,7 +153,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a run: what `Pipeline.report()` returns and `stagepipe run --report FILE.json` writes.
 
     `config_path` is the path of the config as it was given; empty for an absolute path, which tells of the machine and
-    its user, and for a config from Python. `store_nodes` are the nodes of a Ray cluster.
+    its user, and for a config from Python. `store_nodes` are the nodes of the engine's cluster.
 
     >>> report = from_json(Path("runs/report.json").read_bytes())  # doctest: +SKIP
     >>> report.verdict.fix  # doctest: +SKIP

@@ -96,7 +96,7 @@ class HopRecord(msgspec.Struct, frozen=True, kw_only=True):
     predicted: CostPrediction
     saved_ns: int = 0
     sizes: tuple[SizeCount, ...] = ()
-    store: StoreHopReport | None = None  # on Ray alone
+    store: StoreHopReport | None = None  # of a hop through an object store
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,4 +138,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     memory_pressure: MemoryPressure | None = None
     series: Series = Series()
     what_if: tuple[WhatIf, ...] = ()
-    store_nodes: tuple[StoreNodeReport, ...] = ()  # of a Ray cluster
+    store_nodes: tuple[StoreNodeReport, ...] = ()  # of a cluster with an object store
+    scheduler: str = ""  # what schedules the workers instead of stagepipe, by its name in sentences
+    store_option: str = ""  # how its users give the nodes a larger object store

@@ -32,8 +32,8 @@ class StageFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     `items` are those that the stage ran on; `passed_by` are those that its `when` does not match. `errors` are failed
     attempts, `skipped` the items that are given up, `crashes` the deaths of its workers. `fused_into` names the first
-    stage of the process that a fused stage shares. Without `is_blocked_measured`, `starved` is all waiting: on Ray, a
-    worker cannot tell a full next stage from missing input.
+    stage of the process that a fused stage shares. Without `is_blocked_measured`, `starved` is all waiting: a
+    worker of some engines cannot tell a full next stage from missing input.
     """
 
     name: str
@@ -80,7 +80,7 @@ class HopTransport(msgspec.Struct, frozen=True):
 class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a hop by transport. A `mixed` message had buffers in the pipe and in shared memory.
 
-    Those in the `object_store` went through Ray's.
+    Those in the `object_store` went through that of the engine's cluster.
     """
 
     local: int = 0
@@ -109,13 +109,14 @@ class ByteCounts(msgspec.Struct, frozen=True):
 
 
 class StoreHopReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What Ray tells of a hop through its object store: sums over the run. None: this version of Ray does not tell.
+    """What an object store tells of a hop through it: sums over the run. None: it does not tell.
 
     Each duration is of one clock, or the difference of two durations: clocks of two nodes are never compared. `put_ns`
     is the time to serialize blocks and to put them into the store, by the workers that sent them; `get_ns` is the time
     in which the calling process got them (the last hop alone). `wait_ns` is the time of all tasks from their request to
-    their start: in Ray's queues, and to fetch the block. `held_ns` is how long finished blocks were not taken, because
-    what comes after was full. `moved_bytes` were made on another node, `spilled_bytes` had been written to disk.
+    their start: in the scheduler's queues, and to fetch the block. `held_ns` is how long finished blocks were not
+    taken, because what comes after was full. `moved_bytes` were made on another node, `spilled_bytes` had been written
+    to disk.
     """
 
     blocks: int | None = None
@@ -129,10 +130,10 @@ class StoreHopReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreNodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The object store of one node of a Ray cluster, during the run: all programs that use it are in its figures.
+    """The object store of one node of a cluster, during the run: all programs that use it are in its figures.
 
-    `node` is the beginning of the node's id, as `ray list nodes` shows it. Blocks are spilled to disk where the store
-    of `store_bytes` is full, and restored when they are needed.
+    `node` is the beginning of the node's id, as the cluster's own tools show it. Blocks are spilled to disk where the
+    store of `store_bytes` is full, and restored when they are needed.
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""The two tables of a run on Ray, as text: hops through the object store, and the stores of the nodes. Pure.
+"""The two tables of an object store, as text: hops through it, and the stores of the nodes. Pure.
 
 Terminal and HTML draw the same tables.
 """
@@ -44,7 +44,7 @@ _NODE_COLUMNS: Final[Sequence[tuple[str, str, Callable[[int], str]]]] = (
 def make_store_hop_columns(report: Report, arrow: str = "→") -> list[StoreColumn]:
     """Return the columns of the hops through the object store; none without such a hop.
 
-    A figure that this version of Ray does not have is empty, and a column without figures is left out.
+    A figure that the store does not have is empty, and a column without figures is left out.
     """
     hops = [(f"{hop.source} {arrow} {hop.target}", hop.store) for hop in report.hops if hop.store is not None]
     columns: list[StoreColumn] = [("hop", [name for name, _ in hops])]
@@ -56,7 +56,7 @@ def make_store_hop_columns(report: Report, arrow: str = "→") -> list[StoreColu
 
 
 def make_store_node_columns(report: Report) -> list[StoreColumn]:
-    """Return the columns of the nodes of a Ray cluster; none for another engine."""
+    """Return the columns of the nodes of a cluster; none for a run on one machine."""
     nodes = report.store_nodes
     if not nodes:
         return []

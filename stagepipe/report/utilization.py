@@ -147,7 +147,10 @@ def compute_startup_ns(record: RunRecord) -> int:
 
 
 def _compute_launch_ns(record: RunRecord) -> int:
-    """Return the time before the first worker was there: the run is set up, and Python starts. Unknown on Ray: 0."""
+    """Return the time before the first worker was there: the run is set up, and Python starts.
+
+    0 where it is unknown: the engine's workers do not tell how long they were blocked.
+    """
     processes = [stage for stage in record.stages if stage.fused_into is None]
     if not all(stage.is_blocked_measured for stage in processes):
         return 0

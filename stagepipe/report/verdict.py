@@ -3,7 +3,7 @@
 `_RULES` are the questions, most decisive first; `limits` has a function for each kind of limit.
 
 1. Is there enough to judge? A few items only fill the queues. Did all run in one process? Nothing below applies then.
-2. Did nothing flow for much of the time: restarts, one part written at the end, blocks on disk, Ray's scheduling?
+2. Did nothing flow for much of the time: restarts, one part written at the end, blocks on disk, another scheduler?
 3. Was the run stopped by its CPU quota? Is the consumer the busiest? Then tuning ends here.
 4. Is one worker far slower than the others of its stage, or does a stage mostly repeat what failed?
 5. Are the stages too small for processes: do their hops cost more than their work?
@@ -16,7 +16,8 @@
 A start-up that takes most of the time comes before all that, with the answer for the rest of the time.
 
 The rules say what limits the run. The change to try is the best one of `WhatIf` that may be offered, so rules and
-estimates cannot contradict each other. Without estimates (Ray, very few items) it is the change that the rule suggests.
+estimates cannot contradict each other. Without estimates (another scheduler, very few items) it is the change that the
+rule suggests.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ from stagepipe.report.record import RunRecord
 from stagepipe.report.shared_types import WhatIf
 from stagepipe.report.utilization import CONSUMER, compute_lost_ns, compute_startup_ns
 
-_MIN_BUSY_SHARE_ON_RAY = 0.5
-"""A stage that is busy for less of its time is not what a run on Ray waits for."""
+_MIN_SCHEDULED_BUSY_SHARE = 0.5
+"""A stage that is busy for less of its time is not what a run under another scheduler waits for."""
 _FUSE_FIRST = "fewer processes come first"
 _INCOMPARABLE_KINDS = frozenset({"none", "startup", "restarts", "consumer"})
 """Verdicts on runs whose rate does not say what their stages can do: too short, or held up by something else."""
@@ -184,22 +185,23 @@ def _find_share(verdict: Verdict, evidence: Evidence) -> float:
 
 
 def _judge_scheduling(evidence: Evidence) -> Verdict | None:
-    """Judge a run on Ray in which all workers mostly wait: a hop's own cost is not what they wait for."""
+    """Judge a run under another scheduler in which all workers wait: not for the cost of a hop."""
     workers = [stage for stage in evidence.record.stages if stage.fused_into is None]
     if any(stage.is_blocked_measured for stage in workers):
         return None
     shares = {stage.name: stage.busy_ns / max(stage.wall_ns - stage.starting_ns, 1) for stage in workers}
     busiest = max(shares, key=lambda name: shares[name])
-    if shares[busiest] >= _MIN_BUSY_SHARE_ON_RAY:
+    if shares[busiest] >= _MIN_SCHEDULED_BUSY_SHARE:
         return None
+    scheduler = evidence.record.scheduler or "the scheduler"
     return Verdict(
         limited_by="",
         kind="none",
         confidence=0.5,
         sentence=f"No stage is the limit: the busiest, {busiest}, was busy {format_percent(shares[busiest])} of the "
-        "time after start-up; Ray took the rest, to start workers, and to schedule and move blocks.",
-        advice="No config change to suggest: a hop on Ray pays for items with more work; `engine=local` runs them on "
-        "one machine.",
+        f"time after start-up; {scheduler} took the rest, to start workers, and to schedule and move blocks.",
+        advice=f"No config change to suggest: a hop on {scheduler} pays for items with more work; `engine=local` runs "
+        "them on one machine.",
     )
 
 

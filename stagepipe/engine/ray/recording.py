@@ -65,6 +65,8 @@ def make_ray_record(
         memory=SharedMemoryReport(),
         slowest=find_slowest_items(plan, slow_items),
         store_nodes=counts.store.nodes if counts.store else (),
+        scheduler="Ray",
+        store_option="ray start --object-store-memory=BYTES",
     )
 
 

@@ -37,11 +37,11 @@ def advise_on_hop(
 
 
 def advise_on_spilling(record: RunRecord, loads: tuple[ProcessLoad, ...]) -> ConfigAdvice:
-    """Advise on blocks that Ray's object store cannot hold: do without the hop that has most of them, or wait less."""
+    """Advise on blocks that the object store cannot hold: do without the hop that has most of them, or wait less."""
     hop = max(record.hops, key=_get_spilled_bytes, default=None)
+    option = f" (`{record.store_option}`)" if record.store_option else ""
     larger_store = (
-        "give the nodes a larger object store (`ray start --object-store-memory=BYTES`), or send less data: smaller "
-        "arrays, uint8 instead of float32"
+        f"give the nodes a larger object store{option}, or send less data: smaller arrays, uint8 instead of float32"
     )
     if hop is None or not _get_spilled_bytes(hop):
         return ConfigAdvice("", f"No config change will help: {larger_store}.")

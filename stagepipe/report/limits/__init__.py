@@ -3,7 +3,7 @@
 evidence      the process with the highest utilization, its neighbours' waits, and how the sentences are worded
 lost_time     too few items, restarts, start-up
 one_process   an inline run: what takes the time, and what processes could give
-object_store  blocks that Ray spills to disk
+object_store  blocks that an object store spills to disk
 machine       the CPU quota, other programs, a full machine
 flow          items held back between processes: by memory, a slow worker, the order, the window
 processes     one process is busy: the consumer, a sink, the source, a stage, one of its hops, or two in turn

@@ -1,4 +1,4 @@
-"""Time that Ray takes to write blocks to disk, because its object store is full. Pure."""
+"""Time that an object store takes to write blocks to disk, because it is full. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MIN_DISK_SHARE = 0.2
 
 
 def judge_spilling(evidence: Evidence) -> Verdict | None:
-    """Judge a run on Ray of which a node spilled and restored blocks for much of the time."""
+    """Judge a run in which a node spilled and restored blocks for much of the time."""
     record = evidence.record
     node = max(record.store_nodes, key=lambda node: node.disk_ns, default=None)
     active_ns = max(record.wall_ns - record.first_item_ns, 1)

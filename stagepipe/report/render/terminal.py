@@ -284,10 +284,10 @@ def _build_phase_columns(hops: Sequence[HopReport], labels: Sequence[str]) -> li
 
 
 def _render_object_store(report: Report, *, ascii_only: bool) -> Iterator[RenderableType]:
-    """Yield what Ray tells of the hops and the nodes."""
+    """Yield what the object store tells of the hops and the nodes."""
     tables = {
-        "Object store of Ray, sums over the run": make_store_hop_columns(report, "->" if ascii_only else "→"),
-        "Nodes of Ray": make_store_node_columns(report),
+        "Object store, sums over the run": make_store_hop_columns(report, "->" if ascii_only else "→"),
+        "Nodes of the cluster": make_store_node_columns(report),
     }
     for title, columns in tables.items():
         if columns:

@@ -142,7 +142,7 @@ def test_the_report_has_what_ray_counts_of_hops_and_nodes(local_ray):
     assert node.spill_ns > 0
     text = io.StringIO()
     Console(file=text, width=120).print(render_report(report))
-    assert "Object store of Ray" in text.getvalue()
+    assert "Object store" in text.getvalue()
     assert node.node in text.getvalue()
     assert from_json(to_json(report)) == report
     assert len(kept) == 2

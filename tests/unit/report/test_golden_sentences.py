@@ -72,7 +72,13 @@ def spilling(make, hop_index, **more):
         restored_bytes=2_900_000_000,
         restore_ns=2 * make.second,
     )
-    return make.record(*stages, hops=tuple(hops), store_nodes=(node, StoreNodeReport(node="77")), **more)
+    return make.record(
+        *stages,
+        hops=tuple(hops),
+        store_nodes=(node, StoreNodeReport(node="77")),
+        store_option="ray start --object-store-memory=BYTES",
+        **more,
+    )
 
 
 def spilling_between_stages(make):

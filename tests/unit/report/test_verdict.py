@@ -365,9 +365,10 @@ def test_on_ray_a_stage_is_the_limit_only_if_it_works_most_of_the_time(make, bus
         make.stage("source", busy=0.01, starved=0.9, is_blocked_measured=False),
         make.stage("decode", busy=busy, starved=1 - busy, cpu=busy, is_blocked_measured=False),
     )
-    verdict = judge(make.record(*stages))
+    verdict = judge(make.record(*stages, scheduler="Ray"))
     assert verdict.kind == kind
     assert "decode" in verdict.sentence
+    assert ("Ray took the rest" in verdict.sentence) == (kind == "none")
 
 
 @pytest.mark.parametrize("spill_s,kind", [(1.0, "stage"), (4.0, "memory")])

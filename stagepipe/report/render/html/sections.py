@@ -125,7 +125,7 @@ def make_sections(report: Report) -> list[Markup]:
         ("stages", "Stages", True, _make_stages),
         ("slowest", "Slowest items", True, _make_slowest),
         ("hops", "Hops between the processes", False, _make_hops),
-        ("object-store", "Object store of Ray", False, _make_object_store),
+        ("object-store", "Object store", False, _make_object_store),
         ("trust", "How far to trust it", False, _make_trust),
     )
     made = ((name, title, is_open, make(report)) for name, title, is_open, make in sections)
