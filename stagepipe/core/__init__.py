@@ -44,6 +44,7 @@ from stagepipe.core.dataset_kind import (
     find_iterator,
     is_stream,
     is_stream_class,
+    share_datasets,
 )
 from stagepipe.core.deferred import Deferred, defer
 from stagepipe.core.error_types import get_error_type, name_error_type, with_error_type
@@ -274,6 +275,7 @@ __all__ = [
     "resolve_file",
     "saves_state",
     "set_worker_info",
+    "share_datasets",
     "show_worker_info",
     "split_by_segment",
     "split_target_path",

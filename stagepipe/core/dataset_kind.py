@@ -1,4 +1,4 @@
-"""Datasets in the sense of `torch.utils.data`: what kind one is, and one copy of it in each process.
+"""Datasets in the sense of `torch.utils.data`: what kind one is, and one copy of it in each process of a run.
 
 One process of a source reads the dataset's length and draws its order; the workers read its samples. Inline, or with
 `fuse`, both share one copy. torch is recognized without importing it.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 from stagepipe.core.imported_torch import get_used_torch
 from stagepipe.core.targets import DeferredArgument, build_deferred
@@ -18,26 +18,46 @@ from stagepipe.core.targets import DeferredArgument, build_deferred
 WRAPPED_SAMPLER_ATTRIBUTES: Final = ("sampler", "batch_sampler")
 """Attributes in which torch's BatchSampler and similar classes hold the sampler that they wrap."""
 
-_dataset_cache: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
+_shared_datasets: Final[ContextVar[dict[str, Any] | None]] = ContextVar("shared_datasets", default=None)
+
+
+@contextmanager
+def share_datasets() -> Iterator[None]:
+    """Build a dataset only once that several stages describe alike.
+
+    Only for the stages of one run: the files of the next run may have changed, and a dataset may keep state.
+
+    >>> value = DeferredArgument({"uses": "builtins.bytearray", "with": {}}, None)
+    >>> with share_datasets():
+    ...     build_dataset(value) is build_dataset(value)
+    True
+    >>> build_dataset(value) is build_dataset(value)
+    False
+    """
+    token = _shared_datasets.set({})
+    try:
+        yield
+    finally:
+        _shared_datasets.reset(token)
 
 
 def build_dataset(value: Any) -> Any:
-    """The dataset that an argument describes, built once per process while it is in use; or the object itself.
+    """The dataset that an argument describes, built once within `share_datasets`; or the object itself.
 
     Raises TypeError if it is no dataset. Exceptions of its class or function pass through.
     """
-    cache_key = _cache_key(value)
-    dataset = None if cache_key is None else _dataset_cache.get(cache_key)
-    if dataset is None:
-        dataset = build_deferred(value)
-        check_dataset(dataset)
-        if cache_key is not None:
-            with suppress(TypeError):  # some objects, such as lists, allow no weak reference
-                _dataset_cache[cache_key] = dataset
+    shared = _shared_datasets.get()
+    description = None if shared is None else _describe(value)
+    if shared is not None and description in shared:
+        return shared[description]
+    dataset = build_deferred(value)
+    check_dataset(dataset)
+    if shared is not None and description is not None:
+        shared[description] = dataset
     return dataset
 
 
-def _cache_key(value: Any) -> str | None:
+def _describe(value: Any) -> str | None:
     """The description of the dataset as JSON; None if it contains objects, which cannot be compared."""
     if not isinstance(value, DeferredArgument) or not isinstance(value.value, Mapping):
         return None

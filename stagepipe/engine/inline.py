@@ -18,6 +18,7 @@ from stagepipe.core import (
     SourceIdentity,
     UserCode,
     name_error_type,
+    share_datasets,
     stage_locals,
     with_error_type,
 )
@@ -48,6 +49,7 @@ from stagepipe.timing import StageRegion
 class InlineRun:
     """A run in the calling process, with the interface of `LocalRun`."""
 
+    @share_datasets()
     def __init__(self, plan: Plan) -> None:
         """Build all stages. Raises RunError if a stage cannot be built."""
         self.plan = plan

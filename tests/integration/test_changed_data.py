@@ -1,7 +1,6 @@
 """Data files that change: between a run and its resume, and during a run. Both are errors that name the file."""
 
 import contextlib
-import gc
 import json
 import os
 import shutil
@@ -54,7 +53,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make(source: dict[str, Any], *, inline: bool = True, **keys: Any) -> Pipeline[Any]:
-    gc.collect()  # a process has one copy of a dataset, as long as a pipeline uses it
     return Pipeline({"name": "test", "source": source}, inline=inline, **keys)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, Subset, TensorDataset, WeightedRandomSampler
 
 from stagepipe import Pipeline, RunError
-from stagepipe.core import build_target
+from stagepipe.core import build_target, share_datasets
 from stagepipe.sources import DatasetSource
 from tests.support.datasets import Endless, Epochs, Keeper, Lines, Squares
 from tests.support.pipelines import batch, plain
@@ -119,11 +119,19 @@ def test_a_list_is_a_dataset_too():
     assert epochs(make_config(dataset=["a", "b"], shuffle=True), 1, inline=True)[0] in (["a", "b"], ["b", "a"])
 
 
-def test_one_process_holds_one_copy():
+def test_one_process_of_a_run_holds_one_copy():
     one, other = ({"dataset": {"uses": f"{ZOO}.Squares", "with": {"count": count}}} for count in (12, 13))
-    source, stage = build_target("stagepipe.sources.dataset", one), build_target("stagepipe.stages.Fetch", one)
-    assert source.dataset is stage._dataset
-    assert build_target("stagepipe.stages.Fetch", other)._dataset is not stage._dataset
+    with share_datasets():
+        source, stage = build_target("stagepipe.sources.dataset", one), build_target("stagepipe.stages.Fetch", one)
+        assert source.dataset is stage._dataset
+        assert build_target("stagepipe.stages.Fetch", other)._dataset is not stage._dataset
+
+
+def test_each_run_builds_its_dataset():
+    """Its files may have changed since an earlier run that is still open, and it may keep state."""
+    config = make_config(dataset=f"{ZOO}.TellsItsId")
+    with Pipeline(config, inline=True) as first, Pipeline(config, inline=True) as second:
+        assert list(first) == list(first) != list(second)
 
 
 def test_an_error_in_a_sample_names_stage_and_item():

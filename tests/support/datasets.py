@@ -9,6 +9,16 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 
+class TellsItsId:
+    """Its only sample is the object's id."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        return id(self)
+
+
 class Squares(Dataset[dict[str, Any]]):
     """Map-style. `noise` and `shift` come from the global generators, as in augmentations."""
 

@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from time import perf_counter_ns
 
-from stagepipe.core import UsageError, end_if_forked, stage_locals, this_process
+from stagepipe.core import UsageError, end_if_forked, share_datasets, stage_locals, this_process
 from stagepipe.plan import ProcessRole, StagePlan
 from stagepipe.runtime.dead_letters import DeadLetterWriter
 from stagepipe.runtime.execution import READ_ONCE_MESSAGE, SourceReader, StageRunner, make_stage
@@ -100,6 +100,7 @@ class Worker:
 
     # ------------------------------------------------------------------ building
 
+    @share_datasets()
     def build_role(self) -> WorkerRole:
         """Build the stages, and the role that runs them."""
         spec = self._spec
