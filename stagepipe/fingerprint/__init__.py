@@ -16,20 +16,12 @@ No library does this. cloudpickle and dill give other bytes for the same functio
 notebook session and under another hash seed, and declare that out of scope; `joblib.hash` and `pickle` take a function
 by its name; `dask.tokenize` falls back to cloudpickle. None of them can say what differs.
 
-model        `Fingerprint`: a digest, a text and named parts
-description  a fingerprint as a few lines of text, which a state stores and compares
-builder      the fingerprint of any value
-containers   numbers and strings, containers, arrays
-objects      objects of any other class
-classes      classes
-functions    functions, methods and partials
-bytecode     instructions, constants and global names of a code object
-origin       where code was defined, and the name to show for it
+model    `Fingerprint`: a digest, a text and named parts, and its lines, which a state stores and compares
+builder  the fingerprint of any value: of code, containers and objects
 """
 
-from stagepipe.fingerprint.builder import compute_fingerprint
-from stagepipe.fingerprint.description import describe_fingerprint, find_differences, get_unknown_reason
-from stagepipe.fingerprint.origin import get_display_name
+from stagepipe.fingerprint.builder import compute_fingerprint, get_display_name
+from stagepipe.fingerprint.model import describe_fingerprint, find_differences, get_unknown_reason
 
 __all__ = [
     "compute_fingerprint",
