@@ -1,29 +1,85 @@
-"""The `stagepipe` command: mounts the commands. Each imports the layers below when it runs, so `--help` is fast."""
+"""The `stagepipe` command: mounts the commands. Each imports the layers below when it runs, so `--help` is fast.
+
+Wrong calls get the right spelling as a hint: a file without a command, a key of the config as an option.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from stagepipe.cli.bench import bench
-from stagepipe.cli.built_ins import list_built_ins
-from stagepipe.cli.calls import CommandGroup, ConfigCommand
-from stagepipe.cli.doctor import doctor
-from stagepipe.cli.init import init
-from stagepipe.cli.paragraphs import join_lines
+from stagepipe.cli.built_ins import init, join_lines, list_built_ins
+from stagepipe.cli.errors import exit_on_error, open_standard_streams
+from stagepipe.cli.machine import bench, doctor
 from stagepipe.cli.plan import plan
+from stagepipe.cli.progress import top
 from stagepipe.cli.report import report
 from stagepipe.cli.run import run
-from stagepipe.cli.schema import schema
-from stagepipe.cli.standard_streams import open_standard_streams
-from stagepipe.cli.top import top
 from stagepipe.cli.tune import tune
-from stagepipe.cli.validate import validate
-from stagepipe.core import VERSION
+from stagepipe.cli.validate import schema, validate
+from stagepipe.core import VERSION, UsageError
+
+_CONFIG_SUFFIXES: Final = (".yaml", ".yml")
+
+
+class CommandGroup(TyperGroup):
+    """The commands. A config in the place of a command gets the hint to run it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first argument names."""
+        if not ctx.resilient_parsing and Path(args[0]).suffix in _CONFIG_SUFFIXES and args[0] not in self.commands:
+            with exit_on_error():
+                raise UsageError(f"`{args[0]}` is not a command; did you mean `stagepipe run {' '.join(args)}`?")
+        return super().resolve_command(ctx, args)
+
+
+class ConfigCommand(TyperCommand):
+    """A command on a config. An option that it lacks, but the config has, gets the hint to write an override."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of the command."""
+        if ctx.resilient_parsing:  # a shell completes a call that is not finished
+            return super().parse_args(ctx, args)
+        known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        for index, argument in enumerate(args):
+            option, equals, value = argument.partition("=")
+            if option.startswith("--") and option not in known:
+                with exit_on_error():
+                    _refuse_config_key(option, value if equals else _find_value(args[index + 1 :]))
+        args = [_complete_resume(argument, args[index + 1 :]) for index, argument in enumerate(args)]
+        return super().parse_args(ctx, args)
+
+
+def _complete_resume(argument: str, rest: Sequence[str]) -> str:
+    """Return `--resume=` for a `--resume` without a file: an option, a config, an override or nothing follows."""
+    has_file = bool(rest) and not (
+        rest[0].startswith("-") or "=" in rest[0] or Path(rest[0]).suffix in _CONFIG_SUFFIXES
+    )
+    return f"{argument}=" if argument == "--resume" and not has_file else argument
+
+
+def _find_value(rest: Sequence[str]) -> str:
+    """Return the value that follows an option: not another option, and not a config."""
+    is_value = bool(rest) and not rest[0].startswith("-") and Path(rest[0]).suffix not in _CONFIG_SUFFIXES
+    return rest[0] if is_value else "..."
+
+
+def _refuse_config_key(option: str, value: str) -> None:
+    """Raise UsageError with the override to write, if the config has a key of this name."""
+    from stagepipe.config import find_option_key
+
+    key = find_option_key(option.lstrip("-").replace("-", "_"))
+    if key is None:
+        return
+    kind, addition = ("a stage", ", with the stage's name") if key.startswith("stages.") else ("the config", "")
+    name = key.rpartition(".")[2]
+    raise UsageError(f"no option `{option}`: `{name}` is a key of {kind}; write `{key}={value}`{addition}")
+
 
 app = typer.Typer(
     cls=CommandGroup,

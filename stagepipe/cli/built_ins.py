@@ -1,22 +1,42 @@
-"""`stagepipe list`: the built-in sources, stages and sinks, and the arguments of one."""
+"""`stagepipe list` and `stagepipe init`: what is built in, and projects to start from."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.paragraphs import join_lines
-from stagepipe.cli.reports import print_renderable
+from stagepipe.cli.report import print_renderable
 from stagepipe.core import ConfigSyntax, UsageError, closest_match
+from stagepipe.starters import StarterKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from stagepipe.config import BuiltIn, BuiltInArgument
+
+
+def join_lines(text: str) -> str:
+    r"""Return `text` with each paragraph and each entry of a list in one line. Other indented lines stay as they are.
+
+    >>> join_lines("Read it.\n\nOne line\nand another.\n\n- a\n  long\n- b")
+    'Read it.\n\nOne line and another.\n\n- a long\n- b'
+    """
+    return "\n\n".join(_join_paragraph(paragraph) for paragraph in text.split("\n\n"))
+
+
+def _join_paragraph(paragraph: str) -> str:
+    is_list = paragraph.startswith("- ")
+    if not is_list and re.search(r"^ ", paragraph, re.MULTILINE):
+        return paragraph
+    return re.sub(r"\n *+(?!- )" if is_list else r"\n", " ", paragraph)
+
 
 _KINDS: Final = ("sources", "stages", "sinks")
 """The members of `BuiltInKind`, in the plural and its order."""
@@ -178,3 +198,32 @@ def _format_default(argument: BuiltInArgument) -> str:
         return "required"
     text = ConfigSyntax.YAML.format_value(argument.default)
     return text if text.strip() == text and text else f'"{text}"'
+
+
+@exit_on_error()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The folder to write to; created if it is missing.")] = Path(),
+    *,
+    kind: Annotated[StarterKind, typer.Option(help="What the items are.")] = StarterKind.IMAGE,
+    items: Annotated[int | None, typer.Option(min=1, help="How many items the data has. Default: by kind.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the files that are there already.")] = False,
+) -> None:
+    """Write a pipeline to begin with: a config, its stages, a script that makes data, tests, and a schema for editors.
+
+    It runs as it is, without data of your own and without a download. Exit status: 0, or 2 if a file is there already.
+    """
+    from stagepipe.starters import write_project
+
+    project = write_project(folder, kind, items=items, force=force)
+    print(f"wrote {', '.join(project.file_names)} to {project.folder.resolve()}\n\nNext:")
+    lines = [
+        *([(f"cd {shlex.quote(str(folder))}", "")] if folder.resolve() != Path.cwd() else []),
+        *([(project.missing_command, "the stages need it")] if project.missing_command else []),
+        ("python make_data.py", "small data in data/; leave it out if you have your own"),
+        ("stagepipe validate pipeline.yaml", "checks the config, runs nothing"),
+        ("stagepipe run pipeline.yaml", "prints a report, and draws runs/report.html"),
+        ("python -m pytest", "the tests of the stages in my_ops.py, if you have pytest"),
+    ]
+    width = max(len(command) for command, _ in lines)
+    for command, meaning in lines:
+        print(f"  {command:{width}}  # {meaning}" if meaning else f"  {command}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stagepipe.cli.progress import ProgressDisplay
-from stagepipe.cli.reports import (
+from stagepipe.cli.report import (
     check_output_files,
     check_report_path,
     print_renderable,

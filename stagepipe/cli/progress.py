@@ -1,22 +1,37 @@
-"""A run's progress on stderr: lines that are redrawn on a terminal, otherwise a line every 10 s.
+"""What a run shows while it goes on: the progress bar or a line every 10 s, `--log-json`, and `stagepipe top`.
 
 In the calling process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
 import os
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from io import TextIOBase
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self, TextIO
 
-from stagepipe.cli.standard_streams import print_to_stderr
+import psutil
+import typer
+
+from stagepipe.cli.errors import exit_on_error, print_to_stderr
+from stagepipe.core import StagepipeError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
+    from stagepipe.engine import LiveFigures
     from stagepipe.report import LiveRun
+    from stagepipe.runtime import AttachedRun, OutputLine
+
 
 _LINE_INTERVAL_NS: Final = 10_000_000_000
 """Time between two plain lines: 10 s, so that the log of a long run stays readable."""
@@ -103,3 +118,192 @@ def _start_live(console: Console) -> Live:
 def _is_same_terminal() -> bool:
     """Whether stdout is the terminal of stderr: what is printed there would tear the display."""
     return sys.stdout.isatty() and os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev
+
+
+_LOGGER_NAME: Final = "stagepipe"
+
+
+class JsonLogStream(TextIOBase):
+    """Replaces `sys.stderr`: each printed text becomes one line of JSON, and so does each line of a worker."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pending_text = ""
+        self.printed_level = logging.INFO
+        """The level of texts that are printed from now on."""
+
+    def write(self, text: str) -> int:
+        """Buffer a text until it ends with a newline, and write it as one line of JSON even if it has several lines."""
+        self._pending_text += text
+        if self._pending_text.endswith("\n"):
+            message = self._pending_text.strip("\n")
+            self._pending_text = ""
+            self._stream.write(_format_line(time.time(), self.printed_level, _make_origin(_LOGGER_NAME), message))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream. The start of an unfinished line stays buffered."""
+        self._stream.flush()
+
+    def write_worker_lines(self, lines: Sequence[OutputLine]) -> None:
+        """Write lines that workers have printed or logged."""
+        self._stream.write("".join(_format_worker_line(line) for line in lines))
+        self._stream.flush()
+
+    def write_record(self, record: logging.LogRecord, text: str) -> None:
+        """Write a record that the calling process has logged."""
+        self._stream.write(_format_line(record.created, record.levelno, _make_origin(record.name), text))
+
+
+class _JsonLogHandler(logging.Handler):
+    def __init__(self, stream: JsonLogStream) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._stream.write_record(record, self.format(record))
+
+
+@contextmanager
+def redirect_stderr_to_json() -> Iterator[JsonLogStream]:
+    """Write all of stderr as JSON, including the error that ends the command."""
+    original_stderr = sys.stderr
+    json_stream = JsonLogStream(original_stderr)
+    handler = _JsonLogHandler(json_stream)
+    logging.getLogger().addHandler(handler)
+    sys.stderr = json_stream
+    try:
+        with exit_on_error(), _raise_level_on_error(json_stream):
+            yield json_stream
+    finally:
+        sys.stderr = original_stderr
+        logging.getLogger().removeHandler(handler)
+
+
+@contextmanager
+def _raise_level_on_error(stream: JsonLogStream) -> Iterator[None]:
+    try:
+        yield
+    except StagepipeError:
+        stream.printed_level = logging.ERROR
+        raise
+
+
+LogOrigin = dict[str, str | int | None]
+"""The fields of a log line that say where it comes from."""
+
+
+def _make_origin(logger: str, stage: str | None = None, worker: int | None = None, item: str = "") -> LogOrigin:
+    item_field = {"item": item} if item else {}
+    return {"stage": stage, "worker": worker, **item_field, "logger": logger or None}
+
+
+def _format_worker_line(line: OutputLine) -> str:
+    record = line.record
+    message = f"{record.message}\n{record.trace}" if record.trace else record.message
+    return _format_line(
+        record.time_s, record.level, _make_origin(record.logger, line.stage, line.worker, record.item), message
+    )
+
+
+def _format_line(time_s: float, level: int, origin: LogOrigin, message: str) -> str:
+    timestamp = datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds")
+    fields = {"time": timestamp, "level": logging.getLevelName(level), **origin, "message": message}
+    return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+_MAX_COMMAND_CHARS = 60
+"""Of the command line of a run in a list of runs."""
+
+
+@exit_on_error()
+def top(
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME|PID]", help="The name of a run, or its process. Default: the only one."),
+    ] = None,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, after one interval, and exit.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON (stagepipe.top/1), one line for each look.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks.")] = 1.0,
+) -> None:
+    """Watch a run of yours on this machine, also one inside a training script. Ctrl-C leaves it as it is.
+
+    Exit status: 0 (also when the run has ended), or 2 if no run, or more than one, is meant.
+    """
+    from stagepipe.engine import LiveFigures
+
+    with contextlib.suppress(KeyboardInterrupt):
+        figures = LiveFigures.attach(_select_run(run))
+        looks = _look(figures, interval, once=once)
+        if as_json:
+            _print_json(looks)
+        else:
+            _show_tables(looks, is_live=not once)
+
+
+def _look(figures: LiveFigures, interval_s: float, *, once: bool) -> Iterator[LiveRun]:
+    while True:
+        time.sleep(interval_s)
+        seen = figures.take(detailed=True)
+        yield seen
+        if once or seen.state == "ended":
+            return
+
+
+def _print_json(looks: Iterator[LiveRun]) -> None:
+    from stagepipe.report import live_run_to_json
+
+    for seen in looks:
+        sys.stdout.write(live_run_to_json(seen).decode())
+        sys.stdout.flush()
+
+
+def _show_tables(looks: Iterator[LiveRun], *, is_live: bool) -> None:
+    """Draw on a terminal in one place, elsewhere one below the other."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from stagepipe.report import print_to_stdout, render_live_run
+
+    console = Console()
+    if not (is_live and console.is_interactive):
+        for seen in looks:
+            print_to_stdout(render_live_run(seen))
+        return
+    with Live("attached", console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for seen in looks:
+            live.update(render_live_run(seen, fits_height=True), refresh=True)
+
+
+def _select_run(wanted: str | None) -> AttachedRun:
+    """Return the run that is meant. Raises UsageError if none is, or several are."""
+    from stagepipe.runtime import find_runs
+
+    found = find_runs()
+    matching = [each for each in found.runs if wanted in {None, each.description.name, each.run_id, str(each.pid)}]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        lines = ["several runs are going; name one by its name, its process or its number (the first column):"]
+    elif found.runs:
+        lines = [f"no run has the name or the process {wanted}; these are going:"]
+    else:
+        lines = [
+            "no run found: none of yours is going on this machine" + (f", so none is {wanted}" if wanted else ""),
+            "a run with `attach: false`, an inline run and a run in another container cannot be seen",
+        ]
+    lines += [_format_run(each) for each in matching or found.runs]
+    raise UsageError("\n".join([*lines, *found.problems]))
+
+
+def _format_run(run: AttachedRun) -> str:
+    """Format `  4711-1  thumbnails  python train.py`."""
+    command = ""
+    with contextlib.suppress(psutil.Error):
+        command = " ".join(psutil.Process(run.pid).cmdline())
+    if len(command) > _MAX_COMMAND_CHARS:
+        command = f"{command[: _MAX_COMMAND_CHARS - 3]}..."
+    return f"  {run.run_id}  {run.description.name}  {command}".rstrip()

@@ -1,18 +1,108 @@
-"""`stagepipe report`: prints, draws and compares reports that `stagepipe run --report` wrote."""
+"""`stagepipe report`, and how other commands check report paths, write and print reports. In the calling process."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.reports import check_report_path, draw_report, print_renderable, raise_report_errors, write_reports
-from stagepipe.core import UsageError
+from stagepipe.cli.errors import exit_on_error, explain_stdout_errors
+from stagepipe.core import RunError, UsageError, check_output_file, replace_when_written
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from stagepipe.report import Report
+
+
+_MORE: Final = "More: -v (hops, phases, slowest items), --report FILE.html (charts over time)"
+
+
+def check_report_path(path: Path) -> Path:
+    """Return `path` if a report can be written there. Called before the run, which may take hours."""
+    if path.suffix not in (".json", ".html"):
+        message = f"--report {path}: a report is a .json or .html file; use --report {path.with_suffix('.html')}"
+        raise UsageError(message)
+    check_output_file("--report", path)
+    return path
+
+
+def check_output_files(paths_by_option: Mapping[str, Path | None]) -> None:
+    """Raise UsageError if the file of an option is given and cannot be written."""
+    for option, path in paths_by_option.items():
+        if path is not None:
+            check_output_file(option, path)
+
+
+def refuse_one_file_for_two(paths: Iterable[Path | None]) -> None:
+    """Raise UsageError if two of the files that a run writes are the same."""
+    counts = Counter(path.resolve() for path in paths if path is not None)
+    for path, count in counts.items():
+        if count > 1:
+            message = f"{path}: this run would write {count} outputs to the same file; name one for each"
+            raise UsageError(message)
+
+
+class WrittenReports(NamedTuple):
+    """The paths that a report was written to, and an error for each other one."""
+
+    paths: list[Path]
+    errors: list[str]
+
+
+def write_reports(report: Report, paths: list[Path]) -> WrittenReports:
+    """Write the report to each path: as JSON, or as a page of HTML. One that cannot be written stops no other."""
+    from stagepipe.report import render_html, to_json
+
+    written = WrittenReports([], [])
+    for path in paths:
+        content = render_html(report).encode("utf-8", "replace") if path.suffix == ".html" else to_json(report)
+        if error := write_report_file(path, content):
+            written.errors.append(error)
+        else:
+            written.paths.append(path)
+    return written
+
+
+def write_report_file(path: Path, content: bytes) -> str:
+    """Write the file of a report. Return the error, or "" if it is written."""
+    try:
+        with replace_when_written(path.resolve()) as unfinished:  # a link stays one
+            unfinished.write_bytes(content)
+    except OSError as error:
+        return f"the report {path} could not be written: {error.strerror or error}"
+    return ""
+
+
+def raise_report_errors(errors: Sequence[str]) -> None:
+    """Raise RunError if there are any."""
+    if errors:
+        raise RunError("\n".join(errors))
+
+
+def print_report(report: Report, *, is_verbose: bool) -> None:
+    """Print the stages and the verdict, or all of the report. For a failed run two lines, because its error follows."""
+    from stagepipe.report import render_summary
+
+    print_renderable(render_summary(report) if report.run.status == "failed" else draw_report(report, is_verbose))
+
+
+def draw_report(report: Report, is_verbose: bool) -> RenderableType:
+    """Return what to print of a report."""
+    from stagepipe.report import render_brief, render_report
+
+    return render_report(report) if is_verbose else render_brief(report, more=_MORE)
+
+
+def print_renderable(content: RenderableType) -> None:
+    """Print what rich can draw on stdout."""
+    from stagepipe.report import print_to_stdout
+
+    with explain_stdout_errors():  # the error that ends the run is still to be printed
+        print_to_stdout(content)
 
 
 @exit_on_error()

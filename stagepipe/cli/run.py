@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.forecasts import print_auto_workers, print_cpu_warnings
-from stagepipe.cli.interrupts import SignalHandler
+from stagepipe.cli.errors import SignalHandler, exit_on_error
 from stagepipe.cli.islands import refuse_options, run_on_islands
-from stagepipe.cli.json_lines import redirect_stderr_to_json
-from stagepipe.cli.progress import ProgressDisplay
-from stagepipe.cli.reports import (
+from stagepipe.cli.plan import print_auto_workers, print_cpu_warnings
+from stagepipe.cli.progress import ProgressDisplay, redirect_stderr_to_json
+from stagepipe.cli.report import (
     check_output_files,
     check_report_path,
     print_report,

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from stagepipe.cli.errors import exit_on_error
-from stagepipe.cli.interrupts import SignalHandler
-from stagepipe.cli.reports import print_renderable
-from stagepipe.cli.standard_streams import print_to_stderr
+from stagepipe.cli.errors import SignalHandler, exit_on_error, print_to_stderr
+from stagepipe.cli.report import print_renderable
 from stagepipe.core import UsageError, format_rate, parse_duration_ns
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`stagepipe validate`: checks a config without running it."""
+"""`stagepipe validate` and `stagepipe schema`: what is wrong with a config, and what one may hold."""
 
 from __future__ import annotations
 
@@ -96,3 +96,19 @@ def _check_determinism(config: Path, overrides: list[str]) -> None:
         print(difference, file=sys.stderr)
         raise typer.Exit(EXIT_RUN_FAILED)
     print("ok: the first items are the same in 2 runs with 1 worker per stage and in 1 with 2")
+
+
+@exit_on_error()
+def schema(
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the schema to this file instead of printing it.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of configs. Use it in a config's first line: # yaml-language-server: $schema=FILE."""
+    from stagepipe.config import build_json_schema
+
+    text = json.dumps(build_json_schema(), indent=2)
+    if out is None:
+        print(text)
+    else:
+        out.write_text(f"{text}\n", encoding="utf-8")

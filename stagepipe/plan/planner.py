@@ -1,19 +1,100 @@
-"""Makes the plan: splits the source, groups fused stages into processes and chooses hop modes and windows.
+"""Makes the plan: splits source and sinks into stages, groups fused stages into processes, chooses modes and windows.
 
+A source and the `Batch` after it exchange chunks where they can: the source sends the indices of many items at once,
+and a reader their samples, stacked; `Batch` copies ranges of rows. So a tiny sample does not pay for two packets.
+
+The plan of a probe is a run of the first few items, one at a time, so that each stage is measured alone.
 Pure; runs in the caller's process.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
 
+from stagepipe.core import UsageError, get_class_path
 from stagepipe.costs import CostCurves, negotiate
 from stagepipe.machine import Machine
-from stagepipe.plan.chunks import CHUNK_WINDOW_ITEMS, mark_chunks
-from stagepipe.plan.devices import assign_devices
 from stagepipe.plan.lowering import count_max_writers, count_parts_in_flight, split_source
 from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
-from stagepipe.spec import PipelineSpec, StageSpec
+from stagepipe.spec import PipelineSpec, StageSpec, Target
+
+
+def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the CUDA_VISIBLE_DEVICES of each worker, or None to leave the variable unchanged.
+
+    `cuda` spreads the workers over all `available_devices`; each worker sees one, as its device `cuda`. `cuda:1` gives
+    every worker the second device. `cpu` hides all devices.
+
+    >>> from stagepipe.spec import Target
+    >>> assign_devices(StageSpec(name="detect", target=Target("a.b"), device="cuda"), 3, ("0", "1"))
+    ('0', '1', '0')
+
+    Raises UsageError if the device does not exist.
+    """
+    device = stage.device
+    if device is None:
+        return None
+    if device == "cpu":
+        return ("",) * workers
+    _, _, index = device.partition(":")
+    if not available_devices:
+        raise UsageError(
+            f"{stage.config_path}.device: {device}, but no CUDA device is visible (looked at CUDA_VISIBLE_DEVICES and "
+            f"/proc/driver/nvidia/gpus); set `{stage.syntax.format_setting('device', 'cpu')}`, or set no device"
+        )
+    if not index:
+        return tuple(available_devices[worker % len(available_devices)] for worker in range(workers))
+    if int(index) >= len(available_devices):
+        last = len(available_devices) - 1
+        existing = f"cuda:0 to cuda:{last} exist" if last else "cuda:0 exists"
+        raise UsageError(f"{stage.config_path}.device: {device}, but only {existing}; choose an existing device")
+    return (available_devices[int(index)],) * workers
+
+
+_DATASET_SOURCES: Final = frozenset({"stagepipe.sources.dataset", "stagepipe.sources.DatasetSource"})
+_FETCH_PATH: Final = "stagepipe.stages.Fetch"
+_NOT_ONE_BY_ONE: Final = ("batch_size", "batch_sampler", "shards")
+"""Arguments that make an item of the source something else than one index."""
+_BATCH: Final = "stagepipe.stages.Batch"
+CHUNK_WINDOW_ITEMS: Final = 2048
+"""Small items in flight where they travel in chunks: some chunks for each worker. The memory that they take is bounded
+by `SMALL_ITEM_BUDGET_BYTES` in `admission`."""
+
+
+def mark_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> tuple[ProcessPlan, ...]:
+    """Return the processes, with `sends_chunks` where the first two can."""
+    if len(processes) < 3 or not _can_send_chunks(processes, hops):  # noqa: PLR2004 - indices, readers, Batch
+        return processes
+    size = processes[2].first_stage.target.arguments.get("size")
+    chunk_keys: dict[str, Any] = {"sends_chunks": True, "chunk_batch_size": size if isinstance(size, int) else 0}
+    return (*(replace(process, **chunk_keys) for process in processes[:2]), *processes[2:])
+
+
+def _can_send_chunks(processes: tuple[ProcessPlan, ...], hops: tuple[HopPlan, ...]) -> bool:
+    source, reader, batch = processes[:3]
+    return (
+        len(source.stages) == 1
+        and _get_target_path(source.first_stage) in _DATASET_SOURCES
+        and all(source.first_stage.target.arguments.get(name) is None for name in _NOT_ONE_BY_ONE)
+        and _get_target_path(reader.first_stage) == _FETCH_PATH
+        and not any(stage.stateful or stage.batch is not None for stage in reader.stages)
+        and _get_target_path(batch.first_stage) == _BATCH
+        and batch.first_stage.field is None
+        and batch.first_stage.as_ is None
+        and all(hop.mode != "pipe" for hop in hops[:2])  # a chunk may exceed a packet
+    )
+
+
+def _get_target_path(stage: StagePlan) -> str:
+    """Return the import path of a stage's target, for a class too; empty for another object."""
+    uses: Any = stage.target.uses
+    if isinstance(uses, type):
+        return get_class_path(uses)
+    return uses.replace(":", ".") if isinstance(uses, str) else ""
+
 
 _ARENA_MEMORY_FRACTION = 0.25
 """Share of the machine's memory for shared memory, unless the config sets `memory`."""
@@ -126,3 +207,72 @@ def _plan_segments(
             (p.first_stage.items_per_output for p in processes if p.output_segment > index), 1
         )
     return tuple(segments)
+
+
+_MIN_OUTPUT_GROUPS = 3
+"""Groups to get from the last order point. The first one pays for untouched pages; the others are representative."""
+
+_MIN_PROBE_ITEMS = 48
+"""Fewer items say too little if their costs vary."""
+
+_MAX_PROBE_ITEMS = 2048
+"""More items take too long. The engine also limits the probe's duration."""
+
+_MAX_PART_ITEMS = 8
+"""Items of a part for sinks in a probe, or fewer after a `Batch`: a part comes soon. `MeasuredSink` tells the time of a
+row from that of a part."""
+
+_MAX_PART_SOURCE_ITEMS = 48
+_MEASURED_SINK_PATH: Final = "stagepipe.sinks.MeasuredSink"
+
+
+def make_probe_plan(plan: Plan, sink_folder: Path = Path()) -> Plan:
+    """Copy `plan` with one worker per stage, few items, and one item in flight. Sinks write to `sink_folder`.
+
+    With several items in flight the stages would run at the same time, and on a busy machine each would look slower
+    than it is. A stage with `batch` gets a window of two batches: it gathers the next one while it works on the first.
+    """
+    processes = redirect_sinks([replace(process, workers=1) for process in plan.processes], sink_folder)
+    plan = replace(plan, processes=processes)
+    windows = [1] * len(plan.segments)
+    for process in processes:
+        batch = process.stages[0].batch
+        if batch is not None:
+            windows[process.input_segment] = max(windows[process.input_segment], 2 * batch.size)
+    return replace(
+        plan,
+        processes=processes,
+        segments=tuple(SegmentPlan(window, window) for window in windows),
+        limit=min(_choose_item_count(plan), plan.limit or _MAX_PROBE_ITEMS),
+        is_probe=True,
+    )
+
+
+def redirect_sinks(processes: Sequence[ProcessPlan], folder: Path) -> tuple[ProcessPlan, ...]:
+    """Copy the processes with small parts, which stand-ins of the sinks with workers write to `folder`."""
+    redirected: list[ProcessPlan] = []
+    source_items = 1
+    multiple = 1
+    for process in processes:
+        stage = process.first_stage
+        if stage.sink_path and stage.is_order_point:
+            multiple = stage.target.arguments.get("multiple", 1)
+            items = max(min(_MAX_PART_ITEMS, _MAX_PART_SOURCE_ITEMS // source_items), 2)
+            items = min(-(-items // multiple) * multiple, stage.items_per_output)
+            target = replace(stage.target, arguments={**stage.target.arguments, "max_items": items})
+            stage = replace(stage, target=target, items_per_output=items)
+        elif stage.sink_path:
+            sink = {"uses": stage.target.uses, "with": stage.target.arguments}
+            arguments = {"sink": sink, "folder": str(folder), "multiple": multiple}
+            stage = replace(stage, target=Target(_MEASURED_SINK_PATH, arguments))
+        source_items *= stage.items_per_output
+        redirected.append(replace(process, stages=(stage, *process.stages[1:])))
+    return tuple(redirected)
+
+
+def _choose_item_count(plan: Plan) -> int:
+    """The number of source items that fill a few groups of the last order point."""
+    group_items = 1
+    for process in plan.processes:
+        group_items *= process.first_stage.items_per_output
+    return min(max(_MIN_OUTPUT_GROUPS * group_items, _MIN_PROBE_ITEMS), _MAX_PROBE_ITEMS)

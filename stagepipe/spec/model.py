@@ -1,21 +1,174 @@
 """Defines a checked pipeline as frozen dataclasses: the output of `config` and of the builder, the input of `plan`.
 
-A field with a `ConfigKey` is a key of a config. The first line of a docstring is the mapping's description in the JSON
-Schema. Pure; used in every process. Durations are in ns, sizes in bytes; None means the default or `auto`.
+A field with a `ConfigKey` is a key of a config. The fields of the specs are the only list of keys: the models that
+check a config, the JSON Schema, the conversion to specs and the options of the Python builder follow from it. The first
+line of a docstring is the mapping's description in the JSON Schema. Pure; used in every process. Durations are in ns,
+sizes in bytes; None means the default or `auto`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import dataclasses
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from stagepipe.core import ConfigSyntax
-from stagepipe.spec.condition import FieldTests
 from stagepipe.spec.engine import LOCAL_ENGINE, EngineSpec, ResourcesSpec
-from stagepipe.spec.keys import ConfigKey
-from stagepipe.spec.target import Target
+
+_VALUE_TYPE_BY_UNIT: Final = {"_ns": ("Duration", "float | str"), "_bytes": ("Size", "int | str")}
+"""How a config and a Python caller write a field with a unit: `timeout: 30s` sets `timeout_ns`."""
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """Metadata of a spec's field: `workers: Annotated[int, ConfigKey("Number of processes.", minimum=1)]`.
+
+    `description` is what editors show. `name` is the key, where it is not the field's name without its unit.
+    `value_type` names the type in `config.schema.fields` that checks and converts the value; without one, the field's
+    own type or unit does. `minimum` and `maximum` bound an integer; with `minimum=1` a size or a duration is not 0.
+
+    `is_option`: callers of the Python builder give it as an option; `python_type` is what they may give, if it is not
+    the field's own type. `is_process_key`: it sets up the stage's processes, so a fused stage cannot have it.
+    `is_one_or_list`: a config writes a list of values, or a single one without a list.
+    """
+
+    description: str
+    _: KW_ONLY
+    name: str | None = None
+    value_type: str | None = None
+    minimum: int | None = None
+    maximum: int = 2**63 - 1
+    python_type: str | None = None
+    is_option: bool = True
+    is_process_key: bool = False
+    is_one_or_list: bool = False
+
+
+@dataclass(frozen=True)
+class KeyField:
+    """A field of a spec that is a key. `types` are the members of its type, which may be a union."""
+
+    field: dataclasses.Field[Any]
+    key: str
+    types: tuple[Any, ...]
+    info: ConfigKey
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether the field may be None."""
+        return type(None) in self.types
+
+    @property
+    def accepts_auto(self) -> bool:
+        """Whether `auto` is a value of the field."""
+        return Literal["auto"] in self.types
+
+
+def iter_keys(spec_type: type[Any]) -> Iterator[KeyField]:
+    """Yield the keys of a spec. A target has no key of its own, so its keys are among them.
+
+    >>> from stagepipe.spec import StageSpec
+    >>> [key.key for key in iter_keys(StageSpec)][:4]
+    ['name', 'uses', 'with', 'workers']
+    """
+    hints = get_type_hints(spec_type, include_extras=True)
+    for spec_field in dataclasses.fields(spec_type):
+        hint = hints[spec_field.name]
+        if get_origin(hint) is Annotated:
+            yield _make_key_field(spec_field, *get_args(hint))
+        elif dataclasses.is_dataclass(hint):
+            yield from iter_keys(hint)  # type: ignore[arg-type]  # a class: the types of fields are no instances
+
+
+def iter_options(spec_type: type[Any]) -> Iterator[KeyField]:
+    """Yield the keys that are options of the builder: it has methods for targets and for keys whose value is a spec.
+
+    >>> from stagepipe.spec import SourceSpec
+    >>> [key.key for key in iter_options(SourceSpec)][:3]
+    ['workers', 'threads', 'cpus']
+    """
+    for key in iter_keys(spec_type):
+        value_types = {inner for member in key.types for inner in (member, *get_args(member))}
+        is_own = key.field in dataclasses.fields(spec_type)
+        is_spec = key.info.value_type is None and any(map(dataclasses.is_dataclass, value_types))
+        if key.info.is_option and is_own and not is_spec:
+            yield key
+
+
+def _make_key_field(field: dataclasses.Field[Any], hint: Any, info: ConfigKey) -> KeyField:
+    name, underscore, unit = field.name.rpartition("_")
+    value_type, python_type = _VALUE_TYPE_BY_UNIT.get(underscore + unit, (None, None))
+    if value_type is not None:
+        info = dataclasses.replace(info, name=name, value_type=value_type, python_type=python_type)
+    members = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
+    return KeyField(field, info.name or field.name, members, info)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The code to run: an import path and its arguments.
+
+    `uses` is an object instead of a path if it comes from Python. `arguments` may contain nested targets
+    `{"uses": ..., "with": ...}` at any depth. The worker builds them, innermost first. A mapping with the key `uses` is
+    always a nested target.
+
+    >>> Target("pkg.ops.resize", {"size": 224}).label
+    'pkg.ops.resize'
+    """
+
+    uses: Annotated[
+        str | Callable[..., Any] | object,
+        ConfigKey(
+            "Import path of a function or class: pkg.mod.name, pkg.mod:name, or ./file.py:name relative to this file.",
+            value_type="Uses",
+        ),
+    ]
+    arguments: Annotated[
+        Mapping[Any, Any],
+        ConfigKey(
+            "Keyword arguments. A nested mapping with `uses` (and `with`) is built first, at any depth.",
+            name="with",
+            value_type="Arguments",
+        ),
+    ] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """A short name for messages: the import path, or the name of the object."""
+        if isinstance(self.uses, str):
+            return self.uses
+        return getattr(self.uses, "__qualname__", type(self.uses).__name__)
+
+
+COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+"""The tests of a field that compare it with a value, and the sign of each."""
+FIELD_TESTS: Final = (*COMPARISONS, "in", "exists")
+"""All tests of a field: `in` has a list of values, and `exists` is true or false."""
+
+FieldTests = Mapping[str, Mapping[str, Any]]
+"""The tests of each field, such as `{"width": {"ge": 64}}`. An item matches where all of them hold."""
+Condition = FieldTests | Target
+"""What `when` says: tests of fields, or a predicate that is called with the item."""
+
+
+def format_condition(condition: Condition, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:
+    """Return a condition as a config writes it, as short as it can be.
+
+    >>> format_condition({"kind": {"in": ["image", "photo"]}, "meta.width": {"ge": 64}})
+    '{kind: [image, photo], meta.width: {ge: 64}}'
+    """
+    if isinstance(condition, Target):
+        return condition.label
+    return syntax.format_value({field: _shorten_tests(tests) for field, tests in condition.items()})
+
+
+def _shorten_tests(tests: Mapping[str, Any]) -> Any:
+    name, value = next(iter(tests.items()))
+    return value if len(tests) == 1 and name in {"eq", "in"} else tests
+
 
 TransportMode = Literal["auto", "pipe", "shared_memory"]
 

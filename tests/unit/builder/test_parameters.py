@@ -3,7 +3,7 @@
 import inspect
 
 from stagepipe import Pipeline, PipelineBuilder
-from stagepipe.builder.parameters import LoaderOptions
+from stagepipe.builder.pipeline_builder import LoaderOptions
 from stagepipe.torch import Loader
 
 

@@ -12,8 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stagepipe.cli.schema import schema
-from stagepipe.cli.validate import validate
+from stagepipe.cli.validate import schema, validate
 
 BROKEN = Path(__file__).parent / "broken"
 CASES = sorted(BROKEN.glob("*.yaml"))

@@ -6,7 +6,7 @@ from stagepipe.config import load
 from stagepipe.core import UsageError
 from stagepipe.machine import Machine, machine
 from stagepipe.plan import make_plan
-from stagepipe.plan.devices import assign_devices
+from stagepipe.plan.planner import assign_devices
 from stagepipe.spec import StageSpec, Target
 from tests.support.pipelines import outputs, pipeline, stage
 from tests.unit.plan.test_planner import CURVES
