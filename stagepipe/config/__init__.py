@@ -4,29 +4,21 @@
 It runs in the process that loads the config: the command line, or the program that builds the `Pipeline`. Workers never
 import this package. Lower modules do not import higher ones; the list goes from top to bottom.
 
-loading          `load`: all steps from a source to a spec; `edit_config`: overrides into the file
-python_calls     the calls of the Python builder as a config
-merging          `extends`: merges a config over its base files
-dataset_source   expands `stagepipe.sources.dataset` into a source of indices and a stage
-record_sources   rewrites `stagepipe.sources.jsonl` and others as a dataset source
-target_checks    checks `uses` and `with` against source files, without importing them
-call_checks      checks the names and values of arguments against the signature of a target
-argument_values  compares values with what a parameter accepts
-dataset_arguments checks the arguments of `stagepipe.sources.dataset`
-stage_traits     reads from source files whether a stage is an order point, and what it takes
-missing_packages  finds what targets import and this machine lacks
-target_files     finds the files that hold the code of targets
-torch_use        reads from source files whether a target imports torch
-cross_checks     checks combinations of keys
-validation       checks keys and values, and words the problems
-spec_builder     makes the spec of a checked config
-config_hash      hashes a config, and its source
-summary          prints a pipeline in one line, and warns about risky settings
-catalog/         what is built in, with its arguments, for `stagepipe list`
-suggestions      hints for misspelt and foreign keys and values
-schema/          every key with the type of its value, and the JSON Schema
-static_analysis/ resolves import paths through source files
-yaml/            parses YAML, overrides and references; knows no stages
+loading         `load`: all steps from a source to a spec; `edit_config`: overrides into the file
+validation      checks keys, values and combinations of keys, and words the problems; prints a pipeline in one line
+engine_checks   checks what an engine cannot do
+target_checks   checks `uses` and `with` against source files, without importing them
+target_files    finds the files that hold the code of targets, and what they import and this machine lacks
+catalog         what is built in, with its arguments, for `stagepipe list`
+dataset_source  the long form of `stagepipe.sources.dataset` and of record sources such as `stagepipe.sources.jsonl`
+signatures      the parameters of a function or class, and the values that they accept
+source_code     resolves import paths through source files
+schema          every key with the type of its value, and the JSON Schema
+engine_values   the types of `engine` and `resources`
+value_types     what a value may be: validator, messages, JSON Schema
+suggestions     hints for misspelt and foreign keys and values
+text_edits      overrides -> the text of a file, whose comments stay
+document        YAML -> nodes with places, overrides and references; knows no stages
 """
 
 from typing import TYPE_CHECKING
@@ -42,15 +34,14 @@ if TYPE_CHECKING:
         describe_built_in,
         list_built_ins,
     )
-    from stagepipe.config.loading import edit_config, load, locate_targets
-    from stagepipe.config.missing_packages import find_missing_packages
-    from stagepipe.config.python_calls import PythonCall, check_call
-    from stagepipe.config.schema import build_json_schema, check_address, check_trace_path
-    from stagepipe.config.static_analysis import ModuleLocation, ModuleLocator, find_in_folders
+    from stagepipe.config.document import write_yaml
+    from stagepipe.config.loading import PythonCall, check_call, edit_config, load, locate_targets
+    from stagepipe.config.schema import build_json_schema
+    from stagepipe.config.source_code import ModuleLocation, ModuleLocator, find_in_folders
     from stagepipe.config.suggestions import find_option_key
-    from stagepipe.config.summary import find_spec_warnings, summarize_spec
-    from stagepipe.config.target_files import NoFileError, find_target_files
-    from stagepipe.config.yaml import write_yaml
+    from stagepipe.config.target_files import NoFileError, find_missing_packages, find_target_files
+    from stagepipe.config.validation import find_spec_warnings, summarize_spec
+    from stagepipe.config.value_types import check_address, check_trace_path
 
 __all__ = [
     "BuiltIn",
@@ -86,25 +77,25 @@ __getattr__ = lazy_names(
         "BuiltInArgument": "catalog",
         "BuiltInDescription": "catalog",
         "BuiltInKind": "catalog",
-        "ModuleLocation": "static_analysis",
-        "ModuleLocator": "static_analysis",
+        "ModuleLocation": "source_code",
+        "ModuleLocator": "source_code",
         "NoFileError": "target_files",
-        "PythonCall": "python_calls",
+        "PythonCall": "loading",
         "build_json_schema": "schema",
-        "check_address": "schema",
-        "check_call": "python_calls",
-        "check_trace_path": "schema",
+        "check_address": "value_types",
+        "check_call": "loading",
+        "check_trace_path": "value_types",
         "describe_built_in": "catalog",
         "edit_config": "loading",
-        "find_in_folders": "static_analysis",
-        "find_missing_packages": "missing_packages",
+        "find_in_folders": "source_code",
+        "find_missing_packages": "target_files",
         "find_option_key": "suggestions",
-        "find_spec_warnings": "summary",
+        "find_spec_warnings": "validation",
         "find_target_files": "target_files",
         "list_built_ins": "catalog",
         "load": "loading",
         "locate_targets": "loading",
-        "summarize_spec": "summary",
-        "write_yaml": "yaml",
+        "summarize_spec": "validation",
+        "write_yaml": "document",
     },
 )

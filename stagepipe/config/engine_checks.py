@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from stagepipe.config.stage_traits import StageTraits
-from stagepipe.config.yaml import ListNode, MapNode, Node, ScalarNode
+from stagepipe.config.document import ListNode, MapNode, Node, ScalarNode
+from stagepipe.config.target_checks import StageTraits
 from stagepipe.core import Placeholder, Problem
 from stagepipe.spec import PipelineSpec
 

@@ -2,44 +2,435 @@
 
 read -> extends -> overrides -> references (OmegaConf's first) -> long form of the source -> keys and values
 -> key combinations -> targets -> spec
+
+The source is a file, a mapping, an OmegaConf object, or the calls of a Python builder. The hash covers the config as
+written: a function or an object from Python counts by its name; what it does and contains is compared where it matters,
+when a state is loaded.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
-from stagepipe.config.cross_checks import check_key_combinations, check_sinks, get_sinks, get_stages
-from stagepipe.config.dataset_source import normalize_source
-from stagepipe.config.merging import apply_extends, read_with_bases
-from stagepipe.config.python_calls import SupportsPythonCalls, from_python_calls
-from stagepipe.config.spec_builder import to_spec
-from stagepipe.config.stage_traits import read_sink_traits, read_stage_traits
-from stagepipe.config.target_checks import TargetChecker
-from stagepipe.config.validation import validate
-from stagepipe.config.yaml import (
+from stagepipe.config.dataset_source import (
+    LOADER_ARGUMENTS,
+    SHORTHAND_ARGUMENTS,
+    is_dataset_source,
+    is_record_source,
+    normalize_source,
+)
+from stagepipe.config.document import (
     ListNode,
+    MapEntry,
     MapNode,
     Node,
-    OmegaConfResolver,
     ReferenceResolver,
     ScalarNode,
     SourceLocation,
     apply_overrides,
     check_size,
-    edit_text,
     from_plain,
-    is_omegaconf,
     iter_children,
     parse_mapping,
+    read_file,
+    resolve_environment,
     to_plain,
 )
-from stagepipe.core import ConfigError, ConfigSyntax, Problem, UsageError
-from stagepipe.spec import PipelineSpec
+from stagepipe.config.schema import ConfigPath
+from stagepipe.config.target_checks import (
+    StageTraits,
+    TargetChecker,
+    get_sinks,
+    get_stages,
+    read_sink_traits,
+    read_stage_traits,
+    uses_torch,
+)
+from stagepipe.config.text_edits import edit_text
+from stagepipe.config.validation import check_key_combinations, check_option_names, check_sinks, validate
+from stagepipe.config.value_types import format_value
+from stagepipe.core import (
+    ConfigError,
+    ConfigSyntax,
+    Deferred,
+    Problem,
+    UsageError,
+    file_exists,
+    get_recorded_module,
+    names_file,
+    split_target_path,
+)
+from stagepipe.spec import PipelineSpec, StageSpec, WorkerRange
+
+
+def is_omegaconf(source: object) -> bool:
+    """Return whether `source` is a config of OmegaConf, without importing OmegaConf."""
+    omegaconf = sys.modules.get("omegaconf")
+    return omegaconf is not None and omegaconf.OmegaConf.is_config(source)
+
+
+class OmegaConfResolver:
+    """Resolves the interpolations of one OmegaConf object.
+
+    The object may be part of a larger one, such as Hydra's, and refer to values outside itself.
+    """
+
+    def __init__(self, source: Any) -> None:
+        """`source` is not modified."""
+        import omegaconf
+
+        self._omegaconf = omegaconf.OmegaConf
+        self._resolution_error = omegaconf.errors.OmegaConfBaseException
+        self._source = source
+        self.unresolved_values = self._omegaconf.to_container(source, resolve=False)
+
+    def resolve(self, root: MapNode) -> MapNode:
+        """Return `root` (`unresolved_values` plus overrides) with every interpolation resolved that OmegaConf knows."""
+        resolved: MapNode = self._resolve_children(root, self._update_source(to_plain(root)))
+        return resolved
+
+    def _update_source(self, values: Any) -> Any:
+        """Return a copy of the OmegaConf object with new values, inside a copy of its parent config."""
+        key = self._source._get_full_key(None)  # noqa: SLF001 - the only way to get a node's path; Hydra uses it too
+        if not key:
+            return self._omegaconf.create(values, flags={"allow_objects": True})
+        parent_config = copy.deepcopy(self._source._get_root())  # noqa: SLF001 - likewise
+        self._omegaconf.set_readonly(parent_config, value=False)
+        updated = self._omegaconf.create(values, flags={"allow_objects": True})
+        self._omegaconf.update(parent_config, key, updated, merge=False)
+        return self._omegaconf.select(parent_config, key)
+
+    def _resolve_children(self, node: Any, conf: Any) -> Any:
+        if isinstance(node, MapNode):
+            entries = {
+                k: MapEntry(e.key_location, self._resolve_child(e.node, conf, k)) for k, e in node.entries.items()
+            }
+            return replace(node, entries=entries)
+        return replace(
+            node, items=tuple(self._resolve_child(item, conf, index) for index, item in enumerate(node.items))
+        )
+
+    def _resolve_child(self, node: Node, conf: Any, key: Any) -> Node:
+        if isinstance(node, MapNode | ListNode):
+            return self._resolve_children(node, conf[key])  # type: ignore[no-any-return]
+        if not isinstance(node.value, str) or "${" not in node.value:
+            return node
+        try:
+            value = conf[key]
+            if self._omegaconf.is_config(value):
+                value = self._omegaconf.to_container(value, resolve=True)
+        except self._resolution_error:
+            return node
+        return from_plain(value, node.location)
+
+
+def read_with_bases(path: Path) -> MapNode:
+    """Read a file and merge it over the files that it extends. Raises ConfigError."""
+    return apply_extends(read_file(path), path.parent, (path.resolve(),))
+
+
+def apply_extends(root: MapNode, folder: Path, ancestors: tuple[Path, ...] = ()) -> MapNode:
+    """Merge `root` over the file that its `extends` names, relative to `folder`. Raises ConfigError.
+
+    `ancestors` are the files on the way here, to detect a cycle.
+    """
+    node = root.get("extends")
+    if node is None:
+        return root
+    node = resolve_environment(node)
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        message = f"`extends`: expected the path of one file, found {format_value(to_plain(node))}"
+        raise ConfigError([node.location.make_problem(message, "write `extends: base.yaml`")])
+    base_path = folder / node.value
+    resolved = base_path.resolve()
+    if resolved in ancestors:
+        cycle = " -> ".join(path.name for path in (*ancestors[ancestors.index(resolved) :], resolved))
+        raise ConfigError([node.location.make_problem(f"circular `extends`: {cycle}", "remove one of these `extends`")])
+    if not file_exists(base_path):
+        raise ConfigError(
+            [node.location.make_problem(f"no such file: {base_path}", "the path is relative to this file")]
+        )
+    display_path = os.path.normpath(base_path)
+    base = apply_extends(read_file(base_path, display_path), base_path.parent, (*ancestors, resolved))
+    return _merge_maps(_rebase_paths(base, os.path.relpath(resolved.parent, folder.resolve())), root.without("extends"))
+
+
+def _rebase_paths(node: Any, prefix: str) -> Any:
+    """Rewrite a base's relative files (`uses: ./ops.py:decode`) relative to the folder of the extending file."""
+    if prefix == "." or isinstance(node, ScalarNode):
+        return node
+    if isinstance(node, ListNode):
+        return replace(node, items=tuple(_rebase_paths(item, prefix) for item in node.items))
+    entries = {
+        key: MapEntry(entry.key_location, _rebase_paths(entry.node, prefix)) for key, entry in node.entries.items()
+    }
+    rebased = MapNode(entries, node.location)
+    arguments = rebased.get("with")
+    if is_dataset_source(rebased) and isinstance(arguments, MapNode):
+        rebased = rebased.with_entry("with", _rebase_path_values(arguments, SHORTHAND_ARGUMENTS, prefix))
+    elif is_record_source(rebased) and isinstance(arguments, MapNode):
+        rebased = rebased.with_entry("with", _rebase_path_values(arguments, LOADER_ARGUMENTS, prefix))
+    return _rebase_path_values(rebased, ("uses",), prefix)
+
+
+def _rebase_path_values(node: MapNode, keys: Sequence[str], prefix: str) -> MapNode:
+    for key in keys:
+        path = node.get_text(key)
+        if path is not None and names_file(split_target_path(path)[0]) and not Path(path).is_absolute():
+            rebased_path = os.path.normpath(f"{prefix}/{path}")
+            node = node.with_entry(key, ScalarNode(rebased_path, node.entries[key].node.location))
+    return node
+
+
+def merge(base: Node, overlay: Node) -> Node:
+    """Merge `overlay` over `base`: mappings by key, lists of named entries (stages) by name; replace anything else."""
+    if isinstance(base, MapNode) and isinstance(overlay, MapNode):
+        return _merge_maps(base, overlay)
+    if isinstance(base, ListNode) and isinstance(overlay, ListNode) and _entry_names(base) and _entry_names(overlay):
+        return _merge_by_name(base, overlay)
+    return overlay
+
+
+def _merge_maps(base: MapNode, overlay: MapNode) -> MapNode:
+    base_uses = base.get("uses")
+    overlay_uses = overlay.get("uses")
+    if (
+        isinstance(base_uses, ScalarNode)
+        and isinstance(overlay_uses, ScalarNode)
+        and base_uses.value != overlay_uses.value
+    ):
+        base = base.without("with")  # its arguments belong to another target
+    entries = dict(base.entries)
+    for key, entry in overlay.entries.items():
+        base_entry = entries.get(key)
+        entries[key] = MapEntry(entry.key_location, merge(base_entry.node, entry.node) if base_entry else entry.node)
+    return MapNode(entries, overlay.location)
+
+
+def _entry_names(entries: ListNode) -> list[str]:
+    """Return the names of a list's entries; empty if any entry has no name."""
+    names = [item.get_text("name") if isinstance(item, MapNode) else None for item in entries.items]
+    return [] if None in names else [name for name in names if name is not None]
+
+
+def _merge_by_name(base: ListNode, overlay: ListNode) -> ListNode:
+    merged = dict(zip(_entry_names(base), base.items, strict=True))
+    repeated = []
+    for index, (name, item) in enumerate(zip(_entry_names(overlay), overlay.items, strict=True)):
+        if name in _entry_names(overlay)[:index]:
+            repeated.append(item)  # kept, so that cross_checks reports the duplicate name
+        else:
+            merged[name] = merge(merged[name], item) if name in merged else item
+    return ListNode((*merged.values(), *repeated), overlay.location)
+
+
+_ARGUMENTS_KEY: Final = "with"
+
+
+@dataclass(frozen=True)
+class PythonCall:
+    """One call of a builder: its text for messages, and what it adds to the config.
+
+    `section` is the key of the config that it adds to; "" is the top level. In `settings`, the values of `with` are the
+    arguments themselves: text in them is not searched for references, and a tuple stays a tuple.
+    """
+
+    text: str
+    section: Literal["", "source", "stages", "sink"]
+    settings: Mapping[str, Any]
+
+
+@runtime_checkable
+class SupportsPythonCalls(Protocol):
+    """An object that describes a pipeline by calls: the Python builder."""
+
+    @property
+    def python_calls(self) -> Sequence[PythonCall]:
+        """The calls in order."""
+        ...
+
+
+def from_python_calls(calls: Sequence[PythonCall]) -> MapNode:
+    """Return the config that the calls describe. A later top-level setting replaces an earlier one.
+
+    >>> root = from_python_calls([PythonCall("from_source(range(3))", "source", {"uses": range(3)})])
+    >>> root.get("source").location.call
+    'from_source(range(3))'
+    """
+    entries: dict[str, MapEntry] = {}
+    lists: dict[str, list[Node]] = {"stages": [], "sink": []}
+    for call in calls:
+        stage = str(call.settings.get("name", "")) if call.section else ""
+        location = SourceLocation(call=call.text, stage=stage, syntax=ConfigSyntax.BUILDER)
+        node = MapNode(
+            {key: MapEntry(location, _to_setting_node(key, value, location)) for key, value in call.settings.items()},
+            location,
+        )
+        if call.section in lists:
+            lists[call.section].append(node)
+        elif call.section:
+            entries[call.section] = MapEntry(location, node)
+        else:
+            entries |= node.entries
+    for section, nodes in lists.items():
+        if nodes:
+            is_single = section == "sink" and len(nodes) == 1
+            entries[section] = MapEntry(SourceLocation(), nodes[0] if is_single else ListNode(tuple(nodes)))
+    return MapNode(entries, SourceLocation(syntax=ConfigSyntax.BUILDER))
+
+
+def check_call(call: PythonCall, parameters: Iterable[str] = ()) -> None:
+    """Raise ConfigError if a call has options that there are not. `parameters` are what its method takes besides.
+
+    >>> check_call(PythonCall(".map(len, worker=2)", "stages", {"name": "len", "uses": len, "worker": 2}))
+    Traceback (most recent call last):
+    ...
+    stagepipe.core.errors.ConfigError: .map(len, worker=2), stage `len`: unknown option `worker`
+        did you mean `workers`?
+    """
+    paths: dict[str, ConfigPath] = {"": (), "stages": ("stages", 0)}
+    path = paths.get(call.section, (call.section,))
+    problems = check_option_names(from_python_calls([call]), path, parameters)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _to_setting_node(key: str, value: Any, location: SourceLocation) -> Node:
+    if key == "uses":
+        return ScalarNode(value, location)
+    if key == _ARGUMENTS_KEY:
+        return _to_map_node({name: _to_argument_node(inner, location) for name, inner in value.items()}, location)
+    if isinstance(value, Deferred):  # the predicate of `when`
+        return _to_argument_node(value, location)
+    return from_plain(_escape_references(value), location)
+
+
+def _to_argument_node(value: Any, location: SourceLocation) -> Node:
+    """Return the node of an argument. Only what contains a `Deferred` is structure; all other values stay whole."""
+    if isinstance(value, Deferred):
+        target = {"uses": ScalarNode(value.target, location)}
+        arguments = _to_setting_node(_ARGUMENTS_KEY, value.arguments, location)
+        return _to_map_node({**target, _ARGUMENTS_KEY: arguments} if value.arguments else target, location)
+    if type(value) is list and _contains_deferred(value):
+        return ListNode(tuple(_to_argument_node(inner, location) for inner in value), location)
+    if type(value) is dict and _contains_deferred(value):
+        return _to_map_node({key: _to_argument_node(inner, location) for key, inner in value.items()}, location)
+    return ScalarNode(_escape_references(value) if isinstance(value, str) else _replace_deferred(value), location)
+
+
+def _to_map_node(nodes: Mapping[Any, Node], location: SourceLocation) -> MapNode:
+    return MapNode({key: MapEntry(location, node) for key, node in nodes.items()}, location)
+
+
+def _contains_deferred(value: Any) -> bool:
+    if type(value) in {list, tuple}:
+        return any(map(_contains_deferred, value))
+    if type(value) is dict:
+        return any(map(_contains_deferred, value.values()))
+    return isinstance(value, Deferred)
+
+
+def _replace_deferred(value: Any) -> Any:
+    """Return a tuple with each `Deferred` in it replaced by the mapping that workers build; other values unchanged."""
+    if not _contains_deferred(value):
+        return value
+    if isinstance(value, Deferred):
+        return {"uses": value.target, _ARGUMENTS_KEY: {k: _replace_deferred(v) for k, v in value.arguments.items()}}
+    if type(value) is dict:
+        return {key: _replace_deferred(inner) for key, inner in value.items()}
+    return type(value)(map(_replace_deferred, value))
+
+
+def _escape_references(value: Any) -> Any:
+    """Return the value with `${` in its strings written as in a config, where it would be a reference."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if type(value) is dict:
+        return {key: _escape_references(inner) for key, inner in value.items()}
+    return [_escape_references(inner) for inner in value] if type(value) in {list, tuple} else value
+
+
+def hash_source(resolved: MapNode) -> str:
+    """Return the SHA-256 of the keys that determine the source's items, their numbers and their seeds."""
+    source = resolved.get("source")
+    selected = resolved.without(*(key for key in resolved.entries if key not in {"source", "seed"}))
+    if isinstance(source, MapNode):
+        target = source.without(*(key for key in source.entries if key not in {"uses", "with"}))
+        arguments = target.get("with")
+        if isinstance(arguments, MapNode):
+            target = target.with_entry("with", arguments.without("collate_fn"))
+        selected = selected.with_entry("source", target)
+    return hash_config(selected)
+
+
+def hash_config(resolved: MapNode) -> str:
+    """Return the SHA-256 of a config with bases, overrides and variables resolved. Its layout does not matter."""
+    value = _to_json_value(to_plain(resolved.without("vars", "extends")))
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _to_json_value(value: Any) -> Any:
+    """Convert a value to JSON types. An object from Python becomes its name, since its address changes between runs."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else f"\0{key!r}": _to_json_value(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json_value(item) for item in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    definition = value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value)
+    return f"\0{get_recorded_module(str(definition.__module__))}.{definition.__qualname__}"
+
+
+StageT = TypeVar("StageT", bound=StageSpec)
+
+
+def to_spec(
+    values: Mapping[str, Any], resolved: MapNode, path: Path | None, stage_traits: Sequence[StageTraits]
+) -> PipelineSpec:
+    """Build the spec of a validated config: `values` are its fields. `resolved` is the same as nodes, for hashes."""
+    syntax = resolved.location.syntax
+    spec = PipelineSpec(
+        **values,
+        config_dir=None if path is None else path.resolve().parent,
+        config_path=path,
+        config_sha256=hash_config(resolved),
+        source_sha256=hash_source(resolved),
+        uses_torch=uses_torch(resolved, None if path is None else path.resolve().parent),
+    )
+    stages = (
+        replace(
+            _complete_workers(stage, node),
+            is_order_point=traits.is_order_point,
+            items_per_output=traits.items_per_output,
+            syntax=syntax,
+        )
+        for stage, node, traits in zip(spec.stages, get_stages(resolved), stage_traits, strict=True)
+    )
+    source = resolved.get("source")
+    completed = _complete_workers(spec.source, source) if isinstance(source, MapNode) else spec.source
+    return replace(spec, source=replace(completed, syntax=syntax), stages=tuple(stages))
+
+
+def _complete_workers(stage: StageT, node: MapNode) -> StageT:
+    """Set `workers` to `auto` too where the config says `fuse: auto` and nothing of workers; take a range apart.
+
+    Not the other way round: a fused stage gets the very object of the stage before it, so a stage that changes its
+    input could change what the source keeps.
+    """
+    if stage.fuse == "auto" and "workers" not in node.entries:
+        return replace(stage, workers="auto")
+    if isinstance(stage.workers, WorkerRange):
+        return replace(stage, workers=stage.workers.maximum, min_workers=stage.workers.minimum)
+    return stage
 
 
 def load(

@@ -1,48 +1,59 @@
 """Checks the targets of a config: `uses` against source files, `with` against signatures. Imports no target.
 
-Runs in the process that loads the config.
+Also reads from source files what the class of a stage or sink demands of its keys, and whether a target imports torch.
 """
 
 from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Final
 
-from stagepipe.config.call_checks import CallCheck, TargetRole
-from stagepipe.config.cross_checks import get_sinks, get_stages
 from stagepipe.config.dataset_source import CALLED_ARGUMENTS, is_dataset_source
-from stagepipe.config.schema import format_value, names_predicate
-from stagepipe.config.stage_traits import StageTraits
-from stagepipe.config.static_analysis import (
-    BrokenSourceError,
+from stagepipe.config.document import (
+    ListNode,
+    MapEntry,
+    MapNode,
+    Node,
+    ScalarNode,
+    SourceLocation,
+    find_location,
+    iter_children,
+    to_plain,
+)
+from stagepipe.config.signatures import (
+    Annotation,
     Callee,
+    CalleeKind,
+    find_mismatch,
+    inspect_definition,
+    inspect_object,
+    inspect_user_object,
+    read_annotation,
+    write_mismatch,
+)
+from stagepipe.config.source_code import (
+    BrokenSourceError,
     ConstantName,
     Definition,
     DefinitionLookup,
+    ImportedName,
     MissingName,
     ModuleFinder,
     ParsedModule,
     StdlibObject,
     find_stdlib_object,
-    inspect_definition,
-    inspect_object,
-    inspect_user_object,
+    read_class_attribute,
 )
 from stagepipe.config.suggestions import explain_code, find_intended_key
-from stagepipe.config.yaml import (
-    ListNode,
-    MapNode,
-    Node,
-    ScalarNode,
-    SourceLocation,
-    iter_children,
-    to_plain,
-)
+from stagepipe.config.value_types import format_value, names_predicate
 from stagepipe.core import (
     AdviceText,
     ConfigSyntax,
@@ -57,6 +68,269 @@ from stagepipe.core import (
     split_target_path,
 )
 from stagepipe.spec import Target
+
+
+@dataclass(frozen=True)
+class StageTraits:
+    """What the class of a stage says about it. `label` names the class in messages."""
+
+    label: str = ""
+    is_order_point: bool = False
+    takes_whole_items: bool = False
+    items_per_output: int = 1
+
+
+def get_stages(root: MapNode) -> list[MapNode]:
+    """Return the entries of `stages` that are mappings."""
+    stages = root.get("stages")
+    return [stage for stage in stages.items if isinstance(stage, MapNode)] if isinstance(stages, ListNode) else []
+
+
+def get_sinks(root: MapNode) -> list[MapNode]:
+    """Return the sinks that are mappings: `sink` itself, or its entries."""
+    sink = root.get("sink")
+    sinks = sink.items if isinstance(sink, ListNode) else [sink]
+    return [entry for entry in sinks if isinstance(entry, MapNode)]
+
+
+def read_stage_traits(stages: Sequence[MapNode], config_dir: Path | None) -> list[StageTraits]:
+    """Return the traits of each entry of `stages`; the defaults where the source does not show them."""
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+    return [_read_traits(stage, lookup) for stage in stages]
+
+
+@dataclass(frozen=True)
+class SinkTraits:
+    """What the class of a sink says about it. `multiple_argument` is the argument that sets `part_multiple`, if any."""
+
+    writes_parts: bool = False
+    appends_parts: bool = True
+    part_multiple: int = 1
+    multiple_argument: str | None = None
+
+
+def read_sink_traits(sinks: Sequence[MapNode], config_dir: Path | None) -> list[SinkTraits]:
+    """Return the traits of each sink; the defaults where the source does not show them."""
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+
+    def is_true(uses: object, name: str) -> bool:
+        return isinstance(uses, ScalarNode) and read_class_attribute(uses.value, name, lookup) is True
+
+    return [
+        SinkTraits(is_true(uses, "writes_parts"), is_true(uses, "appends"), *_read_part_multiple(sink, lookup))
+        for sink in sinks
+        for uses in (sink.get("uses"),)
+    ]
+
+
+def _read_part_multiple(sink: MapNode, lookup: DefinitionLookup) -> tuple[int, str | None]:
+    """Return `part_multiple`, and the argument that it names, whose default is the class attribute of that name."""
+    uses = sink.get("uses")
+    if not isinstance(uses, ScalarNode):
+        return 1, None
+    count = read_class_attribute(uses.value, "part_multiple", lookup)
+    argument = count if isinstance(count, str) else None
+    if argument is not None:
+        default = read_class_attribute(uses.value, argument, lookup)
+        count = _get_argument(sink, argument, getattr(uses.value, argument, default))
+    return (count if isinstance(count, int) and count > 0 else 1), argument
+
+
+def _read_traits(stage: MapNode, lookup: DefinitionLookup) -> StageTraits:
+    uses = stage.get("uses")
+    if not isinstance(uses, ScalarNode):
+        return StageTraits()
+    is_order_point = read_class_attribute(uses.value, "order_point", lookup) is True
+    takes_whole_items = is_order_point or read_class_attribute(uses.value, "takes_whole_items", lookup) is True
+    count = read_class_attribute(uses.value, "items_per_output", lookup) if is_order_point else 1
+    if isinstance(count, str):
+        count = _get_argument(stage, count, getattr(uses.value, count, 1))
+    return StageTraits(
+        label=Target(uses.value).label,
+        is_order_point=is_order_point,
+        takes_whole_items=takes_whole_items,
+        items_per_output=count if isinstance(count, int) and count > 0 else 1,
+    )
+
+
+def _get_argument(node: MapNode, name: str, default: object) -> object:
+    arguments = node.get("with")
+    argument = arguments.get(name) if isinstance(arguments, MapNode) else None
+    return argument.value if isinstance(argument, ScalarNode) else default
+
+
+_TORCH_PACKAGES: Final = frozenset({"torch", "torchvision", "torchaudio", "timm", "transformers"})
+"""Packages that import torch."""
+_TARGET_PATTERN: Final = re.compile(r"[\w./-]+[.:]\w+")
+
+
+def uses_torch(config: MapNode, config_dir: Path | None) -> bool:
+    """Return whether a target in `config`, or in the arguments of one, is of torch or of a module that imports it."""
+    lookup = DefinitionLookup(ModuleFinder(config_dir))
+    return any(_imports_torch(path, lookup) for path in _iter_target_paths(config))
+
+
+def _iter_target_paths(node: Node) -> Iterator[str]:
+    if isinstance(node, ScalarNode):
+        if isinstance(node.value, str) and _TARGET_PATTERN.fullmatch(node.value):
+            yield node.value
+        return
+    for _, child in iter_children(node):
+        yield from _iter_target_paths(child)
+
+
+def _imports_torch(path: str, lookup: DefinitionLookup) -> bool:
+    if path.partition(".")[0] in _TORCH_PACKAGES:
+        return True
+    module_path, attributes = split_target_path(path)
+    if names_file(module_path) and attributes is None:
+        return False  # a data file: a target in a file has a colon
+    try:
+        target = lookup.find_target(path)
+    except BrokenSourceError:  # target_checks reports it, if it is a target
+        return False
+    module = target.module if isinstance(target, Definition) else target
+    if not isinstance(module, ParsedModule):
+        return False
+    bindings = (binding for entries in module.bindings.values() for binding in entries)
+    return any(isinstance(b, ImportedName) and b.module.partition(".")[0] in _TORCH_PACKAGES for b in bindings)
+
+
+_POSITIONAL_KINDS: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+
+
+class TargetRole(Enum):
+    """What a target is for. It decides which arguments `with` may leave out."""
+
+    STAGE = "stage"  # a function receives the item as its first argument
+    ORDER_POINT = "order point"  # built with the arguments of `with`; its methods receive the items
+    SOURCE = "source"  # called with the arguments of `with` alone
+    SINK = "sink"
+    ARGUMENT = "argument"  # nested: a function is passed on, and its caller may add arguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCheck:
+    """Checks the arguments of one target against its signature."""
+
+    label: str
+    callee: Callee
+    role: TargetRole
+    arguments: dict[str, MapEntry] | object
+    field_mapping: MapNode | None
+    location: SourceLocation
+    implicit_arguments: frozenset[str] = frozenset()
+    lookup: DefinitionLookup
+    checks_values: bool = True
+
+    def check(self, signature: Signature) -> Iterator[Problem]:
+        """Yield the problems of the call."""
+        arguments: dict[str, MapEntry] = self.arguments if isinstance(self.arguments, dict) else {}
+        parameters = dict(signature.parameters)
+        is_called_with_item = self.callee.kind is CalleeKind.FUNCTION and self.role in {
+            TargetRole.STAGE,
+            TargetRole.SINK,
+        }
+        field_names: set[str] = set()
+        if is_called_with_item and self.field_mapping is not None:
+            field_names = {str(key) for key in self.field_mapping.entries}
+            yield from self._check_unknown_arguments(self.field_mapping.entries.items(), parameters, "field")
+        elif is_called_with_item:
+            item = next((p.name for p in parameters.values() if p.kind in _POSITIONAL_KINDS), None)
+            yield from self._check_item_parameter(item, arguments, parameters)
+            parameters.pop(item or "", None)
+            arguments = {key: entry for key, entry in arguments.items() if key != item}
+        yield from self._check_unknown_arguments(arguments.items(), parameters, "with")
+        if self.role is not TargetRole.ARGUMENT or self.callee.kind is CalleeKind.FACTORY:
+            # Do not report a misspelt argument as missing too.
+            misspelt = {closest_match(str(key), parameters) for key in arguments if key not in parameters}
+            provided_names = {*arguments, *field_names, *misspelt, *self.implicit_arguments}
+            yield from self._check_missing_arguments(provided_names, parameters)
+        if self.checks_values:
+            yield from self._check_values(arguments, parameters)
+
+    def _check_item_parameter(
+        self, item: str | None, arguments: dict[str, MapEntry], parameters: dict[str, Parameter]
+    ) -> Iterator[Problem]:
+        if item is None and not any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values()):
+            message = f"`{self.label}` cannot receive an item: it has no positional parameter"
+            yield self.location.make_problem(message, "add a parameter for the item")
+        if item is not None and item in arguments:
+            location = arguments[item].key_location
+            message = f"`{self.label}` receives the item as `{item}`, so {self._name_setter('with')} cannot set it"
+            field_setting = location.syntax.format_setting("field", {item: Placeholder("NAME")})
+            if location.syntax is ConfigSyntax.BUILDER:
+                field_setting = f".map_field({location.syntax.format_value({item: 'NAME'})}, ...)"
+            yield location.make_problem(message, f"remove `{item}`, or map it with `{field_setting}`")
+
+    def _name_setter(self, config_key: str) -> str:
+        """Name what sets an argument: a key, or with the builder what binds it."""
+        if self.location.syntax is not ConfigSyntax.BUILDER:
+            return f"`{config_key}`"
+        return "an argument bound by name" if config_key == "with" else "`.map_field`"
+
+    def _check_unknown_arguments(
+        self, arguments: object, parameters: dict[str, Parameter], config_key: str
+    ) -> Iterator[Problem]:
+        takes_any_name = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+        known = [
+            p.name for p in parameters.values() if p.kind in {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        ]
+        for key, entry in arguments:  # type: ignore[attr-defined]
+            parameter = parameters.get(key)
+            if parameter is not None and parameter.kind is Parameter.POSITIONAL_ONLY:
+                message = (
+                    f"`{key}` of `{self.label}` is positional-only, so {self._name_setter(config_key)} cannot set it"
+                )
+                yield entry.key_location.make_problem(message, f"wrap `{self.label}` in your own function")
+            elif key not in known and not takes_any_name:
+                closest = closest_match(str(key), known)
+                takes = f"it takes {', '.join(f'`{name}`' for name in known)}" if known else "it takes no arguments"
+                hint = f"did you mean `{closest}`?" if closest else takes
+                yield entry.key_location.make_problem(f"`{self.label}` has no argument `{key}`", hint)
+
+    def _check_missing_arguments(
+        self, provided_names: set[str | None], parameters: dict[str, Parameter]
+    ) -> Iterator[Problem]:
+        variadic_kinds = {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
+        for parameter in parameters.values():
+            if (
+                parameter.kind in variadic_kinds
+                or parameter.default is not Parameter.empty
+                or parameter.name in provided_names
+            ):
+                continue
+            if parameter.kind is Parameter.POSITIONAL_ONLY:
+                hint = f"wrap `{self.label}` in your own function: `{parameter.name}` is positional-only"
+            elif self.implicit_arguments:
+                hint = f"write {self._write_call(parameter.name, is_nested=True)}"
+            else:
+                hint = self._write_call(parameter.name, is_nested=False)
+            yield self.location.make_problem(f"`{self.label}` needs the argument `{parameter.name}`", hint)
+
+    def _write_call(self, name: str, *, is_nested: bool) -> str:
+        """Write how to give the target an argument."""
+        syntax, arguments = self.location.syntax, {name: Placeholder("...")}
+        if syntax is ConfigSyntax.BUILDER:
+            maker = "functools.partial" if self.callee.kind is CalleeKind.FUNCTION else "defer"
+            call = f"{maker}({self.label}, {name}=...)"
+            return call if is_nested else f"write {call}"
+        if is_nested:
+            return syntax.format_value({"uses": self.label, "with": arguments})
+        return f"add `{syntax.format_setting('with', arguments)}`"
+
+    def _check_values(
+        self, arguments: Mapping[str, MapEntry], parameters: Mapping[str, Parameter]
+    ) -> Iterator[Problem]:
+        """Yield the problem of each argument that its parameter does not accept, as far as annotations show it."""
+        for name, entry in arguments.items():
+            annotation = parameters[name].annotation if name in parameters else None
+            accepted = read_annotation(annotation, self.lookup) if isinstance(annotation, Annotation) else None
+            mismatch = None if accepted is None else find_mismatch(to_plain(entry.node), accepted)
+            if mismatch is not None:
+                message = partial(write_mismatch, name, self.label, mismatch)
+                yield find_location(entry.node, mismatch.path).make_problem(message, mismatch.hint)
+
 
 _FOREIGN_USES_KEYS: Final = ("_target_", "class_path")  # the keys of Hydra and jsonargparse for `uses`
 _MAX_SHOWN_NAMES: Final = 8

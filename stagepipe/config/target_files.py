@@ -1,19 +1,30 @@
-"""Finds the files that hold the code of a pipeline's targets, without importing them. Pure.
+"""Finds the files that hold the code of targets, and the packages that they import and this machine lacks. Pure.
 
-Runs in the process that loads the config.
+The answers come from source files; no target is imported. Packages: the imports at the top of a target's module, in its
+own function, and at the top of the user's modules that these import; of a built-in, the package that it asks for. An
+import within `try` or `if` may be missing.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stagepipe.config.static_analysis import BrokenSourceError, Definition, DefinitionLookup, ModuleFinder, ParsedModule
-from stagepipe.core import Deferred
-from stagepipe.spec import PipelineSpec
+from stagepipe.config.source_code import (
+    BrokenSourceError,
+    Definition,
+    DefinitionLookup,
+    ModuleFinder,
+    ModuleLocator,
+    ParsedModule,
+    resolve_relative_import,
+)
+from stagepipe.core import PACKAGE_DIR, Deferred, find_install_command
+from stagepipe.spec import PipelineSpec, Target
 
 _TARGET_KEYS = ("uses", "dataset")
 """Keys of arguments whose text is an import path."""
@@ -72,3 +83,111 @@ def _find_file_of_object(value: Any) -> Path | None:
     if file is None and value.__module__ == "__main__":
         raise NoFileError(type(value).__name__)
     return None if file is None else Path(file).resolve()
+
+
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+
+
+def find_missing_packages(spec: PipelineSpec) -> Iterator[str]:
+    """Yield a line for each package that is missing, with who imports it and how to install it."""
+    finder = _MissingFinder(ModuleFinder(spec.config_dir))
+    targets = [("source", spec.source.target), *((f"stage {stage.name}", stage.target) for stage in spec.stages)]
+    targets += [("sink", sink.target) for sink in spec.sinks]
+    users_by_package: dict[str, str] = {}
+    for owner, target in targets:
+        for package, place in finder.find(target):
+            users_by_package.setdefault(package, f"{owner}: {place}" if place else owner)
+    for package, user in users_by_package.items():
+        yield f"{user} needs {package}, which is not installed: {find_install_command(package)}"
+
+
+class _MissingFinder:
+    """Yields packages that are not there, each with the line that imports it; "" for what a built-in asks for."""
+
+    def __init__(self, module_finder: ModuleFinder) -> None:
+        self._lookup = DefinitionLookup(module_finder)
+        self._locator = ModuleLocator(module_finder.search_paths)
+        self._seen: set[str] = set()
+
+    def find(self, target: Target) -> Iterator[tuple[str, str]]:
+        """Yield what a target lacks, and what the targets in its arguments lack."""
+        for path in iter_code({"uses": target.uses, "with": target.arguments}):
+            try:
+                found = self._lookup.find_target(path) if isinstance(path, str) else None
+                if isinstance(found, Definition):
+                    yield from self._find_in_definition(found)
+            except BrokenSourceError:  # in a module that the target's module imports; a run says so
+                continue
+
+    def _find_in_definition(self, definition: Definition) -> Iterator[tuple[str, str]]:
+        module = definition.module
+        if _is_own(module):
+            yield from self._find_in_built_in(definition)
+        elif not _is_installed(module):
+            yield from self._find_in_module(module)
+            yield from self._check(definition.node.body, module)
+
+    def _find_in_built_in(self, definition: Definition) -> Iterator[tuple[str, str]]:
+        """Yield what the module imports, and what the class, or one that it extends, asks for by `import_extra`."""
+        module, node = definition.module, definition.node
+        statements = module.tree.body if module.tree else []
+        missing = {package for package, _ in self._check(statements, module)}
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "import_extra":
+                package = call.args[0]
+                if isinstance(package, ast.Constant) and not self._exists(str(package.value)):
+                    missing.add(str(package.value))
+        yield from ((package, "") for package in sorted(missing))
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            name = base.value if isinstance(base, ast.Subscript) else base
+            found = self._lookup.resolve_path(module, [name.id]) if isinstance(name, ast.Name) else None
+            if isinstance(found, Definition) and _is_own(found.module):
+                yield from self._find_in_built_in(found)
+
+    def _find_in_module(self, module: ParsedModule) -> Iterator[tuple[str, str]]:
+        """Yield what is missing at the top of one of the user's modules, and of those that it imports."""
+        if module.tree is None or str(module.path) in self._seen:
+            return
+        self._seen.add(str(module.path))
+        yield from self._check(module.tree.body, module)
+        for name, _ in _iter_imports(module.tree.body, module):
+            imported = self._lookup.module_finder.find(name) if self._is_users(name) else None
+            if imported is not None:
+                yield from self._find_in_module(imported)
+
+    def _check(self, statements: Iterable[ast.stmt], module: ParsedModule) -> Iterator[tuple[str, str]]:
+        for name, line in _iter_imports(statements, module):
+            package = name.partition(".")[0]
+            if package and not self._exists(package):
+                yield package, f"{module.path}:{line}"
+
+    def _exists(self, package: str) -> bool:
+        return self._locator.find(package) is not None
+
+    def _is_users(self, name: str) -> bool:
+        package = name.partition(".")[0]
+        location = self._locator.find(package)
+        if location is None or package in sys.stdlib_module_names:
+            return False
+        return not any(folder in str(location.file) for folder in (*_PACKAGE_FOLDERS, str(PACKAGE_DIR)))
+
+
+def _is_own(module: ParsedModule) -> bool:
+    return module.path is not None and module.path.is_relative_to(PACKAGE_DIR)
+
+
+def _is_installed(module: ParsedModule) -> bool:
+    """Whether a module is of an installed package or compiled: its installer sees to what it needs."""
+    is_standard = module.name.partition(".")[0] in sys.stdlib_module_names
+    return module.path is None or is_standard or any(folder in module.path.parts for folder in _PACKAGE_FOLDERS)
+
+
+def _iter_imports(statements: Iterable[ast.stmt], module: ParsedModule) -> Iterator[tuple[str, int]]:
+    """Yield the modules that statements import, and the line; those in `try` and `if` are left out."""
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from ((alias.name, statement.lineno) for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            name = resolve_relative_import(statement, module)
+            yield from ((f"{name}.{alias.name}", statement.lineno) for alias in statement.names)
+            yield name, statement.lineno

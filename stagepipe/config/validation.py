@@ -1,38 +1,34 @@
-"""Validates nodes, and turns the mistakes in them into problems: each with its place, and what to write instead. Pure.
+"""Checks the keys and values of a config, and what a single key cannot show: keys that exclude each other. Pure.
 
-Runs in the process that loads the config.
+Turns mistakes into problems: each with its place, and what to write instead. Warns about settings that are valid but
+risky.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from stagepipe.config.schema import (
-    MODEL_BY_MAPPING_PATH,
-    ConfigPath,
-    InvalidValueError,
-    Mistake,
-    MistakeKind,
-    check_pipeline,
-    format_kind,
-    format_value,
-)
-from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint
-from stagepipe.config.yaml import (
+from stagepipe.config.document import (
     ListNode,
     MapEntry,
     MapNode,
     Node,
+    ScalarNode,
     SourceLocation,
     find_location,
     find_node,
     is_null,
     to_plain,
 )
+from stagepipe.config.engine_checks import check_engine, find_engine_notes
+from stagepipe.config.schema import MODEL_BY_MAPPING_PATH, ConfigPath, Mistake, MistakeKind, check_pipeline
+from stagepipe.config.suggestions import UNKNOWN_KEY_HINTS, find_intended_key, make_key_hint
+from stagepipe.config.target_checks import SinkTraits, StageTraits, get_sinks, get_stages
+from stagepipe.config.value_types import InvalidValueError, format_kind, format_value
 from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, Problem, write_advice
-from stagepipe.spec import iter_options
+from stagepipe.spec import SOURCE_NAME, PipelineSpec, SinkSpec, SourceReading, StageSpec, iter_keys, iter_options
 
 _MAPPING_LABELS: Final = {
     "": "at the top level",
@@ -239,3 +235,275 @@ def _format_path(root: MapNode, path: ConfigPath, location: SourceLocation) -> s
         stage = find_node(root, path[: index + 1]) if isinstance(step, int) else None
         parts.append((stage.get_text("name") if isinstance(stage, MapNode) else None) or str(step))
     return ".".join(parts)
+
+
+_SAMPLERS: Final = ("sampler", "batch_sampler")
+_IDENTITY: Final = "its items have no identity that stagepipe can determine"
+
+
+def check_caches(
+    root: MapNode, stages: Sequence[MapNode], stage_traits: Sequence[StageTraits], reading: SourceReading
+) -> Iterator[Problem]:
+    """Yield the problems of each `cache` of the source, whose items are read so, and of `stages`."""
+    grouping_stage = stateful_stage = ""
+    source = root.get("source")
+    readers = [(source, StageTraits(label=SOURCE_NAME))] if isinstance(source, MapNode) and reading else []
+    for stage, traits in (*readers, *zip(stages, stage_traits, strict=True)):
+        name = stage.get_text("name") or traits.label
+        is_stateful = _is_true(stage.get("stateful"))
+        if stage.get("cache") is not None:
+            message, hint = "", "remove `cache`"
+            if traits.is_order_point:
+                message = f"`{traits.label}` takes no `cache`: its outputs consist of many items"
+                hint = "set it on an earlier stage"
+            elif stage.get("batch") is not None:
+                message = "a stage with `batch` takes no `cache`: its results may depend on the other items of a call"
+                hint = "remove `cache`, or `batch`"
+            elif is_stateful:
+                message = "a stateful stage takes no `cache`: what it returns depends on the items before"
+            elif grouping_stage:
+                message = f"a stage after `{grouping_stage}` takes no `cache`: its items have no identity of their own"
+                hint = f"set it on a stage before `{grouping_stage}`"
+            elif stateful_stage:
+                message = (
+                    f"a stage after the stateful `{stateful_stage}` takes no `cache`: what it returns depends on the "
+                    "items before"
+                )
+                hint = f"set it on a stage before `{stateful_stage}`"
+            if message:
+                yield stage.entries["cache"].key_location.make_problem(message, hint)
+            else:
+                yield from _check_cached_source(source, stage, reading if stage is source else "")
+        grouping_stage = name if traits.is_order_point else grouping_stage
+        stateful_stage = name if is_stateful else stateful_stage
+
+
+def _check_cached_source(source: Node | None, stage: MapNode, reading: SourceReading) -> Iterator[Problem]:
+    """Refuse a cache of items that may be others in the next run, unless the user gives a key for them.
+
+    `reading` is the source's, if the cache is; otherwise it is empty.
+    """
+    from stagepipe.sources import is_known_source  # with NumPy: only where a stage has a cache
+
+    cache = to_plain(stage.entries["cache"].node)
+    settings: dict[Any, Any] = cache if isinstance(cache, dict) else {}
+    uses, arguments = _read_source(source)
+    is_known = is_known_source(uses, arguments)
+    location = stage.entries["cache"].key_location
+    if not is_known and not settings.get("key"):
+        label = uses if isinstance(uses, str) else getattr(uses, "__qualname__", type(uses).__qualname__)
+        example = location.syntax.format_setting("cache", {"path": "...", "key": "..."})
+        message = f"the source `{label}` allows no `cache`: {_IDENTITY}"
+        yield location.make_problem(message, f"name the state of its data, and change the name with it: `{example}`")
+    if settings.get("deterministic") is not True:
+        return
+    sampler = next((name for name in _SAMPLERS if arguments.get(name) is not None), None)
+    finds_items = (is_known and sampler is None) or reading == "index"
+    if reading == "shards" or not finds_items:
+        cause = f"`{sampler}` draws the order" if sampler else _IDENTITY
+        message = f"`deterministic` cannot be set: {cause}, so those of another epoch cannot be found"
+        yield location.make_problem(message, "remove `deterministic`: the cache is then of use in the next run")
+
+
+def _read_source(source: Node | None) -> tuple[Any, dict[Any, Any]]:
+    if not isinstance(source, MapNode):
+        return None, {}
+    uses, arguments = source.get("uses"), source.get("with")
+    plain = to_plain(arguments) if isinstance(arguments, MapNode) else {}
+    value = to_plain(uses) if uses is not None else None
+    return value, plain if isinstance(plain, dict) else {}
+
+
+PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
+_ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
+_PART_SINK_KEYS: Final = tuple(key.key for key in iter_keys(SinkSpec) if key.key not in {"uses", "with"})
+_COUNT_ARGUMENTS: Final = ("part_items", "shard_items")
+_FUNCTION_KEYS: Final = ("field", "as", "into", "batch")
+
+
+def check_sinks(root: MapNode, sink_traits: Sequence[SinkTraits]) -> Iterator[Problem]:
+    """Yield the problems of keys of sinks that are valid alone. `sink_traits` are those of the sinks."""
+    stage_names = {stage.get_text("name") for stage in get_stages(root)}
+    for sink, traits in zip(get_sinks(root), sink_traits, strict=True):
+        name = sink.get_text("name")
+        if name is not None and name in stage_names:
+            location = sink.entries["name"].node.location
+            yield location.make_problem(
+                f"the name `{name}` is that of a stage", f"use a unique name such as `{name}_2`"
+            )
+        stage_names.add(name)
+        for key in () if traits.writes_parts else _PART_SINK_KEYS:
+            if sink.get(key) is not None:
+                message = f"this sink takes no `{key}`: it is called with each item in the calling process"
+                hint = f"remove `{key}`, or use a sink with workers: a subclass of stagepipe.sinks.PartSink"
+                yield sink.entries[key].key_location.make_problem(message, hint)
+        if traits.part_multiple > 1 and sink.get("when") is not None:
+            message = f"this sink takes no `when`: its workers write whole chunks of {traits.part_multiple} items"
+            hint = "drop the other items in a stage before the sinks, or set `chunk_items: 1`"
+            yield sink.entries["when"].key_location.make_problem(message, hint)
+        if traits.writes_parts:
+            yield from _check_counts(sink, traits)
+
+
+def _check_counts(sink: MapNode, traits: SinkTraits) -> Iterator[Problem]:
+    """Check the numbers of items that the planner reads. The sink checks them too, but only once it is built."""
+    arguments = sink.get("with")
+    entries = arguments.entries if isinstance(arguments, MapNode) else {}
+    for name in entries.keys() & {*_COUNT_ARGUMENTS, traits.multiple_argument}:
+        node = entries[name].node
+        value = node.value if isinstance(node, ScalarNode) else None
+        if isinstance(value, int) and value < 1:
+            hint = f"write a number, or remove `{name}` for the default"
+            yield node.location.make_problem(f"`{name}` is {value!r}; it must be a whole number of at least 1", hint)
+
+
+def check_key_combinations(
+    root: MapNode, stage_traits: Sequence[StageTraits], reading: SourceReading
+) -> Iterator[Problem]:
+    """Yield the problems of keys that are valid alone but not together. `stage_traits` are those of the stages.
+
+    `reading`: how the items of the source are read.
+    """
+    yield from _check_unique_names(root)
+    yield from _check_fused_source(root, reading)
+    process_name = "source"
+    for stage, traits in zip(get_stages(root), stage_traits, strict=True):
+        if not _is_true(stage.get("fuse")):
+            process_name = stage.get_text("name") or process_name
+        yield from _check_fused(stage, process_name)
+        if traits.is_order_point:
+            yield from _check_order_point(stage, traits.label)
+        if traits.takes_whole_items:
+            yield from _check_whole_item_stage(stage, traits.label)
+    yield from check_caches(root, get_stages(root), stage_traits, reading)
+    yield from check_engine(root, get_stages(root), stage_traits)
+
+
+def _check_unique_names(root: MapNode) -> Iterator[Problem]:
+    location_by_name: dict[str, SourceLocation] = {}
+    for stage in get_stages(root):
+        name = stage.get_text("name")
+        if name is None:
+            continue
+        location = stage.entries["name"].node.location
+        if name in location_by_name:
+            line = location_by_name[name].line
+            first_use = f"at line {line}" if line else "by an earlier stage"
+            message = f"duplicate stage name `{name}`; first used {first_use}"
+            yield location.make_problem(message, f"use a unique name such as `{name}_2`")
+        location_by_name.setdefault(name, location)
+
+
+def _check_fused_source(root: MapNode, reading: SourceReading) -> Iterator[Problem]:
+    source = root.get("source")
+    if isinstance(source, MapNode) and reading in {"index", "shards"} and _is_true(source.get("fuse")):
+        for key in PROCESS_KEYS:
+            if source.get(key) is not None and not _is_one_worker(source, key):
+                message = f"a source with `fuse` takes no `{key}`: one process draws the order and reads"
+                yield source.entries[key].key_location.make_problem(message, f"remove `{key}`, or `fuse`")
+    uses = source.get("uses") if isinstance(source, MapNode) else None
+    if isinstance(uses, ListNode):  # from Python, a list is a source and arrives here as a ScalarNode
+        yield uses.location.make_problem(
+            "`source.uses`: expected an import path, found a list", "write pkg.module.name"
+        )
+
+
+def _is_one_worker(entry: MapNode, key: str) -> bool:
+    """Whether a key is `workers: 1`, which says of a fused stage what `fuse` does: it has no workers apart."""
+    node = entry.get(key)
+    return key == "workers" and isinstance(node, ScalarNode) and node.value == 1
+
+
+def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
+    """Reject keys that a stage cannot have when it is fused into the process of `process_name`."""
+    if not _is_true(stage.get("fuse")):
+        return
+    for key in PROCESS_KEYS:
+        if stage.get(key) is not None and not _is_one_worker(stage, key):
+            message = f"a fused stage takes no `{key}`: it runs in the previous stage's process"
+            hint = f"remove `{key}`, or set it on the previous stage"
+            yield stage.entries[key].key_location.make_problem(message, hint)
+    if stage.get_text("transport") not in {None, "auto"}:
+        message = "a fused stage takes no `transport`: it receives items through a function call"
+        yield stage.entries["transport"].key_location.make_problem(message, "remove `transport`")
+    if _is_true(stage.get("mutable")):
+        message = (
+            f"a fused stage takes no `mutable`: only items that enter the process, at `{process_name}`, are read-only"
+        )
+        location = stage.entries["mutable"].key_location
+        setting = location.syntax.format_setting("mutable", value=True)
+        hint = (
+            "remove `mutable`"
+            if process_name == "source"
+            else f"set `{setting}` on `{process_name}`, which it is fused into"
+        )
+        yield location.make_problem(message, hint)
+
+
+def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
+    if stage.get("workers") is not None:
+        message = f"`{label}` takes no `workers`: it restores the item order in one process"
+        yield stage.entries["workers"].key_location.make_problem(message, "remove `workers`")
+    if _is_true(stage.get("fuse")) or stage.get_text("fuse") == "auto":
+        message = f"`{label}` cannot be fused: it restores the item order in its own process"
+        yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
+    for key in _ERROR_HANDLING_KEYS:
+        if stage.get(key) is not None:
+            message = f"`{label}` takes no `{key}`: an item that it cannot accept ends the run"
+            hint = f"remove `{key}`; set it on an earlier stage that rejects such items"
+            yield stage.entries[key].key_location.make_problem(message, hint)
+    if stage.get("when") is not None:
+        message = f"`{label}` takes no `when`: it groups all items"
+        hint = "remove `when`; to group some of the items, drop the others before with `stagepipe.stages.Filter`"
+        yield stage.entries["when"].key_location.make_problem(message, hint)
+    if stage.get("allow_none") is not None:
+        message = f"`{label}` takes no `allow_none`: it may group None like any other item"
+        yield stage.entries["allow_none"].key_location.make_problem(message, "remove `allow_none`")
+
+
+def _check_whole_item_stage(stage: MapNode, label: str) -> Iterator[Problem]:
+    for key in _FUNCTION_KEYS:
+        if stage.get(key) is not None:
+            message = f"`{label}` takes no `{key}`: it works on whole items"
+            yield stage.entries[key].key_location.make_problem(message, f"remove `{key}`")
+
+
+def _is_true(node: Node | None) -> bool:
+    return isinstance(node, ScalarNode) and node.value is True
+
+
+def summarize_spec(spec: PipelineSpec) -> str:
+    """Return the stages in order with their workers. `+` joins a fused stage to the previous stage.
+
+    >>> from stagepipe.spec import SourceSpec, StageSpec, Target
+    >>> decode = StageSpec(name="decode", target=Target("my_ops.decode"), workers=2)
+    >>> flip = StageSpec(name="flip", target=Target("my_ops.flip"), fuse=True)
+    >>> summarize_spec(PipelineSpec(source=SourceSpec(target=Target("my_ops.read")), stages=(decode, flip)))
+    'source -> decode (2) + flip'
+    """
+    text = ""
+    for stage in (spec.source, *spec.stages):
+        worker_suffix = f" ({stage.format_workers()})" if stage.workers != 1 else ""
+        arrow = "" if stage is spec.source else " + " if stage.fuse is True else " -> "
+        text += f"{arrow}{stage.name}{worker_suffix}"
+    if not spec.sinks:
+        return text
+    sink_names = (f"sink ({sink.workers})" if sink.workers != 1 else "sink" for sink in spec.sinks)
+    return f"{text} -> {' + '.join(sink_names)}"
+
+
+def find_spec_warnings(spec: PipelineSpec) -> Iterator[str]:
+    """Yield warnings about settings that are valid but may fail a run, and about those that the engine ignores."""
+    yield from find_engine_notes(spec)
+    sender_name = spec.source.name
+    sender_workers = spec.source.workers
+    process_stages = [(stage.name, stage.workers, stage.transport) for stage in spec.stages if stage.fuse is not True]
+    for name, workers, mode in () if spec.engine.kind == "ray" else (*process_stages, ("sink", 1, "auto")):
+        uses_pipe_only = (spec.transport.mode if mode == "auto" else mode) == "pipe"
+        if uses_pipe_only and (sender_workers, workers) != (1, 1):
+            yield (
+                f"hop {sender_name} -> {name} has `transport: pipe` and several workers: an item that does not fit a "
+                "packet (3.5 kB) ends the run; use `transport: auto` for items of any size"
+            )
+        sender_name = name
+        sender_workers = workers

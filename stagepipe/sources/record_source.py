@@ -1,7 +1,7 @@
 """`RecordSource`: the base of sources that read records from files. Runs in the source's process and in the workers.
 
 A record source is a map-style dataset: a number of records, each read by its index. The config loader turns
-`source: {uses: stagepipe.sources.jsonl}` into `stagepipe.sources.dataset` over it (`stagepipe.config.record_sources`).
+`source: {uses: stagepipe.sources.jsonl}` into `stagepipe.sources.dataset` over it (`stagepipe.config.dataset_source`).
 So the source's process sends indices, the workers of the source read the records, and shuffles, resumes and
 ranks are those of every dataset.
 """

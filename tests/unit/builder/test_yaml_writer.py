@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stagepipe import UsageError, defer, from_dataset, from_source, sinks, sources
 from stagepipe.config import load
-from stagepipe.config.yaml.writer import write_yaml
+from stagepipe.config.document import write_yaml
 from tests.support.specs import comparable
 from tests.support.stages import Echo, double, is_even, plus, two
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from stagepipe.config import load, summarize_spec
-from stagepipe.config.yaml import to_plain
-from stagepipe.config.yaml.parser import parse_mapping
+from stagepipe.config.document import parse_mapping, to_plain
 from stagepipe.core import ConfigError, UsageError
 from stagepipe.spec import BatchSpec, Target, TransportSpec
 from stagepipe.stages import Batch

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from stagepipe.config.static_analysis import ModuleLocator
+from stagepipe.config.source_code import ModuleLocator
 from tests.support.command import call_here
 
 CONFIG = """

@@ -5,7 +5,7 @@ import pytest
 import stagepipe.sources
 from stagepipe import defer, from_source
 from stagepipe.config import load, summarize_spec
-from stagepipe.config.record_sources import RECORD_SOURCE_NAMES
+from stagepipe.config.dataset_source import RECORD_SOURCE_NAMES
 from stagepipe.core import ConfigError
 from stagepipe.plan import split_source
 from stagepipe.sources import JsonlSource, RecordSource

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stagepipe.config.static_analysis import DefinitionLookup, ModuleFinder, read_class_attribute
+from stagepipe.config.source_code import DefinitionLookup, ModuleFinder, read_class_attribute
 from stagepipe.stages import Batch
 
 SOURCE = """\

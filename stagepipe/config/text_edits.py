@@ -4,7 +4,7 @@ PyYAML's nodes know where they stand in the text, so a value is replaced, a key 
 comment, blank line and quote stays. A library that writes the whole document again loses some: ruamel.yaml 0.18 drops
 comments inside `{...}`, joins the lines of one, and drops what follows a key that is removed.
 
-The positions are those of PyYAML's marks: `index` counts characters. Runs in the process that loads the config.
+The positions are those of PyYAML's marks: `index` counts characters.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from typing import Final
 
 import yaml
 
-from stagepipe.config.yaml.nodes import SourceLocation, to_plain
-from stagepipe.config.yaml.overrides import parse_override_value
-from stagepipe.config.yaml.parser import NodeComposer
-from stagepipe.config.yaml.writer import write_flow_yaml
+from stagepipe.config.document import NodeComposer, SourceLocation, parse_override_value, to_plain, write_flow_yaml
 from stagepipe.core import UsageError
 
 _NAMED_LISTS: Final = ("stages",)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.config.yaml import apply_overrides, edit_text, parse_value, to_plain
-from stagepipe.config.yaml.parser import parse_mapping
+from stagepipe.config.document import apply_overrides, parse_mapping, parse_value, to_plain
+from stagepipe.config.text_edits import edit_text
 from stagepipe.core import UsageError
 
 BLOCK = """\

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from stagepipe.config.schema.value_types import InvalidValueError, bounded_int, format_kind, make_unexpected
 from stagepipe.config.suggestions import make_value_hint
+from stagepipe.config.value_types import InvalidValueError, bounded_int, format_kind, make_unexpected
 from stagepipe.core import ConfigSyntax, closest_match
 from stagepipe.spec import EngineSpec, ResourcesSpec, WorkerRange
 

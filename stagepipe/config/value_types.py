@@ -1,0 +1,427 @@
+"""Says what a value of a config may be: validator, error messages and JSON Schema. Pure.
+
+First the types that any key may have, then `when`, `cache`, and the trace and the address in `report`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Self
+
+from stagepipe.config.suggestions import make_value_hint
+from stagepipe.core import AdviceText, ConfigSyntax, closest_match, write_advice
+from stagepipe.spec import COMPARISONS, FIELD_TESTS, CacheSpec, Condition, Target
+
+_MAX_SHOWN_CHARS: Final = 60
+_YES_WORDS: Final = frozenset({"yes", "on", "y"})
+_NO_WORDS: Final = frozenset({"no", "off", "n"})
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """What a key accepts. `check` returns the value for the spec, or raises ValueError with what it expects."""
+
+    check: Callable[[Any], Any]
+    json_schema: Mapping[str, Any]
+
+
+class InvalidValueError(ValueError):
+    """A key does not accept a value; `hint` says what to write instead.
+
+    `inner_path` leads from the value to the part of it that is wrong; `is_key`: it is the key that is.
+    """
+
+    def __init__(self, message: AdviceText, hint: AdviceText = "") -> None:
+        super().__init__(write_advice(message, ConfigSyntax.YAML))
+        self.message = message
+        self.hint = hint
+        self.inner_path: tuple[Any, ...] = ()
+        self.is_key = False
+
+    def at(self, *inner_path: Any, is_key: bool = False) -> Self:
+        """Set the place inside the value, and return the error."""
+        self.inner_path = inner_path
+        self.is_key = is_key
+        return self
+
+
+def format_value(value: Any, syntax: ConfigSyntax = ConfigSyntax.YAML) -> str:
+    """Describe a value in an error message.
+
+    >>> format_value("four"), format_value(4), format_value(True), format_value([1])
+    ('the string `four`', '4', 'true', 'a list')
+    """
+    if isinstance(value, str):
+        return f"the string `{value if len(value) <= _MAX_SHOWN_CHARS else f'{value[:_MAX_SHOWN_CHARS]}...'}`"
+    if value is None or isinstance(value, bool):
+        return syntax.format_value(value)
+    if isinstance(value, Mapping):
+        return format_kind("a mapping", syntax)
+    return "a list" if isinstance(value, list | tuple) else str(value)[:_MAX_SHOWN_CHARS]
+
+
+def format_kind(kind: str, syntax: ConfigSyntax) -> str:
+    """Return the name of a kind of value in the words of a form: a mapping is a dict in Python."""
+    python_kinds = {"a mapping": "a dict", "true or false": "True or False"}
+    return kind if syntax is ConfigSyntax.YAML else python_kinds.get(kind, kind)
+
+
+def make_boolean_hint(value: Any) -> AdviceText:
+    """Return the advice to write true or false for a word that means one of them; "" for any other value."""
+    word = str(value).casefold()
+    if word not in _YES_WORDS | _NO_WORDS:
+        return ""
+    return lambda syntax: f"write {syntax.format_value(word in _YES_WORDS)}"
+
+
+def make_unexpected(expected: AdviceText, value: Any, hint: AdviceText = "") -> InvalidValueError:
+    """Return the error that something else was expected."""
+
+    def write_message(syntax: ConfigSyntax) -> str:
+        return f"expected {write_advice(expected, syntax)}, found {format_value(value, syntax)}"
+
+    return InvalidValueError(write_message, hint)
+
+
+def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None = None) -> ValueType:
+    """Return a type: a whole number from `minimum` to `maximum`, or `keyword`."""
+
+    def check(value: Any) -> Any:
+        if keyword is not None and value == keyword:
+            return value
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
+            return value
+        expected = f"a whole number of at least {minimum}" + (f" or `{keyword}`" if keyword else "")
+        if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+            raise make_unexpected(expected, value, "remove the quotes")
+        upper = f" and at most {maximum}" if isinstance(value, int) and value > maximum else ""
+        raise make_unexpected(f"{expected}{upper}", value)
+
+    number = {"type": "integer", "minimum": minimum}
+    return ValueType(check, {"anyOf": [number, {"const": keyword}]} if keyword else number)
+
+
+def make_choice(choices: tuple[str, ...]) -> ValueType:
+    """Return a type: one of a few words."""
+
+    def check(value: Any) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        listed = ", ".join(f"`{choice}`" for choice in choices)
+        raise make_unexpected(f"one of {listed}", value, make_value_hint(value, choices))
+
+    return ValueType(check, {"enum": list(choices), "type": "string"})
+
+
+def _check_boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise make_unexpected(partial(format_kind, "true or false"), value, make_boolean_hint(value))
+
+
+def _check_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise make_unexpected("a string", value, "quote it" if isinstance(value, int | float) else "")
+
+
+def _check_mapping(value: Any) -> dict[Any, Any]:
+    if isinstance(value, dict):
+        return value
+    raise make_unexpected(partial(format_kind, "a mapping"), value)
+
+
+BOOLEAN: Final = ValueType(_check_boolean, {"type": "boolean"})
+TEXT: Final = ValueType(_check_text, {"type": "string"})
+MAPPING: Final = ValueType(_check_mapping, {"additionalProperties": True, "type": "object"})
+
+
+_ORDERINGS: Final = frozenset({"lt", "le", "gt", "ge"})
+_EXPRESSION: Final = re.compile(
+    r"\s*(?:item\s*[.\[]\s*)?['\"]?([A-Za-z_][\w.]*)['\"]?\]?\s*(==|!=|<=|>=|<|>|\bin\b)\s*['\"]?([^'\"]*?)['\"]?\s*"
+)
+_EXPRESSION_CHARACTER: Final = re.compile(r"[\s<>=!()\[\]{}]")
+_SYNONYMS: Final = {
+    "eq": "== = equals equal is value",
+    "ne": "!= <> not not_eq neq not_equal",
+    "lt": "< less less_than below",
+    "le": "<= lte max maximum at_most",
+    "gt": "> greater greater_than above more_than",
+    "ge": ">= gte min minimum at_least",
+    "in": "any any_of one_of isin is_in values",
+    "exists": "has present is_set defined exist",
+}
+_TEST_BY_SYNONYM: Final = {synonym: test for test, words in _SYNONYMS.items() for synonym in words.split()}
+_CONDITION_EXAMPLE: Final = {"kind": "image"}
+
+
+def check_condition(value: Any) -> Condition:
+    """Return the condition of a `when`. Raises InvalidValueError, with the place inside it, for what it cannot be.
+
+    >>> check_condition({"kind": "image", "width": {"ge": 64}})
+    {'kind': {'eq': 'image'}, 'width': {'ge': 64}}
+    """
+    if isinstance(value, Mapping):
+        return _check_condition_mapping(value)
+    if names_predicate(value):
+        return Target(value)
+    if value is None or isinstance(value, str | bool | int | float | list | tuple):
+        hint = _make_expression_hint(value) if isinstance(value, str) else ""
+        raise make_unexpected(_write_condition_expected, value, hint or _write_condition_example)
+    if not callable(value):
+        raise make_unexpected(_write_condition_expected, value, _write_condition_example)
+    return Target(value)
+
+
+def names_predicate(value: Any) -> bool:
+    """Whether a value may be the import path of a predicate: neither empty nor an expression.
+
+    >>> names_predicate("my_ops.is_photo"), names_predicate("width > 64")
+    (True, False)
+    """
+    return isinstance(value, str) and bool(value) and _EXPRESSION_CHARACTER.search(value) is None
+
+
+def _write_condition_expected(syntax: ConfigSyntax) -> str:
+    return f"{format_kind('a mapping', syntax)} of fields, or the import path of a predicate"
+
+
+def _write_condition_example(syntax: ConfigSyntax) -> str:
+    return f"write `{syntax.format_setting('when', _CONDITION_EXAMPLE)}`"
+
+
+def _make_expression_hint(text: str) -> AdviceText:
+    """Write a comparison such as `width > 64` as a mapping."""
+    match = _EXPRESSION.fullmatch(text)
+    if match is None:
+        return lambda syntax: (
+            f"`when` takes no expressions; {_write_condition_example(syntax)}, or the path of a function"
+        )
+    field, sign, operand = match.groups()
+    test = next((name for name, text in COMPARISONS.items() if text == sign), "in")
+    value: Any = int(operand) if operand.lstrip("-").isdecimal() else operand
+    if test == "in":
+        value = [part.strip(" '\"") for part in operand.strip("[]() ").split(",")]
+    condition = {field: value if test in {"eq", "in"} else {test: value}}
+    return lambda syntax: f"`when` takes no expressions; write `{syntax.format_setting('when', condition)}`"
+
+
+def _check_condition_mapping(value: Mapping[Any, Any]) -> Condition:
+    if not value:
+        raise make_unexpected("at least one field", value, _write_condition_example)
+    if "uses" in value and set(value) <= {"uses", "with"}:  # a predicate with arguments
+        return Target(value["uses"], value.get("with") or {})
+    if set(value) <= {"use", "with"} and names_predicate(value.get("use")) and "." in value["use"]:
+        raise InvalidValueError("`when` is a test of the field `use`", "did you mean `uses`?").at("use", is_key=True)
+    return {_check_field(field): _check_tests(field, tests) for field, tests in value.items()}
+
+
+def _check_field(field: Any) -> str:
+    if isinstance(field, str) and field:
+        return field
+    raise make_unexpected("the name of a field", field, "quote it" if isinstance(field, int | float) else "").at(field)
+
+
+def _check_tests(field: str, tests: Any) -> dict[str, Any]:
+    if isinstance(tests, list | tuple):
+        return {"in": _check_choices(field, values=tests)}
+    if not isinstance(tests, Mapping):
+        return {"eq": _check_scalar(tests, field)}
+    if not tests:
+        raise make_unexpected("a test such as `ge`", tests, f"tests: {_list_tests()}").at(field)
+    for name in tests:
+        if name not in FIELD_TESTS:
+            hint = _make_test_hint(field, name, tests[name])
+            raise InvalidValueError(f"unknown test `{name}`", hint).at(field, name, is_key=True)
+    if tests.get("exists") is False and len(tests) > 1:
+        message = "`exists: false` leaves no value for the other tests"
+        raise InvalidValueError(message, "remove one of them").at(field)
+    return {name: _check_operand(field, name, operand) for name, operand in tests.items()}
+
+
+def _make_test_hint(field: str, name: Any, operand: Any) -> AdviceText:
+    folded = str(name).casefold()
+    closest = _TEST_BY_SYNONYM.get(folded) or closest_match(folded, FIELD_TESTS)
+    if closest is not None and len(closest) < len(folded) - 1:  # `kind` is a field, not `in`
+        closest = None
+    if closest is not None:
+        return f"did you mean `{closest}`?"
+    if not isinstance(name, str):
+        return f"tests: {_list_tests()}"
+    nested = {f"{field}.{name}": operand}
+    return lambda syntax: f"tests: {_list_tests()}; for a field inside `{field}`: `{syntax.format_value(nested)[1:-1]}`"
+
+
+def _list_tests() -> str:
+    return ", ".join(f"`{name}`" for name in FIELD_TESTS)
+
+
+def _check_operand(field: str, name: str, operand: Any) -> Any:
+    path = (field, name)
+    if name == "exists":
+        if not isinstance(operand, bool):
+            raise make_unexpected("true or false", operand, make_boolean_hint(operand)).at(*path)
+        return operand
+    if name == "in":
+        if not isinstance(operand, list | tuple):
+            is_scalar = operand is None or isinstance(operand, str | bool | int | float)
+            hint = (lambda syntax: f"write `{syntax.format_value([operand])}`") if is_scalar else ""
+            raise make_unexpected("a list of values", operand, hint).at(*path)
+        return _check_choices(*path, values=operand)
+    if name in _ORDERINGS and (isinstance(operand, bool) or not isinstance(operand, int | float | str)):
+        raise make_unexpected("a number or a text", operand).at(*path)
+    return _check_scalar(operand, *path)
+
+
+def _check_choices(*path: Any, values: Any = ()) -> list[Any]:
+    if not values:
+        raise make_unexpected("at least one value", values).at(*path)
+    return [_check_scalar(value, *path, index) for index, value in enumerate(values)]
+
+
+def _check_scalar(value: Any, *path: Any) -> Any:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise make_unexpected("a text, a number, true, false or null", value).at(*path)
+
+
+_SCALAR_SCHEMA: Final = {"type": ["string", "number", "boolean", "null"]}
+_LIST_SCHEMA: Final = {"type": "array", "items": _SCALAR_SCHEMA, "minItems": 1}
+_TEST_SCHEMAS: Final = {
+    **dict.fromkeys(("eq", "ne"), _SCALAR_SCHEMA),
+    **{name: {"type": ["number", "string"]} for name in ("lt", "le", "gt", "ge")},
+    "in": _LIST_SCHEMA,
+    "exists": {"type": "boolean"},
+}
+_FIELDS_SCHEMA: Final = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {
+        "anyOf": [
+            _SCALAR_SCHEMA,
+            _LIST_SCHEMA,
+            {"type": "object", "properties": _TEST_SCHEMAS, "additionalProperties": False, "minProperties": 1},
+        ]
+    },
+}
+_PREDICATE_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"uses": {"type": "string"}, "with": {"type": "object"}},
+    "required": ["uses"],
+    "additionalProperties": False,
+}
+
+CONDITION_SCHEMA: Final = {"anyOf": [{"type": "string", "minLength": 1}, _FIELDS_SCHEMA, _PREDICATE_SCHEMA]}
+
+
+_CACHE_KEYS: Final = ("path", "key", "deterministic")
+_CACHE_EXAMPLE: Final = {"path": "cache/", "key": "v1"}
+
+CACHE_SCHEMA: Final = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1},
+                "key": {"type": "string", "minLength": 1},
+                "deterministic": {"type": "boolean"},
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+def check_cache(value: Any) -> CacheSpec:
+    """Return the value of a `cache`. Raises InvalidValueError, with the place inside it, for what it cannot be.
+
+    >>> check_cache("cache/decoded/")
+    CacheSpec(path='cache/decoded/', key=None, is_deterministic=False)
+    """
+    if not isinstance(value, Mapping):
+        return CacheSpec(path=_check_cache_path(value))
+    for key in value:
+        if key not in _CACHE_KEYS:
+            closest = closest_match(str(key), _CACHE_KEYS)
+            hint = f"did you mean `{closest}`?" if closest else "it has the keys `path`, `key` and `deterministic`"
+            raise InvalidValueError(f"unknown key `{key}`", hint).at(key, is_key=True)
+    if "path" not in value:
+        raise InvalidValueError(
+            lambda syntax: f"`{syntax.format_key('path')}` is missing",
+            lambda syntax: f"write {syntax.format_value(_CACHE_EXAMPLE)}",
+        )
+    return CacheSpec(
+        path=_check_cache_value(value, "path", _check_cache_path),
+        key=None if value.get("key") is None else _check_cache_value(value, "key", _check_cache_key),
+        is_deterministic=_check_cache_value(value, "deterministic", BOOLEAN.check)
+        if "deterministic" in value
+        else False,
+    )
+
+
+def _check_cache_value(value: Mapping[Any, Any], key: str, check: Any) -> Any:
+    try:
+        return check(value[key])
+    except InvalidValueError as error:
+        raise error.at(key) from None
+
+
+def _check_cache_path(value: Any) -> str:
+    if isinstance(value, str | os.PathLike) and str(value).strip():
+        return str(value)
+    raise make_unexpected("a folder such as `cache/decoded/`", value, _write_cache_example)
+
+
+def _write_cache_example(syntax: ConfigSyntax) -> str:
+    return f"write `{syntax.format_setting('cache', 'cache/decoded/')}`"
+
+
+def _check_cache_key(value: Any) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise make_unexpected("a text", value, "quote it" if isinstance(value, int | float) else "")
+
+
+_ADDRESS_PATTERN: Final = re.compile(r"(?:(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
+_LOOPBACK: Final = "127.0.0.1"
+_MAX_PORT: Final = 65535
+_ADDRESS_EXAMPLE: Final = '"127.0.0.1:9100"'
+
+TRACE_SCHEMA: Final = {"type": "string", "pattern": r"\.json(\.gz)?$"}
+ADDRESS_SCHEMA: Final = {"type": ["string", "integer"]}
+
+
+def check_trace_path(value: Any) -> str:
+    """Return the path of a trace. Raises InvalidValueError unless it is a `.json` or `.json.gz` file.
+
+    >>> check_trace_path("runs/trace.json.gz")
+    'runs/trace.json.gz'
+    """
+    if not isinstance(value, str):
+        raise make_unexpected("a file name", value)
+    if not value.endswith((".json", ".json.gz")):
+        hint = f"write `{value.removesuffix('.gz')}.json.gz`"
+        raise InvalidValueError(f"a trace is a .json or .json.gz file, not `{value}`", hint)
+    return value
+
+
+def check_address(value: Any) -> tuple[str, int]:
+    """Return host and port of an address. A port alone is one of this machine only.
+
+    >>> check_address("0.0.0.0:9100"), check_address(9100), check_address("[::1]:0")
+    (('0.0.0.0', 9100), ('127.0.0.1', 9100), ('::1', 0))
+    """
+    is_text = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    match = _ADDRESS_PATTERN.fullmatch(str(value)) if is_text else None
+    if match is None:
+        raise make_unexpected("an address such as `127.0.0.1:9100`", value, f"write {_ADDRESS_EXAMPLE}")
+    port = int(match["port"])
+    if port > _MAX_PORT:
+        raise InvalidValueError(f"{port} is not a port: ports go up to {_MAX_PORT}", f"write {_ADDRESS_EXAMPLE}")
+    return (match["host"] or _LOOPBACK).strip("[]"), port
