@@ -27,8 +27,8 @@ class ConfigKey:
     """Metadata of a spec's field: `workers: Annotated[int, ConfigKey("Number of processes.", minimum=1)]`.
 
     `description` is what editors show. `name` is the key, where it is not the field's name without its unit.
-    `value_type` names the type in `config.schema.VALUE_TYPES` that checks and converts the value; without one, the field's
-    own type or unit does. `minimum` and `maximum` bound an integer; with `minimum=1` a size or a duration is not 0.
+    `value_type` names the type in `config.schema` that checks and converts the value; without one, the field's own type
+    or unit does. `minimum` and `maximum` bound an integer; with `minimum=1` a size or a duration is not 0.
 
     `is_option`: callers of the Python builder give it as an option; `python_type` is what they may give, if it is not
     the field's own type. `is_process_key`: it sets up the stage's processes, so a fused stage cannot have it.
