@@ -134,9 +134,7 @@ def to_plain(node: Node) -> Any:
 def from_plain(value: Any, location: SourceLocation = SourceLocation(), depth: int = 0) -> Node:
     """Convert a Python value to nodes at `location`. Raises ConfigError if it is nested deeper than MAX_DEPTH."""
     if depth > MAX_DEPTH:
-        raise ConfigError(
-            [location.make_problem(f"nested more than {MAX_DEPTH} levels deep", "does it contain itself?")]
-        )
+        raise _make_depth_error(location, "does it contain itself?")
     if isinstance(value, Mapping):
         return MapNode(
             {key: MapEntry(location, _value_from_plain(key, item, location, depth + 1)) for key, item in value.items()},
@@ -145,6 +143,10 @@ def from_plain(value: Any, location: SourceLocation = SourceLocation(), depth: i
     if isinstance(value, list | tuple):
         return ListNode(tuple(from_plain(item, location, depth + 1) for item in value), location)
     return ScalarNode(value, location)
+
+
+def _make_depth_error(location: SourceLocation, hint: str) -> ConfigError:
+    return ConfigError([location.make_problem(f"nested more than {MAX_DEPTH} levels deep", hint)])
 
 
 def _value_from_plain(key: Any, value: Any, location: SourceLocation, depth: int) -> Node:
@@ -200,17 +202,13 @@ def check_size(root: Node) -> None:
 
     def measure(node: Node, level: int) -> tuple[int, int]:
         if level > MAX_DEPTH:
-            raise ConfigError(
-                [node.location.make_problem(f"nested more than {MAX_DEPTH} levels deep", "reduce the nesting")]
-            )
+            raise _make_depth_error(node.location, "reduce the nesting")
         if id(node) not in sizes:
             child_sizes = [measure(child, level + 1) for _, child in iter_children(node)]
             sizes[id(node)] = (1 + sum(s for s, _ in child_sizes), 1 + max((d for _, d in child_sizes), default=0))
         size, depth = sizes[id(node)]
         if level + depth > MAX_DEPTH + 1:
-            raise ConfigError(
-                [node.location.make_problem(f"nested more than {MAX_DEPTH} levels deep", "reduce the nesting")]
-            )
+            raise _make_depth_error(node.location, "reduce the nesting")
         if size > MAX_VALUES:
             message = f"more than {MAX_VALUES} values after expanding aliases and variables"
             raise ConfigError([node.location.make_problem(message, "repeat less, or move the data to a separate file")])
@@ -527,13 +525,20 @@ def _complex_key_problem(location: SourceLocation) -> Problem:
     return location.make_problem("a list or mapping cannot be a key", "write a string as the key")
 
 
-class _OverridePathError(Exception):
-    """The path of an override does not fit the config."""
+class _Refusal(Exception):  # noqa: N818 - the places that know the location make a problem of it
+    """The path of an override does not fit the config, or a reference is wrong. `hint` says what to write instead."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def _refuse_unknown(message: str, name: str, known: list[str], prefix: tuple[str, ...] = ()) -> _Refusal:
+    """Return the refusal of a name that is none of `known`, with the closest one."""
+    closest = closest_match(name, known)
+    meant = f"did you mean `{'.'.join((*prefix, closest))}`?" if closest else ""
+    return _Refusal(message, meant or f"known: {', '.join(known) or 'none'}")
 
 
 def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Problem]) -> MapNode:
@@ -554,7 +559,7 @@ def apply_overrides(root: MapNode, overrides: Sequence[str], problems: list[Prob
             continue
         try:
             changed = _set_at_path(root, path.split("."), parse_override_value(text, location), location, ())
-        except _OverridePathError as error:
+        except _Refusal as error:
             is_source = path.startswith("stages.dataset.") and error.message.endswith(("`stages`", "`dataset`"))
             hint = f"did you mean `source{path.removeprefix('stages.dataset')}={text}`?" if is_source else error.hint
             problems.append(location.make_problem(error.message, hint))
@@ -595,7 +600,7 @@ def _set_at_path(
         return replace(node, items=(*node.items[:index], item, *node.items[index + 1 :]))
     if isinstance(node, ScalarNode) and not is_null(node):
         message = f"`{'.'.join(parent_path)}` is a single value and has no `{step}`"
-        raise _OverridePathError(message, f"set `{'.'.join(parent_path)}` itself")
+        raise _Refusal(message, f"set `{'.'.join(parent_path)}` itself")
     entries = node.entries if isinstance(node, MapNode) else {}
     if step not in entries and (rest or parent_path[:1] == ("vars",)):
         _require_known_key(
@@ -617,9 +622,7 @@ def _require_known_key(step: str, *, parent: Node, parent_path: tuple[str, ...],
         return
     known = [str(key) for key, _ in iter_children(parent)] + sorted(optional_keys)
     parent_label = f"`{'.'.join(parent_path)}`" if parent_path else "the config"
-    closest = closest_match(step, known)
-    hint = f"did you mean `{'.'.join((*parent_path, closest))}`?" if closest else f"known: {', '.join(known) or 'none'}"
-    raise _OverridePathError(f"{parent_label} has no `{step}`", hint)
+    raise _refuse_unknown(f"{parent_label} has no `{step}`", step, known, parent_path)
 
 
 def _find_item_index(items: ListNode, step: str, parent_path: tuple[str, ...]) -> int:
@@ -629,22 +632,11 @@ def _find_item_index(items: ListNode, step: str, parent_path: tuple[str, ...]) -
     if step.lstrip("-").isdecimal() and -len(names) <= int(step) < len(names):
         return int(step) % len(names)
     known = [name for name in names if name] or [f"0 to {len(names) - 1}"]
-    closest = closest_match(step, known)
-    hint = f"did you mean `{'.'.join((*parent_path, closest))}`?" if closest else f"known: {', '.join(known)}"
-    raise _OverridePathError(f"`{'.'.join(parent_path)}` has no `{step}`", hint)
+    raise _refuse_unknown(f"`{'.'.join(parent_path)}` has no `{step}`", step, known, parent_path)
 
 
 MAX_TEXT_CHARS: Final = 1 << 16
 """Maximum length of a string after substitution; stops variables that double each other."""
-
-
-class _BadReferenceError(Exception):
-    """A reference is wrong. `hint` says what to write instead."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -657,7 +649,7 @@ class _Reference:
 def _parse_parts(text: str, start: int = 0, depth: int = 0) -> tuple[tuple[str | _Reference, ...], int]:
     """Return the parts of a text from `start`, and where they end: inside a reference, after its closing brace."""
     if depth > MAX_DEPTH:
-        raise _BadReferenceError(
+        raise _Refusal(
             f"references nested more than {MAX_DEPTH} levels deep", "use a variable for the inner references"
         )
     parts: list[str | _Reference] = []
@@ -675,7 +667,7 @@ def _parse_parts(text: str, start: int = 0, depth: int = 0) -> tuple[tuple[str |
         else:
             position += 1
     if depth:
-        raise _BadReferenceError("`${` without a closing `}`", "add the `}`, or write `$${` for a literal `${`")
+        raise _Refusal("`${` without a closing `}`", "add the `}`, or write `$${` for a literal `${`")
     return tuple(part for part in (*parts, text[plain_start:]) if part != ""), position
 
 
@@ -708,7 +700,7 @@ class ReferenceResolver:
             return node
         try:
             return replace(self._substitute_parts(_parse_parts(node.value)[0], node.location), location=node.location)
-        except _BadReferenceError as error:
+        except _Refusal as error:
             self.problems.append(node.location.make_problem(error.message, error.hint))
             return ScalarNode(None, node.location)
 
@@ -720,7 +712,7 @@ class ReferenceResolver:
             text += part if isinstance(part, str) else self._resolve_to_text(part, location)
             if len(text) > MAX_TEXT_CHARS:
                 message = f"the string has more than {MAX_TEXT_CHARS} characters after substitution"
-                raise _BadReferenceError(message, "do variables double each other?")
+                raise _Refusal(message, "do variables double each other?")
         return ScalarNode(text, location)
 
     def _resolve_to_text(self, reference: _Reference, location: SourceLocation) -> str:
@@ -728,7 +720,7 @@ class ReferenceResolver:
         if isinstance(node, ScalarNode):
             return format_scalar(node.value)
         kind = "a list" if isinstance(node, ListNode) else "a mapping"
-        raise _BadReferenceError(f"{kind} cannot be inserted into a string", "make the reference the whole value")
+        raise _Refusal(f"{kind} cannot be inserted into a string", "make the reference the whole value")
 
     def _resolve_reference(self, reference: _Reference, location: SourceLocation) -> Node:
         first_part = reference.parts[0] if reference.parts else ""
@@ -738,7 +730,7 @@ class ReferenceResolver:
         name = content.value.strip() if isinstance(content, ScalarNode) and isinstance(content.value, str) else ""
         if name.startswith("vars."):
             return self._resolve_variable(tuple(name.split(".")[1:]), name)
-        raise _BadReferenceError(f"unknown reference `${{{name}}}`", _reference_hint(name))
+        raise _Refusal(f"unknown reference `${{{name}}}`", _reference_hint(name))
 
     def _resolve_environment(self, reference: _Reference, location: SourceLocation) -> Node:
         """Resolve `${env:NAME,default}`.
@@ -762,7 +754,7 @@ class ReferenceResolver:
             return ScalarNode(parse_scalar(self.environment[name]), location)
         if default is None:
             hint = f"set it, or add a default: `${{env:{name},default}}`"
-            raise _BadReferenceError(f"the environment variable `{name}` is not set", hint)
+            raise _Refusal(f"the environment variable `{name}` is not set", hint)
         value = self._substitute_parts(tuple(p for p in default if p != ""), location)
         if isinstance(value, ScalarNode) and isinstance(value.value, str):
             return ScalarNode(parse_scalar(value.value), location)
@@ -772,7 +764,7 @@ class ReferenceResolver:
         if path in self._open_variables:
             cycle_paths = (*self._open_variables[self._open_variables.index(path) :], path)
             cycle = " -> ".join(".".join(cycle_path) for cycle_path in cycle_paths)
-            raise _BadReferenceError(f"circular variables: {cycle}", "set one of them to a plain value")
+            raise _Refusal(f"circular variables: {cycle}", "set one of them to a plain value")
         self._open_variables.append(path)
         try:
             return self._resolve_variable_path(path, name)
@@ -785,16 +777,13 @@ class ReferenceResolver:
             node = self._resolve_if_scalar(node)
             child = get_child(node, int(step) if isinstance(node, ListNode) and step.isdecimal() else step)
             if child is None:
-                known = [str(key) for key, _ in iter_children(node)]
-                closest = closest_match(step, known)
-                hint = f"did you mean `{closest}`?" if closest else f"known: {', '.join(known) or 'none'}"
-                raise _BadReferenceError(f"no variable `{name}`", hint)
+                raise _refuse_unknown(f"no variable `{name}`", step, [str(key) for key, _ in iter_children(node)])
             node = child
         problem_count = len(self.problems)
         resolved = self._resolve_uncached(node)  # the cache would hide a cycle
         if len(self.problems) > problem_count and isinstance(node, ScalarNode):
             problem = self.problems.pop()
-            raise _BadReferenceError(problem.message, problem.hint)
+            raise _Refusal(problem.message, problem.hint)
         return resolved
 
     def _resolve_if_scalar(self, node: Node) -> Node:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from stagepipe.config.dataset_source import (
     LOADER_ARGUMENTS,
@@ -47,6 +47,7 @@ from stagepipe.config.document import (
 )
 from stagepipe.config.schema import ConfigPath
 from stagepipe.config.target_checks import (
+    SinkTraits,
     StageTraits,
     TargetChecker,
     get_sinks,
@@ -69,7 +70,7 @@ from stagepipe.core import (
     names_file,
     split_target_path,
 )
-from stagepipe.spec import PipelineSpec, StageSpec, WorkerRange
+from stagepipe.spec import PipelineSpec, SourceReading
 
 
 def is_omegaconf(source: object) -> bool:
@@ -390,49 +391,6 @@ def _to_json_value(value: Any) -> Any:
     return f"\0{get_recorded_module(str(definition.__module__))}.{definition.__qualname__}"
 
 
-StageT = TypeVar("StageT", bound=StageSpec)
-
-
-def to_spec(
-    values: Mapping[str, Any], resolved: MapNode, path: Path | None, stage_traits: Sequence[StageTraits]
-) -> PipelineSpec:
-    """Build the spec of a validated config: `values` are its fields. `resolved` is the same as nodes, for hashes."""
-    syntax = resolved.location.syntax
-    spec = PipelineSpec(
-        **values,
-        config_dir=None if path is None else path.resolve().parent,
-        config_path=path,
-        config_sha256=hash_config(resolved),
-        source_sha256=hash_source(resolved),
-        uses_torch=uses_torch(resolved, None if path is None else path.resolve().parent),
-    )
-    stages = (
-        replace(
-            _complete_workers(stage, node),
-            is_order_point=traits.is_order_point,
-            items_per_output=traits.items_per_output,
-            syntax=syntax,
-        )
-        for stage, node, traits in zip(spec.stages, get_stages(resolved), stage_traits, strict=True)
-    )
-    source = resolved.get("source")
-    completed = _complete_workers(spec.source, source) if isinstance(source, MapNode) else spec.source
-    return replace(spec, source=replace(completed, syntax=syntax), stages=tuple(stages))
-
-
-def _complete_workers(stage: StageT, node: MapNode) -> StageT:
-    """Set `workers` to `auto` too where the config says `fuse: auto` and nothing of workers; take a range apart.
-
-    Not the other way round: a fused stage gets the very object of the stage before it, so a stage that changes its
-    input could change what the source keeps.
-    """
-    if stage.fuse == "auto" and "workers" not in node.entries:
-        return replace(stage, workers="auto")
-    if isinstance(stage.workers, WorkerRange):
-        return replace(stage, workers=stage.workers.maximum, min_workers=stage.workers.minimum)
-    return stage
-
-
 def load(
     source: str | Path | Mapping[str, Any] | SupportsPythonCalls | object, overrides: Sequence[str] = ()
 ) -> PipelineSpec:
@@ -504,23 +462,39 @@ def _load_root(
     sink_traits = read_sink_traits(get_sinks(resolved), config_dir)
     problems += check_sinks(resolved, sink_traits)
     found_problems: list[Problem] = []
-    values = validate(resolved, found_problems)
+    values = validate(resolved, _derive_fields(resolved, reading, stage_traits, sink_traits), found_problems)
     found_problems += check_key_combinations(resolved, stage_traits, reading)
     found_problems += TargetChecker(config_dir).check_config(resolved, stage_traits)
     problems += _drop_misleading(found_problems, resolver.problems)
     if problems or values is None:
         raise ConfigError(_sort_problems(problems, "" if path is None else str(path)))
-    spec = to_spec(values, resolved, path, stage_traits)
-    sinks = (
-        replace(
-            sink,
-            writes_parts=traits.writes_parts,
-            appends_parts=traits.appends_parts,
-            part_multiple=traits.part_multiple,
-        )
-        for sink, traits in zip(spec.sinks, sink_traits, strict=True)
+    return PipelineSpec(
+        **values,
+        config_dir=config_dir,
+        config_path=path,
+        config_sha256=hash_config(resolved),
+        source_sha256=hash_source(resolved),
+        uses_torch=uses_torch(resolved, config_dir),
     )
-    return replace(spec, source=replace(spec.source, reading=reading), sinks=tuple(sinks))
+
+
+def _derive_fields(
+    root: MapNode, reading: SourceReading, stage_traits: Sequence[StageTraits], sink_traits: Sequence[SinkTraits]
+) -> dict[ConfigPath, dict[str, Any]]:
+    """Return the fields of specs that no key sets, by the path of the spec's mapping."""
+    syntax = root.location.syntax
+    fields: dict[ConfigPath, dict[str, Any]] = {("source",): {"reading": reading, "syntax": syntax}}
+    for index, stage in enumerate(stage_traits):
+        own = {"is_order_point": stage.is_order_point, "items_per_output": stage.items_per_output}
+        fields["stages", index] = {**own, "syntax": syntax}
+    is_list = isinstance(root.get("sink"), ListNode)
+    for index, sink in enumerate(sink_traits):
+        fields[("sink", index) if is_list else ("sink",)] = {
+            "writes_parts": sink.writes_parts,
+            "appends_parts": sink.appends_parts,
+            "part_multiple": sink.part_multiple,
+        }
+    return fields
 
 
 def locate_targets(path: Path, overrides: Sequence[str] = ()) -> list[tuple[str, SourceLocation]]:

@@ -37,6 +37,7 @@ from stagepipe.config.value_types import (
     check_address,
     check_cache,
     check_condition,
+    check_text,
     check_trace_path,
     format_kind,
     format_value,
@@ -56,6 +57,7 @@ from stagepipe.spec import (
     StageSpec,
     Target,
     TransportSpec,
+    WorkerRange,
     iter_keys,
 )
 
@@ -76,13 +78,7 @@ def _check_fuse(value: Any) -> Any:
 
 
 def _parse_size_bytes(value: Any) -> int | None:
-    if value == "auto":
-        return None
-    return parse_bytes(value)
-
-
-def _parse_duration_ns(value: Any) -> int:
-    return parse_duration_ns(value)
+    return None if value == "auto" else parse_bytes(value)
 
 
 def _require_positive(value_type: ValueType) -> ValueType:
@@ -102,9 +98,7 @@ def _require_positive(value_type: ValueType) -> ValueType:
 
 
 def _check_name(value: Any) -> str:
-    if not isinstance(value, str):
-        hint = "quote it" if isinstance(value, int | float) else ""
-        raise make_unexpected("a name", value, hint)
+    value = check_text("a name", value, is_filled=False)
     if not _NAME_PATTERN.fullmatch(value):
         raise InvalidValueError(
             f"the name `{value}` has characters other than letters, digits, `_` and `-`", _name_hint(value)
@@ -205,12 +199,6 @@ def _check_field_selection(value: Any) -> str | dict[str, str]:
     )
 
 
-def _check_field_name(value: Any) -> str:
-    if isinstance(value, str) and value:
-        return value
-    raise make_unexpected("a field name", value, "quote it" if isinstance(value, int | float) else "")
-
-
 def _check_uses(value: Any, python_hint: str = "pass a function or a class") -> Any:
     if isinstance(value, str) and value.strip():
         return value
@@ -258,7 +246,7 @@ _FIELD_SCHEMA: Final = {"type": ["string", "object"], "additionalProperties": {"
 
 VALUE_TYPES: Final[dict[str, ValueType]] = {
     "Size": ValueType(_parse_size_bytes, _SIZE_SCHEMA),
-    "Duration": ValueType(_parse_duration_ns, _DURATION_SCHEMA),
+    "Duration": ValueType(parse_duration_ns, _DURATION_SCHEMA),
     "Name": ValueType(_check_name, {"type": "string", "pattern": f"^{_NAME_PATTERN.pattern}$"}),
     "StageName": ValueType(_check_stage_name, {"type": "string", "pattern": f"^{_NAME_PATTERN.pattern}$"}),
     "Fuse": ValueType(_check_fuse, {"anyOf": [{"type": "boolean"}, {"const": "auto"}]}),
@@ -268,7 +256,7 @@ VALUE_TYPES: Final[dict[str, ValueType]] = {
     "Modules": ValueType(_check_modules, {"type": ["string", "array"], "items": {"type": "string"}}),
     "MaxSkipped": ValueType(_parse_max_skipped, {"type": ["integer", "string"]}),
     "FieldSelection": ValueType(_check_field_selection, _FIELD_SCHEMA),
-    "FieldName": ValueType(_check_field_name, {"type": "string", "minLength": 1}),
+    "FieldName": ValueType(partial(check_text, "a field name"), {"type": "string", "minLength": 1}),
     "Arguments": MAPPING,
     "Uses": ValueType(_check_uses, {"type": "string", "minLength": 1}),
     "SourceUses": ValueType(_check_source_uses, {"type": "string", "minLength": 1}),
@@ -429,61 +417,79 @@ class Mistake:
     cause: ValueError | None = None
 
 
-def check_pipeline(value: Any) -> tuple[dict[str, Any], list[Mistake]]:
+def check_pipeline(
+    value: Any, derived_fields: Mapping[ConfigPath, Mapping[str, Any]] | None = None
+) -> tuple[dict[str, Any], list[Mistake]]:
     """Return the fields of a PipelineSpec that a config sets, and all mistakes. With mistakes, fields are missing.
+
+    `derived_fields` are those of inner specs that no key sets, by path.
 
     >>> check_pipeline({"source": {"uses": "itertools.count"}, "window": 8})[0]["window"]
     8
     >>> check_pipeline({"source": {"uses": "itertools.count"}, "windw": 8})[1][0].kind.value
     'unknown key'
     """
-    mistakes: list[Mistake] = []
-    values = _check_mapping(PIPELINE_MODEL, value, (), mistakes)
-    return {name: value for name, value in values.items() if name not in FILE_FIELDS}, mistakes
+    checker = _Checker(derived_fields or {})
+    values = checker.check_mapping(PIPELINE_MODEL, value, ())
+    return {name: value for name, value in values.items() if name not in FILE_FIELDS}, checker.mistakes
 
 
-def _check_mapping(model: MappingModel, value: Any, path: ConfigPath, mistakes: list[Mistake]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        mistakes.append(Mistake(MistakeKind.NO_MAPPING, path, value))
-        return {}
-    values = {}
-    for name, key in model.keys.items():
-        if name in value:
-            values[key.field_name] = _check_key(key, value[name], (*path, name), mistakes)
-        elif key.is_required:
-            mistakes.append(Mistake(MistakeKind.MISSING_KEY, (*path, name)))
-    mistakes += [Mistake(MistakeKind.UNKNOWN_KEY, (*path, name)) for name in value if name not in model.keys]
-    return values
+class _Checker:
+    """Makes specs of plain values, and collects the mistakes in them."""
 
+    def __init__(self, derived_fields: Mapping[ConfigPath, Mapping[str, Any]]) -> None:
+        self.mistakes: list[Mistake] = []
+        self._derived_fields = derived_fields
 
-def _check_key(key: KeyModel, value: Any, path: ConfigPath, mistakes: list[Mistake]) -> Any:
-    if not key.is_list:
-        return _check_value(key.value_type, value, path, mistakes)
-    if not isinstance(value, list) and key.accepts_one:
-        return (_check_value(key.value_type, value, path, mistakes),)
-    if not isinstance(value, list):
-        mistakes.append(Mistake(MistakeKind.NO_LIST, path, value))
-        return ()
-    return tuple(_check_value(key.value_type, item, (*path, index), mistakes) for index, item in enumerate(value))
+    def check_mapping(self, model: MappingModel, value: Any, path: ConfigPath) -> dict[str, Any]:
+        """Return the fields of the model's spec that a mapping sets."""
+        if not isinstance(value, dict):
+            self.mistakes.append(Mistake(MistakeKind.NO_MAPPING, path, value))
+            return {}
+        values = {}
+        for name, key in model.keys.items():
+            if name in value:
+                values[key.field_name] = self._check_key(key, value[name], (*path, name))
+            elif key.is_required:
+                self.mistakes.append(Mistake(MistakeKind.MISSING_KEY, (*path, name)))
+        self.mistakes += [Mistake(MistakeKind.UNKNOWN_KEY, (*path, name)) for name in value if name not in model.keys]
+        return values
 
+    def _check_key(self, key: KeyModel, value: Any, path: ConfigPath) -> Any:
+        if not key.is_list:
+            return self._check_value(key.value_type, value, path)
+        if not isinstance(value, list) and key.accepts_one:
+            return (self._check_value(key.value_type, value, path),)
+        if not isinstance(value, list):
+            self.mistakes.append(Mistake(MistakeKind.NO_LIST, path, value))
+            return ()
+        return tuple(self._check_value(key.value_type, item, (*path, index)) for index, item in enumerate(value))
 
-def _check_value(value_type: ValueType | MappingModel, value: Any, path: ConfigPath, mistakes: list[Mistake]) -> Any:
-    if isinstance(value_type, MappingModel):
-        values = _check_mapping(value_type, value, path, mistakes)
-        return None if mistakes else _make_spec(value_type.spec_type, values)
-    try:
-        return value_type.check(value)
-    except ValueError as error:
-        inner_path = error.inner_path if isinstance(error, InvalidValueError) else ()
-        mistakes.append(Mistake(MistakeKind.BAD_VALUE, (*path, *inner_path), value, error))
-        return None
+    def _check_value(self, value_type: ValueType | MappingModel, value: Any, path: ConfigPath) -> Any:
+        if isinstance(value_type, MappingModel):
+            values = self.check_mapping(value_type, value, path)
+            return None if self.mistakes else self._make_spec(value_type.spec_type, values, path)
+        try:
+            return value_type.check(value)
+        except ValueError as error:
+            inner_path = error.inner_path if isinstance(error, InvalidValueError) else ()
+            self.mistakes.append(Mistake(MistakeKind.BAD_VALUE, (*path, *inner_path), value, error))
+            return None
 
+    def _make_spec(self, spec_type: type[Any], values: dict[str, Any], path: ConfigPath) -> Any:
+        """Make a spec. The keys of its target are among its own.
 
-def _make_spec(spec_type: type[Any], values: dict[str, Any]) -> Any:
-    """Make a spec. The keys of its target are among its own."""
-    if spec_type is not Target and "uses" in values:
-        values["target"] = Target(values.pop("uses"), values.pop("arguments", {}))
-    return spec_type(**values)
+        A stage with `fuse: auto` has `workers: auto`, if the config says nothing of workers. Not the other way round: a
+        fused stage gets the very object of the stage before it, so a stage that changes its input could change what
+        the source keeps.
+        """
+        if spec_type is not Target and "uses" in values:
+            values["target"] = Target(values.pop("uses"), values.pop("arguments", {}))
+        if values.get("fuse") == "auto":
+            values.setdefault("workers", "auto")
+        if issubclass(spec_type, StageSpec) and isinstance(workers := values.get("workers"), WorkerRange):
+            values |= {"workers": workers.maximum, "min_workers": workers.minimum}
+        return spec_type(**values, **self._derived_fields.get(path, {}))
 
 
 SCHEMA_DIALECT_URL: Final = "https://json-schema.org/draft/2020-12/schema"

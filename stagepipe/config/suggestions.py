@@ -12,63 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stagepipe.core import AdviceText, ConfigSyntax, Placeholder, closest_match
-from stagepipe.spec import PipelineSpec, StageSpec, iter_options
-
-KEY_SYNONYMS: Final[dict[str, frozenset[str]]] = {
-    key: frozenset(synonyms.split())
-    for key, synonyms in {
-        "workers": "num_workers n_workers nworkers replicas concurrency parallelism processes num_proc"
-        " num_parallel_calls max_workers num_replicas instances worker",
-        "threads": "num_threads n_threads nthreads omp_num_threads intra_op_threads",
-        "uses": "_target_ class_path target type class cls function func fn callable op import module path"
-        " use _partial_ init run handler",
-        "with": "params args kwargs init_args arguments parameters options config settings",
-        "batch": "batch_size batchsize max_batch_size batching",
-        "size": "batch_size max_size max_batch_size n count",
-        "max_wait": "timeout wait batch_wait_timeout_s max_delay linger",
-        "window": "prefetch prefetch_factor queue_size buffer_size buffer queue maxsize in_flight"
-        " max_in_flight prefetch_buffer capacity",
-        "stages": "steps pipeline transforms ops tasks nodes operators jobs stage",
-        "source": "input inputs dataset data reader sources loader",
-        "sink": "output outputs writer destination sinks",
-        "on_error": "on_failure on_exception error_policy errors ignore_errors handler",
-        "allow_none": "none_ok nullable optional keep_none accept_none",
-        "cpus": "cpu_affinity affinity cpu cores cpuset cpu_set",
-        "device": "gpus gpu devices cuda accelerator",
-        "name": "id label title rename key",
-        "env": "environment env_vars environ",
-        "retries": "max_retries retry num_retries attempts",
-        "timeout": "timeout_s time_limit deadline",
-        "start_timeout": "startup_timeout init_timeout load_timeout ready_timeout",
-        "memory": "memory_limit shm_size object_store_memory shared_memory max_memory",
-        "vars": "variables defaults constants",
-        "extends": "defaults base include inherits _base_ import",
-        "order": "ordered preserve_order deterministic in_order",
-        "seed": "random_seed manual_seed rng_seed",
-        "field": "fields columns column input_columns keys key",
-        "into": "output_field output_column result_key as_field new_field to save_as",
-        "when": "if condition where predicate filter only only_if match",
-        "as": "as_ format as_type dtype output_format",
-        "fuse": "fused inline chain merge",
-        "reseed": "seeded worker_init_fn",
-        "mutable": "writable writeable copy in_place inplace",
-        "max_restarts": "restarts restart_limit max_failures",
-        "attach": "top listen monitor_socket live",
-        "max_skipped": "max_errors max_errored_blocks skip_limit max_skips",
-        "transport": "channel ipc comm",
-        "mode": "type kind",
-        "threshold": "min_size cutoff threshold_bytes",
-        "engine": "executor backend runner scheduler cluster",
-        "resources": "ray_remote_args num_cpus num_gpus limits requests",
-        "report": "reports metrics logging monitoring",
-        "json": "json_path file path",
-        "html": "html_path page",
-        "trace": "trace_path perfetto chrome_trace timeline profile",
-        "prometheus": "metrics_port prometheus_port exporter",
-        "stateful": "state has_state",
-    }.items()
-}
-"""Each key and the names that other tools use for it. A name under several keys means the one that is valid there."""
+from stagepipe.spec import KEY_SYNONYMS, PipelineSpec, StageSpec, iter_options
 
 _N: Final = Placeholder("N")
 

@@ -6,7 +6,7 @@ risky.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -69,9 +69,14 @@ def get_known_keys(mapping_path: str, syntax: ConfigSyntax = ConfigSyntax.YAML) 
     return frozenset(model.keys)
 
 
-def validate(root: MapNode, problems: list[Problem]) -> dict[str, Any] | None:
-    """Return the fields of the spec that a config sets. If it is invalid, append its problems and return None."""
-    values, mistakes = check_pipeline(to_plain(drop_null_keys(root)))
+def validate(
+    root: MapNode, derived_fields: Mapping[ConfigPath, Mapping[str, Any]], problems: list[Problem]
+) -> dict[str, Any] | None:
+    """Return the fields of the spec that a config sets. If it is invalid, append its problems and return None.
+
+    `derived_fields` are those of inner specs that no key sets, by path.
+    """
+    values, mistakes = check_pipeline(to_plain(drop_null_keys(root)), derived_fields)
     misspelt = {
         (mistake.path[:-1], _find_intended_key(mistake.path))
         for mistake in mistakes
@@ -315,7 +320,21 @@ def _read_source(source: Node | None) -> tuple[Any, dict[Any, Any]]:
 
 
 PROCESS_KEYS: Final = tuple(key.key for key in iter_keys(StageSpec) if key.info.is_process_key)
-_ERROR_HANDLING_KEYS: Final = ("retries", "on_error")
+_REJECTED_ITEMS: Final = (
+    "an item that it cannot accept ends the run",
+    "; set it on an earlier stage that rejects such items",
+)
+_NOT_FOR_ORDER_POINTS: Final = {
+    "workers": ("it restores the item order in one process", ""),
+    "retries": _REJECTED_ITEMS,
+    "on_error": _REJECTED_ITEMS,
+    "when": (
+        "it groups all items",
+        "; to group some of the items, drop the others before with `stagepipe.stages.Filter`",
+    ),
+    "allow_none": ("it may group None like any other item", ""),
+}
+"""Keys that an order point does not take, with the reason, and what the hint adds."""
 _PART_SINK_KEYS: Final = tuple(key.key for key in iter_keys(SinkSpec) if key.key not in {"uses", "with"})
 _COUNT_ARGUMENTS: Final = ("part_items", "shard_items")
 _FUNCTION_KEYS: Final = ("field", "as", "into", "batch")
@@ -441,24 +460,13 @@ def _check_fused(stage: MapNode, process_name: str) -> Iterator[Problem]:
 
 
 def _check_order_point(stage: MapNode, label: str) -> Iterator[Problem]:
-    if stage.get("workers") is not None:
-        message = f"`{label}` takes no `workers`: it restores the item order in one process"
-        yield stage.entries["workers"].key_location.make_problem(message, "remove `workers`")
+    for key, (reason, hint) in _NOT_FOR_ORDER_POINTS.items():
+        if stage.get(key) is not None:
+            message = f"`{label}` takes no `{key}`: {reason}"
+            yield stage.entries[key].key_location.make_problem(message, f"remove `{key}`{hint}")
     if _is_true(stage.get("fuse")) or stage.get_text("fuse") == "auto":
         message = f"`{label}` cannot be fused: it restores the item order in its own process"
         yield stage.entries["fuse"].key_location.make_problem(message, "remove `fuse`")
-    for key in _ERROR_HANDLING_KEYS:
-        if stage.get(key) is not None:
-            message = f"`{label}` takes no `{key}`: an item that it cannot accept ends the run"
-            hint = f"remove `{key}`; set it on an earlier stage that rejects such items"
-            yield stage.entries[key].key_location.make_problem(message, hint)
-    if stage.get("when") is not None:
-        message = f"`{label}` takes no `when`: it groups all items"
-        hint = "remove `when`; to group some of the items, drop the others before with `stagepipe.stages.Filter`"
-        yield stage.entries["when"].key_location.make_problem(message, hint)
-    if stage.get("allow_none") is not None:
-        message = f"`{label}` takes no `allow_none`: it may group None like any other item"
-        yield stage.entries["allow_none"].key_location.make_problem(message, "remove `allow_none`")
 
 
 def _check_whole_item_stage(stage: MapNode, label: str) -> Iterator[Problem]:

@@ -123,10 +123,11 @@ def _check_boolean(value: Any) -> bool:
     raise make_unexpected(partial(format_kind, "true or false"), value, make_boolean_hint(value))
 
 
-def _check_text(value: Any) -> str:
-    if isinstance(value, str):
+def check_text(expected: str, value: Any, *, is_filled: bool = True) -> str:
+    """Return a text, which with `is_filled` is not empty. Raises InvalidValueError that `expected` was expected."""
+    if isinstance(value, str) and (value or not is_filled):
         return value
-    raise make_unexpected("a string", value, "quote it" if isinstance(value, int | float) else "")
+    raise make_unexpected(expected, value, "quote it" if isinstance(value, int | float) else "")
 
 
 def _check_mapping(value: Any) -> dict[Any, Any]:
@@ -136,7 +137,7 @@ def _check_mapping(value: Any) -> dict[Any, Any]:
 
 
 BOOLEAN: Final = ValueType(_check_boolean, {"type": "boolean"})
-TEXT: Final = ValueType(_check_text, {"type": "string"})
+TEXT: Final = ValueType(partial(check_text, "a string", is_filled=False), {"type": "string"})
 MAPPING: Final = ValueType(_check_mapping, {"additionalProperties": True, "type": "object"})
 
 
@@ -221,9 +222,10 @@ def _check_condition_mapping(value: Mapping[Any, Any]) -> Condition:
 
 
 def _check_field(field: Any) -> str:
-    if isinstance(field, str) and field:
-        return field
-    raise make_unexpected("the name of a field", field, "quote it" if isinstance(field, int | float) else "").at(field)
+    try:
+        return check_text("the name of a field", field)
+    except InvalidValueError as error:
+        raise error.at(field) from None
 
 
 def _check_tests(field: str, tests: Any) -> dict[str, Any]:
@@ -358,7 +360,7 @@ def check_cache(value: Any) -> CacheSpec:
         )
     return CacheSpec(
         path=_check_cache_value(value, "path", _check_cache_path),
-        key=None if value.get("key") is None else _check_cache_value(value, "key", _check_cache_key),
+        key=None if value.get("key") is None else _check_cache_value(value, "key", partial(check_text, "a text")),
         is_deterministic=_check_cache_value(value, "deterministic", BOOLEAN.check)
         if "deterministic" in value
         else False,
@@ -380,12 +382,6 @@ def _check_cache_path(value: Any) -> str:
 
 def _write_cache_example(syntax: ConfigSyntax) -> str:
     return f"write `{syntax.format_setting('cache', 'cache/decoded/')}`"
-
-
-def _check_cache_key(value: Any) -> str:
-    if isinstance(value, str) and value:
-        return value
-    raise make_unexpected("a text", value, "quote it" if isinstance(value, int | float) else "")
 
 
 _ADDRESS_PATTERN: Final = re.compile(r"(?:(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")

@@ -8,6 +8,7 @@ from stagepipe.spec.engine import EngineSpec, ResourcesSpec, WorkerRange
 from stagepipe.spec.model import (
     COMPARISONS,
     FIELD_TESTS,
+    KEY_SYNONYMS,
     SOURCE_NAME,
     BatchSpec,
     CacheSpec,
@@ -32,6 +33,7 @@ from stagepipe.spec.model import (
 __all__ = [
     "COMPARISONS",
     "FIELD_TESTS",
+    "KEY_SYNONYMS",
     "SOURCE_NAME",
     "BatchSpec",
     "CacheSpec",

@@ -78,8 +78,9 @@ def test_output_equals_its_golden_file(app, golden, path, monkeypatch):
     monkeypatch.delenv("STAGEPIPE_SURELY_NOT_SET", raising=False)
     monkeypatch.chdir(BROKEN)
     output = CliRunner().invoke(app, ["validate", path.name]).output
-    # The names in a torchvision module depend on its version.
-    golden(f"{path.stem}.txt", re.sub(r"it has `AutoAugmentPolicy`.*", "it has <names of torchvision>", output))
+    # The names in a torchvision module depend on its version; the list of all keys would change with each new one.
+    output = re.sub(r"it has `AutoAugmentPolicy`.*", "it has <names of torchvision>", output)
+    golden(f"{path.stem}.txt", re.sub(r"known keys: allow_none, .*", "known keys: <keys of a source>", output))
 
 
 def test_every_golden_file_has_its_config():
