@@ -98,12 +98,12 @@ def _require_positive(value_type: ValueType) -> ValueType:
 
 
 def _check_name(value: Any) -> str:
-    value = check_text("a name", value, is_filled=False)
-    if not _NAME_PATTERN.fullmatch(value):
+    name = check_text("a name", value, is_filled=False)
+    if not _NAME_PATTERN.fullmatch(name):
         raise InvalidValueError(
-            f"the name `{value}` has characters other than letters, digits, `_` and `-`", _name_hint(value)
+            f"the name `{name}` has characters other than letters, digits, `_` and `-`", _name_hint(name)
         )
-    return value
+    return name
 
 
 def _name_hint(value: str) -> str:
