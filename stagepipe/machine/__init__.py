@@ -1,11 +1,11 @@
 """The machine and its limits, as this process may use them. Starts nothing. Only the check-up tries things out.
 
-machine   CPUs, memory and GPUs
-cgroup    limits and counters of the control group
-limits    descriptors, address space, file sizes, processes and threads
-cpu_time  the CPU time of a process
-load      the CPUs and the memory that other processes leave
-checkup/  whether a run can start here, for `stagepipe doctor`
+machine  CPUs, memory and GPUs, and the CPU time of a process
+cgroup   limits and counters of the control group
+limits   the system's limits for this process, and the CPUs and the memory that other processes leave
+checkup  whether a run can start here, for `stagepipe doctor`
+
+A worker needs only the CPU time: the names load lazily, because `limits` imports psutil.
 """
 
 from typing import TYPE_CHECKING
@@ -15,10 +15,21 @@ from stagepipe.core import lazy_names
 if TYPE_CHECKING:
     from stagepipe.machine.cgroup import cpu_quota, oom_kill_count, read_throttling
     from stagepipe.machine.checkup import HealthCheck, HealthStatus, examine_machine
-    from stagepipe.machine.cpu_time import cpu_delay_ns, cpu_time_ns
-    from stagepipe.machine.limits import SystemLimits, read_system_limits
-    from stagepipe.machine.load import CpuLoadMeter, compute_free_cpus, read_free_memory_bytes
-    from stagepipe.machine.machine import Machine, describe_host, detect_machine, read_cpu_model
+    from stagepipe.machine.limits import (
+        CpuLoadMeter,
+        SystemLimits,
+        compute_free_cpus,
+        read_free_memory_bytes,
+        read_system_limits,
+    )
+    from stagepipe.machine.machine import (
+        Machine,
+        cpu_delay_ns,
+        cpu_time_ns,
+        describe_host,
+        detect_machine,
+        read_cpu_model,
+    )
 
 __all__ = [
     "CpuLoadMeter",
@@ -43,21 +54,21 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "CpuLoadMeter": "load",
+        "CpuLoadMeter": "limits",
         "HealthCheck": "checkup",
         "HealthStatus": "checkup",
         "Machine": "machine",
         "SystemLimits": "limits",
-        "compute_free_cpus": "load",
-        "cpu_delay_ns": "cpu_time",
+        "compute_free_cpus": "limits",
+        "cpu_delay_ns": "machine",
         "cpu_quota": "cgroup",
-        "cpu_time_ns": "cpu_time",
+        "cpu_time_ns": "machine",
         "describe_host": "machine",
         "detect_machine": "machine",
         "examine_machine": "checkup",
         "oom_kill_count": "cgroup",
         "read_cpu_model": "machine",
-        "read_free_memory_bytes": "load",
+        "read_free_memory_bytes": "limits",
         "read_system_limits": "limits",
         "read_throttling": "cgroup",
     },

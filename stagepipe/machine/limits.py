@@ -1,20 +1,24 @@
-"""The system's limits for this process: descriptors, address space, file sizes, processes and threads.
+"""The system's limits for this process, and what other processes leave of the machine. In the caller's process.
 
-Read in the main process before workers start.
+Limits are descriptors, address space, file sizes, processes and threads, read before workers start. Others leave CPUs,
+over a span of time, and memory, now.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic_ns, process_time_ns
 
 import psutil
 
-from stagepipe.machine.cgroup import tightest_pids_limit
-from stagepipe.machine.machine import detect_machine
+from stagepipe.machine.cgroup import cpu_quota, free_memory_bytes, tightest_pids_limit
+from stagepipe.machine.machine import cpu_time_ns, detect_machine
+
+# ------------------------------------------------------------------ limits
 
 _TASK_LIMIT_MARGIN = 4096
 """With this much room the user's processes are not counted, because that reads a file for each of them."""
@@ -89,3 +93,97 @@ def _count_user_tasks() -> int:
     """Count the threads of this user's processes."""
     processes = (process.info for process in psutil.process_iter(["uids", "num_threads"]))
     return sum(info["num_threads"] for info in processes if info["uids"] and info["uids"].real == os.getuid())
+
+
+# ------------------------------------------------------------------ load
+
+_STAT_PATH = Path("/proc/stat")
+_IDLE_FIELDS = (3, 4)
+"""`idle` and `iowait`, proc_stat(5). All other time was taken by a process, the kernel or the hypervisor."""
+_NICE_FIELD = 1
+"""The user time of processes with a lower priority than usual (nice above 0)."""
+_BUSY_FIELDS = 8
+"""The fields after `steal` are parts of `user` and `nice`."""
+
+
+class CpuLoadMeter:
+    """Measures how many CPUs other processes use, from its creation on.
+
+    Others are all but this process and its descendants. Only the CPUs that this process may use count. Others of a
+    lower priority (nice) count too, but give way.
+
+    >>> meter = CpuLoadMeter()
+    >>> meter.measure_other_cpus() >= 0
+    True
+    """
+
+    def __init__(self) -> None:
+        """Start to measure."""
+        self._cpus = frozenset(os.sched_getaffinity(0))
+        self._start_ns = monotonic_ns()
+        self._start_busy_ns, self._start_niced_ns = _read_cpu_times_ns(self._cpus)
+        self._start_own_ns = _read_own_ns()
+
+    def measure_other_cpus(self) -> float:
+        """Return the mean number of CPUs that others have used; 0 if the kernel does not report it.
+
+        Call it while the descendants still run: the CPU time of those that have ended may be unknown.
+        """
+        elapsed_ns = monotonic_ns() - self._start_ns
+        busy_ns = _read_cpu_times_ns(self._cpus)[0] - self._start_busy_ns
+        own_ns = sum(ns - self._start_own_ns.get(pid, 0) for pid, ns in _read_own_ns().items())
+        return min(max((busy_ns - own_ns) / max(elapsed_ns, 1), 0.0), float(len(self._cpus)))
+
+    def measure_yielding_cpus(self) -> float:
+        """Return how many of these CPUs others have used at a lower priority than this process: they give way to it.
+
+        It is 0 if this process has a lower priority itself: the kernel does not count them apart then.
+        """
+        if os.getpriority(os.PRIO_PROCESS, 0) > 0:
+            return 0.0
+        niced_ns = _read_cpu_times_ns(self._cpus)[1] - self._start_niced_ns
+        return niced_ns / max(monotonic_ns() - self._start_ns, 1)
+
+
+def compute_free_cpus(other_cpus: float) -> float:
+    """Return the CPUs that remain while others use `other_cpus`, within the affinity and the quota of the cgroup."""
+    free = len(os.sched_getaffinity(0)) - other_cpus
+    quota = cpu_quota()
+    return max(free if quota is None else min(free, quota), 0.0)
+
+
+def read_free_memory_bytes() -> int:
+    """Return the memory that can be used without swapping, within the limit of the cgroup."""
+    available: int = psutil.virtual_memory().available
+    free = free_memory_bytes()
+    return available if free is None else min(available, free)
+
+
+def _read_cpu_times_ns(cpus: frozenset[int]) -> tuple[int, int]:
+    """The time in which these CPUs were not idle, and that of niced processes in it, since boot; 0 if not reported."""
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    try:
+        lines = [line.split() for line in _STAT_PATH.read_text().splitlines() if line.startswith("cpu")]
+    except OSError:
+        return 0, 0
+    busy_ticks = niced_ticks = 0
+    for name, *fields in lines:
+        if name[3:].isdigit() and int(name[3:]) in cpus:
+            times = [int(field) for field in fields[:_BUSY_FIELDS]]
+            busy_ticks += sum(times) - sum(times[index] for index in _IDLE_FIELDS)
+            niced_ticks += times[_NICE_FIELD]
+    return busy_ticks * tick_ns, niced_ticks * tick_ns
+
+
+def _read_own_ns() -> Mapping[int, int]:
+    """The CPU time of this process and of each live descendant, with that of their ended children, by process id."""
+    ended = os.times()
+    times = {os.getpid(): process_time_ns() + int((ended.children_user + ended.children_system) * 1e9)}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            cpu_times = process.cpu_times()
+        except psutil.Error:
+            continue
+        ended_ns = int((cpu_times.children_user + cpu_times.children_system) * 1e9)
+        times[process.pid] = cpu_time_ns(process.pid) + ended_ns
+    return times

@@ -1,4 +1,4 @@
-"""CPUs, memory and GPUs of this machine, as the cgroup and the affinity mask allow them. Runs in the main process."""
+"""CPUs, memory and GPUs of this machine, as the cgroup and the affinity mask allow them; the CPU time of a process."""
 
 from __future__ import annotations
 
@@ -75,3 +75,25 @@ def _read_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions
+
+
+# ------------------------------------------------------------------ the CPU time of a process
+
+
+def cpu_delay_ns(pid: int) -> int:
+    """The time that a process's main thread was runnable but had no CPU, in ns; 0 if the kernel does not report it."""
+    return _read_schedstat(Path(f"/proc/{pid}/schedstat"))[1]
+
+
+def cpu_time_ns(pid: int) -> int:
+    """The CPU time of all threads of a live process, in ns; 0 if the kernel does not report it."""
+    return sum(_read_schedstat(path)[0] for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def _read_schedstat(path: Path) -> tuple[int, int]:
+    """(time on a CPU, time waiting for one) in ns, see https://docs.kernel.org/scheduler/sched-stats.html."""
+    try:
+        on_cpu_ns, waiting_ns, *_ = path.read_text().split()
+        return int(on_cpu_ns), int(waiting_ns)
+    except (OSError, ValueError):
+        return 0, 0

@@ -7,7 +7,10 @@ Its layout, in 8-byte words:
     seek         the current seek message, with its generation and checksum
     segments     the progress and the admission state of each segment
     policies     the transfer policy of each hop, which the supervisor may change during the run
-    processes    a region for each, see `process_region`
+    processes    a region for each (`ProcessRegion`), written by it and read by all
+
+The region of a process has its counters (`ProcessCounter`); for each of its stages the counters (`StageCounter`), a
+histogram of run times and the slowest items; then the histograms and the ledgers of its sending and receiving side.
 
 Progress words carry the generation in which they were written; a word of another generation is ignored. Words are
 written through a cast memoryview, which makes a single aligned store (`struct.pack_into` writes zeros first).
@@ -21,12 +24,304 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stagepipe.timing.counters import DeliveryCounter, ProcessCounter
-from stagepipe.timing.process_region import ProcessRegion, region_word_count
+from stagepipe.timing.histogram import BUCKET_COUNT, HISTOGRAM_WORDS, LEDGER_WORDS, CostLedger, Histogram, add_durations
+
+# ------------------------------------------------------------------ the names of the counters
+
+# The names of report fields. `cost_ns` is the work of both sides for an item, without queues and waits.
+SEND_PHASES = ("encode_ns", "copy_ns", "pack_wait_ns", "send_ns", "send_wait_ns")
+RECEIVE_PHASES = ("queue_ns", "receive_ns", "decode_ns", "cost_ns")
+
+
+class ProcessCounter(IntEnum):
+    """The counters of a process, by their offset in words. Durations and times are in ns."""
+
+    STARTED_NS = 0
+    READY_NS = 1
+    STARVED_NS = 2
+    BLOCKED_NS = 3
+    CPU_NS = 4
+    LIVE_BYTES = 5
+    PEAK_BYTES = 6
+    PIPE_MESSAGES = 7
+    SHARED_MEMORY_MESSAGES = 8
+    MIXED_MESSAGES = 9
+    INLINE_BYTES = 10
+    COPIED_BYTES = 11
+    ZERO_COPY_BYTES = 12
+    COPIED_OUT_ITEMS = 13
+    ITEMS_IN = 14
+    EPOCH_ITEMS_PLUS_ONE = 15  # 1 + the number of items of an epoch; 0 while unknown
+    EPOCH_END_NS = 16
+    CURRENT_ITEM_PLUS_ONE = 17  # 1 + the number of the item being processed
+    ITEMS_SENT = 18  # items that the source has sent, in all epochs; one that is read again counts once
+    PROCESS_STATE = 19
+    STOPPED_NS = 20
+    HELD_BYTES = 21  # of blocks that it leases; for the consumer, of blocks that its caller holds
+    LARGEST_BLOCK_BYTES = 22  # of the blocks that it has allocated
+    DOWNTIME_NS = 23  # from each death of the worker until its successor was ready, in total
+    CURRENT_STAGE = 24  # the index of the process's stage that is processing it
+    CURRENT_PARTS_PLUS_ONE = 25  # four words: 1 + the part of the item, the part of the part ...; 0 after the last
+    LAST_CURRENT_ITEM_PLUS_ONE = 29  # 1 + the number of the last of several items being processed together
+    HEARTBEAT_NS = 30  # the last tick of a wait
+    CURRENT_EPOCH = 31  # the epoch of that item
+    CHUNK_ITEM_NS = 32  # what an item of its last chunk took, on average; a worker that sends chunks
+    CHUNK_ITEM_BYTES = 33  # and how many bytes a row of it had
+    FLUSHED_NS = 34  # when these counters were last written
+    PID = 35  # of the worker
+    INCARNATION = 36  # 0 for the first worker in its slot, 1 for its successor
+    LAST_RESERVED = 39
+
+
+class DeliveryCounter(IntEnum):
+    """What the consumer has counted, by the offset in words. Durations and times are in ns."""
+
+    STARTED_NS = 0  # when the start of the run began
+    WALL_NS = 1  # from there until these words were written
+    ITEMS = 2
+    SAMPLES = 3
+    FIRST_ITEM_NS = 4
+    WAIT_NS = 5
+    BUSY_NS = 6
+    OUTSIDE_NS = 7
+    FILES = 8  # that sinks have written in this run
+
+
+MAX_KEY_PARTS = 4
+"""The parts of a key for which the board has room."""
+
+
+class ProcessState(IntEnum):
+    """The state of a process."""
+
+    STARTING = 0
+    RUNNING = 1
+    STOPPED = 2
+
+
+class StageCounter(IntEnum):
+    """The counters of a stage in a process, by their offset in words."""
+
+    ITEMS = 0
+    SKIPPED = 1
+    FAILED_ATTEMPTS = 2
+    BUSY_NS = 3
+    RETRIES = 4
+    DEAD_LETTERS = 5
+    PASSED_BY = 6  # items that its `when` does not match
+    REPEATED_NS = 7  # in attempts that failed and were repeated; not in BUSY_NS
+    LAST_RESERVED = 15
+
+
+# ------------------------------------------------------------------ the region of a process
+
+MAX_SLOW_ITEMS = 5
+"""The number of slowest items that a stage keeps."""
+
+_SLOW_ITEM_WORDS = 3
+_LABEL_WORDS = 12
+"""For the label of a slow item: 96 bytes of UTF-8. A longer one keeps its end, which is the name of a file."""
+
+STAGE_WORDS = int(StageCounter.LAST_RESERVED) + 1 + HISTOGRAM_WORDS + (_SLOW_ITEM_WORDS + _LABEL_WORDS) * MAX_SLOW_ITEMS
+_QUEUE_WORD = RECEIVE_PHASES.index("queue_ns") * HISTOGRAM_WORDS
+QUEUE_COUNT_WORDS = slice(_QUEUE_WORD, _QUEUE_WORD + BUCKET_COUNT)
+"""The words of `ProcessRegion.receive_histogram_words` that add up to the number of received messages."""
+
+QUEUE_SUM_WORD = _QUEUE_WORD + BUCKET_COUNT
+"""The word with the time that the received messages waited, in ns."""
+
+_PROCESS_WORDS = int(ProcessCounter.LAST_RESERVED) + 1
+
+
+def region_word_count(stage_count: int) -> int:
+    """The number of words of a process with `stage_count` stages."""
+    return (
+        _PROCESS_WORDS
+        + stage_count * STAGE_WORDS
+        + (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
+        + 2 * LEDGER_WORDS
+    )
+
+
+class ProcessRegion:
+    """The region of a process on the board. Its process writes; every process may read."""
+
+    def __init__(self, words: memoryview, array: NDArray[np.uint64], base: int, stage_count: int) -> None:
+        """`words` and `array` are those of the board; the region begins at word `base`. See `Board.region`."""
+        self._words = words
+        self._array = array
+        self._base = base
+        self._current_item_word = base + int(ProcessCounter.CURRENT_ITEM_PLUS_ONE)
+        self._current_stage_word = base + int(ProcessCounter.CURRENT_STAGE)
+        self.stage_count = stage_count
+
+    def __getitem__(self, counter: ProcessCounter) -> int:
+        """Read a counter of the process."""
+        return self._words[self._base + counter]
+
+    def __setitem__(self, counter: ProcessCounter, value: int) -> None:
+        """Write a counter; only the owning process does."""
+        self._words[self._base + counter] = value
+
+    def read_counters(self) -> tuple[int, ...]:
+        """All counters of the process as they are now, indexed by `ProcessCounter`."""
+        return tuple(self._words[self._base : self._base + _PROCESS_WORDS])
+
+    def set_current_keys(self, keys: Sequence[tuple[int, ...]]) -> None:
+        """Set the keys of the items that are being processed together."""
+        self.set_current_key(keys[0])
+        items = [key[0] for key in keys]
+        self._words[self._base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = min(items) + 1
+        if len(keys) > 1:
+            self._words[self._base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = max(items) + 1
+
+    def set_current_item(self, key: tuple[int, ...]) -> None:
+        """`set_current_key` for one item after another, each followed by `clear_current_item`: ten times as fast."""
+        if len(key) == 1:
+            self._words[self._current_item_word] = key[0] + 1
+        else:
+            self.set_current_key(key)
+
+    def clear_current_item(self, key: tuple[int, ...]) -> None:
+        """Undo `set_current_item`."""
+        if len(key) == 1:
+            self._words[self._current_item_word] = 0
+        else:
+            self.set_current_key(())
+
+    def set_current_stage(self, index: int) -> None:
+        """Set the index of the stage that is processing the item."""
+        self._words[self._current_stage_word] = index
+
+    def set_current_key(self, key: tuple[int, ...]) -> None:
+        """Set the key of the item, or part of an item, that is being processed; `()` for none."""
+        words = self._words
+        base = self._base
+        words[base + ProcessCounter.LAST_CURRENT_ITEM_PLUS_ONE] = words[base + ProcessCounter.CURRENT_STAGE] = 0
+        words[base + ProcessCounter.CURRENT_ITEM_PLUS_ONE] = key[0] + 1 if key else 0
+        if len(key) > 1 or words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE]:
+            parts = (*key[1 : MAX_KEY_PARTS + 1], *(-1,) * MAX_KEY_PARTS)[:MAX_KEY_PARTS]
+            for depth, part in enumerate(parts):
+                words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] = part + 1
+
+    @property
+    def current_key(self) -> tuple[int, ...]:
+        """The key that `set_current_key` set, without parts deeper than `MAX_KEY_PARTS`."""
+        words = self._words
+        base = self._base
+        parts = [words[base + ProcessCounter.CURRENT_PARTS_PLUS_ONE + depth] for depth in range(MAX_KEY_PARTS)]
+        item = words[base + ProcessCounter.CURRENT_ITEM_PLUS_ONE]
+        return (item - 1, *(part - 1 for part in parts if part)) if item else ()
+
+    def stage_region(self, index: int) -> StageRegion:
+        """The region of the process's stage `index`."""
+        return StageRegion(self._array, self._words, self._base + _PROCESS_WORDS + index * STAGE_WORDS)
+
+    @property
+    def send_histogram_words(self) -> NDArray[np.uint64]:
+        """The words of the histograms of SEND_PHASES, one after another."""
+        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS
+        return self._array[start : start + len(SEND_PHASES) * HISTOGRAM_WORDS]
+
+    @property
+    def receive_histogram_words(self) -> NDArray[np.uint64]:
+        """The words of the histograms of RECEIVE_PHASES, one after another."""
+        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS + len(SEND_PHASES) * HISTOGRAM_WORDS
+        return self._array[start : start + len(RECEIVE_PHASES) * HISTOGRAM_WORDS]
+
+    @property
+    def send_ledger(self) -> CostLedger:
+        """The cost of messages on the sending side, by transfer kind and size."""
+        return self._ledger(0)
+
+    @property
+    def receive_ledger(self) -> CostLedger:
+        """The cost of messages on the receiving side, by transfer kind and size."""
+        return self._ledger(1)
+
+    def _ledger(self, side: int) -> CostLedger:
+        phase_words = (len(SEND_PHASES) + len(RECEIVE_PHASES)) * HISTOGRAM_WORDS
+        start = self._base + _PROCESS_WORDS + self.stage_count * STAGE_WORDS + phase_words + side * LEDGER_WORDS
+        return CostLedger(self._array[start : start + LEDGER_WORDS])
+
+    def phase_histograms(self) -> dict[str, Histogram]:
+        """The histograms of both sides, by phase."""
+        names = SEND_PHASES + RECEIVE_PHASES
+        rows = np.concatenate((self.send_histogram_words, self.receive_histogram_words)).reshape(
+            len(names), HISTOGRAM_WORDS
+        )
+        return {name: Histogram.from_words(row) for name, row in zip(names, rows, strict=True)}
+
+
+class SlowItemRow(NamedTuple):
+    """One of a stage's slowest items: its number, its times in ns, and what errors call it, such as its path."""
+
+    item: int
+    run_ns: int
+    queue_ns: int
+    label: str = ""
+
+
+class StageRegion:
+    """The region of a stage within that of its process."""
+
+    def __init__(self, array: NDArray[np.uint64], words: memoryview, base: int) -> None:
+        """See `ProcessRegion.stage_region`."""
+        self._words = words
+        self._base = base
+        start = base + StageCounter.LAST_RESERVED + 1
+        end = start + HISTOGRAM_WORDS
+        self.run_histogram_words = array[start:end]
+        labels = end + _SLOW_ITEM_WORDS * MAX_SLOW_ITEMS
+        label_words = array[labels : labels + _LABEL_WORDS * MAX_SLOW_ITEMS]
+        self._slow_labels = label_words.view(np.uint8).reshape(MAX_SLOW_ITEMS, 8 * _LABEL_WORDS)
+        self.slow_items = array[end:labels].reshape(MAX_SLOW_ITEMS, _SLOW_ITEM_WORDS)
+        """uint64 of shape (MAX_SLOW_ITEMS, 3): run time in ns, time in the queue in ns, 1 + item number."""
+
+    def __getitem__(self, counter: StageCounter) -> int:
+        """Read a counter of the stage."""
+        return self._words[self._base + counter]
+
+    def __setitem__(self, counter: StageCounter, value: int) -> None:
+        """Write a counter; only the owning process does."""
+        self._words[self._base + counter] = value
+
+    def add_durations(self, durations_ns: list[int]) -> None:
+        """Add run times to the stage's histogram. Negative ones count as zero."""
+        if durations_ns:
+            add_durations(self.run_histogram_words, durations_ns)
+
+    def read_counters(self) -> tuple[int, ...]:
+        """All counters of the stage as they are now, indexed by `StageCounter`."""
+        return tuple(self._words[self._base : self._base + StageCounter.LAST_RESERVED + 1])
+
+    def read_slow_items(self) -> tuple[SlowItemRow, ...]:
+        """The slowest items as they are now."""
+        rows = zip(self.slow_items.tolist(), self._slow_labels, strict=True)
+        return tuple(
+            SlowItemRow(item_plus_one - 1, run_ns, queue_ns, label.tobytes().rstrip(b"\0").decode(errors="replace"))
+            for (run_ns, queue_ns, item_plus_one), label in rows
+            if item_plus_one
+        )
+
+    def record_slow_item(self, item: int, run_ns: int, queue_ns: int, label: str = "") -> None:
+        """Keep an item in `slow_items` if it is among the slowest."""
+        fastest_row = int(np.argmin(self.slow_items[:, 0]))
+        if run_ns > int(self.slow_items[fastest_row, 0]):
+            self.slow_items[fastest_row] = (run_ns, queue_ns, item + 1)
+            encoded = label.encode(errors="replace")
+            if len(encoded) > 8 * _LABEL_WORDS:
+                encoded = b"..." + encoded[3 - 8 * _LABEL_WORDS :]
+            self._slow_labels[fastest_row] = np.frombuffer(encoded.ljust(8 * _LABEL_WORDS, b"\0"), np.uint8)
+
+
+# ------------------------------------------------------------------ the board
 
 LAYOUT_VERSION = 3
 """The version of this layout and of what the counters mean. A process that attaches to a run reads its own alone.

@@ -3,22 +3,39 @@
 One discarded warm-up. Then, for each change: a run with the best layout so far, whose report offers the change, and
 pairs of runs without and with it, until `decisions.judge_pairs` has an answer. If several changes stay, the layout at
 the end is compared with the one at the start, and has to be at least as fast.
+
+The time of a run begins when all workers have built their stages and ends when the last item is in the sink: it
+includes the fill and the drain of the pipeline, not its start-up. `RunReport.items_per_s` is no measure here: it begins
+at the first delivery, which for a sink that writes one part is the end of the run. Start-up does not count because it
+is paid once in a job of hours, and because it would hide a gain in runs of seconds.
+
+A run of a pipeline writes to the folders of its sinks (shards, journals), to those of `cache`, and to the files of
+`report`. `OutputSandbox` rewrites a spec so that it writes to a new folder next to each of these instead, on the same
+file system, because a disk's speed is a part of what is measured; no report is written. A sink that is not built in may
+write anywhere, so it is refused unless the user allows it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
-from stagepipe.api import Pipeline, has_part_sinks
+from stagepipe.api import Pipeline, has_part_sinks, open_shards, run_to_sink
 from stagepipe.config import load
 from stagepipe.core import ConfigError, RunError, UsageError
-from stagepipe.spec import PipelineSpec
+from stagepipe.engine import EpochCancelledError
+from stagepipe.spec import CacheSpec, PipelineSpec, ReportSpec, SinkSpec
 from stagepipe.tuning.decisions import (
     MIN_PAIRS,
     Judgement,
@@ -30,11 +47,294 @@ from stagepipe.tuning.decisions import (
     compute_rate,
     estimate_ratio,
 )
-from stagepipe.tuning.measuring import LayoutRunner, TimedRun, WarmUp
-from stagepipe.tuning.sandbox import OutputSandbox
 
 if TYPE_CHECKING:
     from stagepipe.report import LiveRun, Report
+
+# ------------------------------------------------------------------ where runs write
+
+_BUILT_IN_SINKS: Final = "stagepipe.sinks"
+_PATH: Final = "path"
+_PREFIX: Final = ".stagepipe-tune-"
+_WATCHER: Final = 'cat > /dev/null; sleep 2; rm -rf -- "$@"'
+"""Ends with this process, however that ends, and removes the folders after 2 s: workers that outlive their caller by
+some milliseconds may still be writing."""
+
+
+class OutputSandbox:
+    """Temporary folders for what runs write. A context manager: leaving it removes them.
+
+    They are also removed if this process is killed.
+    """
+
+    def __init__(self, spec: PipelineSpec, *, allow_writes: bool = False) -> None:
+        """Find where the pipeline would write. Raises UsageError for a sink that may write anywhere.
+
+        `allow_writes`: such a sink runs, and what it writes stays.
+        """
+        own_sinks = [sink for sink in spec.sinks if not _is_built_in(sink)]
+        if own_sinks and not allow_writes:
+            names = ", ".join(f"`{sink.target.label}`" for sink in own_sinks)
+            raise UsageError(
+                f"sink {names}: tune runs the pipeline many times, and what a sink that is not built in writes stays; "
+                "allow it with --allow-writes, or tune without it: sink=null"
+            )
+        self._anchors = {path: _find_anchor(path) for path in _list_outputs(spec)}
+        self._folders: dict[Path, Path] = {}
+        self._runs = 0
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Make the folders."""
+        try:
+            for anchor in dict.fromkeys(self._anchors.values()):
+                self._folders[anchor] = _make_folder(anchor)
+            if self._folders:
+                self._watcher = subprocess.Popen(
+                    ["/bin/sh", "-c", _WATCHER, "sh", *self._folders.values()],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # a Ctrl-C of the terminal is not for it
+                )
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Remove the folders."""
+        self._close()
+
+    def redirect(self, spec: PipelineSpec) -> PipelineSpec:
+        """Return the spec of a run that writes to new, empty folders. What earlier runs wrote is deleted."""
+        self.clear()
+        self._runs += 1
+        sinks = tuple(self._redirect_sink(sink) for sink in spec.sinks)
+        stages = tuple(replace(stage, cache=self._redirect_cache(stage.cache)) for stage in spec.stages)
+        source = replace(spec.source, cache=self._redirect_cache(spec.source.cache))
+        return replace(spec, source=source, sinks=sinks, stages=stages, report=ReportSpec())
+
+    def clear(self) -> None:
+        """Delete what the runs so far have written."""
+        for folder in self._folders.values():
+            for path in folder.iterdir():
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _redirect_sink(self, sink: SinkSpec) -> SinkSpec:
+        if _PATH not in sink.target.arguments or not _has_folder(sink):
+            return sink
+        arguments = {**sink.target.arguments, _PATH: self._place(_get_path(sink.target.arguments))}
+        return replace(sink, target=replace(sink.target, arguments=arguments))
+
+    def _redirect_cache(self, cache: CacheSpec | None) -> CacheSpec | None:
+        return None if cache is None else replace(cache, path=self._place(_get_cache_path(cache.path)))
+
+    def _place(self, path: Path) -> str:
+        """Return the folder that takes the place of `path` in this run."""
+        number = list(self._anchors).index(path)
+        return str(self._folders[self._anchors[path]] / f"run-{self._runs}-{number}")
+
+    def _close(self) -> None:
+        for folder in self._folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+        if self._watcher is not None:
+            self._watcher.kill()  # it is in a session of its own, without children but `cat`, which ends with its pipe
+            with contextlib.suppress(OSError):
+                self._watcher.communicate()
+            self._watcher = None
+
+
+def _is_built_in(sink: SinkSpec) -> bool:
+    uses = sink.target.uses
+    module = uses.replace(":", ".") if isinstance(uses, str) else getattr(uses, "__module__", "")
+    return f"{module}.".startswith(f"{_BUILT_IN_SINKS}.")
+
+
+def _has_folder(sink: SinkSpec) -> bool:
+    """Whether `path` is the folder of a sink: of a built-in one, or of a user's `PartSink`, whose contract says so."""
+    return _is_built_in(sink) or sink.writes_parts
+
+
+def _get_path(arguments: Mapping[str, Any]) -> Path:
+    return Path(arguments[_PATH])
+
+
+def _get_cache_path(path: str) -> Path:
+    return Path(path).expanduser()
+
+
+def _list_outputs(spec: PipelineSpec) -> list[Path]:
+    sinks = [
+        _get_path(sink.target.arguments) for sink in spec.sinks if _has_folder(sink) and _PATH in sink.target.arguments
+    ]
+    caches = [_get_cache_path(stage.cache.path) for stage in (spec.source, *spec.stages) if stage.cache]
+    return [*dict.fromkeys([*sinks, *caches])]
+
+
+def _find_anchor(path: Path) -> Path:
+    """Return the folder in which the temporary folder for `path` is made: next to it, on the same file system.
+
+    The parent of a folder that is a mount point is on another one: then it is the folder itself.
+    """
+    path = path.resolve()
+    if not path.exists():
+        return next(parent for parent in path.parents if parent.exists())
+    return path.parent if path.parent.stat().st_dev == path.stat().st_dev else path
+
+
+def _make_folder(anchor: Path) -> Path:
+    """Make a new folder. Raises UsageError if that is not allowed."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=anchor))
+    except OSError as error:
+        raise UsageError(
+            f"tune writes to a temporary folder next to the one of the sink or cache, and {anchor} allows none: "
+            f"{os.strerror(error.errno or 0)}; tune with another path: sink.with.path=..."
+        ) from None
+
+
+# ------------------------------------------------------------------ a run and its time
+
+TARGET_RUN_S: Final = 4.0
+"""A run takes about so long, with the best layout: long against the fill and the drain of a pipeline, which take some
+of its items, and short enough for eight runs a change."""
+
+_RUNS_OF_FIRST_ITEM: Final = 2
+_MAX_RUN_S: Final = 20.0
+"""Where the first items take longer, because a stage loads a model for them, a run takes this many times as long, up to
+this: the load is not what is measured."""
+
+_MIN_WARM_UP_ITEMS: Final = 8
+_MAX_WARM_UP_S: Final = 60.0
+"""The warm-up goes on until this many items are through, but no longer than this."""
+
+_PROGRESS_S: Final = 0.2
+"""The interval of `run_to_sink` between two calls of `on_progress`: the resolution of the time of the first items."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRun:
+    """A run: its time, how many items of the source went through, and its report.
+
+    `has_ended` is false if it was stopped at its time limit.
+    """
+
+    seconds: float
+    items: int
+    has_ended: bool
+    report: Report
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """What the discarded first run tells: the rate, how long a run should take, and the number of items if it ended."""
+
+    items_per_s: float
+    run_s: float
+    items_total: int | None
+
+
+class LayoutRunner:
+    """Runs layouts of one pipeline into the sandbox, each in new worker processes."""
+
+    def __init__(
+        self,
+        sandbox: OutputSandbox,
+        interruptible: Callable[[], AbstractContextManager[None]],
+        on_progress: Callable[[LiveRun], None],
+    ) -> None:
+        """`interruptible` opens a block in which a signal may raise KeyboardInterrupt; closing a run is outside."""
+        self._sandbox = sandbox
+        self._interruptible = interruptible
+        self._on_progress = on_progress
+        self._runs = 0
+
+    def warm_up(self, spec: PipelineSpec, items: int | None) -> WarmUp:
+        """Run for about `TARGET_RUN_S`, or over `items`: caches become warm, and the rate tells the length of a run."""
+        run, clock = self._run(spec, items, _is_warm)
+        past_first_s = max(run.seconds - clock.first_s, _PROGRESS_S)
+        rate = max(run.items - clock.first_items, 1) / past_first_s
+        wanted_s = min(max(TARGET_RUN_S, _RUNS_OF_FIRST_ITEM * clock.first_s), _MAX_RUN_S)
+        return WarmUp(items_per_s=rate, run_s=wanted_s, items_total=run.items if run.has_ended else None)
+
+    def run(self, spec: PipelineSpec, items: int | None, limit_s: float) -> TimedRun:
+        """Run over the first `items` of the source, for `limit_s` at most. Raises RunError if the run fails."""
+        return self._run(spec, items, lambda clock: clock.read() > limit_s)[0]
+
+    def _run(
+        self, spec: PipelineSpec, items: int | None, is_enough: Callable[[_RunClock], bool]
+    ) -> tuple[TimedRun, _RunClock]:
+        pipeline: Pipeline[object] = Pipeline(self._sandbox.redirect(spec), limit=items)
+        if self._runs:
+            pipeline.on_output = _drop_output  # workers print the same in every run: once is enough
+        self._runs += 1
+        clock = _RunClock(pipeline, self._on_progress, is_enough)
+        with open_shards(pipeline) as shards, pipeline, self._interruptible():
+            pipeline.wait_until_built()
+            clock.start()
+            has_ended = True
+            try:
+                run_to_sink(pipeline, clock.update, shards=shards)
+            except EpochCancelledError:
+                has_ended = False
+            seconds = clock.read()
+        self._sandbox.clear()
+        report = pipeline.report()
+        items_through = report.run.items_in if has_ended else clock.items_done
+        return TimedRun(seconds=seconds, items=items_through, has_ended=has_ended, report=report), clock
+
+
+class _RunClock:
+    """The time of a run, which ends early if `is_enough`. Another thread calls `update`."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline[object],
+        on_progress: Callable[[LiveRun], None],
+        is_enough: Callable[[_RunClock], bool],
+    ) -> None:
+        self.items_done = 0
+        self.first_s = 0.0
+        """The time until the first items were through; 0 until then."""
+        self.first_items = 0
+        self.is_cancelled = False
+        self._pipeline = pipeline
+        self._on_progress = on_progress
+        self._is_enough = is_enough
+        self._started_s = monotonic()
+
+    def start(self) -> None:
+        self._started_s = monotonic()
+
+    def read(self) -> float:
+        return monotonic() - self._started_s
+
+    def update(self, progress: LiveRun) -> None:
+        if self.is_cancelled:
+            return
+        if progress.items_done and not self.items_done:
+            self.first_s = self.read()
+            self.first_items = progress.items_done
+        self.items_done = progress.items_done
+        self._on_progress(progress)
+        if progress.state != "ended" and self._is_enough(self):
+            self.is_cancelled = True
+            self._pipeline.cancel_epoch()
+
+
+def _is_warm(clock: _RunClock) -> bool:
+    """Whether a warm-up has gone on for long enough after its first items, which may have loaded a model."""
+    elapsed_s = clock.read()
+    has_rate = clock.items_done >= _MIN_WARM_UP_ITEMS and elapsed_s - clock.first_s > TARGET_RUN_S / 2
+    return elapsed_s > _MAX_WARM_UP_S or (elapsed_s > TARGET_RUN_S and has_rate)
+
+
+def _drop_output(*_: object) -> None:
+    """Take the place of the callback that forwards what workers print."""
+
+
+# ------------------------------------------------------------------ the search
 
 _MAX_STEPS: Final = 16
 """Changes that are tried at most. On the planted bottlenecks of docs/verdicts.md three to six end it."""

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from stagepipe.bench.model import HOP_MECHANISMS, PEER_MECHANISMS
+from stagepipe.bench.result import HOP_MECHANISMS, PEER_MECHANISMS
 from stagepipe.calibration import cache as curve_cache
 from stagepipe.core import VERSION
 from tests.support.command import call_here

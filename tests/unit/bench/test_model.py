@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagepipe.bench import check_output_path, to_json
-from stagepipe.bench.model import BENCH_SIZES_BYTES, BenchResult, CostPoint
-from stagepipe.bench.schedule import choose_sizes_bytes, make_peer_points
+from stagepipe.bench.measuring import choose_sizes_bytes, make_peer_points
+from stagepipe.bench.result import BENCH_SIZES_BYTES, BenchResult, CostPoint
 from stagepipe.core import UsageError
 from stagepipe.costs import CostCurves
 

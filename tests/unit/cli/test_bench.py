@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from stagepipe.bench.model import BenchResult
+from stagepipe.bench.result import BenchResult
 from stagepipe.calibration import load_cached_curves, save_curves
 from stagepipe.cli.app import app
 from stagepipe.core import VERSION

@@ -7,8 +7,7 @@ import platform
 import pytest
 
 from stagepipe.machine import HealthStatus, examine_machine
-from stagepipe.machine.checkup.kernel_checks import check_kernel, check_packet_pipe
-from stagepipe.machine.checkup.software_checks import check_packages, check_torch
+from stagepipe.machine.checkup import check_kernel, check_packages, check_packet_pipe, check_torch
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Each peer delivers every byte, reports the cost of each message, and leaves nothing behind."""
 
+from __future__ import annotations
+
 from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
 import pytest
 
-from stagepipe.bench.model import PEER_MECHANISMS
-from stagepipe.bench.peers import PeerBenchmark, check_received
-from stagepipe.bench.producer import make_random_bytes
+from stagepipe.bench.measuring import PeerBenchmark, check_received, make_random_bytes
+from stagepipe.bench.result import PEER_MECHANISMS
 from stagepipe.core import RunError
 from tests.support.shared_memory import list_segments
 
@@ -21,7 +22,7 @@ def test_every_message_has_a_cost(name, monkeypatch):
             super().__init__(name)
             segments.append(self.name)
 
-    monkeypatch.setattr("stagepipe.bench.peers.SharedMemory", RecordedSharedMemory)
+    monkeypatch.setattr("stagepipe.bench.measuring.SharedMemory", RecordedSharedMemory)
     with PeerBenchmark(name, 1 << 20) as peer:
         for nbytes in (64, 4096, 1 << 20):
             costs = peer.measure_costs_ns(nbytes, 2)
@@ -49,7 +50,7 @@ def test_an_array_of_another_size_is_detected():
 def test_a_dead_producer_is_named(monkeypatch):
     with PeerBenchmark("Queue", 64) as peer:
         peer.measure_costs_ns(64, 1)
-        monkeypatch.setattr("stagepipe.bench.peers.RESPONSE_TIMEOUT_S", 0.5)
+        monkeypatch.setattr("stagepipe.bench.measuring.RESPONSE_TIMEOUT_S", 0.5)
         peer._producer.kill()
         peer._producer.join()
         with pytest.raises(RunError, match="multiprocessing's Queue"):
