@@ -3,20 +3,18 @@
     RunRecord -> build_report -> Report -> to_json, render_report
               -> judge -> Verdict          from_json
 
-record         what an engine counted: the input of this layer
-build          RunRecord -> Report
-model          the report: the schema `stagepipe.report/2`
-shared_types   the parts of records and reports that are the same
-series         the run over time, and the sizes of messages: more types of the report
-store_tables   the tables of an object store
-serialization  the report as JSON
-utilization    how busy each process was: the evidence for the verdict
-verdict        what limits the run, and how sure that is
-advice         the config change to try
-comparison     two runs: what differs, and whether beyond their noise
-live           a run while it goes: one struct for progress, `stagepipe top`, metrics and series
-trace/         what each process did when, as a file for Perfetto
-render/        the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
+record       what an engine counted: the input of this layer; the parts of a report that are the same
+build        RunRecord -> Report
+model        the report: the schema `stagepipe.report/2`, and its JSON
+utilization  how busy each process was
+evidence     what the rules go by, and how their sentences are worded
+rules        the kinds of limits, in one ordered list
+advice       the config change to try
+verdict      what limits the run, and how sure that is: the first rule that applies, and the best change
+comparison   two runs: what differs, and whether beyond their noise
+live         a run while it goes: one struct for progress, `stagepipe top`, metrics and series
+trace        what each process did when, as a file for Perfetto
+render/      the report for the terminal and as HTML; imports rich, so it is loaded only when something is drawn
 """
 
 from typing import TYPE_CHECKING
@@ -40,14 +38,34 @@ if TYPE_CHECKING:
         format_progress_line,
         live_run_to_json,
     )
-    from stagepipe.report.model import Report
+    from stagepipe.report.model import Report, from_json, to_json
     from stagepipe.report.record import (
         PHASES,
+        ByteCounts,
+        ConsumerReport,
+        CostPrediction,
+        DeadLetter,
         HopRecord,
+        HopSeries,
+        HopThresholdChange,
+        HopTransport,
+        HostReport,
+        MemoryPoint,
         MemoryPressure,
+        MessageCounts,
         RunRecord,
+        Series,
+        SharedMemoryReport,
+        SizeCount,
+        SlowItem,
         StageRecord,
+        StageSeries,
+        StoreHopReport,
+        StoreNodeReport,
+        TimingOverhead,
+        WhatIf,
         WorkerLoad,
+        WorkerRestartReport,
     )
     from stagepipe.report.render import (
         FoldingTable,
@@ -62,25 +80,6 @@ if TYPE_CHECKING:
         render_notebook,
         render_report,
         render_summary,
-    )
-    from stagepipe.report.serialization import from_json, to_json
-    from stagepipe.report.series import HopSeries, MemoryPoint, Series, SizeCount, StageSeries
-    from stagepipe.report.shared_types import (
-        ByteCounts,
-        ConsumerReport,
-        CostPrediction,
-        DeadLetter,
-        HopThresholdChange,
-        HopTransport,
-        HostReport,
-        MessageCounts,
-        SharedMemoryReport,
-        SlowItem,
-        StoreHopReport,
-        StoreNodeReport,
-        TimingOverhead,
-        WhatIf,
-        WorkerRestartReport,
     )
     from stagepipe.report.trace import ClockReading, TraceData, TraceDeath, TraceSummary, TraceTrack, write_trace
     from stagepipe.report.utilization import (
@@ -181,54 +180,54 @@ __getattr__ = lazy_names(
         "LiveStage": "live",
         "find_limiting_stage": "live",
         "live_run_to_json": "live",
-        "ByteCounts": "shared_types",
+        "ByteCounts": "record",
         "CONSUMER": "utilization",
         "Comparison": "comparison",
-        "ConsumerReport": "shared_types",
-        "CostPrediction": "shared_types",
-        "DeadLetter": "shared_types",
+        "ConsumerReport": "record",
+        "CostPrediction": "record",
+        "DeadLetter": "record",
         "Difference": "comparison",
         "FULL_MACHINE_CPU_SHARE": "utilization",
         "FoldingTable": "render",
         "HopRecord": "record",
-        "HopSeries": "series",
-        "HopThresholdChange": "shared_types",
-        "HopTransport": "shared_types",
-        "HostReport": "shared_types",
+        "HopSeries": "record",
+        "HopThresholdChange": "record",
+        "HopTransport": "record",
+        "HostReport": "record",
         "MIN_MULTITHREADED_CPU_RATIO": "utilization",
-        "MemoryPoint": "series",
+        "MemoryPoint": "record",
         "MemoryPressure": "record",
-        "MessageCounts": "shared_types",
+        "MessageCounts": "record",
         "PHASES": "record",
         "ProcessLoad": "utilization",
         "Report": "model",
         "RunRecord": "record",
-        "Series": "series",
-        "SharedMemoryReport": "shared_types",
-        "SizeCount": "series",
-        "SlowItem": "shared_types",
+        "Series": "record",
+        "SharedMemoryReport": "record",
+        "SizeCount": "record",
+        "SlowItem": "record",
         "StageRecord": "record",
-        "StageSeries": "series",
-        "StoreHopReport": "shared_types",
-        "StoreNodeReport": "shared_types",
+        "StageSeries": "record",
+        "StoreHopReport": "record",
+        "StoreNodeReport": "record",
         "TableColumn": "render",
         "TerminalView": "render",
         "TitledBox": "render",
-        "TimingOverhead": "shared_types",
+        "TimingOverhead": "record",
         "ClockReading": "trace",
         "TraceData": "trace",
         "TraceDeath": "trace",
         "TraceSummary": "trace",
         "TraceTrack": "trace",
         "write_trace": "trace",
-        "WhatIf": "shared_types",
+        "WhatIf": "record",
         "WorkerLoad": "record",
-        "WorkerRestartReport": "shared_types",
+        "WorkerRestartReport": "record",
         "build_report": "build",
         "compare_runs": "comparison",
         "compute_process_loads": "utilization",
         "compute_steady_items_per_s": "build",
-        "from_json": "serialization",
+        "from_json": "model",
         "is_comparable": "verdict",
         "print_to_stdout": "render",
         "render_comparison": "render",
@@ -237,6 +236,6 @@ __getattr__ = lazy_names(
         "render_notebook": "render",
         "render_report": "render",
         "render_summary": "render",
-        "to_json": "serialization",
+        "to_json": "model",
     },
 )

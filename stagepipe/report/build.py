@@ -8,9 +8,16 @@ from typing import Literal
 from msgspec.structs import replace
 
 from stagepipe.report import model
-from stagepipe.report.record import PHASES, HopRecord, RunRecord, StageRecord
-from stagepipe.report.series import Series, StageSeries
-from stagepipe.report.shared_types import SUMMED_FIGURES, StageFigures
+from stagepipe.report.record import (
+    PHASES,
+    SUMMED_FIGURES,
+    HopRecord,
+    RunRecord,
+    Series,
+    StageFigures,
+    StageRecord,
+    StageSeries,
+)
 from stagepipe.report.utilization import (
     compute_drain_ns,
     compute_process_busy_ns,

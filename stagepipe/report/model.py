@@ -1,7 +1,7 @@
-"""The report: the schema `stagepipe.report/2`. Pure. Durations are integer ns, sizes are bytes.
+"""The report: the schema `stagepipe.report/2`, and its JSON. Pure. Durations are integer ns, sizes are bytes.
 
 Field names are a public contract. Within a schema version, fields may be added (with a default) but are never renamed
-or removed. `shared_types` has the parts that an engine counts in this form already.
+or removed. `record` has the parts that an engine counts in this form already.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sys
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
-from stagepipe.core import format_ns
-from stagepipe.report.series import Series, SizeCount
-from stagepipe.report.shared_types import (
+from stagepipe.core import UsageError, format_ns
+from stagepipe.report.record import (
     ByteCounts,
     ConsumerReport,
     CostPrediction,
@@ -21,7 +21,9 @@ from stagepipe.report.shared_types import (
     HopTransport,
     HostReport,
     MessageCounts,
+    Series,
     SharedMemoryReport,
+    SizeCount,
     SlowItem,
     StageFigures,
     StoreHopReport,
@@ -220,3 +222,46 @@ def _is_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return hasattr(shell, "kernel")
+
+
+# ------------------------------------------------------------------ JSON
+
+
+class _SchemaHeader(msgspec.Struct):
+    """The field that all versions of a report share."""
+
+    schema: str = "none"
+
+
+def to_json(report: Report) -> bytes:
+    """Return the report as JSON: UTF-8, indented by two spaces, `schema` first.
+
+    >>> from_json(to_json(report)) == report  # doctest: +SKIP
+    True
+    """
+    plain = {"schema": report.schema, **msgspec.to_builtins(report, enc_hook=_to_builtin)}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+
+
+def from_json(text: bytes | str) -> Report:
+    """Read a report that `to_json` wrote. Unknown fields are ignored.
+
+    Raises UsageError if the text is not JSON or has another schema, or if a field is missing or has the wrong type.
+    """
+    try:
+        schema = msgspec.json.decode(text, type=_SchemaHeader).schema
+        if schema != SCHEMA:
+            message = (
+                f"cannot read this report: its schema is {schema!r}, expected {SCHEMA!r}; "
+                "use the stagepipe that wrote it"
+            )
+            raise UsageError(message)
+        return msgspec.json.decode(text, type=Report)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
+        message = f"not a {SCHEMA} file: {error}; pass a file that `stagepipe run --report FILE.json` wrote"
+        raise UsageError(message) from error
+
+
+def _to_builtin(value: object) -> object:
+    """Convert what msgspec cannot: NumPy scalars and arrays to Python values, anything else to text."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else str(value)

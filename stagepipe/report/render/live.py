@@ -14,14 +14,14 @@ from rich.text import Text
 
 from stagepipe.core import format_bytes, format_percent, format_rate
 from stagepipe.report.live import BAR_HEADING, COLUMNS, LiveColumn, LiveHop, LiveRun, LiveStage
-from stagepipe.report.render.folding_table import (
+from stagepipe.report.render.tables import (
     COLUMN_GAP_CHARS,
     FoldingTable,
     TableColumn,
+    TerminalView,
     draw_legend,
     draw_share_bar,
 )
-from stagepipe.report.render.terminal_view import TerminalView
 
 View = Literal["headline", "progress", "top"]
 

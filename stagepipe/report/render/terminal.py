@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 from rich.console import ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
+from stagepipe.report.comparison import Comparison, Difference
 from stagepipe.report.model import HopReport, Percentiles, Report, RunReport, StageReport
-from stagepipe.report.record import PHASES
-from stagepipe.report.render.folding_table import (
+from stagepipe.report.record import PHASES, ConsumerReport, WhatIf
+from stagepipe.report.render.tables import (
     SHARE_STYLES,
     FoldingTable,
     TableColumn,
+    TerminalView,
+    TitledBox,
+    WrappedText,
     draw_legend,
     draw_share_bar,
+    make_store_hop_columns,
+    make_store_node_columns,
 )
-from stagepipe.report.render.terminal_view import TerminalView, TitledBox, WrappedText
-from stagepipe.report.shared_types import ConsumerReport, WhatIf
-from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
 from stagepipe.report.utilization import CONSUMER
 
 _SHARE_BAR_CHARS = 12
@@ -392,3 +396,28 @@ def _render_verdict(report: Report) -> RenderableType:
     if verdict.fix:
         lines.append(Text.assemble("try: ", (verdict.fix, "bold green")))
     return TitledBox(f"Verdict (confidence {verdict.confidence:.0%})", lines)
+
+
+# ------------------------------------------------------------------ two runs beside each other
+
+
+def render_comparison(comparison: Comparison) -> RenderableType:
+    """Return the table of what both runs have, the notes, and whether the rates differ beyond their noise."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in ("first", "second", "change"):
+        table.add_column(name, justify="right")
+    _add_row(table, comparison.rate, format_rate)
+    for stage in comparison.stages:
+        _add_row(table, stage._replace(name=f"{stage.name}, mean run"), format_ns)
+    for hop in comparison.hops:
+        _add_row(table, hop._replace(name=f"{hop.name}, cost p50"), format_ns)
+    notes = [Text(f"Note: {note}") for note in comparison.notes]
+    scope = Text("The noise of single stages and hops cannot be told from one run each.")
+    return Group(table, *notes, scope, Text(comparison.sentence))
+
+
+def _add_row(table: Table, difference: Difference, format_value: Callable[[float], str]) -> None:
+    change = f"{difference.ratio - 1:+.1%}" if difference.first else ""
+    values = (format_value(difference.first), format_value(difference.second), change)
+    table.add_row(Text(difference.name), *values)

@@ -1,23 +1,302 @@
-"""What the page says, section by section, each from the part of the report that it shows. Pure.
+"""Draws a report as one HTML file, or as a fragment for a notebook, without any resource outside it. Pure.
 
-A section without data is left out: an older report has no series.
+All text is escaped in `element` and `join`, and nowhere else. Charts are SVG that stretches to the width of what is
+around it, and hold no text: scale, unit and legend are HTML around them, so that no text is stretched, and none
+overlaps.
+
+A box of the pipeline has a bar: the time in its functions for one item of the source, divided by its workers. Where
+nothing else holds the items up, the longest bar is the pace of the pipeline. A row that does not know this time (an
+older report, another scheduler) takes it from its busy share.
+
+summary.css  figures, verdict and pipeline, light and dark, wide and narrow: the style of the fragment
+page.css     the rest of the page, and paper
+script.js    the toggle of the theme, the copy button, all sections open while printing
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from importlib.resources import files
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stagepipe.core import format_bytes, format_ns, format_percent, format_rate
 from stagepipe.report.model import HopReport, Report, RunReport, StageReport
-from stagepipe.report.render.html.charts import STATES, draw_key, draw_lines, draw_shares, thin
-from stagepipe.report.render.html.markup import Content, Markup, break_name, element, fold, join, table
-from stagepipe.report.render.html.pipeline import draw_pipeline
-from stagepipe.report.series import Series, SizeCount, StageSeries
-from stagepipe.report.shared_types import WhatIf
-from stagepipe.report.store_tables import make_store_hop_columns, make_store_node_columns
+from stagepipe.report.record import Series, SizeCount, StageSeries, WhatIf
+from stagepipe.report.render.tables import make_store_hop_columns, make_store_node_columns
+from stagepipe.report.utilization import CONSUMER
+
+# ------------------------------------------------------------------ elements and tables
+
+
+class Markup(str):
+    """HTML that is complete: it is not escaped again."""
+
+    __slots__ = ()
+
+
+Content = str | Markup
+"""A plain `str` is text, and is escaped; a `Markup` is not."""
+
+_VOID_ELEMENTS: Final = frozenset({"meta", "path", "wbr"})
+_MAX_NARROW_COLUMNS: Final = 3
+"""A table with more columns is wider than the screen of a phone: it scrolls there, and says so."""
+
+
+def element(tag: str, *content: Content, **attributes: str | float | bool | None) -> Markup:
+    """Return an element. An attribute of None or False is left out; `_` in its name stands for `-` (`class_`: `class`).
+
+    >>> element("p", "a < b", class_="note")
+    '<p class="note">a &lt; b</p>'
+    """
+    pairs = "".join(_format_attribute(key, value) for key, value in attributes.items())
+    if tag in _VOID_ELEMENTS:
+        return Markup(f"<{tag}{pairs}/>")
+    return Markup(f"<{tag}{pairs}>{join(content)}</{tag}>")
+
+
+def join(parts: Iterable[Content]) -> Markup:
+    """Return the parts one after the other."""
+    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+
+
+def break_name(name: str) -> Markup:
+    """Return a name that may break into lines after each `_`, `-`, `.` and `/`."""
+    return Markup("<wbr/>".join(map(escape, re.findall(r"[^_./-]*[_./-]|[^_./-]+", name))))
+
+
+def fold(title: str, *content: Content, name: str | None = None, is_open: bool = False) -> Markup:
+    """Return content that opens and closes under its title."""
+    return element("details", element("summary", title), *content, id=name, open=is_open)
+
+
+def table(
+    heading: Sequence[Content], rows: Iterable[Sequence[Content]], *, caption: str, text: Container[int] = (0,)
+) -> Markup:
+    """Return a table that scrolls by itself where it is too wide. `text`: the columns that are no figures."""
+    head = join(
+        element("th", name, scope="col", class_=None if index in text else "n") for index, name in enumerate(heading)
+    )
+    body = join(
+        element(
+            "tr",
+            *(
+                element("th", cell, scope="row")
+                if index == 0
+                else element("td", cell, class_=None if index in text else "n")
+                for index, cell in enumerate(row)
+            ),
+        )
+        for row in rows
+    )
+    content = join((element("thead", element("tr", head)), element("tbody", body)))
+    is_wide = len(heading) > _MAX_NARROW_COLUMNS
+    scroll = element("div", element("table", content), class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return element("div", element("p", caption, class_="caption"), scroll, class_="wide" if is_wide else None)
+
+
+def _format_attribute(key: str, value: object) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    name = {"viewbox": "viewBox", "preserveaspectratio": "preserveAspectRatio"}.get(name, name)
+    if value is True:
+        return f' {name}=""'
+    return f' {name}="{escape(f"{value:g}" if isinstance(value, float) else str(value))}"'
+
+
+# ------------------------------------------------------------------ shares and lines over time
+
+STATES: Final = ("busy", "overhead", "blocked", "starved", "starting")
+"""The states of a process's workers, in the order in which they are drawn."""
+
+_HEIGHT: Final = 40
+_MAX_POINTS: Final = 100
+"""More points than a strip has pixels to show them on a small screen."""
+
+
+def thin(values: Sequence[float]) -> list[float]:
+    """Return at most 100 values, each the mean of some neighbours.
+
+    >>> thin([1.0, 3.0])
+    [1.0, 3.0]
+    """
+    count = min(len(values), _MAX_POINTS)
+    bounds = [round(number * len(values) / count) for number in range(count + 1)] if count else []
+    return [sum(values[low:high]) / (high - low) for low, high in pairwise(bounds)]
+
+
+def draw_shares(shares: Mapping[str, Sequence[float]], label: str) -> Markup:
+    """Return shares of 1 over time, one above the other: a level bar if there is one value of each."""
+    lower = [0.0] * len(shares["busy"])
+    areas = []
+    for name in STATES:
+        upper = [low + max(value, 0.0) for low, value in zip(lower, shares[name], strict=True)]
+        if upper != lower:
+            areas.append((name, upper))
+        lower = upper
+    paths = [
+        element("path", d=f"{_make_path(upper, 1.0)}V{_HEIGHT}H0Z", class_=f"fill-{name}")
+        for name, upper in reversed(areas)  # the lower ones cover the upper ones
+    ]
+    return _draw_frame(len(lower), paths, label)
+
+
+def draw_lines(lines: Mapping[int, Sequence[float]], highest: float, label: str) -> Markup:
+    """Return lines over time by the number of their style, on a scale from 0 to `highest`. What is above it is cut."""
+    paths = [
+        element("path", d=_make_path(values, highest), class_=f"line line-{style}") for style, values in lines.items()
+    ]
+    return _draw_frame(max(map(len, lines.values())), paths, label)
+
+
+def draw_key(name: str) -> Markup:
+    """Return the piece of a legend that shows the colour of a state, or the line of a style."""
+    if name in STATES:
+        return element("i", class_=f"key fill-{name}")
+    path = element("path", d="M0 5H26", class_=f"line line-{name}")
+    return element("svg", path, class_="key", viewbox="0 0 26 10", aria_hidden="true")
+
+
+def _make_path(values: Sequence[float], highest: float) -> str:
+    """Return a line whose points are one unit apart. Steps take half of the characters of coordinates."""
+    heights = [round(_HEIGHT * (1 - min(max(value, 0.0) / highest, 1.0))) for value in values] if highest > 0 else []
+    if len(heights) <= 1:
+        return f"M0 {heights[0] if heights else _HEIGHT}H1"
+    steps = "".join(f" 1 {after - before}" for before, after in pairwise(heights))
+    return f"M0 {heights[0]}l{steps[1:]}"
+
+
+def _draw_frame(points: int, paths: Sequence[Markup], label: str) -> Markup:
+    return element(
+        "svg",
+        *paths,
+        viewbox=f"0 0 {max(points - 1, 1)} {_HEIGHT}",
+        preserveaspectratio="none",
+        class_="strip",
+        role="img",
+        aria_label=label,
+    )
+
+
+# ------------------------------------------------------------------ the pipeline as a row of boxes
+
+_MIN_SHOWN_BAR: Final = 0.01
+_MAX_ROOMY_BOXES: Final = 10
+"""With more boxes, each is narrow at 1280 px: its text is smaller and shorter."""
+
+_ALL_HOPS: Final = "hops"
+"""What the verdict calls the limit where all stages are too small for processes."""
+
+_TAGS: Final = {"restarts": "restarted", "startup": "slow to start"}
+"""What the box of the limit is called, by the kind of the verdict."""
+
+
+class Box(NamedTuple):
+    """A process or the consumer: the time of each of its stages for one source item, divided by its workers, in ns."""
+
+    name: str
+    note: str
+    parts: Sequence[tuple[str, float]]
+
+    @property
+    def ns(self) -> float:
+        """The time of all its stages."""
+        return sum(ns for _, ns in self.parts)
+
+
+def measure_boxes(report: Report) -> list[Box]:
+    """Return the boxes in the order of the pipeline.
+
+    A sink takes the place of the consumer, except where the consumer limits the run.
+    """
+    boxes = []
+    for stage in report.stages:
+        if stage.fused_into is None:
+            members = [stage, *(other for other in report.stages if other.fused_into == stage.name)]
+            note = f"{stage.workers:,} worker{'s' if stage.workers != 1 else ''}"
+            boxes.append(Box(stage.name, note, _measure_parts(members, report.run)))
+    has_sink = any(stage.kind == "sink" for stage in report.stages)
+    if not has_sink or report.verdict.kind == "consumer":
+        consumer = report.consumer
+        note = "takes what comes out" if consumer.name == CONSUMER else "in the calling process"
+        boxes.append(Box(consumer.name, note, [(consumer.name, consumer.busy_ns / max(report.run.items_in, 1))]))
+    return boxes
+
+
+def draw_pipeline(report: Report) -> Markup:
+    """Return the boxes, across a wide screen and down a narrow one, and what their bars mean."""
+    verdict, boxes = report.verdict, measure_boxes(report)
+    longest = max(boxes, key=lambda box: box.ns)
+    limit = boxes[-1] if verdict.kind == "consumer" else None
+    limit = limit or next((box for box in boxes if verdict.limited_by in dict(box.parts)), None)
+    drawn = []
+    for index, box in enumerate(boxes):
+        tag = _TAGS.get(verdict.kind, "bottleneck") if box is limit else ""
+        drawn.append(_draw_box(box, longest.ns or 1.0, tag, verdict.limited_by))
+        if index < len(boxes) - 1:
+            drawn.append(_draw_arrow(report, box))
+    note = "Bar: time in the functions of a stage for one item of the source, divided by its workers. "
+    if limit is longest and verdict.kind not in _TAGS:
+        note += "The longest bar limits the rate."
+    else:
+        note += "The longest bar has the most work; the verdict says what else held this run up."
+    flow = "flow tight" if len(boxes) > _MAX_ROOMY_BOXES else "flow"
+    return element("div", element("ol", *drawn, class_=flow), element("p", note, class_="note"))
+
+
+def _measure_parts(members: Sequence[StageReport], run: RunReport) -> list[tuple[str, float]]:
+    first, source_items = members[0], max(members[0].source_items or run.items_in, 1)
+    if any(stage.source_item_ns for stage in members):
+        return [(stage.name, stage.source_item_ns / max(first.workers, 1)) for stage in members]
+    busy_ns = first.busy * run.wall_ns / source_items
+    works = [stage.run_ns.mean * stage.items for stage in members]
+    total = sum(works)
+    return [
+        (stage.name, busy_ns * (work / total if total else 1 / len(members)))
+        for stage, work in zip(members, works, strict=True)
+    ]
+
+
+def _draw_box(box: Box, longest_ns: float, tag: str, limited_by: str) -> Markup:
+    """Draw a box. A fused stage that limits the run is marked in the list of its process."""
+    share = max(box.ns / longest_ns, _MIN_SHOWN_BAR)
+    pieces = [element("i", style=f"--p:{ns / box.ns:.3f}") for _, ns in box.parts if ns > 0]
+    bar = element("div", *pieces, class_="fill", style=f"--s:{share:.3f}")
+    text = f"{box.name}: {format_ns(box.ns)} per item of the source"
+    content: list[Content] = [
+        element("div", bar, class_="well", role="img", aria_label=text),
+        element("b", break_name(box.name)),
+        element("span", format_ns(box.ns), class_="time"),
+        element("span", box.note, class_="dim"),
+    ]
+    if len(box.parts) > 1:
+        names = [f"{'+ ' if index else ''}{name} " for index, (name, _) in enumerate(box.parts)]
+        lines = (
+            element("li", element("b", shown) if name == limited_by else shown, format_ns(ns))
+            for shown, (name, ns) in zip(names, box.parts, strict=True)
+        )
+        content.append(element("ul", *lines, aria_label="stages in this process"))
+    if tag:
+        content.append(element("span", tag, class_="tag"))
+    return element("li", *content, class_="box limit" if tag else "box")
+
+
+def _draw_arrow(report: Report, box: Box) -> Markup:
+    """Draw the hop to the next box: with its cost where it limits the run, or all hops do."""
+    names = dict(box.parts)
+    hop = next((hop for hop in report.hops if hop.source in names and hop.target not in names), None)
+    limit = report.verdict.limited_by.partition(" -> ")[0]
+    if hop is None or report.verdict.kind != "hop" or limit not in {hop.source, _ALL_HOPS}:
+        return element("li", class_="arrow", aria_hidden="true")
+    cost = element("span", f"{format_ns(hop.cost_ns.mean)} per message")
+    return element("li", element("span", "bottleneck", class_="tag"), cost, class_="arrow limit")
+
+
+# ------------------------------------------------------------------ the sections
 
 _MAX_EVENTS: Final = 20
 """Dead letters and restarts that are shown; the JSON has all."""
@@ -520,3 +799,47 @@ def _count(number: int, unit: str) -> str:
 
 def _name(hop: HopReport) -> str:
     return f"{hop.source} → {hop.target}"
+
+
+# ------------------------------------------------------------------ the page, and the fragment
+
+
+def render_html(report: Report) -> str:
+    """Return the report as one HTML page, which needs no network.
+
+    >>> Path("report.html").write_text(render_html(report), encoding="utf-8")  # doctest: +SKIP
+    """
+    toggle = element("button", "Light / dark", id="theme", type="button", hidden=True)
+    head = join(
+        (
+            element("meta", charset="utf-8"),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("title", f"{report.name}: report of a run"),
+            element("style", _read("summary.css"), _read("page.css")),
+        )
+    )
+    main = element("main", make_summary(report), *make_sections(report))
+    script = element("script", _read("script.js"))
+    body = element("body", _make_header(report, toggle), main, script, class_="stagepipe")
+    return f"<!DOCTYPE html>\n{element('html', element('head', head), body, lang='en')}\n"
+
+
+def render_notebook(report: Report) -> str:
+    """Return the figures, the verdict and the picture of the pipeline as a fragment for a notebook.
+
+    Its style names its elements only, and needs no script. It follows the theme of Jupyter, VS Code and Colab.
+
+    >>> from IPython.display import HTML  # doctest: +SKIP
+    >>> HTML(render_notebook(report))  # doctest: +SKIP
+    """
+    content = join((_make_header(report), make_summary(report)))
+    return element("div", element("style", _read("summary.css")), content, class_="stagepipe")
+
+
+def _make_header(report: Report, *buttons: Markup) -> Markup:
+    note = element("span", describe_run(report.run, report.stages), class_="note")
+    return element("header", element("h1", report.name), note, *buttons)
+
+
+def _read(name: str) -> Markup:
+    return Markup(files("stagepipe.report.render").joinpath(name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The evidence for a verdict: the process with the highest utilization and the waits of its neighbours. Pure."""
+"""The evidence for a verdict: the process with the highest utilization, its neighbours' waits, the wording. Pure."""
 
 from __future__ import annotations
 
