@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks.common.command import finish, make_parser, open_run
 from benchmarks.common.comparison import format_figures, take_rounds
 from stagepipe.timing import HISTOGRAM_WORDS, LEDGER_WORDS, RECEIVE_PHASES, SEND_PHASES, CostLedger, DurationRecorder
-from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent, make_packet_pipe
+from stagepipe.transport import Receiver, Sender, SharedMemoryPool, TransportRule, WakeEvent, make_packet_pipe
 
 _LIST_ITEMS = 25
 _LISTS = f"Pipe, lists of {_LIST_ITEMS}"
@@ -92,8 +92,8 @@ class StagepipeChannel:
         self._max_entries = max_entries
 
     def open_sender(self) -> tuple[Send, Callable[[], object]]:
-        memory, policy = SharedMemoryPool(None, {}, {}), TransferPolicy(threshold_bytes=32768)
-        sender = Sender(self._pipe.write_fd, memory, policy, self._wake_event, bool, _make_recorder(len(SEND_PHASES)))
+        memory, rule = SharedMemoryPool(None, {}, {}), TransportRule(threshold_bytes=32768)
+        sender = Sender(self._pipe.write_fd, memory, rule, self._wake_event, bool, _make_recorder(len(SEND_PHASES)))
         sender.limit_packet(self._max_entries)
         return lambda item, number: sender.send([item], 1, (number,), 1, b""), sender.flush
 

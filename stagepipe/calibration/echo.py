@@ -21,7 +21,7 @@ from stagepipe.calibration.round_trip import (
     map_ledgers,
     simulate_stage_work,
 )
-from stagepipe.transport import Arena, PacketKind, SharedMemoryPool, TransferPolicy
+from stagepipe.transport import Arena, PacketKind, SharedMemoryPool, TransportRule
 
 
 def main(inherited_fds: list[int]) -> int:
@@ -38,7 +38,7 @@ def main(inherited_fds: list[int]) -> int:
         )
         ledgers = map_ledgers(ledger_fd)
         endpoint = HopEndpoint(memory, (ledgers[2], ledgers[1]), stack)
-        sender = endpoint.open_sender(out_fd, TransferPolicy(threshold_bytes=1))
+        sender = endpoint.open_sender(out_fd, TransportRule(threshold_bytes=1))
         receiver = endpoint.open_receiver(in_fd)
         while True:
             received = receiver.receive(1, RESPONSE_TIMEOUT_S)

@@ -37,7 +37,7 @@ from stagepipe.transport import (
     Receiver,
     Sender,
     SharedMemoryPool,
-    TransferPolicy,
+    TransportRule,
     WakeEvent,
     make_arena_fd,
     make_byte_pipe,
@@ -80,9 +80,9 @@ class HopEndpoint:
         self.send_recorder = DurationRecorder(self._phase_counters[0], len(SEND_PHASES), ledgers[0])
         self.receive_recorder = DurationRecorder(self._phase_counters[1], len(RECEIVE_PHASES), ledgers[1])
 
-    def open_sender(self, fd: int, policy: TransferPolicy) -> Sender:
+    def open_sender(self, fd: int, rule: TransportRule) -> Sender:
         """Open a sender on the pipe `fd`."""
-        sender = Sender(fd, self._memory, policy, self._wake_event, bool, self.send_recorder)
+        sender = Sender(fd, self._memory, rule, self._wake_event, bool, self.send_recorder)
         self._exit_stack.callback(sender.close)
         return sender
 
@@ -153,10 +153,10 @@ class RoundTrip:
         self._outbound_ledgers = ledgers[:2]
         self._return_ledgers = ledgers[2:]
         self._endpoint = HopEndpoint(self._memory, (ledgers[0], ledgers[3]), stack)
-        pipe_policy = TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
+        pipe_rule = TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
         self._senders = {
-            TransferKind.PIPE: self._endpoint.open_sender(outbound.write_fd, pipe_policy),
-            TransferKind.COPIED: self._endpoint.open_sender(outbound.write_fd, TransferPolicy(threshold_bytes=1)),
+            TransferKind.PIPE: self._endpoint.open_sender(outbound.write_fd, pipe_rule),
+            TransferKind.COPIED: self._endpoint.open_sender(outbound.write_fd, TransportRule(threshold_bytes=1)),
         }
         self._receiver = self._endpoint.open_receiver(returned.read_fd)
         self._work_buffer = np.zeros(WORK_BUFFER_BYTES, np.uint8)

@@ -56,6 +56,7 @@ from stagepipe.spec import (
     SourceSpec,
     StageSpec,
     Target,
+    TransportMode,
     TransportSpec,
     WorkerRange,
     iter_keys,
@@ -357,8 +358,14 @@ def _find_value_type(key: KeyField, hint: Any) -> ValueType | MappingModel:
     if key.info.minimum is not None:
         return bounded_int(key.info.minimum, key.info.maximum, keyword="auto" if key.accepts_auto else None)
     if get_origin(hint) is Literal:
-        return make_choice(get_args(hint))
+        return make_choice(get_args(hint), _list_transports if hint == TransportMode else tuple)
     return {bool: BOOLEAN, str: TEXT}.get(hint) or _model_by_spec[hint]
+
+
+def _list_transports() -> tuple[str, ...]:
+    from stagepipe.transport import list_transports  # it imports NumPy, which most checks do not need
+
+    return list_transports()
 
 
 def _write_default(key: KeyField) -> Any:

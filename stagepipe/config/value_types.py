@@ -105,14 +105,17 @@ def bounded_int(minimum: int, maximum: int = 2**63 - 1, *, keyword: str | None =
     return ValueType(check, {"anyOf": [number, {"const": keyword}]} if keyword else number)
 
 
-def make_choice(choices: tuple[str, ...]) -> ValueType:
-    """Return a type: one of a few words."""
+def make_choice(choices: tuple[str, ...], list_registered: Callable[[], tuple[str, ...]] = tuple) -> ValueType:
+    """Return a type: one of a few words, or of those that `list_registered` returns, which may import much."""
 
     def check(value: Any) -> str:
         if isinstance(value, str) and value in choices:
             return value
-        listed = ", ".join(f"`{choice}`" for choice in choices)
-        raise make_unexpected(f"one of {listed}", value, make_value_hint(value, choices))
+        known = (*choices, *list_registered())
+        if isinstance(value, str) and value in known:
+            return value
+        listed = ", ".join(f"`{choice}`" for choice in known)
+        raise make_unexpected(f"one of {listed}", value, make_value_hint(value, known))
 
     return ValueType(check, {"enum": list(choices), "type": "string"})
 

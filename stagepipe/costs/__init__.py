@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     )
     from stagepipe.costs.curves import MADE_UP_CURVES, CostCurve, CostCurves
     from stagepipe.costs.negotiator import (
-        PIPE,
-        SHARED_MEMORY,
         PayloadBuffer,
         TransferDecision,
-        TransportRule,
         decide_transfer,
         negotiate,
     )
@@ -33,15 +30,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MADE_UP_CURVES",
     "MIN_MESSAGES_FOR_MEDIAN",
-    "PIPE",
-    "SHARED_MEMORY",
     "CostCurve",
     "CostCurves",
     "CostMeasurement",
     "HopCostEstimate",
     "PayloadBuffer",
     "TransferDecision",
-    "TransportRule",
     "TransportRuleChange",
     "decide_transfer",
     "negotiate",
@@ -59,11 +53,8 @@ __getattr__ = lazy_names(
         "CostMeasurement": "adaptive",
         "HopCostEstimate": "adaptive",
         "MIN_MESSAGES_FOR_MEDIAN": "adaptive",
-        "PIPE": "negotiator",
         "PayloadBuffer": "negotiator",
-        "SHARED_MEMORY": "negotiator",
         "TransferDecision": "negotiator",
-        "TransportRule": "negotiator",
         "TransportRuleChange": "adaptive",
         "decide_transfer": "negotiator",
         "negotiate": "negotiator",

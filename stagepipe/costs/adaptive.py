@@ -18,8 +18,9 @@ import numpy as np
 
 from stagepipe.core import format_bytes, format_ns
 from stagepipe.costs.curves import CostCurve, CostCurves
-from stagepipe.costs.negotiator import PIPE, SHARED_MEMORY, TransportRule, make_auto_rule
+from stagepipe.costs.negotiator import make_auto_rule
 from stagepipe.timing import CostLedger, LedgerEntry, TransferKind
+from stagepipe.transport import PIPE, SHARED_MEMORY, TransportRule
 
 MIN_MESSAGES_FOR_MEDIAN = 32
 """Messages of one transfer kind and size from which a median is trusted."""

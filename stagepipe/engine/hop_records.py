@@ -80,13 +80,13 @@ def _make_transport(
     byte_counts: ByteCounts,
     estimate: HopCostEstimate,
 ) -> HopTransport:
-    threshold_bytes = rule_changes[-1].after.threshold_bytes if rule_changes else hop.threshold_bytes
+    threshold_bytes = rule_changes[-1].after.threshold_bytes if rule_changes else hop.rule.threshold_bytes
     return HopTransport(
         mode=hop.mode,
         threshold_bytes=threshold_bytes if hop.mode == "auto" else 0,
         reason=_format_transport_reason(hop, byte_counts.total // messages.total, estimate)
         if messages.total
-        else hop.reason,
+        else hop.rule.reason,
         changes=tuple(
             HopThresholdChange(
                 change.messages, change.before.threshold_bytes, change.after.threshold_bytes, change.reason
@@ -142,4 +142,4 @@ def _format_transport_reason(hop: HopPlan, mean_bytes: int, estimate: HopCostEst
         f"{format_bytes(mean_bytes)} per message: predicted {format_ns(estimate.shared_memory_ns)} by shared memory, "
         f"{format_ns(estimate.pipe_ns)} by pipe"
     )
-    return figures if hop.mode == "auto" else f"{hop.reason}; {figures}"
+    return figures if hop.mode == "auto" else f"{hop.rule.reason}; {figures}"

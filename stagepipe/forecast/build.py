@@ -222,7 +222,7 @@ def _build_hops(
 
 
 def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeResult) -> model.HopForecast:
-    threshold = hop.threshold_bytes if hop.mode == "auto" else 0
+    threshold = hop.rule.threshold_bytes if hop.mode == "auto" else 0
     payload = estimate_payload(hop, probe_result, plan.curves)
     if payload is None:
         return model.HopForecast(
@@ -230,7 +230,7 @@ def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeR
             target=hop.target,
             mode=hop.mode,
             threshold_bytes=threshold,
-            reason=f"{hop.reason}; {_NO_ITEM_REASON}",
+            reason=f"{hop.rule.reason}; {_NO_ITEM_REASON}",
         )
     pickling_ns = int(get_pickling_cost(record).total_ns)
     decision = payload.decision
@@ -241,7 +241,7 @@ def _build_hop(plan: Plan, hop: HopPlan, record: HopRecord, probe_result: ProbeR
         threshold_bytes=threshold,
         reason=decision.reason,
         pickle_bytes=payload.pickle_bytes,
-        pickle_mode=payload.pickle_mode,
+        pickle_mode=decision.pickle_mode,
         pieces=payload.pieces,
         cost=model.MessageCost(
             as_sent_ns=pickling_ns + decision.cost_ns,

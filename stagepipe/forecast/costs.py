@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from stagepipe.costs import PIPE
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts, ProcessCost
 from stagepipe.forecast.coverage import drop_stages, find_unseen_stages
 from stagepipe.forecast.item_flow import compute_item_flow
@@ -22,6 +21,7 @@ from stagepipe.forecast.sink_costs import SinkCost
 from stagepipe.plan import Plan, ProbeResult, ProcessPlan, ProcessRole
 from stagepipe.report import MIN_MULTITHREADED_CPU_RATIO, HopRecord, RunRecord, StageRecord
 from stagepipe.timing import Histogram
+from stagepipe.transport import PIPE
 
 _MIN_TRIMMED_COUNT = 3
 """From this many durations on, the mean leaves out the largest: the first item pays for late loading and new pages."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stagepipe.core import format_ns, join_names
-from stagepipe.costs import PIPE, SHARED_MEMORY, negotiate
+from stagepipe.costs import negotiate
 from stagepipe.forecast.advice import MIN_GAIN_RATIO
 from stagepipe.forecast.budget import ResourceBudget
 from stagepipe.forecast.cost_values import HopCost, PipelineCosts
@@ -20,6 +20,7 @@ from stagepipe.forecast.payload import estimate_payload
 from stagepipe.forecast.throughput import make_layout, predict_throughput
 from stagepipe.plan import HopPlan, Plan, ProbeResult
 from stagepipe.report import RunRecord
+from stagepipe.transport import PIPE, SHARED_MEMORY
 
 _MIN_RATIO_WITHOUT_DECIMALS = 10
 
@@ -97,14 +98,7 @@ def _negotiate_freely(plan: Plan, index: int) -> HopPlan:
     """The hop as it would be if the config did not force its mode."""
     hop = plan.hops[index]
     receivers = plan.processes[index + 1].workers if index + 1 < len(plan.processes) else 1
-    rule = negotiate("auto", None, (plan.processes[index].workers, receivers), plan.curves)
-    return replace(
-        hop,
-        mode=rule.mode,
-        threshold_bytes=rule.threshold_bytes,
-        reason=rule.reason,
-        large_in_pipe=rule.large_in_pipe,
-    )
+    return replace(hop, rule=negotiate("auto", None, (plan.processes[index].workers, receivers), plan.curves))
 
 
 def _replace_hops(plan: Plan, costs: PipelineCosts, costs_by_hop: Mapping[int, HopCost]) -> PipelineCosts:

@@ -52,7 +52,7 @@ def _count_entries(
     costs: PipelineCosts, index: int, payload: HopPayload | None, items: float, *, uses_blocks: bool
 ) -> int:
     """The number of items that share a packet of a hop when its reader is behind."""
-    if payload is None or items <= 0 or "memory" in payload.pickle_mode or not _is_in_pipe(payload):
+    if payload is None or items <= 0 or "memory" in payload.decision.pickle_mode or not _is_in_pipe(payload):
         return 1
     reader_ns = costs.processes[index + 1].run_ns if index + 1 < len(costs.processes) else costs.sink_ns
     if costs.processes[index].run_ns / items > _MAX_SENDER_NS:

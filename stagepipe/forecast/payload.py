@@ -9,18 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from stagepipe.costs import (
-    PIPE,
-    SHARED_MEMORY,
-    CostCurves,
-    PayloadBuffer,
-    TransferDecision,
-    TransportRule,
-    decide_transfer,
-)
+from stagepipe.costs import CostCurves, PayloadBuffer, TransferDecision, decide_transfer
 from stagepipe.forecast.model import PieceForecast
 from stagepipe.plan import HopPlan, ItemSample, PieceSample, ProbeResult
-from stagepipe.transport import MAX_INLINE_BYTES
 
 _MIN_LISTED_PICKLED_BYTES = 256
 """Smaller pieces inside the pickle are not listed, unless they are arrays."""
@@ -32,7 +23,6 @@ class HopPayload:
 
     pieces: tuple[PieceForecast, ...]
     pickle_bytes: int
-    pickle_mode: str
     decision: TransferDecision
 
 
@@ -57,9 +47,8 @@ def estimate_payload(hop: HopPlan, probe_result: ProbeResult, curves: CostCurves
             continue
         standalone = decide_transfer([buffers[name]], rule, curves, pickle_bytes=0) if name in buffers else None
         pieces.append(_make_piece(name, samples, modes.get(name, "pickle"), standalone))
-    pickle_mode = _choose_pickle_mode(list(buffers.values()), decision.modes, rule, pickle_bytes)
     pieces.sort(key=lambda piece: -piece.mean_bytes)
-    return HopPayload(tuple(pieces), pickle_bytes, pickle_mode, decision)
+    return HopPayload(tuple(pieces), pickle_bytes, decision)
 
 
 def _group_by_name(items: Sequence[ItemSample]) -> dict[str, list[PieceSample]]:
@@ -103,16 +92,3 @@ def _make_piece(
         pipe_ns=standalone_decision.pipe_ns if standalone_decision else 0,
         shared_memory_ns=standalone_decision.shared_memory_ns if standalone_decision else 0,
     )
-
-
-def _choose_pickle_mode(
-    buffers: Sequence[PayloadBuffer], modes: Sequence[str], rule: TransportRule, pickle_bytes: int
-) -> str:
-    """The mode of the pickle: shared memory if that is forced, or if the pickle does not fit the packet."""
-    total_bytes = pickle_bytes + sum(buffer.nbytes for buffer in buffers)
-    inline_bytes = pickle_bytes + sum(
-        buffer.nbytes for buffer, mode in zip(buffers, modes, strict=True) if mode == PIPE
-    )
-    in_pieces = rule.large_in_pipe and total_bytes < rule.threshold_bytes
-    exceeds_packet = inline_bytes > MAX_INLINE_BYTES and not in_pieces
-    return SHARED_MEMORY if rule.mode == SHARED_MEMORY or exceeds_packet else PIPE

@@ -16,7 +16,8 @@ from stagepipe.core import ConfigSyntax, UsageError
 from stagepipe.spec import SinkSpec, StageSpec
 
 if TYPE_CHECKING:
-    from stagepipe.costs import CostCurves, TransportRule
+    from stagepipe.costs import CostCurves
+    from stagepipe.transport import TransportRule
 
 EvenMode = Literal["pad", "drop"]
 """How all ranks get the same number of source items: `pad` repeats the first ones, `drop` leaves out the last ones."""
@@ -222,25 +223,20 @@ class ProcessPlan:
 class HopPlan:
     """The hop from one process to the next; `source` and `target` are process names.
 
-    `large_in_pipe`: an item below the threshold that exceeds a packet goes through the pipe in pieces.
-    `is_threshold_fixed`: the config sets the threshold.
+    `is_threshold_fixed`: the config sets the threshold. `transport`: the import path of one that is not built in.
     """
 
     source: str
     target: str
-    mode: str
-    threshold_bytes: int
-    reason: str
+    rule: TransportRule
     capacity_packets: int
-    large_in_pipe: bool = False
     is_threshold_fixed: bool = False
+    transport: str = ""
 
     @property
-    def rule(self) -> TransportRule:
-        """The transport rule that the negotiator chose for the hop."""
-        from stagepipe.costs import TransportRule  # with NumPy, which a pipeline before its start does without
-
-        return TransportRule(self.mode, self.threshold_bytes, self.reason, self.large_in_pipe)
+    def mode(self) -> str:
+        """The config's mode."""
+        return self.rule.mode
 
     @property
     def is_adaptive(self) -> bool:

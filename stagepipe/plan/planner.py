@@ -20,6 +20,7 @@ from stagepipe.machine import Machine
 from stagepipe.plan.lowering import count_max_writers, count_parts_in_flight, split_source
 from stagepipe.plan.model import SINK_NAME, HopPlan, Plan, ProcessPlan, ProcessRole, SegmentPlan, StagePlan
 from stagepipe.spec import PipelineSpec, StageSpec, Target
+from stagepipe.transport import find_transport_target
 
 
 def assign_devices(stage: StageSpec, workers: int, available_devices: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -170,16 +171,13 @@ def _plan_hop(source: ProcessPlan, target: ProcessPlan | None, spec: PipelineSpe
     stage_mode = target.first_stage.transport if target is not None else "auto"
     mode = spec.transport.mode if stage_mode == "auto" else stage_mode
     workers = (source.workers, 1 if target is None else target.workers)
-    rule = negotiate(mode, spec.transport.threshold_bytes, workers, curves)
     return HopPlan(
         source=source.name,
         target=SINK_NAME if target is None else target.name,
-        mode=rule.mode,
-        threshold_bytes=rule.threshold_bytes,
-        reason=rule.reason,
+        rule=negotiate(mode, spec.transport.threshold_bytes, workers, curves),
         capacity_packets=_SMALL_ITEM_WINDOW_ITEMS if spec.window == "auto" else spec.window,
-        large_in_pipe=rule.large_in_pipe,
         is_threshold_fixed=spec.transport.threshold_bytes is not None,
+        transport=find_transport_target(mode),
     )
 
 

@@ -6,7 +6,7 @@ Its layout, in 8-byte words:
     deliveries   what the consumer has delivered, as the supervisor's thread last saw it (`DeliveryCounter`)
     seek         the current seek message, with its generation and checksum
     segments     the progress and the admission state of each segment
-    policies     the transfer policy of each hop, which the supervisor may change during the run
+    rules        the transport rule of each hop, which the supervisor may change during the run
     processes    a region for each (`ProcessRegion`), written by it and read by all
 
 The region of a process has its counters (`ProcessCounter`); for each of its stages the counters (`StageCounter`), a
@@ -365,10 +365,10 @@ class BoardLayout:
 
     def process_offset(self, process: int) -> int:
         """The offset of a process's region, in words."""
-        return self.policy_offset(self.hop_count) + sum(map(region_word_count, self.stages_per_process[:process]))
+        return self.rule_offset(self.hop_count) + sum(map(region_word_count, self.stages_per_process[:process]))
 
-    def policy_offset(self, hop: int) -> int:
-        """The offset of a hop's policy word, in words."""
+    def rule_offset(self, hop: int) -> int:
+        """The offset of a hop's rule word, in words."""
         return _RUN_WORDS + _SEEK_WORDS + _SEGMENT_WORDS * self.segment_count + hop
 
     @property
@@ -467,12 +467,12 @@ class Board:
         """The bytes of shared memory that the consumer's caller holds. The consumer is the last process."""
         return self.words[self._live_bytes_offsets[-1] - ProcessCounter.LIVE_BYTES + ProcessCounter.HELD_BYTES]
 
-    def policy_word(self, hop: int) -> memoryview:
-        """The policy word of a hop (see `transport.encode_policy_word`), as a view of length 1.
+    def rule_word(self, hop: int) -> memoryview:
+        """The rule of a hop (see `TransportRule.word`), as a view of length 1.
 
         Only the supervisor writes it.
         """
-        offset = self.layout.policy_offset(hop)
+        offset = self.layout.rule_offset(hop)
         return self.words[offset : offset + 1]
 
     def read_consumed(self, segment: int, generation: int) -> int | None:

@@ -1,6 +1,8 @@
 """Transfers items between processes, through pipes and shared memory. Knows nothing of stages.
 
-wire    the packet format, the pipe of a hop, and the policy that chooses between pipe and shared memory
+wire    the packet format, and the pipe of a hop
+rule    what goes in the packet, and what through shared memory
+transports   the socket for other ways to move buffers
 memory  the shared memory of a process, and the leases that keep its blocks in use
 codec   an item as a pickle and buffers, and back
 hop     the sending and the receiving end of a hop, and the order of items
@@ -29,15 +31,28 @@ from stagepipe.transport.memory import (
     punch_hole,
     size_class_bytes,
 )
-from stagepipe.transport.wire import (
+from stagepipe.transport.rule import (
     ALWAYS_PIPE_THRESHOLD_BYTES,
     MAX_INLINE_BYTES,
+    PIPE,
+    SHARED_MEMORY,
+    Placement,
+    TransportRule,
+    Way,
+)
+from stagepipe.transport.transports import (
+    Transport,
+    find_transport_target,
+    list_transports,
+    load_transport,
+    open_transports,
+    register_transport,
+)
+from stagepipe.transport.wire import (
     PacketKind,
     PipeEnds,
     PipeWaiter,
-    TransferPolicy,
     WakeEvent,
-    encode_policy_word,
     make_byte_pipe,
     make_packet_pipe,
 )
@@ -46,6 +61,8 @@ __all__ = [
     "ALWAYS_PIPE_THRESHOLD_BYTES",
     "MAX_INLINE_BYTES",
     "MIN_PUNCH_BYTES",
+    "PIPE",
+    "SHARED_MEMORY",
     "Arena",
     "EncodedBuffer",
     "Encoder",
@@ -54,17 +71,24 @@ __all__ = [
     "PacketKind",
     "PipeEnds",
     "PipeWaiter",
+    "Placement",
     "ReceivedPacket",
     "Receiver",
     "ReorderBuffer",
     "SendCounts",
     "Sender",
     "SharedMemoryPool",
-    "TransferPolicy",
+    "Transport",
+    "TransportRule",
+    "find_transport_target",
+    "list_transports",
+    "load_transport",
+    "open_transports",
+    "register_transport",
     "UnreadableItemError",
     "WakeEvent",
+    "Way",
     "decode",
-    "encode_policy_word",
     "era_span_bytes",
     "extend_arena_fd",
     "make_arena_fd",

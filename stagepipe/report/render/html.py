@@ -692,7 +692,9 @@ def _make_hops(report: Report) -> list[Markup]:
 
 def _describe_transport(hop: HopReport) -> str:
     """Return how the messages of a hop travelled, the most frequent way first."""
-    counts = {name: getattr(hop.messages, key) for key, name in _TRANSPORTS.items()}
+    is_built_in = hop.transport.mode in {*_TRANSPORTS, "auto"}
+    names = _TRANSPORTS if is_built_in else _TRANSPORTS | {"shared_memory": hop.transport.mode}
+    counts = {name: getattr(hop.messages, key) for key, name in names.items()}
     used = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
     return ", ".join(used) or hop.transport.mode.replace("_", " ")
 

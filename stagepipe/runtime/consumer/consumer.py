@@ -18,7 +18,7 @@ from stagepipe.runtime.consumer.statistics import DeliveryStatistics
 from stagepipe.runtime.flow import ProgressPublisher
 from stagepipe.runtime.supervisor import Supervisor
 from stagepipe.timing import ProcessCounter
-from stagepipe.transport import Arena, Lease, ReceivedPacket, SharedMemoryPool
+from stagepipe.transport import Arena, Lease, ReceivedPacket, SharedMemoryPool, open_transports
 
 _PROCESS_END_WAIT_S: Final = 1.0
 
@@ -53,6 +53,7 @@ class Consumer:
             writable=True,
             limit_bytes=plan.memory_bytes,
         )
+        memory.attach_transports(open_transports(resources.transports.items(), plan.config_dir))
         self._reader = HopReader(memory, resources, self._recovery, self._progress)
         self._delivery: GenerationDelivery | None = None
         self._is_epoch_complete = True  # no epoch is in progress
@@ -81,6 +82,7 @@ class Consumer:
             writable=True,
             limit_bytes=memory_bytes,
         )
+        memory.attach_transports(open_transports(resources.transports.items(), self._plan.config_dir))
         region = resources.board.region(process_index)
         memory.on_live_bytes = partial(region.__setitem__, ProcessCounter.LIVE_BYTES)
         self._reader.close()

@@ -60,6 +60,7 @@ class WorkerSpec:
     out_fd: int
     arena_fds: Mapping[int, int]  # by process
     release_fds: Mapping[int, int]  # by process
+    transports: tuple[tuple[str, str], ...]  # those that are not built in: import path, and what their processes share
     segment_processes_by_stage: tuple[tuple[int, ...], ...]  # by stage: whose arenas hold items of the segment it feeds
     reader_processes: tuple[int, ...]  # that read from its hop; none if the consumer does
     wake_event_fds: Mapping[int, int]  # by segment, of those that it feeds or consumes

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from stagepipe.costs import MIN_MESSAGES_FOR_MEDIAN, TransportRule, TransportRuleChange, revise_rule, summarize_ledgers
+from stagepipe.costs import MIN_MESSAGES_FOR_MEDIAN, TransportRuleChange, revise_rule, summarize_ledgers
 from stagepipe.plan import Plan
 from stagepipe.timing import Board, CostLedger
-from stagepipe.transport import encode_policy_word
+from stagepipe.transport import TransportRule
 
 _MAX_RULE_CHANGES = 8
 """After so many changes a hop keeps its rule: it would only alternate."""
@@ -92,8 +92,7 @@ class AdaptiveTransport:
             if change is not None:
                 hop.rule_changes.append(change)
                 hop.rule = change.after
-                policy_word = encode_policy_word(change.after.threshold_bytes, change.after.large_in_pipe)
-                self._board.policy_word(hop_index)[0] = policy_word
+                self._board.rule_word(hop_index)[0] = change.after.word
 
     def get_rule_changes(self, hop_index: int) -> tuple[TransportRuleChange, ...]:
         """The changes of a hop's rule, oldest first; empty if the hop is not adaptive."""

@@ -197,7 +197,8 @@ class RecoveryCoordinator:
     def record_era_entry(self, process_index: int, era: int, leases: list[LeaseExtent]) -> None:
         """A process has entered `era`, with these leases on older blocks."""
         with self._lock:
-            self._arena_eras.record_era_entry(process_index, era, leases)
+            if self._arena_eras.record_era_entry(process_index, era, leases):
+                self._resources.reclaim_buffers()
 
     def record_stream_state(self, event: StreamStateEvent) -> None:
         """The source's stream has reported its state."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from stagepipe.plan import Plan, ProcessPlan, ProcessRole
 from stagepipe.timing import Board, BoardLayout, TraceBuffer, make_board_fd, make_trace_fd
-from stagepipe.transport import PipeEnds, WakeEvent, encode_policy_word, make_arena_fd, make_byte_pipe, make_packet_pipe
+from stagepipe.transport import PipeEnds, WakeEvent, load_transport, make_arena_fd, make_byte_pipe, make_packet_pipe
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class RunResources:
     board_layout: BoardLayout = field(default_factory=lambda: BoardLayout(0, ()))
     board: Board = field(init=False)
     """`board_fd`, mapped into this process. It stays readable after `close`."""
+    transports: dict[str, str] = field(default_factory=dict)
+    """What the processes share of each transport that is not built in, by its import path."""
     trace_fds: dict[int, int] = field(default_factory=dict)
     """The rings of a run that is traced, by process; the consumer has one too."""
     consumer_trace: TraceBuffer | None = None
@@ -88,6 +90,8 @@ class RunResources:
         self.board_layout = BoardLayout(len(plan.segments), stages_per_process, len(plan.hops))
         self.supervisor_pidfd = os.pidfd_open(os.getpid())
         self.board_fd = make_board_fd(self.board_layout)
+        for target in dict.fromkeys(hop.transport for hop in plan.hops if hop.transport):
+            self.transports[target] = load_transport(target, plan.config_dir).prepare()
         self.pipes = [make_packet_pipe(hop.capacity_packets) for hop in plan.hops]
         for slot in self.slots:
             self.arena_memfds[slot.process_index] = make_arena_fd(plan.memory_bytes)
@@ -99,7 +103,7 @@ class RunResources:
             self.consumer_trace = TraceBuffer(self.trace_fds[self.consumer_process_index])
         self.board = Board(self.board_fd, self.board_layout)
         for hop_index, hop in enumerate(plan.hops):
-            self.board.policy_word(hop_index)[0] = encode_policy_word(hop.threshold_bytes, hop.large_in_pipe)
+            self.board.rule_word(hop_index)[0] = hop.rule.word
 
     def add_consumer_arena(self, era: int) -> None:
         """Make an arena, now in `era`, and a release pipe for the consumer, which has none otherwise."""
@@ -167,8 +171,15 @@ class RunResources:
             for segment in {slot.process_plan.input_segment, slot.process_plan.output_segment}
         }
 
+    def reclaim_buffers(self) -> None:
+        """Free what dead workers held in transports: all processes have dropped the packets of before their death."""
+        for target, shared in self.transports.items():
+            load_transport(target, self.plan.config_dir).reclaim(shared)
+
     def close(self) -> None:
-        """Close every descriptor."""
+        """Close every descriptor, and remove what transports have made."""
+        for target, shared in self.transports.items():
+            load_transport(target, self.plan.config_dir).remove(shared)
         for pipe in self.pipes:
             pipe.close()
         for wake_event in (
@@ -188,6 +199,7 @@ class RunResources:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self.pipes = []
+        self.transports = {}
         self.segment_wake_events = []
         self.worker_wake_events = {}
         self.arena_memfds = {}

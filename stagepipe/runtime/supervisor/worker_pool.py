@@ -98,6 +98,7 @@ class WorkerPool:
             out_fd=resources.pipes[slot.worker_group].write_fd,
             arena_fds=resources.get_visible_arena_fds(slot),
             release_fds=resources.get_release_fds(slot),
+            transports=tuple(resources.transports.items()),
             segment_processes_by_stage=resources.get_segment_processes_by_stage(slot),
             reader_processes=resources.get_reader_processes(slot),
             wake_event_fds=resources.get_wake_event_fds(slot),

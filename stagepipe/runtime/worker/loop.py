@@ -32,10 +32,10 @@ from stagepipe.transport import (
     Arena,
     Receiver,
     SharedMemoryPool,
-    TransferPolicy,
     WakeEvent,
     make_receiver,
     make_sender,
+    open_transports,
 )
 
 _COMMAND_WAIT_S = 0.25
@@ -59,24 +59,20 @@ class Worker:
         self._memory = SharedMemoryPool(
             arena, dict(spec.arena_fds), dict(spec.release_fds), limit_bytes=spec.memory_bytes
         )
+        if spec.transports:
+            self._memory.attach_transports(open_transports(spec.transports, spec.config_dir))
         self._upkeep = WorkerUpkeep(spec, control, self._board, self._memory)
-        self._policy = TransferPolicy(
-            threshold_bytes=spec.outbound.threshold_bytes,
-            force_shared_memory=spec.outbound.mode == "shared_memory",
-            large_in_pipe=spec.outbound.large_in_pipe,
-            pipe_only=spec.outbound.mode == "pipe" and not spec.outbound.large_in_pipe,
-            live_word=self._board.policy_word(spec.worker_group),
-        )
         self._trace = None if spec.trace_fd is None else TraceBuffer(spec.trace_fd)
         self._sender = make_sender(
             self._trace,
             spec.out_fd,
             self._memory,
-            self._policy,
+            spec.outbound.rule,
             control.wake_event,
             self.is_interrupted,
             self._upkeep.counters.send_recorder,
             self._upkeep.on_tick,
+            self._board.rule_word(spec.worker_group),
         )
         self._upkeep.attach_sender(self._sender)
         self._stages: list[StageRunner] = []
@@ -156,7 +152,7 @@ class Worker:
             )
             return HopOutput(self._sender, spec.plan.output_segment, partial(dead_letters.write, self._control.send))
         return ProbedHopOutput(
-            self._sender, ItemProbe(spec.process, self._memory, self._policy.min_out_of_band_bytes, self._control)
+            self._sender, ItemProbe(spec.process, self._memory, spec.outbound.rule.min_out_of_band_bytes, self._control)
         )
 
     def _make_receiver(self, fd: int, *, private: bool) -> Receiver:

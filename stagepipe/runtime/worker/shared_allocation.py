@@ -16,7 +16,8 @@ def allocate_shared(memory: SharedMemoryPool, outbound: HopPlan, shape: tuple[in
     is_tensor = type(dtype).__module__ == "torch"
     element_type = dtype if is_tensor else np.dtype(dtype)
     nbytes = math.prod(shape, start=element_type.itemsize)
-    if nbytes < outbound.threshold_bytes or outbound.mode == "pipe" or (not is_tensor and element_type.hasobject):
+    rule = outbound.rule
+    if nbytes < rule.threshold_bytes or not rule.uses_blocks or (not is_tensor and element_type.hasobject):
         return None
     lease = memory.loan(nbytes)
     if not is_tensor:

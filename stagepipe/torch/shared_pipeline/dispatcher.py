@@ -24,7 +24,7 @@ from stagepipe.timing import HISTOGRAM_WORDS, SEND_PHASES, DurationRecorder
 from stagepipe.torch.shared_pipeline.epoch_requests import EpochRequests, RankClosedError
 from stagepipe.torch.shared_pipeline.messages import EpochRequest, IterationFailed
 from stagepipe.torch.shared_pipeline.rounds import Round, make_rounds
-from stagepipe.transport import PacketKind, PipeEnds, Sender, TransferPolicy, WakeEvent, make_packet_pipe
+from stagepipe.transport import PacketKind, PipeEnds, Sender, TransportRule, WakeEvent, make_packet_pipe
 
 MAX_QUEUED_ITEMS_PER_RANK = 2
 """Items queued per rank, besides the round that is being dispatched. Each keeps its memory."""
@@ -80,11 +80,11 @@ class PipeRankOutput:
             fcntl.fcntl(self.pipe_ends.write_fd, fcntl.F_SETPIPE_SZ, MAX_QUEUED_ITEMS_PER_RANK * 4096)
         self.wake_event = WakeEvent()
         recorder = DurationRecorder(np.zeros(len(SEND_PHASES) * HISTOGRAM_WORDS, np.uint64), len(SEND_PHASES))
-        policy = TransferPolicy(threshold_bytes=_SHARED_MEMORY_MIN_BYTES)
+        rule = TransportRule(threshold_bytes=_SHARED_MEMORY_MIN_BYTES)
         self._sender = Sender(
             self.pipe_ends.write_fd,
             memory_handle.memory,
-            policy,
+            rule,
             self.wake_event,
             lambda: not is_wanted(),
             recorder,

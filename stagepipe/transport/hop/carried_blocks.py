@@ -5,7 +5,7 @@ Every `Packer` has one `CarriedBlocks`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,22 +13,20 @@ from stagepipe.core import TransportError
 from stagepipe.timing import TransferKind
 from stagepipe.transport.codec import Encoder
 from stagepipe.transport.memory import BlockId, Lease, SharedMemoryPool
+from stagepipe.transport.rule import Way
+from stagepipe.transport.transports import TICKET_BASE, Transport
 from stagepipe.transport.wire import BufferDescriptor, pack_descriptors
 
 _BLOCK_ALIGN_BYTES = 64
 """Buffers in a block begin at multiples of a cache line."""
 
+PICKLE_INDEX = -1
+
+PlaceInMemory = tuple[int, int, int]
+"""Arena, block, and where a buffer starts in it."""
+
 ForwardedLeases = dict[int, tuple[int, int, bool]]
 """By lease index: arena, block, and whether another process may hold a lease on the block too."""
-
-
-@dataclass(slots=True)
-class BlockContents:
-    """What goes into a new block: buffers, by their indexes, and after them perhaps the pickle."""
-
-    buffer_indexes: list[int]
-    has_pickle: bool
-    has_descriptor_table: bool
 
 
 class CarriedBlocks:
@@ -59,18 +57,14 @@ class CarriedBlocks:
         self.block_ids.append(block_id)
         return (*block_id, is_shared)
 
-    def forward_leases(self, threshold_bytes: int) -> ForwardedLeases:
-        """Take the references that go with the packet, by lease index. The buffers of all other leases are copied.
-
-        A small part of a block, of less than `threshold_bytes`, is copied too, so that it does not keep the whole block
-        in use.
-        """
+    def forward_leases(self, ways: Sequence[Way]) -> ForwardedLeases:
+        """Take the references that go with the packet, by lease index: of the buffers whose way is SHARED."""
         lease_boxes = self._encoder.lease_boxes
         carried_ids = set(self.block_ids)
         forwarded: ForwardedLeases = {}
-        for buffer in self._encoder.buffers:
+        for buffer, way in zip(self._encoder.buffers, ways, strict=True):
             index = buffer.lease_index
-            if index < 0 or index in forwarded or buffer.nbytes < threshold_bytes or not lease_boxes[index]:
+            if index < 0 or index in forwarded or way is not Way.SHARED or not lease_boxes[index]:
                 continue
             lease_box = lease_boxes[index]
             block_id = lease_box[0].block_id
@@ -86,24 +80,30 @@ class CarriedBlocks:
 
     # ------------------------------------------------------------------ new blocks
 
-    def fill_block(self, contents: BlockContents) -> tuple[dict[int, int], int, int, int]:
-        """Copy `contents` to a new block, the pickle last. Returns (offsets by buffer index, arena, block, bytes)."""
+    def place(self, indexes: Sequence[int], *, has_pickle: bool) -> tuple[dict[int, PlaceInMemory], int]:
+        """Copy buffers to a new block, the pickle last if it goes there. Returns their places by index, and the bytes.
+
+        The pickle's index is PICKLE_INDEX.
+        """
         encoder = self._encoder
         buffers = encoder.buffers
         offsets = {}
         end = 0
-        for index in contents.buffer_indexes:
+        for index in indexes:
             offsets[index] = end
             end += -(-buffers[index].nbytes // _BLOCK_ALIGN_BYTES) * _BLOCK_ALIGN_BYTES
         pickle_offset = end
-        if contents.has_pickle:
+        if has_pickle:
             end += len(encoder.pickle_data)
         arena, block, target = self.allocate(end)
         for index, offset in offsets.items():
             encoder.copy_into(buffers[index], target[offset : offset + buffers[index].nbytes])
-        if contents.has_pickle:
+        if has_pickle:
             target[pickle_offset:] = np.frombuffer(encoder.pickle_data, np.uint8)
-        return offsets, arena, block, end
+        places = {index: (arena, block, offset) for index, offset in offsets.items()}
+        if has_pickle:
+            places[PICKLE_INDEX] = (arena, block, pickle_offset)
+        return places, end
 
     def write_descriptor_table(self, descriptors: list[BufferDescriptor]) -> BufferDescriptor:
         """Write the descriptors to a block of their own. Returns the descriptor of that table."""
@@ -124,3 +124,26 @@ class CarriedBlocks:
         self.block_ids.append((own_arena.number, block))
         start = block - own_arena.era_start
         return own_arena.number, block, own_arena.data[start : start + nbytes]
+
+
+class CarriedBuffers(CarriedBlocks):
+    """The buffers of one packet after the other that a `Transport` carries, and the blocks that it forwards."""
+
+    def __init__(self, encoder: Encoder, memory: SharedMemoryPool, arena: int, transport: Transport) -> None:
+        """`arena`: the number of the transport in descriptors."""
+        super().__init__(encoder, memory)
+        self._arena = arena
+        self._transport = transport
+
+    def place(self, indexes: Sequence[int], *, has_pickle: bool) -> tuple[dict[int, PlaceInMemory], int]:
+        """Place each buffer by itself, and the pickle if it does not go in the packet."""
+        encoder = self._encoder
+        parts = [(index, encoder.raw_bytes(encoder.buffers[index])) for index in indexes]
+        if has_pickle:
+            parts.append((PICKLE_INDEX, np.frombuffer(encoder.pickle_data, np.uint8)))
+        places = {}
+        for index, data in parts:
+            block = TICKET_BASE + self._transport.place(data)
+            self.block_ids.append((self._arena, block))
+            places[index] = (self._arena, block, 0)
+        return places, sum([data.size for _, data in parts])

@@ -1,17 +1,27 @@
-"""Packs an encoded item into a packet: each buffer is forwarded in its block, copied into a new block, or inline.
+"""Packs an encoded item into a packet, as the hop's rule places its parts. Every `Sender` has one `Packer`.
 
-Every `Sender` has one `Packer`.
+Invariants:
+- The rule decides, this module executes: no size is compared with a threshold here. The rule is asked once for each
+  structure (the sizes of an item's parts and of its header), because a call for each item would cost a tenth of a hop.
+- The rule's word is read once for each item, before anything is placed. If it were read again in the middle, the parts
+  of an item could follow two rules.
+- A reference that goes with the packet is in `carried.block_ids` from the moment it is taken until the packet is
+  written. An error in between releases exactly those: a missing one would leak a block, a second one would free a block
+  that the receiver reads.
+- Leases are taken before the packet's bytes are chosen, because one that cannot be handed on is copied instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagepipe.core import TransportError, format_setting
 from stagepipe.timing import TransferKind
 from stagepipe.transport.codec import EncodedBuffer, Encoder
-from stagepipe.transport.hop.carried_blocks import BlockContents, CarriedBlocks, ForwardedLeases
+from stagepipe.transport.hop.carried_blocks import PICKLE_INDEX, CarriedBlocks, CarriedBuffers, ForwardedLeases
 from stagepipe.transport.memory import SharedMemoryPool
+from stagepipe.transport.rule import SHARED_MEMORY, Placement, TransportRule, Way
 from stagepipe.transport.wire import (
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
@@ -23,13 +33,14 @@ from stagepipe.transport.wire import (
     PacketFlag,
     PacketHeader,
     PacketKind,
-    TransferPolicy,
     overhead_bytes,
     pack,
     pack_entry,
 )
 
 _ITEM = int(PacketKind.ITEM)
+_MAX_STRUCTURES = 64
+"""Placements that are kept: items of one hop mostly have one structure, or sizes of which none comes again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,15 +58,27 @@ class SendCounts:
 class Packer:
     """Packs encoded items. `carried` are the blocks whose references go with the last packet."""
 
-    def __init__(self, encoder: Encoder, memory: SharedMemoryPool, policy: TransferPolicy, counts: SendCounts) -> None:
-        """`encoder` holds the encoded item; `pack` adds to `counts`."""
+    def __init__(
+        self,
+        encoder: Encoder,
+        memory: SharedMemoryPool,
+        rule: TransportRule,
+        rule_word: Sequence[int],
+        counts: SendCounts,
+    ) -> None:
+        """`encoder` holds the encoded item; `pack` adds to `counts`. `rule_word`: the rule's word, which may change."""
         self._encoder = encoder
-        self._policy = policy
         self._counts = counts
-        self._policy_word = policy.policy_word
-        self._threshold_bytes = 0
-        self._large_in_pipe = False
-        self.carried = CarriedBlocks(encoder, memory)
+        self._pickles_to_block = rule.mode == SHARED_MEMORY
+        self._rule_word = rule_word
+        self._rule = rule
+        self._known_word = rule.word
+        self._placements: dict[tuple[int, ...], Placement] = {}
+        self._single = self._other_single = rule.place((1,), 0)
+        """The placements of a small and of a large single buffer, the last one used first."""
+        carrier = memory.find_transport(rule.mode)
+        self._has_fast_path = carrier is None and not self._pickles_to_block
+        self.carried = CarriedBlocks(encoder, memory) if carrier is None else CarriedBuffers(encoder, memory, *carrier)
         self.transfer_kind = TransferKind.PIPE
         """How the last packet is transferred."""
         self.bytes_in_blocks = 0
@@ -66,7 +89,7 @@ class Packer:
         encoder = self._encoder
         pickle_data = encoder.pickle_data
         pickle_bytes = len(pickle_data)
-        if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._policy.force_shared_memory:
+        if encoder.buffers or pickle_bytes > MAX_ENTRY_BYTES or self._pickles_to_block:
             return None
         entry = pack_entry(_ITEM, header, sender_ns, pickle_data=pickle_data)
         if len(entry) > MAX_ENTRY_BYTES:
@@ -82,31 +105,38 @@ class Packer:
         For an item that `pack_entry` does not take.
         """
         encoder = self._encoder
-        policy = self._policy
-        pickle_data = encoder.pickle_data
         buffers = encoder.buffers
         self.carried.block_ids = []
         self.transfer_kind = TransferKind.PIPE
         self.bytes_in_blocks = 0
-        policy_word = self._policy_word[0]
-        self._threshold_bytes = policy_word >> 1
-        self._large_in_pipe = bool(policy_word & 1)
-        pickle_bytes = len(pickle_data)
-        if len(buffers) == 1 and not policy.force_shared_memory:
+        word = self._rule_word[0]
+        if word != self._known_word:
+            self._adopt_rule(word)
+        if len(buffers) == 1 and self._has_fast_path:
             single = self._pack_single_buffer(buffers[0], header)
             if single is not None:
                 return single
-        if policy.pipe_only:
-            self._check_fits_packet(header)
-        total_bytes = pickle_bytes + sum([buffer.nbytes for buffer in buffers])
-        use_fragments = self._large_in_pipe and total_bytes < self._threshold_bytes
-        forwarded = (
-            self.carried.forward_leases(self._threshold_bytes) if encoder.lease_boxes and not use_fragments else {}
-        )
-        contents = self._choose_block_contents(forwarded, header)
-        if use_fragments and (contents.buffer_indexes or contents.has_pickle):
+        sizes = [buffer.nbytes for buffer in buffers]
+        structure = (PACKET_BYTES - overhead_bytes(header, len(buffers)), len(encoder.pickle_data), *sizes)
+        placement = self._placements.get(structure) or self._place(structure)
+        if placement.in_pieces:
             return None
-        return self._assemble_packet(forwarded, contents, header)
+        forwarded = self.carried.forward_leases(placement.ways) if encoder.lease_boxes else {}
+        return self._assemble_packet(forwarded, placement, header)
+
+    def _adopt_rule(self, word: int) -> None:
+        """Follow the rule that the supervisor has written."""
+        self._known_word = word
+        self._rule = self._rule.with_word(word)
+        self._placements.clear()
+        self._single = self._other_single = self._rule.place((1,), 0)
+
+    def _place_single(self, nbytes: int) -> Placement:
+        """The placement of a single buffer, which the last one does not cover."""
+        self._single, self._other_single = self._other_single, self._single
+        if not self._single.low_bytes <= nbytes < self._single.high_bytes:
+            self._single = self._rule.place((nbytes,), 0)
+        return self._single
 
     def _pack_single_buffer(self, buffer: EncodedBuffer, header: PacketHeader) -> bytearray | None:
         """The packet of an item with a single array, the case that must be fast; None if it needs the general case."""
@@ -118,7 +148,10 @@ class Packer:
         available_bytes = PACKET_BYTES - overhead_bytes(header, 1) - len(pickle_data) - INLINE_ALIGN_BYTES
         if available_bytes < 0:
             return None
-        if nbytes < self._threshold_bytes:
+        placement = self._single
+        if not placement.low_bytes <= nbytes < placement.high_bytes:
+            placement = self._place_single(nbytes)
+        if placement.low_bytes == 0:  # inline, as all small ones; an enum's member would take twice the time
             if nbytes > available_bytes:
                 return None  # fragments, or a block after all
             inline_buffers = [encoder.raw_bytes(buffer).tobytes()]
@@ -162,68 +195,42 @@ class Packer:
         counts.inline_bytes += len(encoder.pickle_data)
         return packet
 
-    def _check_fits_packet(self, header: PacketHeader) -> None:
-        """Raise TransportError if the item does not fit a packet."""
-        encoder = self._encoder
-        buffers = encoder.buffers
-        nbytes = len(encoder.pickle_data) + sum([buffer.nbytes + INLINE_ALIGN_BYTES for buffer in buffers])
-        available_bytes = PACKET_BYTES - overhead_bytes(header, len(buffers))
-        if nbytes > available_bytes:
+    def _place(self, structure: tuple[int, ...]) -> Placement:
+        """Ask the rule where the parts of such items go. Raises TransportError if they do not fit their packet."""
+        room_bytes, pickle_bytes, *sizes = structure
+        placement = self._rule.place(sizes, pickle_bytes, room_bytes)
+        if placement.excess_bytes:
             raise TransportError(
                 f"`{format_setting('transport', 'pipe')}` between several workers sends an item in one packet, but "
-                f"this item needs {nbytes} bytes and its packet has {available_bytes}; set "
+                f"this item needs {room_bytes + placement.excess_bytes} bytes and its packet has {room_bytes}; set "
                 f"`{format_setting('transport', 'auto')}`, or `{format_setting('workers', 1)}` on both sides of the hop"
             )
+        if len(self._placements) >= _MAX_STRUCTURES:
+            self._placements.clear()
+        self._placements[structure] = placement
+        return placement
 
-    def _choose_block_contents(self, forwarded: ForwardedLeases, header: PacketHeader) -> BlockContents:
-        """Choose what goes to a new block: large buffers, then the largest that do not fit the packet, then the pickle.
-
-        Last, the descriptors go to a table of their own.
-        """
-        encoder = self._encoder
-        buffers = encoder.buffers
-        pickle_bytes = len(encoder.pickle_data)
-        in_block: list[int] = []
-        inline: list[int] = []
-        available_bytes = PACKET_BYTES - overhead_bytes(header, len(buffers) + 1) - pickle_bytes - INLINE_ALIGN_BYTES
-        for index, buffer in enumerate(buffers):
-            if buffer.lease_index in forwarded:
-                continue
-            if buffer.nbytes >= self._threshold_bytes:
-                in_block.append(index)
-            else:
-                inline.append(index)
-                available_bytes -= buffer.nbytes + INLINE_ALIGN_BYTES
-        inline_total_bytes = sum([buffers[index].nbytes for index in inline])
-        if inline_total_bytes >= self._threshold_bytes:  # each is too small, but one block for all of them is cheaper
-            available_bytes += inline_total_bytes + INLINE_ALIGN_BYTES * len(inline)
-            in_block = sorted(in_block + inline)
-            inline = []
-        if available_bytes < 0 and inline:
-            inline.sort(key=lambda index: buffers[index].nbytes)
-            while inline and available_bytes < 0:
-                index = inline.pop()
-                available_bytes += buffers[index].nbytes + INLINE_ALIGN_BYTES
-                in_block.append(index)
-            in_block.sort()
-        has_pickle = available_bytes < 0 or self._policy.force_shared_memory
-        return BlockContents(in_block, has_pickle, has_pickle and available_bytes + pickle_bytes < 0)
-
-    def _assemble_packet(self, forwarded: ForwardedLeases, contents: BlockContents, header: PacketHeader) -> bytearray:
+    def _assemble_packet(self, forwarded: ForwardedLeases, placement: Placement, header: PacketHeader) -> bytearray:
         encoder = self._encoder
         counts = self._counts
         pickle_data = encoder.pickle_data
-        offsets, arena, block, block_bytes = (
-            self.carried.fill_block(contents) if contents.buffer_indexes or contents.has_pickle else ({}, 0, 0, 0)
-        )
+        has_pickle = placement.is_pickle_copied
+        copied = [
+            index
+            for index, way in enumerate(placement.ways)
+            if way is not Way.INLINE and encoder.buffers[index].lease_index not in forwarded
+        ]
+        places, block_bytes = self.carried.place(copied, has_pickle=has_pickle) if copied or has_pickle else ({}, 0)
         descriptors: list[BufferDescriptor] = []
         inline_buffers: list[bytes] = []
         inline_bytes = forwarded_bytes = 0
         for index, buffer in enumerate(encoder.buffers):
             flags = PICKLE_BUFFER if buffer.is_pickle_buffer else 0
             nbytes = buffer.nbytes
-            if index in offsets:
-                descriptors.append((arena, flags, 0, block, offsets[index], nbytes))
+            place = places.get(index)
+            if place is not None:
+                arena, block, start = place
+                descriptors.append((arena, flags, 0, block, start, nbytes))
                 continue
             reference = forwarded.get(buffer.lease_index)
             if reference is not None:
@@ -238,14 +245,15 @@ class Packer:
             inline_buffers.append(encoder.raw_bytes(buffer).tobytes() + bytes(padding))
             inline_bytes += nbytes + padding
         packet_flags = 0
-        if contents.has_pickle:
+        if has_pickle:
             packet_flags = PacketFlag.PICKLE_IN_BLOCK
-            descriptors.append((arena, 0, 0, block, block_bytes - len(pickle_data), len(pickle_data)))
+            arena, block, start = places[PICKLE_INDEX]
+            descriptors.append((arena, 0, 0, block, start, len(pickle_data)))
         block_buffer_count = len(descriptors) - len(inline_buffers)
         if block_buffer_count:
             self.transfer_kind = self.carried.copy_kind if block_bytes else TransferKind.ZERO_COPY
             self.bytes_in_blocks = sum([descriptor[5] for descriptor in descriptors if descriptor[0] != INLINE_ARENA])
-        if contents.has_descriptor_table:
+        if placement.has_descriptor_table:
             packet_flags |= PacketFlag.DESCRIPTOR_TABLE
             descriptors = [self.carried.write_descriptor_table(descriptors)]
         packet = pack(
@@ -253,7 +261,7 @@ class Packer:
             header,
             flags=packet_flags,
             descriptors=descriptors,
-            pickle_data=b"" if contents.has_pickle else pickle_data,
+            pickle_data=b"" if has_pickle else pickle_data,
             inline_buffers=inline_buffers,
         )
         if not block_buffer_count:
@@ -262,7 +270,7 @@ class Packer:
             counts.mixed_messages += 1
         else:
             counts.shared_memory_messages += 1
-        counts.inline_bytes += inline_bytes if contents.has_pickle else inline_bytes + len(pickle_data)
+        counts.inline_bytes += inline_bytes if has_pickle else inline_bytes + len(pickle_data)
         counts.copied_bytes += block_bytes
         counts.zero_copy_bytes += forwarded_bytes
         return packet

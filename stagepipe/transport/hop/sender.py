@@ -18,12 +18,12 @@ from stagepipe.transport.hop.plain_run import MAX_PACKET_ITEM_BYTES, PLAIN_ROOM_
 from stagepipe.transport.hop.run_arrays import hold_arrays
 from stagepipe.transport.hop.run_block import RunBlocks
 from stagepipe.transport.memory import SharedMemoryPool
+from stagepipe.transport.rule import SHARED_MEMORY, TransportRule
 from stagepipe.transport.wire import (
     PICKLE_BUFFER,
     PacketHeader,
     PacketKind,
     PipeWaiter,
-    TransferPolicy,
     WakeEvent,
     check_entry_fits,
     encode_body,
@@ -53,15 +53,17 @@ class Sender:
         self,
         fd: int,
         memory: SharedMemoryPool,
-        policy: TransferPolicy,
+        rule: TransportRule,
         wake_event: WakeEvent,
         is_interrupted: InterruptCheck,
         recorder: DurationRecorder,
         tick: Callable[[], None] | None = None,
+        rule_word: Sequence[int] = (),
     ) -> None:
         """`recorder` takes rows of (encode, copy, pack_wait, send, send_wait) in ns; `tick` runs while waiting.
 
-        `wake_event` ends the current wait, so that `is_interrupted` is checked again.
+        `rule_word`: where the supervisor may change the rule while the hop runs, see `TransportRule.word`. `wake_event`
+        ends the current wait, so that `is_interrupted` is checked again.
         """
         self._fd = fd
         self._memory = memory
@@ -69,13 +71,13 @@ class Sender:
         self._tick = tick or memory.flush_releases
         self._waiter = PipeWaiter(fd, select.EPOLLOUT, wake_event)
         self.counts = SendCounts()
-        self._min_out_of_band_bytes = policy.min_out_of_band_bytes
-        self._encoder = Encoder(memory, policy.min_out_of_band_bytes)
-        self._packer = Packer(self._encoder, memory, policy, self.counts)
+        self._min_out_of_band_bytes = rule.min_out_of_band_bytes
+        self._encoder = Encoder(memory, rule.min_out_of_band_bytes)
+        self._packer = Packer(self._encoder, memory, rule, rule_word or (rule.word,), self.counts)
         self._may_pickle_later = False
-        self._forces_shared_memory = policy.force_shared_memory
+        self._forces_shared_memory = rule.mode == SHARED_MEMORY
         self._recorder = recorder
-        has_blocks = policy.uses_blocks and memory.arena is not None
+        has_blocks = rule.uses_blocks and memory.arena is not None
         run_blocks = RunBlocks(CarriedBlocks(self._encoder, memory)) if has_blocks else None
         self._max_plain_bytes = PLAIN_ROOM_BYTES if has_blocks else MAX_PACKET_ITEM_BYTES
         self._outbox = Outbox(self._write_packet, self._try_write, recorder, self.counts, run_blocks)

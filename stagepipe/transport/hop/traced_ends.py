@@ -51,10 +51,10 @@ class TracedSender(Sender):
 
     def __init__(self, trace: TraceBuffer, *args: Any) -> None:
         """`args`: those of `Sender`."""
-        fd, memory, policy, wake_event, is_interrupted, recorder, *tick = args
+        fd, memory, rule, wake_event, is_interrupted, recorder, *others = args
         self._trace = trace
         self._rows = RowObserver(recorder)
-        super().__init__(fd, memory, policy, wake_event, is_interrupted, self._rows, *tick)
+        super().__init__(fd, memory, rule, wake_event, is_interrupted, self._rows, *others)
 
     def send(self, item_box: list[Any], generation: int, key: Key, samples: int, meta: bytes) -> bool:
         """`Sender.send`, traced."""

@@ -19,6 +19,7 @@ import numpy as np
 from stagepipe.core import ArenaFullError, TransportError
 from stagepipe.transport.memory.arena import Arena, ArenaMapping, era_span_bytes, size_class_bytes
 from stagepipe.transport.memory.release_pipes import ReleasePipes
+from stagepipe.transport.transports import TICKET_BASE, Transport
 
 _MAX_DUPLICATE_LEASES = 256
 _MIN_RELEASES_TO_FLUSH = 4
@@ -50,6 +51,16 @@ class Lease(np.ndarray[Any, Any]):
             self.release_queue.append(self.block_id)
 
 
+class _CarriedBuffer(NamedTuple):
+    """A buffer of a transport, as `ArenaMapping` describes an era of an arena."""
+
+    arena_number: int
+    start_offset: int
+    end_offset: int
+    address: int
+    buffer: memoryview
+
+
 class SharedMemoryPool:
     """All shared memory of a process: its own arena, if it has one, and the other arenas, mapped on first use."""
 
@@ -79,6 +90,8 @@ class SharedMemoryPool:
         self._live_leases: dict[BlockId, weakref.ref[Lease]] = {}
         self._duplicate_leases: list[tuple[BlockId, weakref.ref[Lease]]] = []
         """Leases on blocks for which a newer lease was made since."""
+        self.transports: dict[int, Transport] = {}
+        """The transports of this run besides its arenas, by arena number; see `attach_transports`."""
         self.lease_count = 0
         """References that this process holds, or has released without telling the owner yet: a reason to tick."""
         self.on_live_bytes: Callable[[int], None] = _ignore
@@ -86,6 +99,14 @@ class SharedMemoryPool:
         self.on_largest_block_bytes: Callable[[int], None] = _ignore
         """Called with the size in bytes of the largest block allocated so far, whenever it grows."""
         self._largest_block_bytes = 0
+
+    def attach_transports(self, transports: dict[int, Transport]) -> None:
+        """Take buffers over from these transports too, by arena number, and release them there."""
+        self.transports = self._release_pipes.transports = transports
+
+    def find_transport(self, name: str) -> tuple[int, Transport] | None:
+        """The transport of a name and its arena number; None for a built-in one."""
+        return next((pair for pair in self.transports.items() if pair[1].name == name), None)
 
     # ------------------------------------------------------------------ the own arena
 
@@ -135,9 +156,11 @@ class SharedMemoryPool:
 
         Raises TransportError if the range is outside the arena.
         """
-        mapping = self._mappings.get(arena)
+        mapping: ArenaMapping | _CarriedBuffer | None = self._mappings.get(arena)
         if mapping is None or not mapping.start_offset <= block <= mapping.end_offset - nbytes:
-            mapping = self._map_era(arena, block, nbytes)
+            mapping = (
+                self._take_over(arena, block, nbytes) if arena in self.transports else self._map_era(arena, block, nbytes)
+            )
         lease = self._make_lease(mapping, block, nbytes)
         lease.is_shared = is_shared
         return lease
@@ -165,7 +188,11 @@ class SharedMemoryPool:
             self._mappings[arena] = mapping
         return mapping
 
-    def _make_lease(self, mapping: ArenaMapping, block: int, nbytes: int) -> Lease:
+    def _take_over(self, arena: int, block: int, nbytes: int) -> _CarriedBuffer:
+        array = self.transports[arena].take_over(block - TICKET_BASE, nbytes)
+        return _CarriedBuffer(arena, block, block + nbytes, array.__array_interface__["data"][0], memoryview(array))
+
+    def _make_lease(self, mapping: ArenaMapping | _CarriedBuffer, block: int, nbytes: int) -> Lease:
         lease: Lease = np.ndarray.__new__(Lease, (nbytes,), np.uint8, mapping.buffer, block - mapping.start_offset)
         block_id = (mapping.arena_number, block)
         lease.block_id = block_id

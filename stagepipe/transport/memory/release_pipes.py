@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 
 from stagepipe.core import TransportError
+from stagepipe.transport.transports import TICKET_BASE, Transport
 
 _RELEASE_STRUCT = struct.Struct("<QiI")
 _MAX_RELEASES_PER_WRITE = 4096 // _RELEASE_STRUCT.size  # one atomic write: PIPE_BUF, see pipe(7)
@@ -28,22 +29,30 @@ class ReleasePipes:
         """`fds` are the non-blocking ends, by arena number."""
         self._fds = fds
         self._unsent_counts: dict[int, dict[int, int]] = {}
+        self.transports: dict[int, Transport] = {}
+        """By arena number: their buffers are released without a pipe."""
+        self._released_elsewhere = 0
 
     def require(self, arena: int) -> None:
         """Raise TransportError for an arena that this process does not know."""
-        if arena not in self._fds:
+        if arena not in self._fds and arena not in self.transports:
             raise TransportError(f"a descriptor names arena {arena}; this process knows {sorted(self._fds)}")
 
     def add_release(self, arena: int, block: int) -> None:
         """Add a release to those that `send_releases` sends."""
         counts = self._unsent_counts.get(arena)
         if counts is None:
+            if arena in self.transports:
+                self.transports[arena].release(block - TICKET_BASE)
+                self._released_elsewhere += 1
+                return
             counts = self._unsent_counts[arena] = {}
         counts[block] = counts.get(block, 0) + 1
 
     def send_releases(self) -> int:
         """Send the collected releases to the owners of their blocks. Returns how many were sent."""
-        return sum([self._send_to(arena, counts) for arena, counts in self._unsent_counts.items() if counts])
+        released, self._released_elsewhere = self._released_elsewhere, 0
+        return released + sum([self._send_to(arena, counts) for arena, counts in self._unsent_counts.items() if counts])
 
     def discard_releases(self) -> int:
         """Forget the releases that are not sent yet. Returns how many."""
@@ -65,6 +74,8 @@ class ReleasePipes:
 
     def add_reference(self, arena: int, block: int) -> bool:
         """Tell the owner of a block, at once, that it has one more reference; False if the pipe is full."""
+        if arena in self.transports:
+            return self.transports[arena].hand_on(block - TICKET_BASE)
         return self._write(arena, _pack_release(block, 1))
 
     def _write(self, arena: int, data: bytes) -> bool:

@@ -3,11 +3,11 @@
 packet           the layout of a packet, its checksum and its descriptors
 fragments        an item that is too large for a packet and must use the pipe, in fragments
 pipe             the packet pipe, wake events, and waits for them
-transfer_policy  which items of a hop go through the pipe, and which to shared memory
 """
 
 from stagepipe.transport.wire.fragments import FragmentAssembler, encode_body, is_fragment, split_into_fragments
 from stagepipe.transport.wire.packet import (
+    DESCRIPTOR_BYTES,
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
     MAX_ENTRY_BYTES,
@@ -33,19 +33,12 @@ from stagepipe.transport.wire.packet import (
     write_timestamps,
 )
 from stagepipe.transport.wire.pipe import PipeEnds, PipeWaiter, WakeEvent, make_byte_pipe, make_packet_pipe
-from stagepipe.transport.wire.transfer_policy import (
-    ALWAYS_PIPE_THRESHOLD_BYTES,
-    MAX_INLINE_BYTES,
-    TransferPolicy,
-    encode_policy_word,
-)
 
 __all__ = [
-    "ALWAYS_PIPE_THRESHOLD_BYTES",
+    "DESCRIPTOR_BYTES",
     "INLINE_ALIGN_BYTES",
     "INLINE_ARENA",
     "MAX_ENTRY_BYTES",
-    "MAX_INLINE_BYTES",
     "PACKET_BYTES",
     "PICKLE_BUFFER",
     "SHARED_BLOCK",
@@ -58,12 +51,10 @@ __all__ = [
     "PacketKind",
     "PipeEnds",
     "PipeWaiter",
-    "TransferPolicy",
     "WakeEvent",
     "check_entry_fits",
     "descriptor_table_bytes",
     "encode_body",
-    "encode_policy_word",
     "is_fragment",
     "join_entries",
     "make_byte_pipe",

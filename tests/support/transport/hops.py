@@ -17,7 +17,8 @@ from stagepipe.transport import (
     Receiver,
     Sender,
     SharedMemoryPool,
-    TransferPolicy,
+    Transport,
+    TransportRule,
     WakeEvent,
     make_arena_fd,
     make_byte_pipe,
@@ -30,16 +31,16 @@ LARGE = 100_000
 """The elements of an array that is large enough for shared memory."""
 
 TRANSFER_SETUPS = {
-    "auto": (TransferPolicy(threshold_bytes=2048), make_packet_pipe),
-    "pipe": (TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES), make_packet_pipe),
-    "shared memory": (TransferPolicy(threshold_bytes=1, force_shared_memory=True), make_packet_pipe),
+    "auto": (TransportRule(threshold_bytes=2048), make_packet_pipe),
+    "pipe": (TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES), make_packet_pipe),
+    "shared memory": (TransportRule(threshold_bytes=1, mode="shared_memory"), make_packet_pipe),
     "all through the pipe": (
-        TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True),
+        TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True),
         make_packet_pipe,
     ),
-    "auto on a socket": (TransferPolicy(threshold_bytes=2048), make_socket_pair),
+    "auto on a socket": (TransportRule(threshold_bytes=2048), make_socket_pair),
     "all through a socket": (
-        TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True),
+        TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True),
         make_socket_pair,
     ),
 }
@@ -48,13 +49,17 @@ TRANSFER_SETUPS = {
 class Processes:
     """The shared memory pools of several processes. Each knows all arenas; the last has no arena of its own."""
 
-    def __init__(self, count: int = 2, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self, count: int = 2, limit_bytes: int = LIMIT_BYTES, transports: dict[int, Transport] | None = None
+    ) -> None:
         self.stack = contextlib.ExitStack()
         self.arena_fds = {number: make_arena_fd(limit_bytes) for number in range(count - 1)}
         self.release_pipes = {number: make_byte_pipe() for number in self.arena_fds}
         for fd in (*self.arena_fds.values(), *(fd for ends in self.release_pipes.values() for fd in ends)):
             self.stack.callback(os.close, fd)
         self.pools = [self._make_pool(number, limit_bytes) for number in range(count)]
+        for pool in self.pools:
+            pool.attach_transports(transports or {})
 
     def _make_pool(self, number: int, limit_bytes: int) -> SharedMemoryPool:
         release_fds = {owner: read if owner == number else write for owner, (read, write) in self.release_pipes.items()}
@@ -77,12 +82,12 @@ class Hop:
         self,
         sender_pool: SharedMemoryPool,
         receiver_pool: SharedMemoryPool,
-        policy: TransferPolicy,
+        rule: TransportRule,
         pipe: PipeEnds,
         **receiver_options: bool,
     ) -> None:
         self.pipe = pipe
-        self.policy = policy
+        self.rule = rule
         self.wake_event = WakeEvent()
         self.is_interrupted = False
         self.send_words = np.zeros(5 * HISTOGRAM_WORDS, np.uint64)
@@ -90,7 +95,7 @@ class Hop:
         self.send_recorder = DurationRecorder(self.send_words, 5)
         self.receive_recorder = DurationRecorder(self.receive_words, 4)
         self.sender = Sender(
-            pipe.write_fd, sender_pool, policy, self.wake_event, lambda: self.is_interrupted, self.send_recorder
+            pipe.write_fd, sender_pool, rule, self.wake_event, lambda: self.is_interrupted, self.send_recorder
         )
         self.receiver = Receiver(
             pipe.read_fd,
@@ -123,7 +128,7 @@ class Hop:
 
     def transfer(self, item: Any) -> Any:
         """Send `item` and receive it. Fragments need both sides at work, so they are sent from a thread."""
-        if not self.policy.large_in_pipe:
+        if not self.rule.large_in_pipe:
             assert self.send(item)
             return self.receive()
         thread = threading.Thread(target=self.send, args=(item,))
@@ -137,21 +142,29 @@ class Hop:
 class LoopbackHop(Processes):
     """One hop from a process with an arena to one without."""
 
-    def __init__(self, policy: TransferPolicy, make_pipe: Any = make_packet_pipe, **receiver_options: bool) -> None:
-        super().__init__(2)
+    def __init__(
+        self,
+        rule: TransportRule,
+        make_pipe: Any = make_packet_pipe,
+        transports: dict[int, Transport] | None = None,
+        **receiver_options: bool,
+    ) -> None:
+        super().__init__(2, transports=transports)
         self.sender_pool, self.receiver_pool = self.pools
-        self.hop = Hop(self.sender_pool, self.receiver_pool, policy, make_pipe(64), **receiver_options)
+        self.hop = Hop(self.sender_pool, self.receiver_pool, rule, make_pipe(64), **receiver_options)
         self.stack.callback(self.hop.close)
 
 
 class TwoHops(Processes):
     """Two hops, `first` and `second`: from a source to a stage, and from there to a consumer."""
 
-    def __init__(self, policy: TransferPolicy, **receiver_options: bool) -> None:
-        super().__init__(3)
+    def __init__(
+        self, rule: TransportRule, transports: dict[int, Transport] | None = None, **receiver_options: bool
+    ) -> None:
+        super().__init__(3, transports=transports)
         source, middle, consumer = self.pools
-        self.first = Hop(source, middle, policy, make_packet_pipe(64))
-        self.second = Hop(middle, consumer, policy, make_packet_pipe(64), **(receiver_options or {"readonly": False}))
+        self.first = Hop(source, middle, rule, make_packet_pipe(64))
+        self.second = Hop(middle, consumer, rule, make_packet_pipe(64), **(receiver_options or {"readonly": False}))
         for hop in (self.first, self.second):
             self.stack.callback(hop.close)
 

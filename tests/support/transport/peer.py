@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from stagepipe.timing import HISTOGRAM_WORDS, RECEIVE_PHASES, SEND_PHASES, DurationRecorder
-from stagepipe.transport import Arena, PipeWaiter, Receiver, Sender, SharedMemoryPool, TransferPolicy, WakeEvent
+from stagepipe.transport import Arena, PipeWaiter, Receiver, Sender, SharedMemoryPool, TransportRule, WakeEvent
 
 
 def print_result(result: dict) -> None:
@@ -76,8 +76,8 @@ def echo(settings: dict) -> None:
     pool = make_pool(settings)
     wake_event = WakeEvent()
     receiver = Receiver(settings["read_fd"], pool, wake_event, bool, recorder(len(RECEIVE_PHASES)))
-    policy = TransferPolicy(threshold_bytes=2048)
-    sender = Sender(settings["write_fd"], pool, policy, wake_event, bool, recorder(len(SEND_PHASES)))
+    rule = TransportRule(threshold_bytes=2048)
+    sender = Sender(settings["write_fd"], pool, rule, wake_event, bool, recorder(len(SEND_PHASES)))
     while True:
         received = receiver.receive(1, 20)
         if received is None or received.value is None:

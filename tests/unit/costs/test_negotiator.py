@@ -4,14 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.costs import CostCurve, CostCurves, PayloadBuffer, TransportRule, decide_transfer, negotiate
-from stagepipe.transport import ALWAYS_PIPE_THRESHOLD_BYTES, MAX_INLINE_BYTES, TransferPolicy
-from tests.support.transport.hops import LoopbackHop
+from stagepipe.costs import CostCurve, CostCurves, PayloadBuffer, decide_transfer, negotiate
+from stagepipe.transport import MAX_INLINE_BYTES
 
 RECORDED = {
     path.stem: CostCurves.from_dict(json.loads(path.read_text()))
@@ -87,28 +84,3 @@ def test_a_buffer_in_shared_memory_costs_no_more_there_than_a_copy(curves, nbyte
         decide_transfer([PayloadBuffer(nbytes, is_in_arena=flag)], rule, curves).cost_ns for flag in (True, False)
     )
     assert passed <= copied * 1.5 + 20_000
-
-
-@pytest.mark.parametrize(
-    "threshold, large", [(MAX_INLINE_BYTES, False), (20_000, True), (2000, False), (ALWAYS_PIPE_THRESHOLD_BYTES, True)]
-)
-@pytest.mark.parametrize(
-    "sizes",
-    [(4000,), (9000,), (50_000,), (5000, 5000), (4000, 100_000), (3700, 3800, 3900), (19_000,), (4000,) * 7, ()],
-    ids=str,
-)
-def test_the_transport_follows_the_decision(sizes, threshold, large):
-    """`decide_transfer` predicts what the packer does."""
-    rule = TransportRule(
-        "pipe" if threshold == ALWAYS_PIPE_THRESHOLD_BYTES else "auto", threshold, "", large_in_pipe=large
-    )
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=threshold, large_in_pipe=large))
-    with loop.stack:
-        item = {f"a{n}": np.zeros(size, np.uint8) for n, size in enumerate(sizes)}
-        arrived = loop.hop.transfer(item)
-        arena = loop.receiver_pool._mappings.get(0)
-        is_shared = [arena is not None and a.__array_interface__["data"][0] in arena for a in arrived.values()]
-    decision = decide_transfer(
-        [PayloadBuffer(size) for size in sizes], rule, RECORDED["busy_1"], pickle_bytes=80 + 50 * len(sizes)
-    )
-    assert [mode == "shared_memory" for mode in decision.modes] == is_shared

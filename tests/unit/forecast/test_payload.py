@@ -5,6 +5,7 @@ import pytest
 from stagepipe.costs import CostCurves
 from stagepipe.forecast.payload import estimate_payload
 from stagepipe.plan import HopPlan, ItemSample, PieceSample, ProbeResult
+from stagepipe.transport import TransportRule
 
 CURVES = CostCurves.from_points((64, 1 << 20), (5_000, 2_000_000), (9_000, 60_000))
 
@@ -13,11 +14,8 @@ def hop(mode="auto", threshold_bytes=3500, **more):
     return HopPlan(
         source="decode",
         target="augment",
-        mode=mode,
-        threshold_bytes=threshold_bytes,
-        reason="measured",
+        rule=TransportRule(mode=mode, threshold_bytes=threshold_bytes, reason="measured", **more),
         capacity_packets=16,
-        **more,
     )
 
 
@@ -68,7 +66,7 @@ def test_a_piece_inside_the_pickle_has_the_mode_pickle():
     assert {piece.name: piece.mode for piece in payload.pieces} == {"data": "pickle", "box": "pickle"}, (
         "small strings are not listed"
     )
-    assert payload.pickle_mode == "shared_memory", "it does not fit a packet"
+    assert payload.decision.pickle_mode == "shared_memory", "it does not fit a packet"
     small = estimate_payload(hop(), probed((label, box), pickle_bytes=120), CURVES)
     assert small.pickle_mode == "pipe"
 

@@ -65,13 +65,13 @@ def test_the_transport_of_a_stage_overrides_that_of_the_pipeline(mode, stage_mod
 
 def test_a_forced_pipe_carries_any_size_only_between_single_workers():
     plan = make(stage("same"), stage("double", workers=2), stage("plus"), transport={"mode": "pipe"})
-    assert [hop.large_in_pipe for hop in plan.hops] == [True, False, False, True]
+    assert [hop.rule.large_in_pipe for hop in plan.hops] == [True, False, False, True]
     assert "what fits a packet" in plan.hops[1].reason
 
 
 def test_the_threshold_of_the_config_is_used():
     plan = make(stage("same"), transport={"threshold": "3KiB"})
-    assert {hop.threshold_bytes for hop in plan.hops} == {3072}
+    assert {hop.rule.threshold_bytes for hop in plan.hops} == {3072}
     assert "from the config" in plan.hops[0].reason
 
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as st_numpy
 from stagepipe.sinks import Part
 from stagepipe.sinks.packed_items import PackedItems
 from stagepipe.sinks.part import PartRecord
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from tests.support.transport.hops import TwoHops
 
 
@@ -85,7 +85,7 @@ def test_a_copy_outlives_its_part():
 
 
 def test_the_next_sink_copies_nothing():
-    hops = TwoHops(TransferPolicy(threshold_bytes=2048), readonly=True)
+    hops = TwoHops(TransportRule(threshold_bytes=2048), readonly=True)
     with hops.stack:
         part = Part([{"id": number, "x": np.full(512, number, np.float32)} for number in range(100)], sink_count=2)
         assert hops.first.send_from([part])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from tests.support.transport.hops import TRANSFER_SETUPS, LoopbackHop, TwoHops
 
 
@@ -17,7 +17,7 @@ def any_transfer(request):
 @pytest.fixture
 def loop():
     """A hop that uses shared memory from 2 KiB up."""
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         yield loop
 
@@ -25,6 +25,6 @@ def loop():
 @pytest.fixture
 def line():
     """Two hops that use shared memory from 2 KiB up."""
-    line = TwoHops(TransferPolicy(threshold_bytes=2048))
+    line = TwoHops(TransportRule(threshold_bytes=2048))
     with line.stack:
         yield line

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stagepipe.transport import TransferPolicy, make_packet_pipe
+from stagepipe.transport import TransportRule, make_packet_pipe
 from tests.support.transport.hops import TRANSFER_SETUPS, LoopbackHop
 from tests.support.transport.payloads import PAYLOADS, is_equal
 
@@ -41,7 +41,7 @@ def test_every_payload_arrives_equal(loop, name):
     "name", ["mixed sizes", "nested", "tensor float32", "boxes", "many large", "third-party buffer"]
 )
 def test_writable_items_arrive_equal(name, receiver_options):
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), make_packet_pipe, **receiver_options)
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048), make_packet_pipe, **receiver_options)
     with loop.stack:
         item = PAYLOADS[name]()
         assert is_equal(loop.hop.transfer(item), item)
@@ -49,7 +49,7 @@ def test_writable_items_arrive_equal(name, receiver_options):
 
 
 def test_a_hundred_megabytes_of_bytes_arrive_equal():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         data = np.random.default_rng(0).bytes(100 << 20)
         assert loop.hop.transfer({"data": data})["data"] == data

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torchvision import tv_tensors
 
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from tests.support.transport.hops import LARGE, TwoHops, address, is_in_arena, loaned_array, loaned_tensor
 
 
@@ -118,7 +118,7 @@ def test_a_kept_item_is_forwarded_without_a_copy_and_lives_until_both_are_done(l
 
 def test_a_block_forwarded_in_two_parts_is_free_after_the_last():
     line = TwoHops(
-        TransferPolicy(threshold_bytes=2048), readonly=True
+        TransportRule(threshold_bytes=2048), readonly=True
     )  # two stages share the block; the training loop would copy it
     with line.stack:
         line.first.send(np.arange(LARGE).reshape(2, -1))
@@ -144,7 +144,7 @@ def test_a_block_received_twice_is_still_found_after_one_lease_dies(line):
 
 
 def test_two_leases_on_one_block_in_one_item_are_sent_as_one():
-    line = TwoHops(TransferPolicy(threshold_bytes=2048))
+    line = TwoHops(TransportRule(threshold_bytes=2048))
     with line.stack:
         line.first.send(np.arange(LARGE))
         source, middle, _ = line.pools
@@ -164,7 +164,7 @@ def test_two_leases_on_one_block_in_one_item_are_sent_as_one():
 
 
 def test_a_tensor_in_the_longer_of_two_leases_is_sent_correctly():
-    line = TwoHops(TransferPolicy(threshold_bytes=2048))
+    line = TwoHops(TransportRule(threshold_bytes=2048))
     with line.stack:
         source, middle, _ = line.pools
         line.first.send(np.arange(LARGE))

@@ -19,7 +19,7 @@ from stagepipe.transport import (
     Receiver,
     Sender,
     SharedMemoryPool,
-    TransferPolicy,
+    TransportRule,
     WakeEvent,
     make_arena_fd,
     make_byte_pipe,
@@ -42,7 +42,7 @@ class Peers:
         arena = Arena(0, self.arena_fds[0], LIMIT_BYTES)
         self.memory = SharedMemoryPool(arena, self.arena_fds, self._release_fds(0))
         self.wake_event = WakeEvent()
-        policy = TransferPolicy(threshold_bytes=2048)
+        policy = TransportRule(threshold_bytes=2048)
         self.sender = Sender(self.out.write_fd, self.memory, policy, self.wake_event, bool, recorder(len(SEND_PHASES)))
         self.receiver = Receiver(self.back.read_fd, self.memory, self.wake_event, bool, recorder(len(RECEIVE_PHASES)))
 

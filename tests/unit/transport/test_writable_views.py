@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from tests.support.transport.hops import LARGE, LoopbackHop, is_in_arena
 
 
@@ -25,9 +25,9 @@ def test_received_arrays_are_read_only_in_a_stage(loop):
 
 def test_writing_despite_the_flag_is_a_segmentation_fault_in_a_stage():
     code = (
-        "import torch; from stagepipe.transport import TransferPolicy\n"
+        "import torch; from stagepipe.transport import TransportRule\n"
         "from tests.support.transport.hops import TwoHops\n"
-        "line = TwoHops(TransferPolicy(threshold_bytes=2048))\n"
+        "line = TwoHops(TransportRule(threshold_bytes=2048))\n"
         "line.first.send(torch.ones(90_000)); line.first.receive()[0] = 2"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
@@ -38,7 +38,7 @@ def test_writing_despite_the_flag_is_a_segmentation_fault_in_a_stage():
     "receiver_options", [{"readonly": False}, {"copy_all": True, "readonly": False}, {"copy_all": True}], ids=str
 )
 def test_the_training_loop_and_mutable_stages_may_write(receiver_options):
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), **receiver_options)
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048), **receiver_options)
     with loop.stack:
         item = {"large": np.zeros(LARGE), "small": np.zeros(3), "tensor": torch.zeros(LARGE)}
         arrived = loop.hop.transfer(item)
@@ -50,7 +50,7 @@ def test_the_training_loop_and_mutable_stages_may_write(receiver_options):
 
 
 def test_copies_hold_no_block():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), copy_all=True)
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048), copy_all=True)
     with loop.stack:
         arrived = loop.hop.transfer({"large": np.zeros(LARGE), "tensor": torch.zeros(LARGE), "text": "x" * 9000})
         assert loop.settle() == 0

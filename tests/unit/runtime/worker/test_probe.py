@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 
 from stagepipe.runtime.worker.probe import measure_item
-from stagepipe.transport import Encoder, TransferPolicy
+from stagepipe.transport import Encoder, TransportRule
 from tests.support.transport.hops import LoopbackHop
 
 
 @pytest.fixture
 def loop() -> Iterator[LoopbackHop]:
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         yield loop
 

@@ -12,7 +12,7 @@ from stagepipe.runtime.worker.hop_output import WorkerContext
 from stagepipe.runtime.worker.roles import StageRole
 from stagepipe.spec import Target
 from stagepipe.timing import Board, BoardLayout, ProcessCounter, make_board_fd
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from tests.support.packets import HoldingOutbox
 from tests.support.transport.hops import LoopbackHop
 
@@ -35,7 +35,7 @@ class Output:
 @pytest.fixture(name="make_role")
 def role_maker():
     """Makes a role of one stage, before which `ITEMS` plain items lie in a packet, and its output."""
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     sender = loop.hop.sender
     sender.limit_packet(1000)
     sender._outbox.__class__ = HoldingOutbox

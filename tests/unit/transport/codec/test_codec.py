@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageFile
 
-from stagepipe.transport import Encoder, TransferPolicy
+from stagepipe.transport import Encoder, TransportRule
 from stagepipe.transport.codec.arrays import _dtype_code, _dtype_code_cache
 from stagepipe.transport.codec.reducers import ReducerTable
 from tests.support.transport.hops import LoopbackHop, is_in_arena
@@ -68,9 +68,9 @@ def test_many_different_dtypes_do_not_fill_memory():
 
 def test_a_fresh_process_does_not_import_torch_or_pil_to_send_an_array():
     code = (
-        "import sys; from stagepipe.transport import TransferPolicy; import numpy as np\n"
+        "import sys; from stagepipe.transport import TransportRule; import numpy as np\n"
         "from tests.support.transport.hops import LoopbackHop\n"
-        "loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))\n"
+        "loop = LoopbackHop(TransportRule(threshold_bytes=2048))\n"
         "assert loop.hop.transfer({'a': np.arange(9000), 'b': object})['a'][-1] == 8999\n"
         "print('torch' in sys.modules, 'PIL' in sys.modules)"
     )
@@ -119,7 +119,7 @@ class OutOfBand:
 
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_third_party_buffer_arrives_as_a_memoryview_of_the_senders_arena(readonly):
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), readonly=readonly)
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048), readonly=readonly)
     with loop.stack:
         received = loop.hop.transfer(OutOfBand(bytearray(b"x" * 9000)))
         assert type(received.data) is memoryview

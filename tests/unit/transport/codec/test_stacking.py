@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from stagepipe.transport.codec.stacking import StackedArrays, stack_arrays
 from tests.support.transport.hops import LoopbackHop
 
@@ -43,7 +43,7 @@ def test_similar_arrays_are_sent_as_one_and_arrive_unchanged(loop, item):
 
 
 def test_the_training_loop_may_write_to_each_array():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), readonly=False)
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048), readonly=False)
     with loop.stack:
         for shape in ((4,), (256,)):
             arrived = loop.hop.transfer(make_arrays(10, shape))
@@ -91,7 +91,7 @@ def test_subclasses_of_containers_are_left_alone():
 def test_any_mix_of_values_arrives_equal(kinds, container):
     values = [[n, np.full(3, n), "x"][kind] for n, kind in enumerate(kinds)]
     item = values if container == "list" else {f"k{n}": value for n, value in enumerate(values)}
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         arrived = loop.hop.transfer(item)
     received = arrived if container == "list" else list(arrived.values())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stagepipe.core import TransportError
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from stagepipe.transport.hop.plain_run import PLAIN_ROOM_BYTES, measure_plain, pack_run, unpack_run
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, PACKET_BYTES, join_entries, unpack
 from tests.support.packets import hold_all
@@ -82,7 +82,7 @@ NOT_PLAIN = {
 @pytest.fixture(name="held")
 def held_hop():
     """A hop that holds back what it can, and its `send` and `receive`."""
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         hold_all(loop.hop.sender)
         yield loop.hop

@@ -12,7 +12,7 @@ import pytest
 
 from stagepipe.core import TransportError
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram
-from stagepipe.transport import PacketKind, TransferPolicy, UnreadableItemError
+from stagepipe.transport import PacketKind, TransportRule, UnreadableItemError
 from stagepipe.transport.hop import receiver
 from stagepipe.transport.wire import join_entries, pack, pack_entry
 from tests.support.transport.hops import LARGE, LoopbackHop
@@ -151,7 +151,7 @@ def test_a_missing_class_is_named(loop):
 
 
 def test_an_item_that_cannot_be_unpickled_holds_no_block():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         loop.hop.send([np.zeros(LARGE), FailsToUnpickle(np.zeros(LARGE))])
         with pytest.raises(TransportError, match="not today"):

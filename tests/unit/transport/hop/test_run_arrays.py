@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from stagepipe.transport import TransferPolicy
+from stagepipe.transport import TransportRule
 from stagepipe.transport.hop.plain_run import PLAIN_ROOM_BYTES, measure_plain, pack_run
 from stagepipe.transport.hop.run_arrays import hold_arrays
 from stagepipe.transport.wire import MAX_ENTRY_BYTES, unpack
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
-POLICY = TransferPolicy(threshold_bytes=1600)
+POLICY = TransportRule(threshold_bytes=1600)
 LIMIT = POLICY.min_out_of_band_bytes
 SMALL = np.arange(6, dtype=np.float32).reshape(2, 3)
 READERS = {"stage": {}, "mutable stage": {"copy_all": True}, "caller": {"readonly": False}}

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from stagepipe.core import TransportError
-from stagepipe.transport import ALWAYS_PIPE_THRESHOLD_BYTES, Receiver, TransferPolicy
+from stagepipe.transport import ALWAYS_PIPE_THRESHOLD_BYTES, Receiver, TransportRule
 from stagepipe.transport.hop.run_block import RUN_BLOCK_BYTES, lease_run
 from stagepipe.transport.wire import PACKET_BYTES, unpack
 from tests.support.packets import hold_all
 from tests.support.transport.hops import LoopbackHop
 
-POLICY = TransferPolicy(threshold_bytes=3000)
+POLICY = TransportRule(threshold_bytes=3000)
 ROW_COUNT = 40
 
 
@@ -83,7 +83,7 @@ def test_rows_go_through_the_pipe_where_shared_memory_is_full(loop):
 
 @pytest.mark.parametrize("large_in_pipe", [True, False])
 def test_a_hop_without_shared_memory_uses_none(large_in_pipe):
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=large_in_pipe))
+    loop = LoopbackHop(TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=large_in_pipe))
     with loop.stack:
         hold_all(loop.hop.sender)
         send_rows(loop.hop, 20)

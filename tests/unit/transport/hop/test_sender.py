@@ -13,7 +13,7 @@ import torch
 
 from stagepipe.core import ArenaFullError, TransportError
 from stagepipe.timing import HISTOGRAM_WORDS, Histogram
-from stagepipe.transport import PacketKind, TransferPolicy, make_packet_pipe
+from stagepipe.transport import PacketKind, TransportRule, make_packet_pipe
 from tests.support.transport.hops import LARGE, Hop, LoopbackHop, Processes, TwoHops, loaned_array
 
 
@@ -72,7 +72,7 @@ def test_a_send_without_a_reader_releases_every_block(line):
 
 
 def test_a_full_arena_during_packing_releases_every_block():
-    line = TwoHops(TransferPolicy(threshold_bytes=2048))
+    line = TwoHops(TransportRule(threshold_bytes=2048))
     with line.stack:
         line.pools[1].arena.allocator.limit_bytes = 1 << 20
         line.first.send(np.arange(LARGE))
@@ -134,7 +134,7 @@ def test_from_the_threshold_up_buffers_go_to_shared_memory(loop):
 
 
 def test_the_largest_buffers_that_do_not_fit_a_packet_go_to_shared_memory():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=1 << 62))
+    loop = LoopbackHop(TransportRule(threshold_bytes=1 << 62))
     with loop.stack:
         sizes = (20, 6000, 30, 3600)  # those below 3,584 bytes stay in the pickle
         loop.hop.send([np.zeros(size, np.uint8) for size in sizes])
@@ -197,7 +197,7 @@ def test_a_wait_runs_the_tick():
     processes = Processes(2)
     with processes.stack:
         pipe = make_packet_pipe(16)
-        hop = Hop(processes.pools[0], processes.pools[1], TransferPolicy(threshold_bytes=2048), pipe)
+        hop = Hop(processes.pools[0], processes.pools[1], TransportRule(threshold_bytes=2048), pipe)
         processes.stack.callback(hop.close)
         ticks = []
         hop.sender._tick = lambda: ticks.append(1)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepipe.core import ArenaFullError, TransportError
-from stagepipe.transport import TransferPolicy, make_byte_pipe
+from stagepipe.transport import TransportRule, make_byte_pipe
 from tests.support.transport.hops import LARGE, LoopbackHop, Processes, TwoHops, address
 
 
@@ -41,7 +41,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_last_view_holds_the_block(name):
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048), readonly=False)
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048), readonly=False)
     with loop.stack:
         array = loop.hop.transfer(np.arange(LARGE))
         view = VIEWS[name](array)
@@ -77,9 +77,9 @@ def test_kept_arrays_outlive_the_pool():
     """The last batch stays readable after the pipeline is closed. Runs in its own process, because it may crash."""
     code = """
         import gc, numpy as np, torch
-        from stagepipe.transport import TransferPolicy
+        from stagepipe.transport import TransportRule
         from tests.support.transport.hops import LoopbackHop
-        loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+        loop = LoopbackHop(TransportRule(threshold_bytes=2048))
         array, tensor = loop.hop.transfer([np.arange(100_000), torch.arange(100_000)])
         loan = np.ndarray(9000, np.uint8, loop.sender_pool.loan(9000))
         loop.stack.close()
@@ -112,7 +112,7 @@ arrays = st.builds(lambda shape, dtype, repeat: np.zeros((repeat, *shape), dtype
 @settings(max_examples=60)
 @given(st.lists(st.lists(arrays, max_size=5), min_size=1, max_size=6), st.data())
 def test_no_sequence_of_sending_keeping_forwarding_and_dropping_leaks(items, data):
-    line = TwoHops(TransferPolicy(threshold_bytes=data.draw(st.sampled_from([1, 256, 2048]))))
+    line = TwoHops(TransportRule(threshold_bytes=data.draw(st.sampled_from([1, 256, 2048]))))
     with line.stack:
         kept = []
         for number, item in enumerate(items):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stagepipe.core import TransportError
-from stagepipe.transport import PacketKind, TransferPolicy
+from stagepipe.transport import PacketKind, TransportRule
 from stagepipe.transport.wire import (
     PACKET_BYTES,
     FragmentAssembler,
@@ -40,7 +40,7 @@ MANY_BUFFERS = ITEMS[4]
 
 @pytest.fixture
 def hop():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         yield loop
 

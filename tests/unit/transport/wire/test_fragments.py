@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagepipe.core import TransportError
-from stagepipe.transport import PacketKind, TransferPolicy, make_packet_pipe
+from stagepipe.transport import PacketKind, TransportRule, make_packet_pipe
 from stagepipe.transport.wire import (
     PACKET_BYTES,
     FragmentAssembler,
@@ -24,7 +24,7 @@ from stagepipe.transport.wire import (
 from stagepipe.transport.wire.pipe import make_socket_pair
 from tests.support.transport.hops import ALWAYS_PIPE_THRESHOLD_BYTES, LoopbackHop
 
-FRAGMENTING_POLICY = TransferPolicy(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
+FRAGMENTING_POLICY = TransportRule(threshold_bytes=ALWAYS_PIPE_THRESHOLD_BYTES, large_in_pipe=True)
 HUGE_BYTES = 3_000_000
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagepipe.core import TransportError
-from stagepipe.transport import PacketKind, TransferPolicy
+from stagepipe.transport import PacketKind, TransportRule
 from stagepipe.transport.wire import (
     INLINE_ALIGN_BYTES,
     INLINE_ARENA,
@@ -197,7 +197,7 @@ def test_an_entry_with_buffers_does_not_share_its_packet():
 
 @pytest.fixture(scope="module")
 def loop():
-    loop = LoopbackHop(TransferPolicy(threshold_bytes=2048))
+    loop = LoopbackHop(TransportRule(threshold_bytes=2048))
     with loop.stack:
         yield loop
 
